@@ -1,0 +1,25 @@
+# The two commands of the README, and what they stand on.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test lint clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/lockstep validate quickstart --strategy synchronous --strategy asynchronous \
+	    --strategy downpour --strategy all-reduce --out results/demo
+
+test: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
