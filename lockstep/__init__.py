@@ -1,0 +1,66 @@
+"""Lockstep: predict and measure data-parallel training, with one strategy on two clocks.
+
+>>> import lockstep
+>>> scenario = lockstep.load("quickstart", ["cluster.workers=8", "cluster.stragglers=[]"])
+>>> result = lockstep.simulate(scenario)          # in virtual time
+>>> result = lockstep.run(scenario)               # with real processes       # doctest: +SKIP
+>>> result.metrics["throughput"], result.records  # figures, and the table behind them  # doctest: +SKIP
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import scenarios
+from analysis.records import Result
+from scenarios import Scenario, ScenarioError
+from strategies import StrategyError, find
+
+__all__ = ["Result", "Scenario", "ScenarioError", "load", "run", "simulate", "validate"]
+
+Progress = Callable[[float], None]
+
+
+def load(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file, or a shipped scenario by name; `overrides` are "key=value" with YAML values.
+
+    Raises ScenarioError: what is wrong, in which file, line and key, and what would be valid.
+    """
+    return scenarios.load(source, overrides, check)
+
+
+def check(scenario: Scenario) -> None:
+    """Raise ScenarioError for what only the strategies or the workloads can know to be wrong."""
+    try:
+        find(scenario.strategy.name, scenario.strategy.parameters)
+    except StrategyError as error:
+        raise ScenarioError(error.problem, key=error.key) from error
+    workload = scenario.workload
+    if isinstance(workload, scenarios.Data) and workload.model not in ("mlp", "cnn"):
+        from workloads import sizes
+
+        sizes(workload)
+
+
+def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
+    """Predict a run of the scenario in virtual time; `progress` is told the fraction done."""
+    from simulator.engine import simulate
+
+    check(scenario)
+    return simulate(scenario, progress)
+
+
+def run(scenario: Scenario, progress: Progress | None = None) -> Result:
+    """Measure a run of the scenario with real processes on this machine."""
+    from executor.launch import execute
+
+    check(scenario)
+    return execute(scenario, progress)
+
+
+def validate(scenario: Scenario, progress: Progress | None = None) -> tuple[Result, Result]:
+    """(predicted, measured): predict a run on this machine's loopback, measured first, and measure it."""
+    from lockstep.validation import measure_loopback, on_loopback, parameters
+
+    check(scenario)
+    predicted = simulate(on_loopback(scenario, measure_loopback(parameters(scenario))))
+    return predicted, run(scenario, progress)

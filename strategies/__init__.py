@@ -1,0 +1,20 @@
+"""What nodes say to each other, written once for both engines.
+
+This package imports nothing but the standard library: no engine, no tensors. Everything a strategy
+can do is a member of `Node`; the engine that runs it decides what waiting means.
+"""
+
+from strategies.node import Contribution, Message, Node, Vector
+from strategies.registry import STRATEGIES, Strategy, StrategyError, find, unused
+
+__all__ = [
+    "STRATEGIES",
+    "Contribution",
+    "Message",
+    "Node",
+    "Strategy",
+    "StrategyError",
+    "Vector",
+    "find",
+    "unused",
+]

@@ -1,0 +1,28 @@
+"""What is learned: data sets, models, problems, and how long a gradient takes."""
+
+from scenarios import Workload, schema
+from workloads.base import Evaluation, Learner, Sizes, deterministic_threads
+from workloads.compute_time import ComputeTime
+from workloads.sizes import sizes
+
+__all__ = ["ComputeTime", "Evaluation", "Learner", "Sizes", "build", "deterministic_threads", "sizes"]
+
+
+def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> Learner:
+    """Return what computes the workload's real gradients, for that many workers, on a torch device.
+
+    Raises `ScenarioError` if the data cannot be had or shared out, or the model does not fit; `ValueError`
+    for a workload of sizes only.
+    """
+    from workloads.classifier import Classifier
+    from workloads.problems import Logistic, Quadratic
+
+    match workload:
+        case schema.Data():
+            return Classifier(workload, workers, seed, device)
+        case schema.Problem(problem="quadratic"):
+            return Quadratic(workload, seed, device)
+        case schema.Problem():
+            return Logistic(workload, workers, seed, device)
+        case schema.Sizes():
+            raise ValueError("a workload given by its parameter count has no gradients")

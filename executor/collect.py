@@ -1,0 +1,101 @@
+"""Puts what the processes of a run left in the store together into one Result."""
+
+import pickle
+from collections.abc import Sequence
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+
+from analysis.records import Recorder, Result, join
+from executor.process import Outcome, world_size
+from executor.store import get, has
+from scenarios import Scenario
+from strategies import unused
+from workloads import Learner, build, deterministic_threads, sizes
+from workloads.compute_time import mean_gradient_s
+from workloads.snapshots import assemble
+
+
+def outcomes(store: dist.Store, ranks: Sequence[int]) -> list[Outcome]:
+    """What these processes left; those that left nothing are passed over."""
+    keys = [f"outcome/{rank}" for rank in ranks]
+    return [pickle.loads(get(store, key)) for key in keys if has(store, key)]
+
+
+def records(found: Sequence[Outcome]) -> pd.DataFrame:
+    """All their records, in the order in which things ended."""
+    return join([outcome.records for outcome in found])
+
+
+def result(scenario: Scenario, store: dist.Store) -> Result:
+    """The result of a run that has ended; loss and accuracy are computed now, off the clock."""
+    workers, world = scenario.cluster.workers, world_size(scenario)
+    found = outcomes(store, range(world))
+    holders = range(workers, world) if world > workers else range(workers)
+    table, parameters = records(found), None
+    if scenario.workload.learns:
+        evaluations = Recorder()
+        with deterministic_threads():
+            learner = build(scenario.workload, workers, scenario.seed)
+            shards = [found[rank].snapshots for rank in (holders if world > workers else [0])]
+            for version, time, parts in assemble(shards):
+                vector = torch.cat(parts)
+                held_out = learner.evaluate(vector)
+                evaluations.evaluation(time, version, held_out.loss, held_out.accuracy)
+                parameters = vector.numpy()
+        table = join([table, evaluations.frame()])
+    emulated = scenario.cluster.compute != "measured"
+    gradients = table[table["event"] == "gradient"]
+    measured_s = float((gradients["end"] - gradients["start"]).mean()) if len(gradients) else 0.0
+    return Result(
+        engine="executor",
+        scenario=scenario,
+        records=table,
+        holders=holders,
+        gradient_s=mean_gradient_s(scenario, sizes(scenario.workload)) if emulated else measured_s,
+        parameters=parameters,
+        warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
+        + _overruns(found, len(gradients)),
+    )
+
+
+def _overruns(found: Sequence[Outcome], gradients: int) -> list[str]:
+    overruns = [ratio for outcome in found for ratio in outcome.overruns]
+    if not overruns:
+        return []
+    return [
+        f"{len(overruns)} of {gradients} gradients took longer than their emulated time "
+        f"(up to {max(overruns):.2f} times): make the compute time longer, or use fewer workers"
+    ]
+
+
+class Watch:
+    """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
+
+    def __init__(self, scenario: Scenario, store: dist.Store) -> None:
+        self.scenario = scenario
+        self.store = store
+        self.seen = 0
+        self.learner: Learner | None = None
+        self.holders = world_size(scenario) - scenario.cluster.workers or 1
+
+    def look(self) -> None:
+        """Evaluate the newest snapshot that all shards have; end the run if it is good enough."""
+        target = self.scenario.stop.target_accuracy
+        keys = [f"snapshot/{shard}" for shard in range(self.holders)]
+        if target is None or not self.store.check(keys):
+            return
+        version = min(int(self.store.get(key)) for key in keys)
+        parts = [f"snapshot/{shard}/{version}" for shard in range(self.holders)]
+        if version <= self.seen or not self.store.check(parts):
+            return
+        self.seen = version
+        if self.learner is None:
+            self.learner = build(self.scenario.workload, self.scenario.cluster.workers, self.scenario.seed)
+        vector = torch.cat(
+            [torch.frombuffer(bytearray(get(self.store, key)), dtype=torch.float32) for key in parts]
+        )
+        accuracy = self.learner.evaluate(vector).accuracy
+        if accuracy is not None and accuracy >= target:
+            self.store.set("stop", "1")

@@ -1,0 +1,24 @@
+"""Which device a worker computes on, and which collective backend the workers share."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a process runs: its host's name and how many GPUs that host has."""
+
+    host: str
+    gpus: int
+
+
+def choose(places: Sequence[Place], worker: int) -> tuple[str, str]:
+    """(device of the worker, backend of all): `places` of the workers, in the order of their ranks.
+
+    NCCL wants a GPU of its own for every worker. With fewer GPUs than workers they share them, and talk
+    over the CPU; without a GPU everything is on the CPU.
+    """
+    neighbours = [w for w, place in enumerate(places) if place.host == places[worker].host]
+    own = all(place.gpus >= sum(other.host == place.host for other in places) for place in places)
+    gpus = places[worker].gpus
+    device = f"cuda:{neighbours.index(worker) % gpus}" if gpus else "cpu"
+    return device, "nccl" if own else "gloo"

@@ -1,0 +1,239 @@
+"""A node in real time: the executor's side of the strategy language. Its methods block."""
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from random import Random
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from analysis.records import Recorder
+from executor.store import put
+from executor.transport import Transport
+from scenarios import Scenario
+from strategies import Contribution, Message, Vector
+from workloads import Learner
+from workloads.compute_time import ComputeTime
+from workloads.quota import Quota
+from workloads.snapshots import Snapshots
+
+T = TypeVar("T")
+_SLICE_S = 0.05  # how often a node that waits looks whether the run is over
+_BYE = "bye"  # a worker will send no more
+
+
+class Stopped(BaseException):
+    """This node's part in the run is over."""
+
+
+class Done(Awaitable[T]):
+    """The value of something that has been done."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self.value
+        yield
+
+
+def run_to_end(program: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that never really waits."""
+    try:
+        program.send(None)
+    except StopIteration:
+        return
+    except Stopped:
+        return
+    program.close()
+    raise TypeError("a strategy may only await members of its node")
+
+
+class RealNode:
+    """See `strategies.Node` for what each member means."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        rank: int,
+        servers: int,
+        initial: torch.Tensor,
+        transport: Transport,
+        compute: ComputeTime | None,
+        learner: Learner | None,
+        limits: Quota,
+        snapshots: Snapshots,
+    ) -> None:
+        workers = scenario.cluster.workers
+        self.scenario = scenario
+        self.rank = rank
+        self.workers: Sequence[int] = range(workers)
+        self.servers: Sequence[int] = range(workers, workers + servers)
+        self.index = rank if rank < workers else rank - workers
+        self.rng = Random(f"{scenario.seed}/node/{rank}")
+        self.step = 0
+        self.initial = initial
+        self.transport = transport
+        self.store = transport.store
+        self.compute = compute
+        self.learner = learner
+        self.limits = limits
+        self.snapshots = snapshots
+        self.recorder = Recorder()
+        self.zero = time.monotonic()
+        self.reserved = False
+        self.collectives = 0
+        self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
+        self.mail: deque[Message] = deque()
+        self.byes = 0
+        self.slice_s = _SLICE_S
+        self._receiving = Lock()
+        self._looked = self._told = 0.0
+
+    @property
+    def now(self) -> float:
+        return time.monotonic() - self.zero
+
+    def initial_parameters(self) -> Vector:
+        return self.initial
+
+    def concatenate(self, parts: Sequence[Vector]) -> Vector:
+        return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
+
+    def send(
+        self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
+    ) -> Awaitable[None]:
+        return self.transport.send(to, [kind, self.rank, version, batches, self.now], body)  # type: ignore[arg-type]
+
+    def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
+        while True:
+            with self._receiving:
+                for place, message in enumerate(self.mail):
+                    if kind in (None, message.kind) and sender in (None, message.sender):
+                        del self.mail[place]
+                        return Done(message)
+                self._look_for_the_end()
+                if self.rank in self.servers and self.byes == len(self.workers):
+                    raise Stopped
+                self._take_in(self.slice_s)
+
+    def _take_in(self, timeout_s: float) -> None:
+        """Move the next message that has arrived, if any, to the mail."""
+        found = self.transport.receive(timeout_s)
+        if found is None:
+            return
+        (kind, sender, version, batches, start), body = found
+        if kind == _BYE:
+            self.byes += 1
+            return
+        nbytes = 0 if body is None else body.nbytes
+        self.recorder.message(sender, self.rank, start, self.now, kind, nbytes)
+        if body is not None:
+            body = body.to(self.initial.device)
+        self.mail.append(Message(kind, sender, body, version, batches))
+
+    def say_bye(self) -> None:
+        """Tell the servers that this worker will send no more."""
+        for server in self.servers:
+            self.transport.send(server, [_BYE, self.rank, 0, 0, 0.0], None)
+
+    def next_batch_available(self) -> Awaitable[bool]:
+        self._look_for_the_end()
+        each, together = self.limits.each, self.limits.together
+        if each is not None:
+            self._tell_progress(self.step / each)
+            if self.step >= each:
+                return Done(False)
+        if together is not None and not self.reserved:
+            taken = self.store.add("batches", 1)
+            self._tell_progress(taken / together)
+            self.reserved = taken <= together
+            return Done(self.reserved)
+        return Done(True)
+
+    def _tell_progress(self, fraction: float) -> None:
+        if self.index == 0 and self.now - self._told > 0.2:
+            self._told = self.now
+            self.store.set("progress", repr(fraction))
+
+    def gradient(self, parameters: Vector) -> Awaitable[Vector]:
+        start, step = self.now, self.step
+        self.step += 1
+        self.reserved = False
+        gradient: Any = self.initial
+        if self.learner is not None:
+            gradient = self.learner.gradient(parameters, self.index, step)  # type: ignore[arg-type]
+            if gradient.is_cuda:
+                torch.cuda.synchronize(gradient.device)
+        if self.compute is not None:
+            self._emulate(start, self.compute.draw())
+        self.recorder.gradient(self.rank, start, self.now, step)
+        return Done(gradient)
+
+    def _emulate(self, start: float, duration: float) -> None:
+        """Wait until a gradient begun at `start` has taken its drawn duration."""
+        left = start + duration - self.now
+        if left < 0:
+            self.overruns.append((self.now - start) / duration if duration else float("inf"))
+        else:
+            time.sleep(left)
+
+    def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
+        return Done(function())
+
+    def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
+        start, p = self.now, len(self.workers)
+        total = vector.clone()  # type: ignore[attr-defined]
+        if p > 1:
+            dist.all_reduce(total)
+        if total.is_cuda:
+            torch.cuda.synchronize(total.device)
+        self.recorder.collective(
+            self.rank, start, self.now, self.collectives, 2 * (p - 1) * vector.nbytes // p
+        )
+        self.collectives += 1
+        return Done(total)
+
+    def updated(
+        self, version: int, parameters: Vector, contributions: Sequence[Contribution]
+    ) -> Awaitable[None]:
+        for part in contributions:
+            self.recorder.update(self.rank, part.worker, self.now, version - 1, part.staleness, part.batches)
+        holders = self.servers or self.workers
+        if self.learner is not None and (self.servers or self.index == 0):
+            kept = self.snapshots.offer(version, self.now, parameters)
+            if kept and self.scenario.stop.target_accuracy is not None:
+                part_bytes = parameters.cpu().numpy().tobytes()  # type: ignore[attr-defined]
+                put(self.store, f"snapshot/{self.index}/{version}", part_bytes)
+                self.store.set(f"snapshot/{self.index}", str(version))
+        if self.scenario.stop.updates is not None:
+            self._tell_progress(version / self.scenario.stop.updates)
+        if version == self.scenario.stop.updates:
+            if self.store.add("holders that are done", 1) == len(holders):
+                self.store.set("stop", "1")
+            raise Stopped
+        return Done(None)
+
+    def _look_for_the_end(self) -> None:
+        """Raise Stopped when the run's time is up, or somebody has said in the store that it is over."""
+        stop, now = self.scenario.stop, self.now
+        if stop.time is not None:
+            self._tell_progress(now / stop.time)
+            if now >= stop.time:
+                raise Stopped
+        said_elsewhere = stop.updates is not None or stop.target_accuracy is not None
+        if said_elsewhere and now - self._looked >= _SLICE_S:
+            self._looked = now
+            if self.store.check(["stop"]):
+                raise Stopped
+
+    def spawn(self, program: Coroutine[Any, Any, None]) -> None:
+        self.slice_s = 0.001  # several threads take turns at the inbox
+        Thread(target=run_to_end, args=(program,), daemon=True).start()
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        time.sleep(seconds)
+        return Done(None)

@@ -1,0 +1,153 @@
+"""One process of a real run: sets up its node, runs its program, and leaves what it recorded in the store."""
+
+import os
+import pickle
+import signal
+import socket
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing import connection, parent_process
+from threading import Thread
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+
+from executor.devices import Place, choose
+from executor.node import RealNode, Stopped, run_to_end
+from executor.store import put
+from executor.transport import Transport
+from scenarios import Scenario
+from strategies import find
+from workloads import build, sizes
+from workloads.compute_time import compute_times
+from workloads.quota import quota
+from workloads.snapshots import Snapshots
+
+_HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one process leaves behind."""
+
+    records: pd.DataFrame
+    snapshots: Snapshots
+    overruns: list[float]
+
+
+def world_size(scenario: Scenario) -> int:
+    """How many processes a run of the scenario has: the workers, then the servers."""
+    strategy = find(scenario.strategy.name, scenario.strategy.parameters)
+    return scenario.cluster.workers + (scenario.cluster.servers.count if strategy.has_servers else 0)
+
+
+def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> None:
+    """Be process `rank` of the run; `host` is the address others reach this one at."""
+    torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
+    workers, world = scenario.cluster.workers, world_size(scenario)
+    strategy = find(scenario.strategy.name, scenario.strategy.parameters)
+    places = _exchange(store, rank, world)
+    size = sizes(scenario.workload)
+    dtype = getattr(torch, getattr(scenario.workload, "dtype", "float32"))
+    is_worker = rank < workers
+    device, backend = choose(places[:workers], rank) if is_worker else ("cpu", "")
+    learner = build(scenario.workload, workers, scenario.seed, device) if scenario.workload.learns else None
+    initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
+    transport = Transport(store, rank, host, initial.dtype)
+    if is_worker and workers > 1:
+        if backend == "nccl":
+            torch.cuda.set_device(device)
+        group = dist.PrefixStore("collectives", store)
+        dist.init_process_group(backend, store=group, rank=rank, world_size=workers)
+    emulated = is_worker and scenario.cluster.compute != "measured"
+    node = RealNode(
+        scenario,
+        rank,
+        world - workers,
+        initial.to(device),
+        transport,
+        compute_times(scenario, size)[rank] if emulated else None,
+        learner,
+        quota(scenario, size.samples, strategy.equal_steps),
+        Snapshots(size.nbytes),
+    )
+    if learner and is_worker:
+        learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
+    make = strategy.worker if is_worker else strategy.server
+    node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
+    try:
+        run_to_end(make(scenario.strategy.parameters)(node))
+        node.say_bye()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for version, (at, part) in node.snapshots.taken.items():
+            node.snapshots.taken[version] = (at, part.cpu())
+        outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns)
+        put(store, f"outcome/{rank}", pickle.dumps(outcome))
+    _meet(store, "end", world)
+    transport.close()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
+    """Tell the others where this process runs, and learn where they do."""
+    store.set(f"place/{rank}", f"{socket.gethostname()} {torch.cuda.device_count()}")
+    told = [store.get(f"place/{other}").decode().split() for other in range(world)]
+    return [Place(host, int(gpus)) for host, gpus in told]
+
+
+def _meet(store: dist.Store, name: str, world: int) -> None:
+    store.add(f"meet/{name}", 1)
+    while store.add(f"meet/{name}", 0) < world:
+        time.sleep(0.01)
+
+
+def _start_together(store: dist.Store, rank: int, world: int, same_host: bool) -> float:
+    """Wait for everybody, then for one common instant; its reading of the monotonic clock.
+
+    Between hosts monotonic clocks do not compare: there everyone starts when told, which is off by the
+    time the store takes to tell.
+    """
+    _meet(store, "start", world)
+    if rank == 0:
+        store.set("zero", repr(time.monotonic() + _HEAD_START_S))
+    zero = float(store.get("zero"))
+    if not same_host:
+        zero = time.monotonic() + _HEAD_START_S
+    time.sleep(max(0.0, zero - time.monotonic()))
+    return zero
+
+
+def main(scenario: Scenario, rank: int, port: int) -> None:
+    """Be a process that `launch` started: report a failure in the store, and never outlive the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it says SIGTERM
+    signal.signal(signal.SIGTERM, _stop)
+    Thread(target=_die_with_parent, daemon=True).start()
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    try:
+        participate(scenario, rank, store, "127.0.0.1")
+    except Stopped:
+        pass
+    except BaseException as error:
+        store.set(f"failure/{rank}", pickle.dumps((repr_line(error), traceback.format_exc())))
+        os._exit(1)  # at once: threads and sockets must not hold a dead run up
+
+
+def repr_line(error: BaseException) -> str:
+    """An error in one line: its type and what it says."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _stop(*_: Any) -> None:
+    raise Stopped
+
+
+def _die_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,93 @@
+"""Messages between processes, over ZeroMQ.
+
+Every process binds one PULL socket, its inbox, and connects a PUSH socket to each peer it sends to: from one
+process to another, messages are one TCP stream and keep their order. Large bodies are neither copied nor
+changed on the way. Why ZeroMQ: docs/design.md.
+"""
+
+import json
+import socket
+from collections.abc import Awaitable, Generator
+from threading import Lock
+from typing import Any
+
+import torch
+import zmq
+
+_COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
+
+
+class Sent(Awaitable[None]):
+    """Awaiting it blocks until the last byte of a message has been handed to the kernel."""
+
+    def __init__(self, tracker: Any = None) -> None:
+        self.tracker = tracker
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self.tracker is not None:
+            self.tracker.wait()
+        return
+        yield
+
+
+class Transport:
+    """One process's sockets. Addresses are exchanged through a torch.distributed store."""
+
+    def __init__(self, store: torch.distributed.Store, rank: int, host: str, dtype: torch.dtype) -> None:
+        self.store = store
+        self.rank = rank
+        self.dtype = dtype
+        self.context = zmq.Context()
+        self.inbox = self.context.socket(zmq.PULL)
+        self.inbox.set_hwm(0)
+        port = self.inbox.bind_to_random_port(f"tcp://{host}")
+        store.set(f"address/{rank}", f"tcp://{host}:{port}")
+        self._peers: dict[int, zmq.Socket[bytes]] = {}
+        self._sending = Lock()  # sockets are not for several threads at once
+
+    def send(self, to: int, header: list[Any], body: torch.Tensor | None) -> Sent:
+        """Queue a message: a header of plain values and perhaps a flat vector."""
+        frames: list[Any] = [json.dumps(header).encode()]
+        if body is not None:
+            frames.append(memoryview(body.detach().cpu().view(torch.uint8).numpy()))
+        large = body is not None and body.nbytes >= _COPY_BELOW
+        with self._sending:
+            tracker = self._peer(to).send_multipart(frames, copy=not large, track=large)
+        return Sent(tracker)
+
+    def receive(self, timeout_s: float) -> tuple[list[Any], torch.Tensor | None] | None:
+        """The next message, or None if there is none in time."""
+        if not self.inbox.poll(max(0, round(timeout_s * 1000))):
+            return None
+        frames = self.inbox.recv_multipart(copy=False)
+        header = json.loads(frames[0].bytes)
+        if len(frames) == 1:
+            return header, None
+        # Nobody changes a body in place, so the message's own memory will do; a small one may lie anywhere
+        # in ZeroMQ's buffer and read-only, and is copied.
+        data = frames[1].buffer
+        if len(data) < _COPY_BELOW or data.readonly:
+            data = bytearray(data)
+        if not len(data):
+            return header, torch.empty(0, dtype=self.dtype)
+        return header, torch.frombuffer(data, dtype=self.dtype)
+
+    def _peer(self, rank: int) -> "zmq.Socket[bytes]":
+        if rank not in self._peers:
+            peer = self.context.socket(zmq.PUSH)
+            peer.set_hwm(0)
+            peer.setsockopt(zmq.LINGER, 0)
+            peer.connect(self.store.get(f"address/{rank}").decode())
+            self._peers[rank] = peer
+        return self._peers[rank]
+
+    def close(self) -> None:
+        """Close all sockets; what has not been sent by now is dropped."""
+        self.context.destroy(linger=0)
+
+
+def own_address(store_host: str) -> str:
+    """The address of this host that the others can reach: the one it uses towards the store's host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((store_host, 9))  # UDP: chooses a route, sends nothing
+        return str(probe.getsockname()[0])

@@ -1,0 +1,218 @@
+"""The command line. Exit status: 0 fine, 2 bad input, 3 the run failed, 130 interrupted."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import lockstep
+import scenarios as scenario_files
+from analysis.records import Result
+from lockstep import terminal
+from scenarios import Scenario, ScenarioError, dump
+from strategies import STRATEGIES
+
+app = typer.Typer(
+    help="Predict and measure data-parallel training: one strategy, two clocks.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="A scenario file, or the name of a shipped scenario.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),
+]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the results.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--strategy", metavar="NAME", help="Compare these instead of the file's; repeatable."),
+]
+
+
+@app.command()
+def simulate(
+    file: File, set_: Set = None, out: Out = None, json_: Json = False, quiet: Quiet = False
+) -> None:
+    """Predict a run in virtual time."""
+    _one_run(lockstep.simulate, "predicting", file, set_, out, json_, quiet)
+
+
+@app.command()
+def run(file: File, set_: Set = None, out: Out = None, json_: Json = False, quiet: Quiet = False) -> None:
+    """Measure a run with real processes on this machine."""
+    _one_run(lockstep.run, "measuring", file, set_, out, json_, quiet)
+
+
+def _one_run(
+    engine: Callable[..., Result],
+    doing: str,
+    file: str,
+    set_: list[str] | None,
+    out: Path | None,
+    json_: bool,
+    quiet: bool,
+) -> None:
+    scenario = lockstep.load(file, set_ or [])
+    _check_out(out)
+    try:
+        with terminal.progress(f"{doing} {scenario.name}", quiet or json_) as progress:
+            result = engine(scenario, progress)
+    except (RuntimeError, KeyboardInterrupt) as error:
+        _keep(scenario, getattr(error, "records", None), out)
+        raise
+    if out is not None:
+        result.save(out)
+    if json_:
+        print(result.to_json())
+    else:
+        terminal.show(result, out)
+
+
+@app.command()
+def validate(
+    file: File,
+    set_: Set = None,
+    strategy: Names = None,
+    out: Out = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict and measure, side by side, on this machine's loopback network."""
+    overrides = set_ or []
+    points = [lockstep.load(file, [*overrides, f"strategy.name={name}"]) for name in strategy or []]
+    points = points or [lockstep.load(file, overrides)]
+    _check_out(out)
+    from lockstep import validation
+
+    with terminal.progress("measuring the loopback", quiet or json_):
+        loopback = validation.measure_loopback(max(validation.parameters(point) for point in points))
+    if not json_:
+        print(f"Predicting for this machine's loopback, measured just now: {loopback}.")
+    pairs: list[tuple[Result, Result]] = []
+    try:
+        for point in points:
+            name = point.strategy.name
+            with terminal.progress(f"predicting {name}", quiet or json_) as progress:
+                predicted = lockstep.simulate(validation.on_loopback(point, loopback), progress)
+            with terminal.progress(f"measuring {name}", quiet or json_) as progress:
+                pairs.append((predicted, lockstep.run(point, progress)))
+    finally:
+        comparisons = [validation.compare(*pair) for pair in pairs]
+        if out is not None and pairs:
+            _save_validation(pairs, comparisons, out)
+    if json_:
+        print(json.dumps(comparisons[0] if not strategy else {"points": comparisons}, allow_nan=False))
+    else:
+        terminal.show_comparison(comparisons)
+        if out is not None:
+            print(
+                f"Written to {out}: validation.png, validation.svg, validation.json, and each run's records."
+            )
+
+
+def _save_validation(
+    pairs: list[tuple[Result, Result]], comparisons: list[dict[str, Any]], out: Path
+) -> None:
+    from analysis.plots import predicted_and_measured
+
+    for predicted, measured in pairs:
+        name = predicted.scenario.strategy.name
+        predicted.save(out / name / "predicted")
+        measured.save(out / name / "measured")
+    predicted_and_measured(pairs, out / "validation")
+    (out / "validation.json").write_text(json.dumps({"points": comparisons}, allow_nan=False) + "\n")
+
+
+@app.command()
+def scenarios(json_: Json = False) -> None:
+    """List the scenarios that ship with the product."""
+    shipped = scenario_files.shipped()
+    rows = {name: terminal.first_comment(path) for name, path in shipped.items()}
+    _list(rows, json_)
+
+
+@app.command()
+def strategies(json_: Json = False) -> None:
+    """List the strategies and their parameters with the defaults."""
+    parameters = {
+        name: {key: p.default for key, p in strategy.parameters.items()}
+        for name, strategy in STRATEGIES.items()
+    }
+    if json_:
+        print(json.dumps(parameters))
+    else:
+        shown = {n: ", ".join(f"{k}={v}" for k, v in values.items()) for n, values in parameters.items()}
+        _list(shown, json_)
+
+
+def _list(rows: dict[str, str], json_: bool) -> None:
+    if json_:
+        print(json.dumps(rows))
+    else:
+        terminal.two_columns(rows)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a scenario file, for editors to complete and check it."""
+    from lockstep.schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+
+
+def _check_out(out: Path | None) -> None:
+    """Refuse an --out that cannot be written, before anything is computed."""
+    if out is None:
+        return
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ScenarioError(f"{existing} is not a folder; give a folder to write to", key="--out")
+    if not os.access(existing, os.W_OK):
+        raise ScenarioError(f"{existing} may not be written to; give another folder", key="--out")
+
+
+def _keep(scenario: Scenario, records: Any, out: Path | None) -> None:
+    """Write what a run that did not end well has measured."""
+    if out is None or records is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
+    records.to_parquet(out / "records.parquet", index=False)
+    print(f"What was measured until then: {out / 'records.parquet'}", file=sys.stderr)
+
+
+def main() -> None:
+    """The command `lockstep`."""
+    try:
+        status = app(standalone_mode=False)
+    except ScenarioError as error:
+        status = _complain(str(error), 2)
+    except typer.Exit as leave:
+        status = leave.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        status = _complain("interrupted", 130)
+    except RuntimeError as error:
+        if type(error).__name__ not in ("RunFailed", "SimulationError"):
+            raise
+        print(getattr(error, "details", ""), end="", file=sys.stderr)
+        status = _complain(str(error), 3)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's usage errors have it
+            raise
+        status = _complain(error.format_message(), 2)
+    sys.exit(status or 0)
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,41 @@
+"""The JSON Schema of a scenario file, the strategies and their parameters included."""
+
+from typing import Any, Literal, get_args, get_origin
+
+from scenarios import Scenario
+from strategies import STRATEGIES
+
+_KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "le": "maximum"}
+
+
+def json_schema() -> dict[str, Any]:
+    """What `lockstep schema` prints, for editors to complete and check scenario files with."""
+    schema = Scenario.model_json_schema()
+    schema["$defs"]["Strategy"] = {
+        "description": "How the workers cooperate: a strategy's name, or its name and parameters.",
+        "oneOf": [{"enum": list(STRATEGIES)}, *(_strategy(name) for name in STRATEGIES)],
+    }
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def _strategy(name: str) -> dict[str, Any]:
+    parameters = STRATEGIES[name].parameters
+    properties = {key: {**_values(p.annotation), "default": p.default} for key, p in parameters.items()}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": name}, **properties},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+
+
+def _values(annotation: Any) -> dict[str, Any]:
+    if get_origin(annotation) is Literal:
+        return {"enum": list(get_args(annotation))}
+    kind, bound = get_args(annotation)
+    limits = {word: getattr(bound, name) for name, word in _KEYWORDS.items()}
+    return {
+        "type": "integer" if kind is int else "number",
+        **{word: limit for word, limit in limits.items() if limit is not None},
+    }

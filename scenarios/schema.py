@@ -1,0 +1,188 @@
+"""The scenario: every section and key that a file may have, as frozen pydantic models.
+
+Quantities are floats in base units (seconds, bytes, bytes/s, FLOP/s). Built by hand, a model raises
+pydantic's ValidationError; `scenarios.load` turns that into a ScenarioError in the user's words.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
+
+from scenarios.compute import Compute
+from scenarios.section import Section
+from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Network(Section):
+    """`bandwidth` (bytes/s; None: unlimited) is per direction per NIC, `latency` (s) one way per message.
+
+    `message_overhead` (s) is added to every message; `goodput` is the share of bandwidth left for data.
+    """
+
+    bandwidth: Bandwidth | None = None
+    latency: Duration = 0.0
+    message_overhead: Duration = 0.0
+    goodput: float = Field(1.0, gt=0, le=1)
+
+
+class Servers(Section):
+    """Parameter servers: `count` shards, on workers' hosts if `colocated`. A bare number is the count."""
+
+    shorthand: ClassVar[str] = "count"
+    count: Count = 1
+    colocated: bool = False
+
+
+class Straggler(Section):
+    """Worker `worker` (counted from 0) takes `slowdown` times as long."""
+
+    worker: int = Field(ge=0, description="the worker's number from 0, such as 'worker: 3'")
+    slowdown: float = Field(gt=0, description="how many times as long it takes, such as 'slowdown: 3'")
+
+
+def _pick_compute(data: Any, _: Any, info: ValidationInfo) -> Any:
+    if not isinstance(data, dict | Compute) and data != "measured":
+        fail(f"must be {{time: …}}, {{peak: …}} or the word 'measured', not {shown(data)}")
+    return data if data == "measured" else Compute.model_validate(data, context=info.context)
+
+
+class Cluster(Section):
+    """The machines: `workers`, `servers`, the network between them, and what a gradient costs."""
+
+    workers: int = Field(ge=1, le=100_000, description="the number of workers, such as 'workers: 4'")
+    servers: Servers = Servers()
+    network: Network = Network()
+    compute: Annotated[Compute | Literal["measured"], WrapValidator(_pick_compute)] = Field(
+        description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
+    )
+    stragglers: tuple[Straggler, ...] = Field((), strict=False)  # YAML has lists only
+
+    @model_validator(mode="after")
+    def _stragglers_exist(self) -> Self:
+        slow = [straggler.worker for straggler in self.stragglers]
+        for index, worker in enumerate(slow):
+            place = ("stragglers", index, "worker")
+            if worker >= self.workers:
+                fail(f"must be less than cluster.workers ({self.workers}), not {worker}", *place)
+            if worker in slow[:index]:
+                fail(f"worker {worker} is listed twice; keep one", *place)
+        return self
+
+
+class _Batches(Section):
+    batch_size: Count = 32
+    learning: bool | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether gradients are real; they are unless `learning` is false or there are only sizes."""
+        return self.learning is not False
+
+
+class Sizes(_Batches):
+    """Sizes only: `parameters` values of `dtype` and `flops` per sample; nothing is learned."""
+
+    parameters: int = Field(ge=1)
+    dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float32"
+    flops: Annotated[float, Field(gt=0)] | None = None
+    learning: Literal[False] = False
+
+
+class Data(_Batches):
+    """`model` learns `dataset` by mini-batches of `batch_size` samples."""
+
+    dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
+    model: str = Field("mlp", min_length=1)
+
+
+class Problem(_Batches):
+    """A problem with a known optimum in `dimension` parameters; `noise` scales that of its gradients."""
+
+    problem: Literal["quadratic", "logistic"]
+    dimension: Count = 20
+    noise: float = Field(0.1, ge=0)
+
+
+_FORMS: dict[str, type[_Batches]] = {"parameters": Sizes, "dataset": Data, "problem": Problem}
+
+
+def _pick_workload(data: Any, _: Any, info: ValidationInfo) -> Any:
+    """Validate with the one class that is meant, so that errors speak of that one only."""
+    if isinstance(data, _Batches):
+        return data
+    forms = "exactly one of parameters (sizes only), dataset and problem"
+    if not isinstance(data, dict):
+        fail(f"must be a mapping with {forms}; not {shown(data)}")
+    found = [key for key in _FORMS if key in data]
+    if len(found) != 1:
+        fail(f"must have {forms}; it has {', '.join(found or map(str, data))[:60] or 'no key'}")
+    return _FORMS[found[0]].model_validate(data, context=info.context)
+
+
+Workload = Annotated[Sizes | Data | Problem, WrapValidator(_pick_workload)]
+
+
+class Strategy(Section):
+    """A strategy by `name`; its other keys are `parameters`, which only the strategy can judge."""
+
+    model_config = ConfigDict(extra="allow")
+    shorthand: ClassVar[str] = "name"
+    name: str = Field(min_length=1, description="the strategy's name, such as 'name: downpour'")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Stop(Section):
+    """When a run ends: at the first bound reached.
+
+    `steps`: mini-batches per worker. `updates`: updates applied by the server (rounds, without one).
+    `epochs`: passes of all workers together over the data set. `time`: seconds of the engine's clock.
+    `target_accuracy`: an accuracy in (0, 1]; it needs another bound, for a target that is never reached.
+    """
+
+    steps: Count | None = None
+    updates: Count | None = None
+    epochs: Count | None = None
+    time: PositiveDuration | None = None
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if (self.steps, self.updates, self.epochs, self.time) == (None,) * 4:
+            if self.target_accuracy:
+                fail("may never be reached; give steps, updates, epochs or time too", "target_accuracy")
+            fail("nothing ends the run; give steps, updates, epochs or time")
+        return self
+
+
+class Scenario(Section):
+    """One experiment: a cluster, a workload, a strategy, when to stop, and what to vary.
+
+    `sweep` maps dotted keys to lists of values, combined as a grid. `seed` fixes every draw.
+    """
+
+    name: str = Field(min_length=1, description="a name, such as 'name: quickstart'")
+    cluster: Cluster = Field(description="the machines, such as {workers: 4, compute: …}")
+    workload: Workload = Field(description="what is learned, such as {dataset: digits}")
+    strategy: Strategy = Field(description="how workers cooperate, such as 'strategy: downpour'")
+    stop: Stop = Field(description="when to end, such as 'stop: {steps: 100}'")
+    seed: int = Field(0, ge=0)
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        work, stop, compute = self.workload, self.stop, self.cluster.compute
+        if stop.epochs and not isinstance(work, Data):
+            fail("only a data set has epochs; give workload.dataset, or stop.steps instead", "stop", "epochs")
+        if stop.target_accuracy and not (isinstance(work, Data) and work.learns):
+            needs = "needs a data set that is learned; give workload.dataset, and no 'learning: false'"
+            fail(needs, "stop", "target_accuracy")
+        if isinstance(compute, Compute) and compute.peak and isinstance(work, Sizes) and not work.flops:
+            needs = "needs the work per sample; give workload.flops, such as 4.1e9, or compute.time instead"
+            fail(needs, "cluster", "compute", "peak")
+        return self

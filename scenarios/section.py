@@ -1,0 +1,51 @@
+"""What all sections of a scenario share: known keys only, nothing forgotten, and messages that help."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+
+from scenarios.units import Quantity, fail, shown
+
+
+def nearest(word: object, valid: Iterable[str]) -> str:
+    """Return `; did you mean 'x'? (valid: …)`, the question only where a name is near."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(str(word)[:60], names, n=1)
+    return (f"; did you mean '{near[0]}'?" if near else "") + f" (valid: {', '.join(names)})"
+
+
+class Section(BaseModel):
+    """A mapping of known keys; `shorthand` names the key that a bare scalar stands for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    shorthand: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_and_complete(cls, data: Any) -> Any:
+        if isinstance(data, cls):
+            return data
+        if cls.shorthand and isinstance(data, str | int):
+            data = {cls.shorthand: data}
+        fields = cls.model_fields
+        if not isinstance(data, dict):
+            fail(f"must be a mapping (keys: {', '.join(fields)}), not {shown(data)}")
+        for key in data:
+            if key not in fields and cls.model_config["extra"] == "forbid":
+                fail(f"unknown key{nearest(key, fields)}", key)
+        for key, field in fields.items():
+            if key not in data and field.is_required():
+                quantity = next((str(kind) for kind in field.metadata if isinstance(kind, Quantity)), None)
+                fail(f"missing; give {field.description or quantity or key}", key)
+        return data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
+        schema = handler.resolve_ref_schema(handler(core))
+        if cls.shorthand:  # editors accept the short form too
+            long = dict(schema)
+            schema.clear()
+            schema["anyOf"] = [long["properties"][cls.shorthand], long]
+        return schema

@@ -1,0 +1,204 @@
+"""Runs a scenario in virtual time.
+
+A SimPy process per node drives the strategy's coroutine. SimPy breaks ties by priority and by the order of
+scheduling, all random numbers come from streams seeded by the scenario, and nothing reads a clock: a run is
+a pure function of (scenario, seed).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import simpy
+
+from analysis.records import Recorder, Result
+from scenarios import Scenario
+from simulator.network import Network
+from simulator.node import SimulatedNode
+from simulator.sized import Sized, concatenate
+from strategies import Vector, find, unused
+from workloads import Learner, build, deterministic_threads, sizes
+from workloads.compute_time import compute_times, mean_gradient_s
+from workloads.quota import Quota, quota
+from workloads.snapshots import Snapshots, assemble
+
+Progress = Callable[[float], None]
+
+
+class SimulationError(RuntimeError):
+    """A law of the simulated world was broken, or the nodes wait for each other for ever."""
+
+
+class Batches:
+    """Who may still take how many mini-batches. One taken out is a worker's until it is used."""
+
+    def __init__(self, limits: Quota, workers: int) -> None:
+        self.limits = limits
+        self.left = limits.together
+        self.reserved = [False] * workers
+
+    def available(self, worker: int, taken: int) -> bool:
+        """Whether the worker, which has used `taken`, has another one."""
+        if self.limits.each is not None and taken >= self.limits.each:
+            return False
+        if self.left is not None and not self.reserved[worker]:
+            if self.left == 0:
+                return False
+            self.left -= 1
+            self.reserved[worker] = True
+        return True
+
+    def take(self, worker: int) -> None:
+        """The worker uses the one it has."""
+        self.reserved[worker] = False
+
+
+class Simulation:
+    """The state of one run that its nodes share."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        cluster = scenario.cluster
+        strategy = find(scenario.strategy.name, scenario.strategy.parameters)
+        self.scenario = scenario
+        self.sizes = sizes(scenario.workload)
+        self.learner: Learner | None = None
+        self.initial: Any = Sized(self.sizes.parameters, self.sizes.itemsize)
+        if scenario.workload.learns:
+            self.learner = build(scenario.workload, cluster.workers, scenario.seed)
+            self.initial = self.learner.initial()
+
+        servers = cluster.servers.count if strategy.has_servers else 0
+        self.workers: Sequence[int] = range(cluster.workers)
+        self.servers: Sequence[int] = range(cluster.workers, cluster.workers + servers)
+        self.holders = self.servers or self.workers
+        hosts = list(range(cluster.workers + servers))
+        if cluster.servers.colocated:
+            hosts[cluster.workers :] = [shard % cluster.workers for shard in range(servers)]
+
+        network = cluster.network
+        bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
+        self.environment = simpy.Environment()
+        self.network = Network(self.environment, hosts, bandwidth, network.latency, network.message_overhead)
+        self.compute = compute_times(scenario, self.sizes)
+        self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
+        self.recorder = Recorder()
+        evaluated = self.servers or self.workers[:1]
+        self.snapshots = {rank: Snapshots(self.sizes.nbytes) for rank in evaluated}
+        self.versions: dict[int, int] = {}
+        self.over = False
+        self.nodes = [SimulatedNode(self, rank) for rank in range(cluster.workers + servers)]
+
+        values = scenario.strategy.parameters
+        worker = strategy.worker(values)
+        self.programs = [self.environment.process(worker(self.nodes[rank])) for rank in self.workers]  # type: ignore[arg-type]
+        for rank in self.servers:
+            self.environment.process(strategy.server(values)(self.nodes[rank]))  # type: ignore[arg-type]
+
+    def concatenate(self, parts: Sequence[Any]) -> Any:
+        """Join vectors, or sizes, end to end."""
+        if self.learner is None:
+            return concatenate(list(parts))
+        import torch
+
+        return torch.cat(list(parts))
+
+    def gradient(self, parameters: Any, worker: int, step: int) -> Vector:
+        """The gradient itself: real, or its size."""
+        return parameters if self.learner is None else self.learner.gradient(parameters, worker, step)
+
+    def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
+        """Take note of new parameters; True when the node has made all the updates of the run."""
+        self.versions[node.rank] = version
+        if self.learner is not None and node.rank in self.snapshots:
+            kept = self.snapshots[node.rank].offer(version, node.now, parameters)
+            if kept and self.scenario.stop.target_accuracy is not None:
+                self.over = self.over or self._target_reached(version)
+        if version != self.scenario.stop.updates:
+            return False
+        if all(self.versions.get(holder, 0) >= version for holder in self.holders):
+            self.over = True
+        return True
+
+    def _target_reached(self, version: int) -> bool:
+        parts = [shard.taken.get(version) for shard in self.snapshots.values()]
+        if self.learner is None or not all(parts):
+            return False
+        accuracy = self.learner.evaluate(self.concatenate([part for _, part in parts])).accuracy  # type: ignore[misc]
+        target = self.scenario.stop.target_accuracy
+        return accuracy is not None and target is not None and accuracy >= target
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Let time pass until the run is over."""
+        environment, stop = self.environment, self.scenario.stop
+        until = float("inf") if stop.time is None else stop.time
+        events = 0
+        while not self.over and environment.peek() < until:
+            environment.step()
+            events += 1
+            if progress is not None and events % 4096 == 0:
+                progress(self._done(until))
+        if self.network.bytes_arrived > self.network.bytes_sent:
+            raise SimulationError("more bytes arrived than were sent")
+        if not self.over and environment.peek() == float("inf"):
+            stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
+            if stuck:
+                waits = "; ".join(self._waits(rank) for rank in stuck[:4])
+                raise SimulationError(f"the nodes wait for each other for ever: {waits}")
+            if self.network.bytes_arrived != self.network.bytes_sent:
+                raise SimulationError("bytes were sent that never arrived")
+
+    def _done(self, until: float) -> float:
+        """The fraction of the run that is done."""
+        limits, steps = self.batches.limits, sum(node.step for node in self.nodes)
+        parts = [self.environment.now / until]
+        if limits.each is not None:
+            parts.append(steps / (limits.each * len(self.workers)))
+        if limits.together is not None:
+            parts.append(steps / limits.together)
+        if self.scenario.stop.updates is not None:
+            parts.append(min(self.versions.values(), default=0) / self.scenario.stop.updates)
+        return min(1.0, max(parts))
+
+    def _waits(self, rank: int) -> str:
+        wanted = [
+            f"{kind or 'any'} from {'anyone' if s is None else s}" for kind, s, _ in self.nodes[rank].waiting
+        ]
+        return f"rank {rank} waits for {', '.join(wanted) or 'an event'}"
+
+    def result(self) -> Result:
+        """What the run left; held-out loss and accuracy are computed now, off the clock."""
+        parameters, learner = None, self.learner
+        if learner is not None:
+            for version, time, parts in assemble(list(self.snapshots.values())):
+                vector = self.concatenate(parts)
+                found = learner.evaluate(vector)
+                self.recorder.evaluation(time, version, found.loss, found.accuracy)
+                parameters = vector.numpy()
+        return Result(
+            engine="simulator",
+            scenario=self.scenario,
+            records=self.recorder.frame(),
+            holders=self.holders,
+            gradient_s=mean_gradient_s(self.scenario, self.sizes),
+            parameters=parameters,
+            warnings=self._warnings(),
+        )
+
+    def _warnings(self) -> list[str]:
+        warnings = unused(self.scenario.strategy.name, self.scenario.strategy.parameters)
+        if self.scenario.cluster.network.bandwidth is None:
+            warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
+        if not self.versions:
+            warnings.append("the run stopped before the first update")
+        return warnings
+
+
+def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
+    """Predict a run of the scenario; `progress` is told the fraction done now and then.
+
+    Raises SimulationError if the nodes deadlock or a conservation law is broken.
+    """
+    with deterministic_threads() if scenario.workload.learns else nullcontext():
+        simulation = Simulation(scenario)
+        simulation.run(progress)
+        return simulation.result()

@@ -1,0 +1,141 @@
+"""A node in virtual time: the simulator's side of the strategy language."""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import simpy
+
+from strategies import Contribution, Message, Vector
+from strategies.all_reduce import ring
+
+if TYPE_CHECKING:
+    from simulator.engine import Simulation
+
+T = TypeVar("T")
+
+
+class Wait(Awaitable[Any]):
+    """Hands a SimPy event up through the coroutines to the process that drives them."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: simpy.Event) -> None:
+        self.event = event
+
+    def __await__(self) -> Generator[simpy.Event, Any, Any]:
+        return (yield self.event)
+
+
+class Ready(Awaitable[T]):
+    """A value that is there already."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self.value
+        yield
+
+
+class SimulatedNode:
+    """See `strategies.Node` for what each member means."""
+
+    def __init__(self, simulation: "Simulation", rank: int) -> None:
+        self.simulation = simulation
+        self.environment = simulation.environment
+        self.rank = rank
+        self.workers: Sequence[int] = simulation.workers
+        self.servers: Sequence[int] = simulation.servers
+        self.index = rank if rank < len(self.workers) else rank - len(self.workers)
+        self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
+        self.step = 0
+        self.collectives = 0
+        self.mail: deque[Message] = deque()
+        self.waiting: list[tuple[str | None, int | None, simpy.Event]] = []
+
+    @property
+    def now(self) -> float:
+        return float(self.environment.now)
+
+    def initial_parameters(self) -> Vector:
+        return self.simulation.initial
+
+    def concatenate(self, parts: Sequence[Vector]) -> Vector:
+        return parts[0] if len(parts) == 1 else self.simulation.concatenate(parts)
+
+    def send(
+        self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
+    ) -> Awaitable[None]:
+        message = Message(kind, self.rank, body, version, batches)
+        nbytes = 0 if body is None else body.nbytes
+        start, left = self.now, simpy.Event(self.environment)
+        receiver = self.simulation.nodes[to]
+
+        def arrived() -> None:
+            self.simulation.recorder.message(self.rank, to, start, self.now, kind, nbytes)
+            receiver.deliver(message)
+
+        self.simulation.network.send(self.rank, to, nbytes, left.succeed, arrived)
+        return Wait(left)
+
+    def deliver(self, message: Message) -> None:
+        """Hand a message that has arrived to whoever waits for it, or keep it."""
+        for place, (kind, sender, event) in enumerate(self.waiting):
+            if _matches(message, kind, sender):
+                del self.waiting[place]
+                event.succeed(message)
+                return
+        self.mail.append(message)
+
+    def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
+        for place, message in enumerate(self.mail):
+            if _matches(message, kind, sender):
+                del self.mail[place]
+                return Ready(message)
+        event = simpy.Event(self.environment)
+        self.waiting.append((kind, sender, event))
+        return Wait(event)
+
+    def next_batch_available(self) -> Awaitable[bool]:
+        return Ready(self.simulation.batches.available(self.rank, self.step))
+
+    async def gradient(self, parameters: Vector) -> Vector:
+        start, step = self.now, self.step
+        self.simulation.batches.take(self.rank)
+        self.step += 1
+        await Wait(self.environment.timeout(self.simulation.compute[self.rank].draw()))
+        self.simulation.recorder.gradient(self.rank, start, self.now, step)
+        return self.simulation.gradient(parameters, self.rank, step)
+
+    def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
+        return Ready(function())
+
+    async def all_reduce(self, vector: Vector) -> Vector:
+        # NCCL and gloo run a ring at the sizes that matter.
+        start, number = self.now, self.collectives
+        self.collectives += 1
+        total = await ring(self, vector)
+        self.simulation.recorder.collective(self.rank, start, self.now, number, 0)
+        return total
+
+    async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
+        for part in contributions:
+            self.simulation.recorder.update(
+                self.rank, part.worker, self.now, version - 1, part.staleness, part.batches
+            )
+        if self.simulation.updated(self, version, parameters):
+            await Wait(simpy.Event(self.environment))  # this node's part in the run is over
+
+    def spawn(self, program: Coroutine[Any, Any, None]) -> None:
+        self.environment.process(program)  # type: ignore[arg-type]
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        return Wait(self.environment.timeout(seconds))
+
+
+def _matches(message: Message, kind: str | None, sender: int | None) -> bool:
+    return (kind is None or kind == message.kind) and (sender is None or sender == message.sender)

@@ -1,0 +1,36 @@
+"""Bodies of a sizes-only simulation: a vector that knows its length and nothing else."""
+
+from typing import Any, Self
+
+
+class Sized:
+    """A flat vector of `length` elements of `itemsize` bytes; arithmetic keeps the size."""
+
+    __slots__ = ("itemsize", "length")
+
+    def __init__(self, length: int, itemsize: int) -> None:
+        self.length = length
+        self.itemsize = itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Size on the wire, bytes."""
+        return self.length * self.itemsize
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, part: slice) -> "Sized":
+        return Sized(len(range(*part.indices(self.length))), self.itemsize)
+
+    def _same(self, other: Any = None) -> Self:
+        if isinstance(other, Sized) and other.length != self.length:
+            raise ValueError(f"vectors of {self.length} and {other.length} elements do not combine")
+        return self
+
+    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = _same
+
+
+def concatenate(parts: "list[Sized] | tuple[Sized, ...]") -> Sized:
+    """Join vectors end to end."""
+    return Sized(sum(len(part) for part in parts), parts[0].itemsize)

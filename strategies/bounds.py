@@ -1,0 +1,47 @@
+"""The values that a strategy's parameters may take, as annotations, and the check of a value."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`ge`, `gt`, `lt` and `le` as in ≥, >, < and ≤; None is no bound."""
+
+    ge: float | None = None
+    gt: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+
+Count = Annotated[int, Bound(ge=1)]
+Rate = Annotated[float, Bound(gt=0)]
+Momentum = Annotated[float, Bound(ge=0, lt=1)]
+
+
+def problem(value: Any, annotation: Any) -> str | None:
+    """What is wrong with a value, and what would be valid; None if nothing is."""
+    if get_origin(annotation) is Literal:
+        choices = get_args(annotation)
+        return None if value in choices else f"{value!r} is not one of {', '.join(map(str, choices))}"
+    kind, bound = get_args(annotation)
+    words = {int: "a whole number", float: "a number"}[kind] + _limits(bound)
+    numeric = int if kind is int else int | float
+    fine = isinstance(value, numeric) and not isinstance(value, bool) and math.isfinite(value)
+    if fine and all(
+        limit is None or holds
+        for limit, holds in [
+            (bound.ge, value >= (bound.ge or 0)),
+            (bound.gt, value > (bound.gt or 0)),
+            (bound.lt, value < (bound.lt or 0)),
+            (bound.le, value <= (bound.le or 0)),
+        ]
+    ):
+        return None
+    return f"{value!r} is not {words}"
+
+
+def _limits(bound: Bound) -> str:
+    limits = [("≥", bound.ge), (">", bound.gt), ("<", bound.lt), ("≤", bound.le)]
+    return "".join(f" {sign} {limit:g}" for sign, limit in limits if limit is not None)

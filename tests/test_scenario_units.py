@@ -1,0 +1,93 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from scenarios.units import Bandwidth, Duration, FlopRate, PositiveDuration, Size
+
+ADAPTERS = {kind: TypeAdapter(kind) for kind in (Bandwidth, Duration, FlopRate, PositiveDuration, Size)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Duration, "2 s", 2.0),
+        (Duration, "30 ms", 0.03),
+        (Duration, "100 us", 1e-4),
+        (Duration, "3 µs", 3e-6),
+        (Duration, "3 μs", 3e-6),
+        (Duration, "7ns", 7e-9),
+        (Duration, "2 min", 120.0),
+        (Duration, "1.5 h", 5400.0),
+        (Duration, "0 s", 0.0),
+        (Duration, "1_000 ms", 1.0),
+        (Bandwidth, "8 bit/s", 1.0),
+        (Bandwidth, "10 Gbit/s", 1.25e9),
+        (Bandwidth, "10 Gbps", 1.25e9),
+        (Bandwidth, "5 B/s", 5.0),
+        (Bandwidth, "1 MB/s", 1e6),
+        (Bandwidth, "1 MiB/s", 2.0**20),
+        (Bandwidth, "1e9 B/s", 1e9),
+        (Size, "3 B", 3.0),
+        (Size, "3 kB", 3e3),
+        (Size, "25 MB", 25e6),
+        (Size, "8 MiB", 8 * 2.0**20),
+        (Size, "12 bit", 1.5),
+        (FlopRate, "312 TFLOP/s", 312e12),
+        (FlopRate, "1 GFLOPS", 1e9),
+    ],
+)
+def test_a_quantity_is_a_float_in_base_units(kind: Any, text: str, value: float) -> None:
+    assert ADAPTERS[kind].validate_python(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        (Bandwidth, 5, "no unit"),
+        (Bandwidth, 5.0, "no unit"),
+        (Bandwidth, True, "is not a bandwidth"),
+        (Bandwidth, "5", "is not a bandwidth"),
+        (Bandwidth, "5 Hz", "is not a bandwidth"),  # with pint's own registry this is 5 bit/s
+        (Bandwidth, "5 B", "is not a bandwidth"),
+        (Bandwidth, "5 mbit/s", "is not a bandwidth"),  # a thousandth of a bit
+        (Bandwidth, "5 KB/s", "is not a bandwidth"),  # 1000 or 1024?
+        (Bandwidth, "0 B/s", "above 0"),
+        (Bandwidth, "-1 B/s", "above 0"),
+        (Bandwidth, "nan B/s", "is not a bandwidth"),
+        (Bandwidth, "1e999 B/s", "above 0"),
+        (Bandwidth, None, "null is not a bandwidth"),
+        (Bandwidth, "9**9**9**9 B/s", "is not a bandwidth"),
+        (Duration, "-1 s", "0 or more"),
+        (Duration, "1e999999999999999999999 s", "is not a duration"),
+        (Duration, "5 bit/s", "is not a duration"),
+        (PositiveDuration, "0 s", "above 0"),
+        (Size, "5 s", "is not a size"),
+        (FlopRate, "5 GB/s", "is not a rate of work"),
+        (FlopRate, "5 FLOP", "is not a rate of work"),
+    ],
+)
+def test_anything_else_is_refused_with_an_example(kind: Any, value: object, says: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ADAPTERS[kind].validate_python(value)
+    (error,) = caught.value.errors()
+    assert says in error["msg"]
+    assert "such as '" in error["msg"]
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+@given(value=st.floats(min_value=5e-324, allow_infinity=False))
+def test_what_is_written_reads_back_as_the_same_float(kind: Any, value: float) -> None:
+    adapter = ADAPTERS[kind]
+    text = adapter.dump_python(value)
+    assert isinstance(text, str)
+    assert adapter.validate_python(text) == value
+
+
+def test_the_json_schema_of_a_quantity_is_a_string_with_an_example() -> None:
+    schema = ADAPTERS[Bandwidth].json_schema()
+    assert schema["type"] == "string"
+    assert schema["examples"] == ["10 Gbit/s"]
+    assert "bandwidth" in schema["description"]

@@ -1,0 +1,74 @@
+"""What a workload is to the engines: sizes always and, when numbers matter, a `Learner`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a workload is: all that a simulation without learning has to know."""
+
+    parameters: int
+    itemsize: int  # bytes of one parameter
+    batch_size: int
+    samples: int | None  # in the training set; None: endless
+    flops: float | None  # of one gradient: forward and backward over one mini-batch; None: unknown
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parameter vector, and of a gradient."""
+        return self.parameters * self.itemsize
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Quality of a parameter vector on held-out data."""
+
+    loss: float  # mean cross entropy; of the quadratic, the exact excess over the optimum
+    accuracy: float | None  # fraction right, if the workload classifies
+
+
+class Learner(Protocol):
+    """Real gradients over flat float32 vectors of shape (parameters,).
+
+    `gradient` is a function of its arguments, the workload, the number of workers and the seed: calls in any
+    order and in any process give the same bytes (with `deterministic_threads`, on one kind of machine). The
+    one state that a call leaves is batch normalisation's: its running averages, one set per worker, follow
+    the worker's gradients in the order of the calls. No gradient depends on them; `evaluate` uses worker 0's.
+    """
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the workload."""
+
+    def initial(self) -> Tensor:
+        """Return the first parameters, a new vector, a function of the workload and the seed alone."""
+
+    def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
+        """Return the gradient of the mean loss over mini-batch `step` (from 0) of `worker`, a new vector.
+
+        `parameters` may lie on any device and is not changed; the answer lies on the learner's.
+        """
+
+    def evaluate(self, parameters: Tensor) -> Evaluation:
+        """Return the loss and accuracy of `parameters` on held-out data."""
+
+
+@contextmanager
+def deterministic_threads() -> Iterator[None]:
+    """Let torch compute with one thread inside: with more, the order of additions depends on how many."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,76 @@
+"""A network that learns to classify images: the `Learner` of a data set and a model."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scenarios.schema import Data
+from workloads import datasets, models, seeds
+from workloads.base import Evaluation
+from workloads.batches import Batches
+from workloads.sizes import sizes
+
+CHUNK = 512  # samples evaluated at once
+
+
+class Classifier:
+    """Cross entropy of a model's logits; the module and the data live on `device`."""
+
+    def __init__(self, workload: Data, workers: int, seed: int, device: str) -> None:
+        self.sizes = sizes(workload)
+        self._seed, self._device = seed, torch.device(device)
+        data = datasets.load(workload.dataset)
+        self._train, self._test = (
+            [tensor.to(device) for tensor in part]
+            for part in ((data.train_x, data.train_y), (data.test_x, data.test_y))
+        )
+        self._batches = Batches(len(data.train_y), workers, workload.batch_size, seed)
+        first, shape = seeds.integer(seed, "model"), datasets.FORMS[workload.dataset].shape
+        self._module = models.build(workload.model, shape, data.classes, first).to(device)
+        self._weights = list(self._module.parameters())
+        self._counts = [weight.numel() for weight in self._weights]
+        self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
+        self._buffers = list(self._module.buffers())  # running averages of batch normalisation
+        self._kept: dict[int, list[Tensor]] = {}  # the same, by worker: the one state a gradient leaves
+        self._fresh = [buffer.clone() for buffer in self._buffers]
+
+    def initial(self) -> Tensor:
+        """Return the model's initialisation, a new vector of shape (parameters,)."""
+        return self._initial.clone()
+
+    def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
+        """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
+        batch = torch.from_numpy(self._batches(worker, step)).to(self._device)
+        x, y = (tensor[batch] for tensor in self._train)
+        self._fill(parameters, worker)
+        deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
+        with deterministic, models.seeded(self._device, seeds.integer(self._seed, "dropout", worker, step)):
+            loss = functional.cross_entropy(self._module(x), y)
+            pieces = torch.autograd.grad(loss, self._weights)
+        if self._buffers:
+            self._kept[worker] = [buffer.clone() for buffer in self._buffers]
+        return torch.cat([piece.flatten() for piece in pieces])
+
+    def evaluate(self, parameters: Tensor) -> Evaluation:
+        """Return the mean cross entropy and the accuracy on the test set, without dropout."""
+        self._fill(parameters, worker=0)
+        self._module.eval()
+        loss, right = 0.0, 0
+        with torch.no_grad():
+            for x, y in zip(*(torch.split(tensor, CHUNK) for tensor in self._test), strict=True):
+                logits: Any = self._module(x)
+                loss += functional.cross_entropy(logits, y, reduction="sum").item()
+                right += int((logits.argmax(1) == y).sum().item())
+        self._module.train()
+        count = len(self._test[1])
+        return Evaluation(loss / count, right / count)
+
+    @torch.no_grad()
+    def _fill(self, parameters: Tensor, worker: int) -> None:
+        """Copy into the module's own storage, which is aligned alike in every process: so bits agree."""
+        for weight, piece in zip(self._weights, torch.split(parameters, self._counts), strict=True):
+            weight.copy_(piece.view_as(weight))
+        for buffer, kept in zip(self._buffers, self._kept.get(worker, self._fresh), strict=True):
+            buffer.copy_(kept)

@@ -1,0 +1,85 @@
+"""How long a gradient takes: seeded draws that both engines share, so both see the same stragglers."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scenarios import Distribution, Scenario, ScenarioError
+from scenarios import compute as kinds
+from workloads import seeds
+from workloads.base import Sizes
+
+
+def _draws(time: Distribution, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Return `count` independent durations in seconds."""
+    match time:
+        case kinds.Constant():
+            return np.full(count, time.value)
+        case kinds.Uniform():
+            return rng.uniform(time.low, time.high, count)
+        case kinds.Exponential():
+            return rng.exponential(time.mean, count)
+        case kinds.ShiftedExponential():
+            return time.shift + rng.exponential(time.mean, count)
+        case kinds.LogNormal():
+            variance = math.log1p(time.cv**2)  # of the logarithm
+            return rng.lognormal(math.log(time.mean) - variance / 2, math.sqrt(variance), count)
+        case kinds.Gamma():
+            return rng.gamma(time.cv**-2, time.mean * time.cv**2, count)
+        case kinds.Pareto():
+            least = time.mean * (time.shape - 1) / time.shape
+            return least * (1 + rng.pareto(time.shape, count))
+        case kinds.Empirical():
+            sample = np.array(time.times_s)
+            return sample[(rng.random(count) * len(sample)).astype(np.int64)]
+
+
+class ComputeTime:
+    """The durations of one worker's successive gradients, in seconds.
+
+    A function of the arguments alone: the n-th draw is the same in every process and in both engines.
+    `slowdown` multiplies each draw.
+    """
+
+    def __init__(self, time: Distribution, seed: int, worker: int, slowdown: float = 1.0) -> None:
+        self._time, self._slowdown = time, slowdown
+        self._rng = seeds.generator(seed, "compute", worker)
+        self._size = 8  # of the next block: it doubles, so short runs of many workers stay cheap
+        self._block: list[float] = []
+
+    def draw(self) -> float:
+        """Return the seconds that the worker's next gradient takes."""
+        if not self._block:
+            draws = _draws(self._time, self._rng, self._size) * self._slowdown
+            self._block = draws.tolist()[::-1]
+            self._size = min(2 * self._size, 1024)
+        return self._block.pop()
+
+
+def compute_times(scenario: Scenario, sizes: Sizes) -> list[ComputeTime]:
+    """Return the compute times of each worker, stragglers slowed down.
+
+    Raises `ScenarioError` (key ``cluster.compute``) where they are to be measured: only a real run can.
+    """
+    time, slow = _gradient_time(scenario, sizes), {s.worker: s.slowdown for s in scenario.cluster.stragglers}
+    workers = range(scenario.cluster.workers)
+    return [ComputeTime(time, scenario.seed, worker, slow.get(worker, 1.0)) for worker in workers]
+
+
+def mean_gradient_s(scenario: Scenario, sizes: Sizes) -> float:
+    """Return the mean seconds of a gradient on a worker of speed 1; errors as `compute_times`."""
+    return _gradient_time(scenario, sizes).mean_s
+
+
+def _gradient_time(scenario: Scenario, sizes: Sizes) -> Distribution:
+    compute = scenario.cluster.compute
+    if isinstance(compute, str):
+        problem = "measured times exist only in a real run; give time or peak"
+        raise ScenarioError(problem, key="cluster.compute")
+    if compute.time is not None:
+        return compute.time
+    if sizes.flops is None or compute.peak is None:
+        raise ScenarioError("peak needs the work per sample; give workload.flops", key="cluster.compute.peak")
+    seconds = sizes.flops / (compute.peak * compute.efficiency)
+    return kinds.Constant.model_construct(distribution="constant", value=seconds)

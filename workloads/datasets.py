@@ -1,0 +1,131 @@
+"""Data sets: whole, in memory, normalised, with a fixed split into training and test."""
+
+import functools
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scenarios import ScenarioError
+from workloads.torchvision_repair import import_torchvision
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is known of a data set without its data: image shape (channels, height, width) and counts."""
+
+    shape: tuple[int, int, int]
+    classes: int
+    train: int
+    test: int
+
+
+FORMS = {
+    "digits": Form((1, 8, 8), 10, 1437, 360),
+    "mnist": Form((1, 28, 28), 10, 60_000, 10_000),
+    "fashion-mnist": Form((1, 28, 28), 10, 60_000, 10_000),
+    "cifar10": Form((3, 32, 32), 10, 50_000, 10_000),
+    "fake": Form((3, 32, 32), 10, 512, 128),
+}
+
+# The class in torchvision.datasets, the folder it reads below the data directory, and what lies there.
+DOWNLOADS = {
+    "mnist": ("MNIST", "MNIST", "raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte"),
+    "fashion-mnist": ("FashionMNIST", "FashionMNIST", "raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte"),
+    "cifar10": ("CIFAR10", "cifar-10-batches-py", "{data_batch_1..5,test_batch,batches.meta}"),
+}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images, float32 of shape (samples, channels, height, width), and labels, int64 of shape (samples,).
+
+    Each channel of the training images has mean 0 and variance 1. Shared by all callers: read only.
+    """
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: int
+
+
+@functools.cache
+def load(name: str) -> Dataset:
+    """Load a data set of `FORMS`, downloading it to ``$LOCKSTEP_DATA`` or ``~/.cache/lockstep`` where needed.
+
+    Raises `ScenarioError` (key ``workload.dataset``) when it is neither there nor to be had.
+    """
+    read = {"digits": _digits, "fake": _fake}.get(name)
+    train_x, train_y, test_x, test_y = read() if read else _torchvision(name)
+    # The images hold small integers, so these sums are exact: the same on every machine, with any threads.
+    pixels = train_x.double()
+    mean = pixels.mean((0, 2, 3), keepdim=True)
+    spread = (pixels.square().mean((0, 2, 3), keepdim=True) - mean.square()).sqrt()
+    normal_train, normal_test = (((x.double() - mean) / spread).float() for x in (train_x, test_x))
+    return Dataset(normal_train, train_y.long(), normal_test, test_y.long(), FORMS[name].classes)
+
+
+Split = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def _digits() -> Split:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    order = np.random.default_rng(0).permutation(len(bunch.target))
+    x = torch.tensor(bunch.images[order]).unsqueeze(1)
+    y = torch.tensor(bunch.target[order])
+    train = FORMS["digits"].train
+    return x[:train], y[:train], x[train:], y[train:]
+
+
+def _fake() -> Split:
+    torchvision, form = import_torchvision(), FORMS["fake"]
+    transform = torchvision.transforms.PILToTensor()
+    count = form.train + form.test
+    data = torchvision.datasets.FakeData(count, form.shape, form.classes, transform)
+    pairs = [data[index] for index in range(count)]
+    x, y = torch.stack([image for image, _ in pairs]), torch.tensor([label for _, label in pairs])
+    return x[: form.train], y[: form.train], x[form.train :], y[form.train :]
+
+
+def _torchvision(name: str) -> Split:
+    root = Path(os.environ.get("LOCKSTEP_DATA") or "~/.cache/lockstep").expanduser()
+    class_name, folder, files = DOWNLOADS[name]
+    kind = getattr(import_torchvision().datasets, class_name)
+    try:
+        train, test = _read_or_download(kind, root, folder)
+    except Exception as error:  # no network, no space, no permission, files that are something else, …
+        reason = " ".join(str(error).split())
+        problem = (
+            f"the data set {name} is not whole in {root / folder} and could not be downloaded ({reason}). "
+            f"To place it by hand, put the unpacked files {files} there, or point LOCKSTEP_DATA at a "
+            f"directory that has {folder}/. The data set digits needs no download."
+        )
+        raise ScenarioError(problem, key="workload.dataset") from error
+    return *_images(train), *_images(test)
+
+
+def _read_or_download(kind: Any, root: Path, folder: str) -> tuple[Any, Any]:
+    """Read the two parts; if they are not there, download beside them and move them into place when whole."""
+    try:
+        return kind(root, train=True), kind(root, train=False)
+    except RuntimeError:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as staging:
+            parts = kind(staging, train=True, download=True), kind(staging, train=False)
+            with suppress(OSError):  # another process may have been faster
+                (Path(staging) / folder).rename(root / folder)
+        return parts
+
+
+def _images(part: Any) -> tuple[Tensor, Tensor]:
+    x = torch.as_tensor(part.data)
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x.unsqueeze(1), torch.as_tensor(part.targets)

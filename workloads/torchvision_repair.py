@@ -1,0 +1,37 @@
+"""The one place that imports torchvision, because a CPU build of torch needs help to do it.
+
+The registry's torchvision is compiled against the CUDA build of torch. Beside a CPU build its compiled
+operators cannot load, and ``import torchvision`` fails while it registers shape rules for ``nms`` and
+``qnms``, two detection operators that nothing here calls. Declaring their schemas is all that the import
+misses; datasets, transforms and models are plain Python and then work.
+"""
+
+import functools
+import importlib
+from types import ModuleType
+
+SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+
+@functools.cache
+def _declare_missing_operators() -> object:
+    import torch
+
+    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    for operator in ("nms", "qnms"):
+        library.define(operator + SCHEMA)  # type: ignore[no-untyped-call]
+    return library  # cached, because the schemas live as long as it does
+
+
+def import_torchvision() -> ModuleType:
+    """Return the module torchvision, imported as it is or, where its operators cannot load, repaired.
+
+    Any other failure of the import is passed on. Calling it again is free.
+    """
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "operator torchvision::" not in str(error):
+            raise
+        _declare_missing_operators()
+        return importlib.import_module("torchvision")
