@@ -13,7 +13,16 @@ from ruamel.yaml.nodes import ScalarNode
 BYTES, VALUES, DEPTH = 1 << 20, 10_000, 32
 _PLAIN = {f"tag:yaml.org,2002:{kind}": kind for kind in ("str", "timestamp", "null", "bool", "int", "float")}
 # What ruamel raises on bad text: its own errors, warnings where it guesses, and what it forgot to catch.
-_BAD = (YAMLError, Warning, ValueError, LookupError, AttributeError, AssertionError, TypeError)
+_BAD = (
+    YAMLError,
+    Warning,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    TypeError,
+)
 
 
 class ScenarioError(Exception):
@@ -124,7 +133,9 @@ class _Reader:
             value = self._yaml.constructor.construct_object(ScalarNode(tag, event.value))
         except _BAD:
             value = math.nan
-        if isinstance(value, int | float) and not (math.isfinite(value) and abs(value) < 2**63):
-            said = f"'{event.value[:30]}' is not a usable {kind}; write a finite one below 2**63"
+        if isinstance(value, int) and abs(value) >= 2**63:
+            value = math.nan
+        if isinstance(value, float) and not math.isfinite(value):
+            said = f"'{event.value[:30]}' is not a usable {kind}; write a finite one, an int below 2**63"
             raise ScenarioError(said, dotted(path), line=line)
         return value

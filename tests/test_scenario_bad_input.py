@@ -1,4 +1,5 @@
-"""Every bad input is one ScenarioError: one line, that names file, line and key, and says what would be valid."""
+"""Every bad input is one ScenarioError: one line, naming file, line and key, and saying what is valid."""
+# ruff: noqa: E501  (a case is a line)
 
 import time
 import tracemalloc
@@ -58,7 +59,7 @@ EDITS = [
     ("servers: 1", "servers: many", 4, "cluster.servers", "must be a whole number, not 'many'"),
     ("servers: 1", "servers: [1]", 4, "cluster.servers", "must be a mapping (keys: count, colocated), not a list"),
     ("servers: 1", "servers: {cuont: 1}", 4, "cluster.servers.cuont", "did you mean 'count'?"),
-    ("servers: 1", "servers: {colocated: 1}", 4, "cluster.servers.colocated", "must be a true or false, not 1"),
+    ("servers: 1", "servers: {colocated: 1}", 4, "cluster.servers.colocated", "must be true or false, not 1"),
     (f"  compute: {COMPUTE}\n", "", 2, "cluster.compute", "missing; give the time of one gradient"),
     (COMPUTE, "null", 6, "cluster.compute", "or the word 'measured', not null"),
     (COMPUTE, "mesured", 6, "cluster.compute", "or the word 'measured', not 'mesured'"),
@@ -89,7 +90,7 @@ EDITS = [
     (DATA, "{datset: digits}", 9, "workload", "exactly one of parameters"),
     (DATA, "{dataset: digits, problem: logistic}", 9, "workload", "it has dataset, problem"),
     (DATA, "{dataset: digit}", 9, "workload.dataset", "must be 'digits', 'mnist', 'fashion-mnist', 'cifar10' or"),
-    (DATA, "{dataset: digits, noise: 1}", 9, "workload.noise", "unknown key; did you mean"),
+    (DATA, "{dataset: digits, noise: 1}", 9, "workload.noise", "unknown key (valid: batch_size"),
     (DATA, "{dataset: digits, dtype: float16}", 9, "workload.dtype", "(valid: batch_size, dataset, learning, model)"),
     (DATA, "{parameters: 9, learning: true}", 9, "workload.learning", "must be false, not true"),
     (DATA, "{parameters: 0}", 9, "workload.parameters", "must be at least 1, not 0"),
@@ -113,7 +114,7 @@ EDITS = [
     ("seed: 7", "7: seed", 12, "", "a key must be a word"),
     ("seed: 7", "[a]: 7", 12, "", "a key must be a word"),
     ("seed: 7", "<<: {seed: 7}", 12, "", "a key must be a word"),
-    ("seed: 7", "seed:\t7\n\tx: 1", 13, "", "not valid YAML: "),
+    ("seed: 7", "\tseed: 7", 12, "", "not valid YAML: "),
     ("seed: 7", "seed: [", 14, "", "not valid YAML: "),
     ("seed: 7", "seed: 7\n---\nseed: 7", 13, "", "a second document; a file is one scenario"),
     ("[4, 8]", "[4, 0]", 14, "sweep.cluster.workers[1]", "must be at least 1, not 0"),
@@ -139,7 +140,6 @@ FILES = [
     (b"{a: " * 100_000, 1, "32 levels"),
     (b"[" + b"a," * 400_000 + b"]", 1, "at most 10000 values"),
     (BOMB.encode(), 5, "at most 10000 values"),
-    (b"a: &a 1\nb: &a 2\n", None, "not valid YAML: "),
     (b"a" * (1 << 20) + b"a", None, "over 1 MiB"),
 ]
 
@@ -245,21 +245,23 @@ _line = st.sampled_from(
 @given(
     content=st.binary() | st.text().map(str.encode) | st.lists(_line).map(lambda ls: "\n".join(ls).encode())
 )
-@example(b"!")
-@example(b"%TAG ! !\n--- !a b")
-@example(b"? ")
-@example(b"a: !!int x")
-@example(b"a: !!bool x")
-@example(b"--- *a")
-@example(b"a: >9999999\n b")
-@example(b'a: "\\Uffffffff"')
-@example(b'a: "\\ud800"')
+@example(content=b"!")
+@example(content=b"%TAG ! !\n--- !a b")
+@example(content=b"? ")
+@example(content=b"a: !!int x")
+@example(content=b"a: !!bool x")
+@example(content=b"--- *a")
+@example(content=b"a: >9999999\n b")
+@example(content=b'a: "\\Uffffffff"')
+@example(content=b'a: "\\ud800"')
 def test_any_bytes_are_a_scenario_or_a_scenario_error(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     file.write_bytes(content)
+    message = ""
     try:
         assert isinstance(load(file), Scenario)
     except ScenarioError as error:
-        assert str(error).isprintable()
+        message = str(error)
+    assert message.isprintable()
