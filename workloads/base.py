@@ -38,10 +38,9 @@ class Evaluation:
 class Learner(Protocol):
     """Real gradients over flat float32 vectors of shape (parameters,).
 
-    `gradient` is a function of its arguments, the workload, the number of workers and the seed: calls in any
-    order and in any process give the same bytes (with `deterministic_threads`, on one kind of machine). The
-    one state that a call leaves is batch normalisation's: its running averages, one set per worker, follow
-    the worker's gradients in the order of the calls. No gradient depends on them; `evaluate` uses worker 0's.
+    Both `gradient` and `evaluate` are functions of their arguments, the workload, the number of workers and
+    the seed: calls in any order and in any process give the same bytes (with `deterministic_threads`, on one
+    kind of machine).
     """
 
     @property

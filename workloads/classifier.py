@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from scenarios.schema import Data
 from workloads import datasets, models, seeds
@@ -32,9 +33,7 @@ class Classifier:
         self._weights = list(self._module.parameters())
         self._counts = [weight.numel() for weight in self._weights]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
-        self._buffers = list(self._module.buffers())  # running averages of batch normalisation
-        self._kept: dict[int, list[Tensor]] = {}  # the same, by worker: the one state a gradient leaves
-        self._fresh = [buffer.clone() for buffer in self._buffers]
+        self._norms = [layer for layer in self._module.modules() if isinstance(layer, _BatchNorm)]
 
     def initial(self) -> Tensor:
         """Return the model's initialisation, a new vector of shape (parameters,)."""
@@ -44,21 +43,25 @@ class Classifier:
         """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
         batch = torch.from_numpy(self._batches(worker, step)).to(self._device)
         x, y = (tensor[batch] for tensor in self._train)
-        self._fill(parameters, worker)
+        self._fill(parameters)
         deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
         with deterministic, models.seeded(self._device, seeds.integer(self._seed, "dropout", worker, step)):
             loss = functional.cross_entropy(self._module(x), y)
             pieces = torch.autograd.grad(loss, self._weights)
-        if self._buffers:
-            self._kept[worker] = [buffer.clone() for buffer in self._buffers]
         return torch.cat([piece.flatten() for piece in pieces])
 
     def evaluate(self, parameters: Tensor) -> Evaluation:
-        """Return the mean cross entropy and the accuracy on the test set, without dropout."""
-        self._fill(parameters, worker=0)
+        """Return the mean cross entropy and the accuracy on the test set, without dropout.
+
+        Batch normalisation uses the statistics of the first training images at these very parameters, not
+        running averages, so that an evaluation does not depend on what was computed before.
+        """
+        self._fill(parameters)
         self._module.eval()
         loss, right = 0.0, 0
         with torch.no_grad():
+            if self._norms:
+                self._measure_statistics()
             for x, y in zip(*(torch.split(tensor, CHUNK) for tensor in self._test), strict=True):
                 logits: Any = self._module(x)
                 loss += functional.cross_entropy(logits, y, reduction="sum").item()
@@ -67,10 +70,17 @@ class Classifier:
         count = len(self._test[1])
         return Evaluation(loss / count, right / count)
 
+    def _measure_statistics(self) -> None:
+        for layer in self._norms:
+            layer.reset_running_stats()
+            layer.momentum = None  # the average of what follows
+            layer.train()
+        self._module(self._train[0][:CHUNK])
+        for layer in self._norms:
+            layer.eval()
+
     @torch.no_grad()
-    def _fill(self, parameters: Tensor, worker: int) -> None:
+    def _fill(self, parameters: Tensor) -> None:
         """Copy into the module's own storage, which is aligned alike in every process: so bits agree."""
         for weight, piece in zip(self._weights, torch.split(parameters, self._counts), strict=True):
             weight.copy_(piece.view_as(weight))
-        for buffer, kept in zip(self._buffers, self._kept.get(worker, self._fresh), strict=True):
-            buffer.copy_(kept)

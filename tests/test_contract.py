@@ -1,0 +1,124 @@
+"""One row per strategy, run in both engines: what a strategy promises, whatever it does.
+
+Add a strategy, add a row. `deterministic`: the run's numbers do not depend on who is first.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import scenario
+
+import lockstep
+from lockstep import Result, Scenario
+from strategies import STRATEGIES
+from workloads import build, deterministic_threads
+
+
+@dataclass(frozen=True)
+class Row:
+    strategy: dict[str, Any]
+    deterministic: bool
+    servers: int = 2
+    updates: int = 8  # of each shard, or rounds, with 2 workers and 8 mini-batches each
+
+    def __str__(self) -> str:
+        return "-".join(str(value) for value in self.strategy.values())
+
+
+ROWS = [
+    Row({"name": "synchronous"}, deterministic=True),
+    Row({"name": "synchronous", "momentum": 0.9}, deterministic=True),
+    Row({"name": "asynchronous"}, deterministic=False, updates=16),
+    Row({"name": "downpour", "communication_window": 3}, deterministic=False, updates=6),
+    Row({"name": "all-reduce", "algorithm": "ring"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),
+    Row({"name": "all-reduce", "momentum": 0.9}, deterministic=True),
+]
+WORKERS, STEPS, RATE = 2, 8, 0.2
+PARAMETERS = 320 + 18_496 + 32_896 + 2_580 + 210  # of the cnn on 8 × 8 images, layer by layer
+
+
+def learning(row: Row, workers: int = WORKERS) -> Scenario:
+    return scenario(
+        cluster__workers=workers,
+        cluster__servers=row.servers,
+        cluster__compute={"time": {"distribution": "lognormal", "mean": "8 ms", "cv": 0.3}},
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 16},
+        strategy={"learning_rate": RATE, **row.strategy},
+        stop={"steps": STEPS},
+    )
+
+
+def serial_sgd(config: Scenario) -> np.ndarray:
+    """Plain SGD in one process, written with torch's own optimizer, on the mini-batches of all workers."""
+    workers = config.cluster.workers
+    rate, momentum = (config.strategy.parameters.get(k, d) for k, d in (("learning_rate", 0), ("momentum", 0)))
+    with deterministic_threads():
+        learner = build(config.workload, workers, config.seed)
+        parameters = torch.nn.Parameter(learner.initial())
+        optimizer = torch.optim.SGD([parameters], lr=rate, momentum=momentum)
+        for step in range(config.stop.steps or 0):
+            gradients = [learner.gradient(parameters.data, worker, step) for worker in range(workers)]
+            parameters.grad = torch.stack(gradients).mean(0)
+            optimizer.step()
+    return parameters.detach().numpy()
+
+
+def test_every_strategy_has_a_row() -> None:
+    assert {row.strategy["name"] for row in ROWS} == set(STRATEGIES)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_one_worker_of_anything_is_serial_sgd(row: Row, engine) -> None:
+    config = learning(row, workers=1)
+    assert engine(config).parameters == pytest.approx(serial_sgd(config), abs=1e-6)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_both_engines_run_the_same_strategy(row: Row) -> None:
+    config = learning(row)
+    predicted, measured = lockstep.simulate(config), lockstep.run(config)
+    for result in (predicted, measured):
+        check_promises(row, result)
+    if not row.deterministic:
+        return
+    # bitwise where the order of additions is fixed: everywhere but in gloo's all-reduce
+    if row.strategy.get("algorithm") == "native":
+        assert measured.parameters == pytest.approx(predicted.parameters, abs=1e-6)
+    else:
+        assert np.array_equal(predicted.parameters, measured.parameters)
+    assert predicted.parameters == pytest.approx(serial_sgd(config), abs=1e-6)
+
+
+def check_promises(row: Row, result: Result) -> None:
+    metrics, records = result.metrics, result.records
+    assert metrics["updates"] == row.updates
+    assert metrics["samples"] == WORKERS * STEPS * 16
+    assert metrics["dropped"] == 0
+    steps = records[records["event"] == "gradient"].groupby("node")["version"].apply(list)
+    assert steps.to_dict() == {worker: list(range(STEPS)) for worker in range(WORKERS)}
+    updates = records[records["event"] == "update"]
+    assert (updates["staleness"] >= 0).all()
+    if row.deterministic:
+        assert (updates["staleness"] == 0).all()
+    assert (records["end"] >= records["start"]).all()
+    assert np.isfinite(metrics["loss"])
+    assert 0 <= metrics["accuracy"] <= 1
+    assert sum(metrics["breakdown"].values()) == pytest.approx(1)
+    assert result.curve["version"].is_monotonic_increasing
+    assert result.parameters.shape == (PARAMETERS,)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_sizes_only_moves_the_same_bytes(row: Row) -> None:
+    """A message of a sizes-only simulation is as large as a real one: both engines send the same bytes."""
+    sized = scenario(
+        cluster__workers=WORKERS, cluster__servers=row.servers, workload={"parameters": PARAMETERS},
+        strategy=row.strategy, stop={"steps": STEPS},
+    )  # fmt: skip
+    expected = lockstep.simulate(learning(row)).metrics["bytes_sent"]
+    assert lockstep.simulate(sized).metrics["bytes_sent"] == expected
+    assert lockstep.run(sized).metrics["bytes_sent"] == expected
