@@ -5,7 +5,8 @@ scheduling, all random numbers come from streams seeded by the scenario, and not
 a pure function of (scenario, seed).
 """
 
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,7 +27,14 @@ Progress = Callable[[float], None]
 
 
 class SimulationError(RuntimeError):
-    """A law of the simulated world was broken, or the nodes wait for each other for ever."""
+    """A strategy failed, its nodes wait for each other for ever, or a law of the simulated world was broken.
+
+    `details`: the traceback of the strategy.
+    """
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class Batches:
@@ -90,12 +98,30 @@ class Simulation:
 
         values = scenario.strategy.parameters
         worker = strategy.worker(values)
-        self.programs = [self.environment.process(worker(self.nodes[rank])) for rank in self.workers]  # type: ignore[arg-type]
+        self.programs = [self.start(rank, worker(self.nodes[rank])) for rank in self.workers]
         for rank in self.servers:
-            self.environment.process(strategy.server(values)(self.nodes[rank]))  # type: ignore[arg-type]
+            self.start(rank, strategy.server(values)(self.nodes[rank]))
+
+    def start(self, rank: int, program: Coroutine[Any, Any, None]) -> simpy.Process:
+        """Let a program run; its failure ends the simulation."""
+        process = self.environment.process(program)  # type: ignore[arg-type]  # a coroutine will do
+
+        def ended(event: simpy.Event) -> None:
+            if not event.ok:
+                error = event.value
+                who = f"worker {rank}" if rank in self.workers else f"server {rank - len(self.workers)}"
+                lines = traceback.format_exception(error)
+                raise SimulationError(
+                    f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
+                ) from error
+
+        process.callbacks.append(ended)
+        return process
 
     def concatenate(self, parts: Sequence[Any]) -> Any:
         """Join vectors, or sizes, end to end."""
+        if len(parts) == 1:
+            return parts[0]
         if self.learner is None:
             return concatenate(list(parts))
         import torch

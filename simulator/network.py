@@ -19,7 +19,7 @@ from simpy.events import EventPriority
 
 from simulator.max_min import max_min
 
-Callback = Callable[[], None]
+Callback = Callable[[], object]
 _LAST = 9  # priority of an event that must come after all others of its instant
 
 
@@ -54,8 +54,12 @@ class Call(simpy.Event):
     def __init__(self, environment: simpy.Environment, delay: float, call: Callback, priority: int) -> None:
         super().__init__(environment)
         self._ok, self._value = True, None
-        self.callbacks = [lambda _: call()]
+        self.callbacks = [self._call]
+        self.call = call
         environment.schedule(self, EventPriority(priority), delay)
+
+    def _call(self, _: simpy.Event) -> None:
+        self.call()
 
 
 class Network:

@@ -62,10 +62,12 @@ class SimulatedNode:
         return float(self.environment.now)
 
     def initial_parameters(self) -> Vector:
-        return self.simulation.initial
+        initial: Vector = self.simulation.initial
+        return initial
 
     def concatenate(self, parts: Sequence[Vector]) -> Vector:
-        return parts[0] if len(parts) == 1 else self.simulation.concatenate(parts)
+        joined: Vector = self.simulation.concatenate(parts)
+        return joined
 
     def send(
         self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
@@ -131,7 +133,7 @@ class SimulatedNode:
             await Wait(simpy.Event(self.environment))  # this node's part in the run is over
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        self.environment.process(program)  # type: ignore[arg-type]
+        self.simulation.start(self.rank, program)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         return Wait(self.environment.timeout(seconds))

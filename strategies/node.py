@@ -20,7 +20,9 @@ class Vector(Protocol):
     """
 
     @property
-    def nbytes(self) -> int: ...  # noqa: D102 - size on the wire, bytes
+    def nbytes(self) -> int:
+        """Size on the wire, bytes."""
+
     def __len__(self) -> int: ...
     def __getitem__(self, part: slice, /) -> Self: ...
     def __add__(self, other: Any, /) -> Self: ...

@@ -55,11 +55,11 @@ def learning(row: Row, workers: int = WORKERS) -> Scenario:
 def serial_sgd(config: Scenario) -> np.ndarray:
     """Plain SGD in one process, written with torch's own optimizer, on the mini-batches of all workers."""
     workers = config.cluster.workers
-    rate, momentum = (config.strategy.parameters.get(k, d) for k, d in (("learning_rate", 0), ("momentum", 0)))
+    values = {"momentum": 0.0, **config.strategy.parameters}
     with deterministic_threads():
         learner = build(config.workload, workers, config.seed)
         parameters = torch.nn.Parameter(learner.initial())
-        optimizer = torch.optim.SGD([parameters], lr=rate, momentum=momentum)
+        optimizer = torch.optim.SGD([parameters], lr=values["learning_rate"], momentum=values["momentum"])
         for step in range(config.stop.steps or 0):
             gradients = [learner.gradient(parameters.data, worker, step) for worker in range(workers)]
             parameters.grad = torch.stack(gradients).mean(0)

@@ -70,6 +70,7 @@ def test_strategies_load_no_engine_and_no_numbers() -> None:
 
 
 def test_a_sizes_only_simulation_loads_no_torch() -> None:
-    modules = loaded("import lockstep; lockstep.simulate(lockstep.load('sizes-only', ['stop.steps=2'])).metrics")
+    run = "lockstep.simulate(lockstep.load('sizes-only', ['stop.steps=2'])).metrics"
+    modules = loaded(f"import lockstep; {run}")
     assert "simpy" in modules
     assert not modules & {"torch", "torchvision", "sklearn", "executor.launch"}

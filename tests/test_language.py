@@ -1,0 +1,130 @@
+"""The members of a node that the strategies so far have no need of, and mistakes in a strategy."""
+
+import pytest
+from conftest import scenario
+
+import lockstep
+from simulator.engine import Simulation, SimulationError
+from strategies import STRATEGIES, Contribution, Node, Strategy, StrategyError, find, unused
+from strategies.bounds import Bound, Count, Momentum, problem
+
+
+async def echoing(node: Node) -> None:
+    """Worker 0 asks, a second activity of worker 1 answers while its first one sleeps."""
+    other = node.workers[1 - node.index]
+
+    async def answer() -> None:
+        question = await node.receive("question")
+        await node.send(question.sender, "answer", question.body, version=7, batches=2)
+
+    if node.index == 1:
+        node.spawn(answer())
+        await node.sleep(0.2)
+        return
+    await node.sleep(0.05)
+    begun = node.now
+    node.send(other, "question", node.initial_parameters()[10:14])
+    reply = await node.receive("answer", other)
+    assert (reply.kind, reply.sender, reply.version, reply.batches) == ("answer", other, 7, 2)
+    assert len(reply.body) == 4
+    assert node.now - begun < 0.1
+    doubled = await node.apply(lambda: reply.body + reply.body, nbytes=32)
+    await node.updated(1, doubled, [Contribution(node.rank, 0, 1)])
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch):
+    def register(program, **more) -> None:
+        monkeypatch.setitem(STRATEGIES, "under-test", Strategy(program, **more))
+
+    return register
+
+
+def test_a_second_activity_in_virtual_time(registered) -> None:
+    registered(echoing)
+    run = lockstep.simulate(scenario(cluster__workers=2, strategy="under-test"))
+    assert run.metrics["updates"] == 0  # worker 1 made none
+    assert run.records["kind"].eq("answer").sum() == 1
+
+
+def test_nodes_that_wait_for_each_other_for_ever_are_named(registered) -> None:
+    async def deaf(node: Node) -> None:
+        await node.receive("word", node.workers[0])
+
+    registered(deaf)
+    with pytest.raises(SimulationError, match=r"rank 0 waits for word from 0; rank 1 waits"):
+        lockstep.simulate(scenario(cluster__workers=2, strategy="under-test"))
+
+
+def test_an_error_in_a_strategy_has_its_traceback(registered) -> None:
+    async def wrong(node: Node) -> None:
+        await node.sleep(1)
+        raise LookupError("the strategy's own")
+
+    registered(wrong)
+    with pytest.raises(SimulationError, match=r"worker 0 \(rank 0\) failed: LookupError: .*own") as caught:
+        lockstep.simulate(scenario(strategy="under-test"))
+    assert "in wrong" in caught.value.details
+
+
+def test_a_link_is_never_above_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.network.max_min", lambda paths, capacity: dict.fromkeys(paths, 1e12))
+    with pytest.raises(AssertionError, match="carries more than its capacity"):
+        lockstep.simulate(scenario(cluster__network={"bandwidth": "1 MB/s"}))
+
+
+def test_a_message_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(scenario())
+    simulation.network.bytes_sent = 1
+    with pytest.raises(SimulationError, match="never arrived"):
+        simulation.run()
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "message"),
+    [
+        (0, Count, "0 is not a whole number ≥ 1"),
+        (2.0, Count, "2.0 is not a whole number ≥ 1"),
+        (True, Count, "True is not a whole number ≥ 1"),
+        (1.0, Momentum, "1.0 is not a number ≥ 0 < 1"),
+        ("fast", Momentum, "'fast' is not a number ≥ 0 < 1"),
+        (float("nan"), Momentum, "nan is not a number ≥ 0 < 1"),
+        (None, Count, "None is not a whole number ≥ 1"),
+    ],
+)
+def test_values_out_of_bounds(value, annotation, message: str) -> None:
+    assert problem(value, annotation) == message
+
+
+def test_values_within_bounds() -> None:
+    assert problem(1, Count) is None
+    assert problem(0, Momentum) is None
+    assert Bound(gt=0) != Bound(ge=0)
+
+
+def test_strategies_are_found_by_name_and_their_parameters_checked() -> None:
+    assert find("downpour", {"communication_window": 3}) is STRATEGIES["downpour"]
+    with pytest.raises(StrategyError, match=r"did you mean 'downpour'\?"):
+        find("downpoor", {})
+    with pytest.raises(
+        StrategyError, match=r"strategy.window: unknown parameter of downpour .*communication_window"
+    ):
+        find("downpour", {"window": 3})
+    with pytest.raises(StrategyError, match="'tree' is not one of ring, native"):
+        find("all-reduce", {"algorithm": "tree"})
+
+
+def test_a_parameter_of_another_strategy_is_ignored_aloud() -> None:
+    find("synchronous", {"communication_window": 3})
+    assert unused("synchronous", {"communication_window": 3, "momentum": 0}) == [
+        "strategy.communication_window means nothing to synchronous: ignored"
+    ]
+    with pytest.raises(StrategyError, match="0 is not a whole number"):
+        find("synchronous", {"communication_window": 0})
+
+
+def test_defaults_make_a_name_alone_a_strategy() -> None:
+    for name, strategy in STRATEGIES.items():
+        assert find(name, {}) is strategy
+        for parameter in strategy.parameters.values():
+            assert problem(parameter.default, parameter.annotation) is None
