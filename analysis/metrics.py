@@ -52,9 +52,9 @@ def metrics(result: Result) -> dict[str, Any]:
         "loss": _number(loss),
         "accuracy": _number(accuracy),
         "target": target,
-        "time_to_target_s": float(reached.iloc[0]) - start if len(reached) else None,
+        "time_to_target_s": float(reached.iloc[0]) if len(reached) else None,
         "parameters_sha256": _sha256(result.parameters),
-        "warnings": list(result.warnings),
+        "warnings": [*result.warnings, *_diverged(loss)],
     }
 
 
@@ -73,13 +73,13 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
     """Mean, quantiles and histogram of the staleness of applied gradients (versions)."""
     if not len(values):
         return {"mean": None, "p50": None, "p99": None, "max": None, "histogram": {}}
-    counts = np.bincount(values)
+    distinct, counts = np.unique(values, return_counts=True)
     return {
         "mean": float(values.mean()),
         "p50": int(np.quantile(values, 0.5, method="inverted_cdf")),
         "p99": int(np.quantile(values, 0.99, method="inverted_cdf")),
         "max": int(values.max()),
-        "histogram": {str(value): int(count) for value, count in enumerate(counts) if count},
+        "histogram": {str(v): int(count) for v, count in zip(distinct, counts, strict=True)},
     }
 
 
@@ -117,17 +117,20 @@ def breakdown(events: dict[Any, pd.DataFrame], workers: int, start: float, end: 
     whole = workers * (end - start)
     if whole <= 0:
         return {"compute": 0.0, "network": 0.0, "wait": 0.0}
-    compute = float(lasts[computes > 0].sum()) / whole
-    waits_for_network = float(lasts[(computes <= 0) & (transfers > 0)].sum()) / whole
-    return {
-        "compute": compute,
-        "network": waits_for_network,
-        "wait": max(0.0, 1 - compute - waits_for_network),
-    }
+    compute = min(1.0, float(lasts[computes > 0].sum()) / whole)
+    network_s = float(lasts[(computes <= 0) & (transfers > 0)].sum())
+    waits_for_network = min(1 - compute, network_s / whole)
+    return {"compute": compute, "network": waits_for_network, "wait": 1 - compute - waits_for_network}
 
 
 def _number(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
+
+
+def _diverged(loss: float | None) -> list[str]:
+    if loss is None or np.isfinite(loss):
+        return []
+    return ["the held-out loss is not finite: training diverged; try a smaller strategy.learning_rate"]
 
 
 def _sha256(parameters: np.ndarray | None) -> str | None:

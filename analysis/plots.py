@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -9,10 +10,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from analysis.records import Result
 
-PREDICTED, MEASURED = "#0072B2", "#D55E00"  # Okabe and Ito's blue and vermilion: safe for the colour-blind
+# Okabe and Ito's colours, safe for the colour-blind: two for the bars, the others for the strategies' curves.
+PREDICTED, MEASURED = "#0072B2", "#D55E00"
+_STRATEGIES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = "osD^vP*X"
 
 
 def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -> list[Path]:
@@ -20,57 +25,71 @@ def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -
 
     Writes `path` with the endings .png and .svg, and returns both.
     """
-    learned = any(len(predicted.curve) for predicted, _ in pairs)
-    figure, axes = plt.subplots(
-        1, 3 if learned else 2, figsize=(11 if learned else 7.5, 3.6), layout="constrained"
-    )
+    learned = any(len(result.curve) for pair in pairs for result in pair)
     names = [predicted.scenario.strategy.name for predicted, _ in pairs]
-    for ax, title, unit, values in (
-        (axes[0], "Throughput", "samples/s", [[r.metrics["throughput"] or 0 for r in p] for p in pairs]),
-        (
-            axes[1],
-            "Mean staleness",
-            "versions",
-            [[r.metrics["staleness"]["mean"] or 0 for r in p] for p in pairs],
-        ),
-    ):
-        _bars(ax, names, np.array(values))
-        ax.set(title=title, ylabel=unit)
-    axes[0].legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1.1), ncols=2)
+    bars = 1 + 0.55 * len(pairs)  # inches
+    heights = [bars, 3.4] if learned else [bars]
+    figure = plt.figure(figsize=(9, sum(heights) + 0.9), layout="constrained")
+    rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    left, right = rows[0].subplots(1, 2, sharey=True)
+    _bars(left, names, [[r.metrics["throughput"] for r in pair] for pair in pairs])
+    left.set(title="Throughput", xlabel="samples/s")
+    _bars(right, names, [[r.metrics["staleness"]["mean"] for r in pair] for pair in pairs])
+    right.set(title="Mean staleness", xlabel="versions")
+    rows[0].legend(*left.get_legend_handles_labels(), loc="outside upper center", frameon=False, ncols=2)
     if learned:
-        _curves(axes[2], pairs)
-    written = []
-    for ending in (".png", ".svg"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path.with_suffix(ending), dpi=150)
-        written.append(path.with_suffix(ending))
+        _curves(rows[1].subplots(), pairs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
+    figure.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr,call-arg]
+    for file in written:
+        figure.savefig(file, dpi=150)
     plt.close(figure)
     return written
 
 
-def _bars(ax: Axes, names: Sequence[str], values: np.ndarray) -> None:
-    """A predicted and a measured bar for each name; values has the shape (names, 2)."""
+def _bars(ax: Axes, names: Sequence[str], values: Sequence[Sequence[float | None]]) -> None:
+    """A predicted and a measured bar for each name, the first at the top; values: (names, 2)."""
     places = np.arange(len(names))
     for side, (label, colour) in enumerate((("predicted", PREDICTED), ("measured", MEASURED))):
-        bars = ax.bar(places + (side - 0.5) * 0.38, values[:, side], 0.36, label=label, color=colour)
-        ax.bar_label(bars, fmt="%.3g", fontsize=7, padding=1)
-    ax.set_xticks(places, [name.replace("-", "-\n") for name in names], fontsize=8)
+        lengths = [pair[side] for pair in values]
+        widths = [length or 0 for length in lengths]
+        bars = ax.barh(places + (side - 0.5) * 0.38, widths, 0.36, label=label, color=colour)
+        ax.bar_label(bars, [_figure(length) for length in lengths], fontsize=8, padding=3)
+    ax.set_yticks(places, names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlim(0, 1.18 * max((v for pair in values for v in pair if v), default=1))
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(lambda x, _: _figure(x))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.margins(y=0.12)
+
+
+def _figure(value: float | None) -> str:
+    """Three significant digits, or all before the point with commas; a dash for nothing."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _curves(ax: Axes, pairs: Sequence[tuple[Result, Result]]) -> None:
-    """Held-out loss against time: lines predicted, dots measured, one grey level and marker a strategy."""
-    markers = "osD^vP*X"
+    """Held-out loss against time: lines predicted, dots measured, a colour and a marker a strategy.
+
+    Earlier lines are wider, so that equal ones are all seen.
+    """
+    edge: dict[str, Any] = {"mec": "white", "mew": 0.6}
+    first = [result.curve["loss"].iloc[0] for pair in pairs for result in pair if len(result.curve)]
     for number, (predicted, measured) in enumerate(pairs):
-        shade = plt.get_cmap("viridis")(number / max(1, len(pairs) - 0.5))
+        colour, marker = _STRATEGIES[number % len(_STRATEGIES)], _MARKERS[number % len(_MARKERS)]
         name = predicted.scenario.strategy.name
-        ax.plot(predicted.curve["time"], predicted.curve["loss"], color=shade, lw=1.5, label=name)
-        step = max(1, len(measured.curve) // 12)
-        dots = measured.curve.iloc[::step]
-        ax.plot(dots["time"], dots["loss"], markers[number % 8], color=shade, ms=4)
+        over = 1 - number / len(pairs)
+        ax.plot(predicted.curve["time"], predicted.curve["loss"], color=colour, lw=1 + 2 * over)
+        dots = measured.curve.iloc[:: max(1, len(measured.curve) // 12)]
+        ax.plot(dots["time"], dots["loss"], marker, color=colour, ms=4 + 4 * over, **edge)
+        ax.plot([], [], "-" + marker, color=colour, label=name, **edge)
     ax.plot([], [], "-", color="grey", label="predicted")
-    ax.plot([], [], "o", color="grey", ms=4, label="measured")
-    ax.set(title="Held-out loss", xlabel="time (s)", ylabel="cross entropy")
-    ax.legend(frameon=False, fontsize=7)
+    ax.plot([], [], "o", color="grey", label="measured")
+    ax.set(title="Held-out loss", xlabel="time since the first mini-batch (s)", ylabel="loss", xlim=(0, None))
+    highest = 2 * max((loss for loss in first if np.isfinite(loss)), default=np.inf)
+    ax.set_ylim(0, min(ax.get_ylim()[1], highest))  # one that diverges would flatten all others
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
     ax.spines[["top", "right"]].set_visible(False)

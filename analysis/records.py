@@ -92,8 +92,8 @@ class Recorder:
         self._pack()
         rows = np.concatenate(self._blocks)
         frame = pd.DataFrame({name: rows[name] for name, _ in _HEADER})
-        frame["event"] = pd.Categorical.from_codes(rows["event"], categories=list(EVENTS))
-        frame["kind"] = pd.Categorical.from_codes(rows["kind"], categories=list(self._kinds))
+        frame["event"] = pd.Categorical.from_codes(rows["event"].astype("i4"), categories=pd.Index(EVENTS))
+        frame["kind"] = pd.Categorical.from_codes(rows["kind"].astype("i4"), categories=pd.Index(self._kinds))
         return frame
 
 
@@ -128,11 +128,11 @@ class Result:
 
     @property
     def curve(self) -> pd.DataFrame:
-        """Held-out loss and accuracy against time (s) and version."""
-        rows = self.records[self.records["event"] == "evaluation"]
-        return rows.rename(columns={"end": "time"})[["time", "version", "loss", "accuracy"]].reset_index(
-            drop=True
-        )
+        """Held-out loss and accuracy against time (s since the first mini-batch started) and version."""
+        is_gradient, is_evaluation = (self.records["event"] == e for e in ("gradient", "evaluation"))
+        start = self.records.loc[is_gradient, "start"].min()
+        rows = self.records.loc[is_evaluation].assign(time=lambda table: table["end"] - start)
+        return rows[["time", "version", "loss", "accuracy"]].reset_index(drop=True)
 
     def to_json(self) -> str:
         """The metrics as one JSON object."""
@@ -147,6 +147,8 @@ class Result:
         self.records.to_parquet(out / "records.parquet", index=False)
         if self.parameters is not None:
             np.save(out / "parameters.npy", self.parameters)
+        else:  # none of an earlier run either
+            (out / "parameters.npy").unlink(missing_ok=True)
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:

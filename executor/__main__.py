@@ -1,54 +1,122 @@
 """One process of a run that torchrun started: torchrun … -m executor SCENARIO [--out DIR].
 
 The world has the workers first, then the servers: torchrun needs `--nproc-per-node` × nodes = workers +
-servers processes (workers alone for a strategy without servers). Rank 0 writes the result.
+servers processes (workers alone for a strategy without servers). Rank 0 writes the result. When a process
+dies, torchrun names it and ends the others; the first of these to end keeps the records of all of them.
 """
 
 import argparse
+import os
+import signal
 import sys
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Event, Thread
 
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
 
-from executor import collect
-from executor.process import participate, world_size
+from executor import collect, process, signals
 from executor.transport import own_address
-from scenarios import ScenarioError, load
+from scenarios import Scenario, ScenarioError, dump, load
 from strategies import StrategyError
 
 
+@record
 def main() -> int:
-    """Exit status: 0 fine, 2 bad input."""
+    """Exit status: 0 fine, 2 bad input, 143 told to end."""
     parser = argparse.ArgumentParser(prog="torchrun … -m executor")
     parser.add_argument("scenario", help="a scenario file, or the name of a shipped one")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--out", metavar="DIR", help="where rank 0 writes the result")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where rank 0 writes the result")
     options = parser.parse_args()
-    store, rank, world = next(dist.rendezvous("env://"))
+    if "RANK" not in os.environ:
+        parser.error("it is one process of many; start them with torchrun")
+    for number in signals.ENDING:
+        signal.signal(number, signals.terminate)
+    process.end_with_parent()
     try:
-        scenario = load(options.scenario, options.set)
-        needed = world_size(scenario)
-        if world != needed:
-            raise ScenarioError(f"it needs {needed} processes (workers + servers), torchrun started {world}")
-    except (ScenarioError, StrategyError) as error:
-        if rank == 0:
-            print(f"error: {error}", file=sys.stderr)
-        return 2
-    participate(scenario, rank, store, own_address(_store_host()))
-    if rank == 0:
-        result = collect.result(scenario, store)
-        if options.out:
-            result.save(options.out)
-        print(result.to_json())
-    store.add("read", 1)
-    while store.add("read", 0) < world:  # the store may live in rank 0's process
-        pass
+        store, rank, world = next(dist.rendezvous("env://"))
+        try:
+            scenario = load(options.scenario, options.set, _check)
+            _run(scenario, store, rank, world, options.out)
+        except ScenarioError as error:
+            if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
+                print(f"error: {error}", file=sys.stderr, flush=True)
+            return 2
+    except signals.Terminated:
+        return 128 + signal.SIGTERM
     return 0
 
 
-def _store_host() -> str:
-    import os
+def _check(scenario: Scenario) -> None:
+    try:
+        process.world_size(scenario)
+    except StrategyError as error:
+        raise ScenarioError(error.problem, key=error.key) from error
 
-    return os.environ["MASTER_ADDR"]
+
+def _run(scenario: Scenario, store: dist.Store, rank: int, world: int, out: Path | None) -> None:
+    needed = process.world_size(scenario)
+    if world != needed:
+        workers = scenario.cluster.workers
+        problem = f"it needs {needed} processes ({workers} workers, {needed - workers} servers)"
+        raise ScenarioError(f"{problem}, torchrun started {world}")
+    learner = None
+    if rank == 0:
+        _check_out(out)
+        learner = collect.evaluator(scenario)
+    over = Event()
+    if learner is not None and scenario.stop.target_accuracy is not None:
+        watch = collect.Watch(scenario, store, learner)
+        Thread(target=_follow, args=(watch, over), daemon=True).start()
+    try:
+        process.participate(scenario, rank, store, own_address(os.environ["MASTER_ADDR"]))
+        over.set()
+        if rank == 0:
+            result = collect.result(scenario, store, learner)
+            if out is not None:
+                result.save(out)
+            print(result.to_json(), flush=True)
+    except signals.Terminated:
+        _keep(scenario, store, world, out)
+        raise
+    store.add("meet/end of all", 1)
+    if rank == 0:  # the store may live in this process
+        process.wait_for(store, "end of all", world)
+
+
+def _follow(watch: collect.Watch, over: Event) -> None:
+    while not over.wait(0.1):
+        watch.look()
+
+
+def _check_out(out: Path | None) -> None:
+    if out is None:
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        reason = f"cannot write to {str(out)!r}: {error.strerror}; give another folder"
+        raise ScenarioError(reason, key="--out") from None
+
+
+def _keep(scenario: Scenario, store: dist.Store, world: int, out: Path | None) -> None:
+    """Write what a run that did not end well has measured, unless another process does."""
+    if out is None or store.add("keepers", 1) > 1:
+        return
+    collect.await_outcomes(store, lambda: range(world))
+    records = collect.records_so_far(store, world)
+    if records is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for stale in ("result.json", "parameters.npy"):  # of an earlier run
+        (out / stale).unlink(missing_ok=True)
+    (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
+    records.to_parquet(out / "records.parquet", index=False)
+    print(f"What was measured until then: {out / 'records.parquet'}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Puts what the processes of a run left in the store together into one Result."""
 
 import pickle
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 import torch
@@ -16,6 +17,16 @@ from workloads import Learner, build, deterministic_threads, sizes
 from workloads.compute_time import mean_gradient_s
 from workloads.snapshots import assemble
 
+_GRACE_S = 3.0  # for a process told to stop to hand over its records
+
+
+def evaluator(scenario: Scenario) -> Learner | None:
+    """What evaluates the run's parameters; None if nothing is learned. Raises ScenarioError."""
+    if not scenario.workload.learns:
+        return None
+    with deterministic_threads():
+        return build(scenario.workload, scenario.cluster.workers, scenario.seed)
+
 
 def outcomes(store: dist.Store, ranks: Sequence[int]) -> list[Outcome]:
     """What these processes left; those that left nothing are passed over."""
@@ -23,26 +34,38 @@ def outcomes(store: dist.Store, ranks: Sequence[int]) -> list[Outcome]:
     return [pickle.loads(get(store, key)) for key in keys if has(store, key)]
 
 
+def await_outcomes(store: dist.Store, expected: Callable[[], Sequence[int]]) -> None:
+    """Wait, but not for long, for what processes that were told to stop leave."""
+    until = time.monotonic() + _GRACE_S
+    while time.monotonic() < until and not all(has(store, f"outcome/{rank}") for rank in expected()):
+        time.sleep(0.02)
+
+
+def records_so_far(store: dist.Store, world: int) -> pd.DataFrame | None:
+    """The records of a run that did not end well; None if there are none."""
+    found = outcomes(store, range(world))
+    return records(found) if found else None
+
+
 def records(found: Sequence[Outcome]) -> pd.DataFrame:
     """All their records, in the order in which things ended."""
     return join([outcome.records for outcome in found])
 
 
-def result(scenario: Scenario, store: dist.Store) -> Result:
+def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Result:
     """The result of a run that has ended; loss and accuracy are computed now, off the clock."""
     workers, world = scenario.cluster.workers, world_size(scenario)
     found = outcomes(store, range(world))
     holders = range(workers, world) if world > workers else range(workers)
     table, parameters = records(found), None
-    if scenario.workload.learns:
+    if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            learner = build(scenario.workload, workers, scenario.seed)
             shards = [found[rank].snapshots for rank in (holders if world > workers else [0])]
-            for version, time, parts in assemble(shards):
+            for version, at, parts in assemble(shards):
                 vector = torch.cat(parts)
                 held_out = learner.evaluate(vector)
-                evaluations.evaluation(time, version, held_out.loss, held_out.accuracy)
+                evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
                 parameters = vector.numpy()
         table = join([table, evaluations.frame()])
     emulated = scenario.cluster.compute != "measured"
@@ -73,26 +96,24 @@ def _overruns(found: Sequence[Outcome], gradients: int) -> list[str]:
 class Watch:
     """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
 
-    def __init__(self, scenario: Scenario, store: dist.Store) -> None:
+    def __init__(self, scenario: Scenario, store: dist.Store, learner: Learner | None) -> None:
         self.scenario = scenario
         self.store = store
+        self.learner = learner
         self.seen = 0
-        self.learner: Learner | None = None
         self.holders = world_size(scenario) - scenario.cluster.workers or 1
 
     def look(self) -> None:
         """Evaluate the newest snapshot that all shards have; end the run if it is good enough."""
         target = self.scenario.stop.target_accuracy
         keys = [f"snapshot/{shard}" for shard in range(self.holders)]
-        if target is None or not self.store.check(keys):
+        if target is None or self.learner is None or not self.store.check(keys):
             return
         version = min(int(self.store.get(key)) for key in keys)
         parts = [f"snapshot/{shard}/{version}" for shard in range(self.holders)]
         if version <= self.seen or not self.store.check(parts):
             return
         self.seen = version
-        if self.learner is None:
-            self.learner = build(self.scenario.workload, self.scenario.cluster.workers, self.scenario.seed)
         vector = torch.cat(
             [torch.frombuffer(bytearray(get(self.store, key)), dtype=torch.float32) for key in parts]
         )

@@ -1,13 +1,19 @@
-"""Runs a scenario with real processes on this machine."""
+"""Runs a scenario with real processes on this machine.
+
+The processes are forked from multiprocessing's fork server, and meet in a store that this one serves. A
+process that dies ends the run, and so do Ctrl-C and SIGTERM: the others are told to stop, hand over what
+they have recorded, and are killed. Should this process be killed, they end by themselves.
+"""
 
 import multiprocessing
 import pickle
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import connection
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from types import ModuleType
 
@@ -15,13 +21,13 @@ import pandas as pd
 import torch.distributed as dist
 
 from analysis.records import Result
-from executor import collect, process
+from executor import collect, process, signals
 from scenarios import Scenario
 
 Progress = Callable[[float], None]
 # What every process would import for itself, seconds of work, is imported once by the one they fork from.
 _PRELOADED = ("workloads.classifier", "sklearn.datasets", "torch.utils.flop_counter", "torch._dynamo")
-_GRACE_S = 3.0  # for a process told to stop to hand over its records
+_SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 
 class RunFailed(RuntimeError):
@@ -34,7 +40,7 @@ class RunFailed(RuntimeError):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended the run. `records`: what had been measured."""
+    """Ctrl-C or SIGTERM ended the run. `records`: what had been measured."""
 
     def __init__(self, records: pd.DataFrame | None) -> None:
         super().__init__("interrupted")
@@ -44,21 +50,29 @@ class RunInterrupted(KeyboardInterrupt):
 def execute(scenario: Scenario, progress: Progress | None = None) -> Result:
     """Measure a run of the scenario; `progress` is told the fraction done now and then.
 
-    Raises RunFailed if a process dies. However it ends, no process is left behind.
+    Raises RunFailed if a process dies, RunInterrupted at Ctrl-C or SIGTERM. However it ends, no process of
+    the run is left behind.
     """
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with signals.handled(signal.default_int_handler, signal.SIGTERM):
+        return _execute(scenario, progress)
+
+
+def _execute(scenario: Scenario, progress: Progress | None) -> Result:
+    _start_fork_server()
+    # Meanwhile: what cannot be built is bad input, and data are downloaded once.
+    learner = collect.evaluator(scenario)
+    store = _serve_store()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["executor.process", *_PRELOADED])
-    ranks = range(process.world_size(scenario))
     processes = [
         context.Process(target=process.main, args=(scenario, rank, store.port), name=f"lockstep-{rank}")
-        for rank in ranks
+        for rank in range(process.world_size(scenario))
     ]
     try:
         with _no_main_module():
             for child in processes:
                 child.start()
-        _watch(scenario, store, processes, progress)
+        _watch(collect.Watch(scenario, store, learner), store, processes, progress)
+        return collect.result(scenario, store, learner)
     except KeyboardInterrupt:
         raise RunInterrupted(_records_so_far(store, processes)) from None
     except RunFailed as failure:
@@ -70,55 +84,75 @@ def execute(scenario: Scenario, progress: Progress | None = None) -> Result:
                 child.kill()
             if child.pid is not None:
                 child.join()
-    return collect.result(scenario, store)
+
+
+def _start_fork_server() -> None:
+    """Start what processes are forked from, if it does not run; it imports their modules by and by.
+
+    Ctrl-C, which a terminal sends to all processes, is not for it.
+    """
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["executor.orphan", "executor.process", *_PRELOADED]
+    )
+    resource_tracker.ensure_running()  # here: it lets the signals through again
+    with _no_main_module(), signals.blocked(*signals.ENDING):
+        forkserver.ensure_running()
+
+
+def _serve_store() -> dist.TCPStore:
+    """A store that listens on the loopback only: what is read from it gets unpickled."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(
+        "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
 
 
 def _watch(
-    scenario: Scenario, store: dist.TCPStore, processes: list[ForkServerProcess], progress: Progress | None
+    watch: collect.Watch, store: dist.TCPStore, processes: list[ForkServerProcess], progress: Progress | None
 ) -> None:
     """Wait for all processes to end; raise RunFailed as soon as one ends badly."""
-    watch = collect.Watch(scenario, store)
-    alive = dict(enumerate(processes))
-    while alive:
-        connection.wait([child.sentinel for child in alive.values()], timeout=0.1)
-        for rank, child in list(alive.items()):
-            if child.exitcode is None:
-                continue
-            del alive[rank]
-            if child.exitcode != 0:
-                raise _failure(scenario, store, rank, child.exitcode)
+    while True:
+        exitcodes = [child.exitcode for child in processes]
+        if any(exitcodes):
+            time.sleep(_SETTLE_S)
+            raise _failure(watch.scenario, store, [child.exitcode for child in processes])
+        if None not in exitcodes:
+            return
+        connection.wait([child.sentinel for child in processes if child.exitcode is None], timeout=0.1)
         watch.look()
         if progress is not None and store.check(["progress"]):
             progress(float(store.get("progress")))
 
 
-def _failure(scenario: Scenario, store: dist.TCPStore, rank: int, exitcode: int) -> RunFailed:
+def _failure(scenario: Scenario, store: dist.TCPStore, exitcodes: list[int | None]) -> RunFailed:
+    """What went wrong first: a process that dies lets others fail who were talking to it."""
+    found = []
+    for rank, exitcode in enumerate(exitcodes):
+        if not exitcode:
+            continue
+        at, cause, details = float("inf"), f"exit code {exitcode}", ""
+        if exitcode < 0:
+            at, cause = 0.0, f"killed by {signal.Signals(-exitcode).name}"
+        elif store.check([f"failure/{rank}"]):
+            at, cause, details = pickle.loads(store.get(f"failure/{rank}"))
+        found.append((at, rank, cause, details))
+    _, rank, cause, details = min(found)
     workers = scenario.cluster.workers
     who = f"worker {rank}" if rank < workers else f"server {rank - workers}"
-    cause, details = f"exit code {exitcode}", ""
-    if exitcode < 0:
-        cause = f"killed by {signal.Signals(-exitcode).name}"
-    elif store.check([f"failure/{rank}"]):
-        cause, details = pickle.loads(store.get(f"failure/{rank}"))
     return RunFailed(f"{who} (rank {rank}) died: {cause}", details=details)
 
 
 def _records_so_far(store: dist.TCPStore, processes: list[ForkServerProcess]) -> pd.DataFrame | None:
     """Stop the processes that still run, and gather what they and those that ended have recorded."""
-    for child in processes:
-        if child.is_alive():
-            child.terminate()
-    keys = {rank: f"outcome/{rank}" for rank, child in enumerate(processes) if child.is_alive()}
-    until = time.monotonic() + _GRACE_S
-    while time.monotonic() < until:
-        waiting = [
-            rank for rank, key in keys.items() if processes[rank].is_alive() and not store.check([key])
-        ]
-        if not waiting:
-            break
-        time.sleep(0.02)
-    found = collect.outcomes(store, range(len(processes)))
-    return collect.records(found) if found else None
+    with signals.handled(signal.SIG_IGN, *signals.ENDING):
+        for child in processes:
+            if child.is_alive():
+                child.terminate()
+        collect.await_outcomes(
+            store, lambda: [rank for rank, child in enumerate(processes) if child.is_alive()]
+        )
+        return collect.records_so_far(store, len(processes))
 
 
 @contextmanager

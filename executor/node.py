@@ -92,6 +92,9 @@ class RealNode:
         self.slice_s = _SLICE_S
         self._receiving = Lock()
         self._looked = self._told = 0.0
+        self._leaving = ""  # how workers leave the run, once that is settled
+        self._over = False  # whether the end of the run has been seen
+        self._failure: BaseException | None = None  # of a second activity
 
     @property
     def now(self) -> float:
@@ -135,10 +138,13 @@ class RealNode:
             body = body.to(self.initial.device)
         self.mail.append(Message(kind, sender, body, version, batches))
 
-    def say_bye(self) -> None:
-        """Tell the servers that this worker will send no more."""
-        for server in self.servers:
-            self.transport.send(server, [_BYE, self.rank, 0, 0, 0.0], None)
+    def finish(self) -> None:
+        """Raise what ended a second activity; from a worker, tell the servers that it will send no more."""
+        if self._failure is not None:
+            raise self._failure
+        if self.rank in self.workers:
+            for server in self.servers:
+                self.transport.send(server, [_BYE, self.rank, 0, 0, 0.0], None)
 
     def next_batch_available(self) -> Awaitable[bool]:
         self._look_for_the_end()
@@ -185,8 +191,13 @@ class RealNode:
         return Done(function())
 
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
-        start, p = self.now, len(self.workers)
-        total = vector.clone()  # type: ignore[attr-defined]
+        p = len(self.workers)
+        if p > 1 and not self._claim("together"):
+            raise Stopped
+        start = self.now
+        # One more value: how many workers have seen the end of the run. None may leave before all know.
+        ending = vector.new_tensor([float(self._is_over())])  # type: ignore[attr-defined]
+        total = torch.cat([vector, ending])  # type: ignore[list-item]
         if p > 1:
             dist.all_reduce(total)
         if total.is_cuda:
@@ -195,7 +206,9 @@ class RealNode:
             self.rank, start, self.now, self.collectives, 2 * (p - 1) * vector.nbytes // p
         )
         self.collectives += 1
-        return Done(total)
+        if total[-1]:
+            raise Stopped
+        return Done(total[:-1])
 
     def updated(
         self, version: int, parameters: Vector, contributions: Sequence[Contribution]
@@ -218,21 +231,42 @@ class RealNode:
         return Done(None)
 
     def _look_for_the_end(self) -> None:
-        """Raise Stopped when the run's time is up, or somebody has said in the store that it is over."""
+        """Raise Stopped at the end of the run, unless others may wait for this worker in a collective."""
+        if self._failure is not None:
+            raise self._failure
+        if self._is_over() and (self.rank in self.servers or self._claim("alone")):
+            raise Stopped
+
+    def _is_over(self) -> bool:
+        """Whether the run's time is up, or somebody has said in the store that it is over."""
         stop, now = self.scenario.stop, self.now
         if stop.time is not None:
             self._tell_progress(now / stop.time)
-            if now >= stop.time:
-                raise Stopped
+            self._over = self._over or now >= stop.time
         said_elsewhere = stop.updates is not None or stop.target_accuracy is not None
-        if said_elsewhere and now - self._looked >= _SLICE_S:
+        if said_elsewhere and not self._over and now - self._looked >= _SLICE_S:
             self._looked = now
-            if self.store.check(["stop"]):
-                raise Stopped
+            self._over = bool(self.store.check(["stop"]))
+        return self._over
+
+    def _claim(self, how: str) -> bool:
+        """Whether workers leave the run `how`: "alone", or "together" because they meet in collectives.
+
+        It is settled by the first who asks.
+        """
+        if not self._leaving:
+            self._leaving = self.store.compare_set("leaving", "", how).decode()
+        return self._leaving == how
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         self.slice_s = 0.001  # several threads take turns at the inbox
-        Thread(target=run_to_end, args=(program,), daemon=True).start()
+        Thread(target=self._run_beside, args=(program,), daemon=True).start()
+
+    def _run_beside(self, program: Coroutine[Any, Any, None]) -> None:
+        try:
+            run_to_end(program)
+        except BaseException as error:
+            self._failure = error
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         time.sleep(seconds)

@@ -6,17 +6,18 @@ import signal
 import socket
 import time
 import traceback
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from threading import Thread
-from typing import Any
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 
+from executor import signals
 from executor.devices import Place, choose
-from executor.node import RealNode, Stopped, run_to_end
+from executor.node import RealNode, run_to_end
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
@@ -27,6 +28,7 @@ from workloads.quota import quota
 from workloads.snapshots import Snapshots
 
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
+_LOOK_S = 0.5  # how often a process looks whether its parent is still there
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ def world_size(scenario: Scenario) -> int:
 
 
 def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> None:
-    """Be process `rank` of the run; `host` is the address others reach this one at."""
+    """Be process `rank` of the run; `host` is the address others reach this one at.
+
+    Whatever ends it leaves what was recorded in the store. `signals.Terminated` is raised only by a handler.
+    """
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
     workers, world = scenario.cluster.workers, world_size(scenario)
     strategy = find(scenario.strategy.name, scenario.strategy.parameters)
@@ -78,19 +83,29 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
     make = strategy.worker if is_worker else strategy.server
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
-    try:
-        run_to_end(make(scenario.strategy.parameters)(node))
-        node.say_bye()
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for version, (at, part) in node.snapshots.taken.items():
-            node.snapshots.taken[version] = (at, part.cpu())
-        outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns)
-        put(store, f"outcome/{rank}", pickle.dumps(outcome))
+    with ExitStack() as deaf:
+        try:
+            try:
+                run_to_end(make(scenario.strategy.parameters)(node))
+                node.finish()
+            finally:
+                deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
+        finally:  # of a second try: a signal can come on the way into the first one
+            _to_cpu(node.snapshots)
+            outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns)
+            put(store, f"outcome/{rank}", pickle.dumps(outcome))
     _meet(store, "end", world)
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _to_cpu(snapshots: Snapshots) -> None:
+    for version, (at, part) in snapshots.taken.items():
+        snapshots.taken[version] = (at, part.cpu())
+    if snapshots.last is not None:
+        version, at, part = snapshots.last
+        snapshots.last = (version, at, part.cpu())
 
 
 def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
@@ -102,6 +117,11 @@ def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
 
 def _meet(store: dist.Store, name: str, world: int) -> None:
     store.add(f"meet/{name}", 1)
+    wait_for(store, name, world)
+
+
+def wait_for(store: dist.Store, name: str, world: int) -> None:
+    """Wait until all processes have come to the point of that name."""
     while store.add(f"meet/{name}", 0) < world:
         time.sleep(0.01)
 
@@ -125,15 +145,19 @@ def _start_together(store: dist.Store, rank: int, world: int, same_host: bool) -
 def main(scenario: Scenario, rank: int, port: int) -> None:
     """Be a process that `launch` started: report a failure in the store, and never outlive the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it says SIGTERM
-    signal.signal(signal.SIGTERM, _stop)
-    Thread(target=_die_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, signals.terminate)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.ENDING)  # the fork server does not hear them
+    end_with_parent()
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     try:
         participate(scenario, rank, store, "127.0.0.1")
-    except Stopped:
-        pass
+    except signals.Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
     except BaseException as error:
-        store.set(f"failure/{rank}", pickle.dumps((repr_line(error), traceback.format_exc())))
+        failure = (time.monotonic(), repr_line(error), traceback.format_exc())
+        with suppress(RuntimeError):  # the store is gone if the parent is
+            store.set(f"failure/{rank}", pickle.dumps(failure))
         os._exit(1)  # at once: threads and sockets must not hold a dead run up
 
 
@@ -142,12 +166,14 @@ def repr_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _stop(*_: Any) -> None:
-    raise Stopped
+def end_with_parent() -> None:
+    """See to it that this process ends soon after the one that started it has, however that ended."""
+    Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
 
 
-def _die_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+def _watch_parent(forked_by: int) -> None:
+    starter = parent_process()
+    sentinels = [starter.sentinel] if starter else []
+    while os.getppid() == forked_by and not connection.wait(sentinels, timeout=_LOOK_S):
+        pass
+    os._exit(1)

@@ -1,10 +1,10 @@
 """The command line. Exit status: 0 fine, 2 bad input, 3 the run failed, 130 interrupted."""
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
@@ -19,12 +19,14 @@ from strategies import STRATEGIES
 app = typer.Typer(
     help="Predict and measure data-parallel training: one strategy, two clocks.",
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 File = Annotated[
-    str, typer.Argument(metavar="FILE", help="A scenario file, or the name of a shipped scenario.")
+    str,
+    typer.Argument(metavar="FILE", help="A scenario file, or a name that 'lockstep scenarios' lists."),
 ]
 Set = Annotated[
     list[str] | None,
@@ -87,9 +89,12 @@ def validate(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict and measure, side by side, on this machine's loopback network."""
-    overrides = set_ or []
-    points = [lockstep.load(file, [*overrides, f"strategy.name={name}"]) for name in strategy or []]
+    """Predict and measure, side by side.
+
+    The prediction is for the network that the real run has: this machine's loopback, measured first.
+    """
+    overrides, names = set_ or [], dict.fromkeys(strategy or [])
+    points = [lockstep.load(file, [*overrides, f"strategy.name={name}"]) for name in names]
     points = points or [lockstep.load(file, overrides)]
     _check_out(out)
     from lockstep import validation
@@ -164,21 +169,25 @@ def _list(rows: dict[str, str], json_: bool) -> None:
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of a scenario file, for editors to complete and check it."""
+    """Print the JSON Schema of a scenario file.
+
+    Editors complete and check scenario files with it.
+    """
     from lockstep.schema import json_schema
 
     print(json.dumps(json_schema(), indent=2))
 
 
 def _check_out(out: Path | None) -> None:
-    """Refuse an --out that cannot be written, before anything is computed."""
+    """Refuse an --out that cannot be written, before anything is computed; leaves nothing behind."""
     if out is None:
         return
-    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise ScenarioError(f"{existing} is not a folder; give a folder to write to", key="--out")
-    if not os.access(existing, os.W_OK):
-        raise ScenarioError(f"{existing} may not be written to; give another folder", key="--out")
+    try:
+        with TemporaryFile(dir=next(path for path in (out, *out.absolute().parents) if path.exists())):
+            pass
+    except OSError as error:
+        reason = f"cannot write to {str(out)!r}: {error.strerror}; give another folder"
+        raise ScenarioError(reason, key="--out") from None
 
 
 def _keep(scenario: Scenario, records: Any, out: Path | None) -> None:
@@ -186,6 +195,8 @@ def _keep(scenario: Scenario, records: Any, out: Path | None) -> None:
     if out is None or records is None:
         return
     out.mkdir(parents=True, exist_ok=True)
+    for stale in ("result.json", "parameters.npy"):  # of an earlier run
+        (out / stale).unlink(missing_ok=True)
     (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
     records.to_parquet(out / "records.parquet", index=False)
     print(f"What was measured until then: {out / 'records.parquet'}", file=sys.stderr)
@@ -194,13 +205,17 @@ def _keep(scenario: Scenario, records: Any, out: Path | None) -> None:
 def main() -> None:
     """The command `lockstep`."""
     try:
-        status = app(standalone_mode=False)
+        status = app(sys.argv[1:] or ["--help"], prog_name="lockstep", standalone_mode=False)
+        if status == 130:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
     except ScenarioError as error:
         status = _complain(str(error), 2)
     except typer.Exit as leave:
         status = leave.exit_code
     except (typer.Abort, KeyboardInterrupt):
         status = _complain("interrupted", 130)
+    except OSError as error:  # such as a full disk
+        status = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 3)
     except RuntimeError as error:
         if type(error).__name__ not in ("RunFailed", "SimulationError"):
             raise
@@ -209,8 +224,15 @@ def main() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's usage errors have it
             raise
-        status = _complain(error.format_message(), 2)
+        status = _complain(_usage(error), 2)
     sys.exit(status or 0)
+
+
+def _usage(error: Any) -> str:
+    """One line of a usage error of click's, and where to read more."""
+    context = getattr(error, "ctx", None)
+    said = " ".join(error.format_message().split()).rstrip(".")
+    return f"{said[0].lower()}{said[1:]} (see '{context.command_path if context else 'lockstep'} --help')"
 
 
 def _complain(message: str, status: int) -> int:

@@ -1,8 +1,10 @@
 """What people see on a terminal."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from analysis.records import Result
+
+_NOTHING = "–"
 
 
 @contextmanager
@@ -24,10 +28,12 @@ def progress(doing: str, quiet: bool) -> Iterator[Callable[[float], None] | None
         print(f"{doing} …", file=sys.stderr, flush=True)
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(doing, total=1.0)
-        yield lambda fraction: bar.update(task, completed=min(1.0, fraction))
+    doing_ = TextColumn("{task.description}", markup=False)
+    with Progress(
+        doing_, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task(doing, total=None)  # until the first fraction is known
+        yield lambda fraction: bar.update(task, total=1.0, completed=min(1.0, fraction))
 
 
 def show(result: Result, out: Path | None) -> None:
@@ -37,23 +43,23 @@ def show(result: Result, out: Path | None) -> None:
     table = Table(
         "", done, title=f"{m['scenario']}: {m['strategy']}, {m['workers']} workers", title_justify="left"
     )
-    stale, parts = m["staleness"], m["breakdown"]
+    stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
     rows = {
         "duration": number(m["duration_s"], "s"),
         "throughput": number(m["throughput"], "samples/s"),
         "speedup": f"{number(m['speedup'])} (efficiency {percent(m['efficiency'])})",
-        "updates": f"{m['updates']} ({number(m['updates_per_s'], '/s')})",
-        "staleness": f"mean {number(stale['mean'])}, median {number(stale['p50'])}, max {number(stale['max'])}",
-        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
-        "sent": number(m["bytes_sent"] / 1e6, "MB"),
+        "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
+        "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
+        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in m["breakdown"].items()),
+        "sent": size(m["bytes_sent"]),
         "held-out loss": number(m["loss"]),
         "accuracy": percent(m["accuracy"]),
     }
-    if m["target"] is not None:
-        rows[f"time to {percent(m['target'])}"] = number(m["time_to_target_s"], "s")
     for name, value in rows.items():
-        if value != "–":
+        if _NOTHING not in value:
             table.add_row(name, value)
+    if m["target"] is not None:
+        table.add_row(f"time to {percent(m['target'])}", number(m["time_to_target_s"], "s", "not reached"))
     _console().print(table)
     _warn(m)
     if out is not None:
@@ -61,39 +67,35 @@ def show(result: Result, out: Path | None) -> None:
 
 
 def show_comparison(comparisons: list[dict[str, Any]]) -> None:
-    """Predicted against measured, a row a strategy."""
-    table = Table(title="Predicted and measured", title_justify="left")
-    table.add_column("strategy")
-    for head in (
-        "samples/s predicted",
-        "measured",
-        "error",
-        "staleness predicted",
-        "measured",
-        "loss predicted",
-        "measured",
-    ):
+    """Predicted against measured: for each figure, a row a strategy."""
+    table = Table("", "strategy", title="Predicted and measured", title_justify="left")
+    for head in ("predicted", "measured", "error"):
         table.add_column(head, justify="right")
-    for comparison in comparisons:
-        a, b, error = comparison["predicted"], comparison["measured"], comparison["error"]
-        table.add_row(
-            a["strategy"],
-            number(a["throughput"]),
-            number(b["throughput"]),
-            percent(error["throughput"], sign=True),
-            number(a["staleness"]["mean"]),
-            number(b["staleness"]["mean"]),
-            number(a["loss"]),
-            number(b["loss"]),
-        )
+    for figure, (error, value) in _COMPARED.items():
+        name = figure
+        for c in comparisons:
+            a, b = (number(value(c[side])) for side in ("predicted", "measured"))
+            if (a, b) != (_NOTHING, _NOTHING):
+                table.add_row(name, c["predicted"]["strategy"], a, b, percent(c["error"][error], sign=True))
+                name = ""
+        table.add_section()
     _console().print(table)
-    for comparison in comparisons:
-        _warn(comparison["measured"])
+    for c in comparisons:
+        _warn(c["measured"], c["predicted"])
 
 
-def _warn(metrics: dict[str, Any]) -> None:
-    for warning in metrics["warnings"]:
-        print(f"warning: {metrics['strategy']}: {warning}", file=sys.stderr)
+_COMPARED: dict[str, tuple[str, Callable[[dict[str, Any]], float | None]]] = {
+    "samples/s": ("throughput", lambda m: m["throughput"]),
+    "mean staleness": ("staleness_mean", lambda m: m["staleness"]["mean"]),
+    "held-out loss": ("loss", lambda m: m["loss"]),
+    "s to target": ("time_to_target_s", lambda m: m["time_to_target_s"]),
+}  # figure: its error's key, and its value in the metrics
+
+
+def _warn(*runs: dict[str, Any]) -> None:
+    """Print what the runs of one strategy warn of, each thing once."""
+    for warning in dict.fromkeys(warning for metrics in runs for warning in metrics["warnings"]):
+        print(f"warning: {runs[0]['strategy']}: {warning}", file=sys.stderr)
 
 
 def two_columns(rows: dict[str, str]) -> None:
@@ -106,25 +108,36 @@ def two_columns(rows: dict[str, str]) -> None:
 
 def _console() -> Console:
     """As wide as the terminal; a pipe gets lines that are not broken."""
-    return Console() if sys.stdout.isatty() else Console(width=120)
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}  # names may have any text
+    return Console(**plain) if sys.stdout.isatty() else Console(width=120, **plain)
 
 
 def first_comment(path: Path) -> str:
-    """The first comment line of a YAML file: what it is for."""
+    """The first sentence of the comment that a YAML file begins with: what it is for."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+    comment = " ".join(line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
+    return re.split(r"(?<=[.:])\s", comment)[0]
 
 
-def number(value: float | None, unit: str = "") -> str:
+def number(value: float | None, unit: str = "", nothing: str = _NOTHING) -> str:
     """Four significant digits and the unit; a dash for nothing."""
     if value is None:
-        return "–"
+        return nothing
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{text} {unit}".rstrip()
+
+
+def size(nbytes: float) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return number(nbytes, unit)
+        nbytes /= 1000
+    return number(nbytes, "TB")
 
 
 def percent(value: float | None, sign: bool = False) -> str:
     """A fraction as a percentage; a dash for nothing."""
     if value is None:
-        return "–"
+        return _NOTHING
     return f"{100 * value:+.1f}%" if sign else f"{100 * value:.1f}%"

@@ -59,7 +59,7 @@ def parameters(scenario: Scenario) -> int:
 
 
 def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
-    """The scenario on the cluster that a real run here has: the loopback, and this machine's compute times."""
+    """The scenario on the cluster of a real run here: the loopback, and this machine's compute times."""
     network = Network.model_construct(
         bandwidth=loopback.bandwidth, latency=loopback.latency, message_overhead=0.0, goodput=1.0
     )

@@ -2,44 +2,49 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from statistics import fmean
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, ValidationInfo, WrapValidator, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from scenarios.section import Section, nearest
+from scenarios.section import Section, nearest, one_of
 from scenarios.units import Duration, FlopRate, PositiveDuration, fail, shown
 
 _Cv = Annotated[float, Field(gt=0, description="standard deviation / mean, such as 'cv: 0.2'")]
 
 
-class _Times(Section):
+class _WithMean(Section):
+    distribution: str
+    mean: PositiveDuration
+
     @property
     def mean_s(self) -> float:
         """The mean in seconds."""
-        return self._mean()
-
-    def _mean(self) -> float:
-        return float(getattr(self, "mean"))  # noqa: B009  (not every distribution has this key)
+        return self.mean
 
 
-class Constant(_Times):
+class Constant(Section):
     """Always `value`."""
 
     distribution: Literal["constant"]
     value: Duration
 
-    def _mean(self) -> float:
+    @property
+    def mean_s(self) -> float:
+        """The mean in seconds."""
         return self.value
 
 
-class Uniform(_Times):
+class Uniform(Section):
     """Uniform in [`low`, `high`]."""
 
     distribution: Literal["uniform"]
     low: Duration
     high: Duration
 
-    def _mean(self) -> float:
+    @property
+    def mean_s(self) -> float:
+        """The mean in seconds."""
         return self.low + (self.high - self.low) / 2
 
     @model_validator(mode="after")
@@ -49,49 +54,46 @@ class Uniform(_Times):
         return self
 
 
-class Exponential(_Times):
+class Exponential(_WithMean):
     """Exponential with `mean`."""
 
     distribution: Literal["exponential"]
-    mean: PositiveDuration
 
 
-class ShiftedExponential(_Times):
+class ShiftedExponential(_WithMean):
     """`shift` plus an exponential with `mean`."""
 
     distribution: Literal["shifted-exponential"]
     shift: Duration
-    mean: PositiveDuration
 
-    def _mean(self) -> float:
+    @property
+    def mean_s(self) -> float:
+        """The mean in seconds."""
         return self.shift + self.mean
 
 
-class LogNormal(_Times):
+class LogNormal(_WithMean):
     """Log-normal with `mean` and coefficient of variation `cv`."""
 
     distribution: Literal["lognormal"]
-    mean: PositiveDuration
     cv: _Cv
 
 
-class Gamma(_Times):
+class Gamma(_WithMean):
     """Gamma with `mean` and coefficient of variation `cv`."""
 
     distribution: Literal["gamma"]
-    mean: PositiveDuration
     cv: _Cv
 
 
-class Pareto(_Times):
+class Pareto(_WithMean):
     """Pareto with `mean`; P(time > t) falls as t^-`shape`, and only a shape above 1 has a mean."""
 
     distribution: Literal["pareto"]
-    mean: PositiveDuration
     shape: float = Field(gt=1, description="its tail index, such as 'shape: 2.5'")
 
 
-class Empirical(_Times):
+class Empirical(Section):
     """Drawn from the times in `file`: one number of seconds per line, relative to the scenario's file."""
 
     distribution: Literal["empirical"]
@@ -109,56 +111,47 @@ class Empirical(_Times):
         """The times in the file, seconds; read anew at each call."""
         return _read(Path(self.file))
 
-    def _mean(self) -> float:
-        return math.fsum(times := self.times_s) / len(times)
+    @property
+    def mean_s(self) -> float:
+        """The mean in seconds; reads the file too."""
+        return fmean(self.times_s)
 
 
 def _read(path: Path) -> tuple[float, ...]:
     try:
-        lines = path.read_text("utf-8").splitlines() if path.is_file() else None
+        if not path.is_file():  # not a pipe, nor an endless device
+            raise FileNotFoundError
+        lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError):
-        lines = None
-    if lines is None:
         fail(f"cannot read {shown(path.name)}; give a text file of seconds, one per line")
-    times = []
     for number, line in enumerate(lines, 1):
         try:
-            times += [float(line)] if line.strip() else []
+            good = not line.strip() or 0 < float(line) < math.inf
         except ValueError:
-            times.append(math.nan)
-        if times and not (math.isfinite(times[-1]) and times[-1] > 0):
+            good = False
+        if not good:
             fail(f"line {number} of the file is {shown(line)}; must be one positive number of seconds")
-    return tuple(times) or fail("the file is empty; it needs a number of seconds on at least one line")
+    return tuple(float(line) for line in lines if line.strip()) or fail(
+        "the file is empty; it needs a number of seconds on at least one line"
+    )
 
 
-_KINDS: dict[str, type[_Times]] = {
-    "constant": Constant,
-    "uniform": Uniform,
-    "exponential": Exponential,
-    "shifted-exponential": ShiftedExponential,
-    "lognormal": LogNormal,
-    "gamma": Gamma,
-    "pareto": Pareto,
-    "empirical": Empirical,
+_Times = Constant | Uniform | Exponential | ShiftedExponential | LogNormal | Gamma | Pareto | Empirical
+_KINDS: dict[str, type[Section]] = {
+    get_args(kind.model_fields["distribution"].annotation)[0]: kind for kind in get_args(_Times)
 }
 
 
-def _pick(data: Any, _: Any, info: ValidationInfo) -> Any:
-    """Validate with the one class that is meant, so that errors speak of that one only."""
-    if isinstance(data, _Times):
-        return data
+def _distribution(data: Any) -> type[Section]:
     if not isinstance(data, dict):
         fail(f"must be such as {{distribution: constant, value: 30 ms}}, not {shown(data)}")
     kind = data.get("distribution")
     if not isinstance(kind, str) or kind not in _KINDS:
         fail(f"{shown(kind)} is not a distribution{nearest(kind, _KINDS)}", "distribution")
-    return _KINDS[kind].model_validate(data, context=info.context)
+    return _KINDS[kind]
 
 
-Distribution = Annotated[
-    Constant | Uniform | Exponential | ShiftedExponential | LogNormal | Gamma | Pareto | Empirical,
-    WrapValidator(_pick),
-]
+Distribution = Annotated[_Times, one_of(_distribution)]
 
 
 class Compute(Section):

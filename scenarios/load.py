@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from scenarios.document import BYTES, DEPTH, ScenarioError, dotted, parse
+from scenarios.document import BYTES, DEPTH, Keys, ScenarioError, dotted, parse
 from scenarios.schema import Scenario
 from scenarios.units import shown
 
@@ -35,9 +35,8 @@ _SHORTHANDS = {"strategy": "name", "cluster.servers": "count"}
 def shipped() -> dict[str, Path]:
     """Return the scenarios that come with the package: names such as `strategies/downpour`, and files."""
     folder = Path(__file__).parent
-    return {
-        file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))
-    }
+    files = sorted(folder.rglob("*.yaml"))
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
 
 def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None = None) -> Scenario:
@@ -47,11 +46,11 @@ def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None 
     each swept value by itself; it may raise `ScenarioError(problem, key)`. Raises only ScenarioError, with
     the file and line, or the override, that is to blame.
     """
-    path, text = _read(source)
-    places: dict[str, str | int] = {}
+    places: dict[str, int | str] = {}  # the line, or the override, that each dotted key comes from
     try:
-        document, lines = parse(text)
-        places |= lines
+        path, text = _read(source)
+        places[""] = 1
+        document = parse(text, places)
         if document is None:
             raise ScenarioError("the file is empty; see `quickstart` for a whole scenario")
         if isinstance(document, dict):
@@ -61,7 +60,12 @@ def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None 
         scenario = _validate(document, path.parent, check)
         _check_sweep(scenario, document, path.parent, check)
     except ScenarioError as error:
-        raise _located(error, str(source), places) from None
+        at = error.key
+        while at and at not in places:  # the nearest key above it
+            at = re.sub(r"[.\[]?[^.\[]*\Z", "", at, count=1)
+        place = error.file or error.line or places.get(at)
+        error.file, error.line = (place, None) if isinstance(place, str) else (str(source), place)
+        raise
     return scenario
 
 
@@ -81,15 +85,13 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
 
     Setting `strategy.name` keeps the strategy's other parameters. Raises ScenarioError with the key.
     """
-    return _validate(_put(_document(scenario), _path(key), value))
+    return _validate(_put(_document(scenario), _keys(key), value))
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:
     document = scenario.model_dump(exclude_none=True)
-    document["strategy"] = scenario.strategy.model_dump()  # here a null is a value
-    document["cluster"]["stragglers"] = list(document["cluster"]["stragglers"])
-    document["sweep"] = dict(scenario.sweep)
-    return document
+    # in these two a null is a value
+    return document | {"strategy": scenario.strategy.model_dump(), "sweep": scenario.sweep}
 
 
 def _read(source: str | Path) -> tuple[Path, str]:
@@ -100,41 +102,39 @@ def _read(source: str | Path) -> tuple[Path, str]:
             path = known[name]
         with path.open("rb") as file:
             content = file.read(BYTES + 1)
-    except IsADirectoryError:
-        raise ScenarioError("is a directory; give a scenario file", file=str(source)) from None
-    except FileNotFoundError:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
-        raise ScenarioError(f"no such file; shipped scenarios: {', '.join(near)}", file=str(source)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"cannot be read: {reason}; give a scenario file", file=str(source)) from None
-    if len(content) > BYTES:
-        raise ScenarioError("over 1 MiB; a scenario file is smaller", file=str(source))
-    try:
+        if len(content) > BYTES:
+            raise ScenarioError("over 1 MiB; a scenario file is smaller")
         return path, content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ScenarioError("is not UTF-8 text; save it as UTF-8", file=str(source), line=line) from None
+        raise ScenarioError("is not UTF-8 text; save it as UTF-8", line=line) from None
+    except FileNotFoundError:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
+        raise ScenarioError(f"no such file; shipped scenarios: {', '.join(near)}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"cannot be read: {reason}; give a scenario file") from None
 
 
-def _override(document: Any, given: str, places: dict[str, str | int]) -> Any:
+def _override(document: Any, given: str, places: dict[str, int | str]) -> Any:
     """Return `document` changed by `given`; note in `places` what comes from it."""
     key, equals, text = given.partition("=")
+    source = f"--set {given}"
     try:
         if not equals:
             raise ScenarioError("has no '='; write key=value, such as cluster.workers=8")
-        document = _put(document, path := _path(key), parse(text)[0])
+        document = _put(document, path := _keys(key), parse(text, {}))
     except ScenarioError as error:
-        raise ScenarioError(error.problem, error.key, f"--set {given}") from None
+        raise ScenarioError(error.problem, error.key, source) from None
     for stale in [at for at in places if at.startswith((f"{key}.", f"{key}["))]:
         del places[stale]
     for end in range(1, len(path)):  # mappings made on the way
-        places.setdefault(dotted(path[:end]), f"--set {given}")
-    places[key] = f"--set {given}"
+        places.setdefault(dotted(path[:end]), source)
+    places[key] = source
     return document
 
 
-def _path(key: str) -> tuple[str | int, ...]:
+def _keys(key: str) -> Keys:
     if not isinstance(key, str) or not _KEY.fullmatch(key) or len(key) > 32 * DEPTH:
         raise ScenarioError(f"{shown(key)} is not a key; write one such as cluster.stragglers[0].worker")
     if key.startswith("sweep."):  # the keys of this mapping are dotted themselves
@@ -142,54 +142,51 @@ def _path(key: str) -> tuple[str | int, ...]:
     return tuple(int(index) if index else word for index, word in re.findall(r"\[(\d+)\]|([\w-]+)", key))
 
 
-def _put(node: Any, path: tuple[str | int, ...], value: Any, at: tuple[str | int, ...] = ()) -> Any:
+def _put(node: Any, path: Keys, value: Any, at: Keys = ()) -> Any:
     """Return `node` with `value` at `path`; shares what does not change, makes the mappings that miss."""
     if not path:
         return value
-    head, rest = path[0], path[1:]
-    if dotted(at) in _SHORTHANDS and isinstance(node, str | int):
-        node = {_SHORTHANDS[dotted(at)]: node}
-    if node is None and isinstance(head, str):
-        node = {}
+    head, rest, here = path[0], path[1:], dotted(at)
+    if here in _SHORTHANDS and isinstance(node, str | int):
+        node = {_SHORTHANDS[here]: node}
     if isinstance(head, int) and isinstance(node, list | tuple):
         if head >= len(node):
             raise ScenarioError(f"no such item; the list has {len(node)}", dotted((*at, head)))
         return [*node[:head], _put(node[head], rest, value, (*at, head)), *node[head + 1 :]]
-    if isinstance(head, str) and isinstance(node, dict):
+    if isinstance(head, str) and (node is None or isinstance(node, dict)):
+        node = node or {}
         return {**node, head: _put(node.get(head), rest, value, (*at, head))}
-    raise ScenarioError(
-        f"is {shown(node)}, which has no {dotted((head,))}; set {dotted(at)} as a whole", dotted(at)
-    )
+    raise ScenarioError(f"is {shown(node)}, which has no {dotted((head,))}; set {here} as a whole", here)
 
 
 def _validate(document: Any, folder: Path | None = None, check: Check | None = None) -> Scenario:
     try:
         scenario = Scenario.model_validate(document, context={"folder": folder or Path()})
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        more = len(problems) - 1
-        tail = f" (and {more} more problem{'s' * (more > 1)})" if more else ""
-        problem, key = _translated(problems[0], document)
-        raise ScenarioError(problem + tail, key) from None
+        raise _translated(error, document) from None
     if check:
         check(scenario)
     return scenario
 
 
-def _translated(error: Any, document: Any) -> tuple[str, str]:
-    """Return a pydantic error as the problem and the key, in the words of the file."""
-    path: list[str | int] = []
-    node = document
+def _translated(errors: ValidationError, document: Any) -> ScenarioError:
+    """Return the first of pydantic's errors in the words of the file."""
+    error: Any = errors.errors()[0]
+    path: Keys = ()
     for item in error["loc"]:  # a shorthand's inner key is not in the file
-        if (isinstance(node, dict) and item in node) or (isinstance(node, list) and item in range(len(node))):
-            path.append(item)
-            node = node[item]
-    if error["type"] == "scenario":
-        return error["ctx"]["problem"], dotted((*path, *error["ctx"]["path"]))
+        valid = range(len(document)) if isinstance(document, list | tuple) else document
+        if isinstance(valid, range | dict) and item in valid:
+            path, document = (*path, item), document[item]
     problem = error["msg"]
-    for theirs, ours in _WORDS.items():
-        problem = problem.replace(theirs, ours)
-    return f"{problem}, not {shown(error['input'])}", dotted(tuple(path))
+    if error["type"] == "scenario":
+        path = (*path, *error["ctx"]["path"])
+    else:
+        for theirs, ours in _WORDS.items():
+            problem = problem.replace(theirs, ours)
+        problem += f", not {shown(error['input'])}"
+    if more := errors.error_count() - 1:
+        problem += f" (and {more} more problem{'s' * (more > 1)})"
+    return ScenarioError(problem, dotted(path))
 
 
 def _check_sweep(scenario: Scenario, document: Any, folder: Path, check: Check | None) -> None:
@@ -199,20 +196,7 @@ def _check_sweep(scenario: Scenario, document: Any, folder: Path, check: Check |
             raise ScenarioError("cannot be swept; sweep a key such as cluster.workers", f"sweep.{key}")
         for index, value in enumerate(values):
             try:
-                _validate(_put(bare, _path(key), value), folder, check)
+                _validate(_put(bare, _keys(key), value), folder, check)
             except ScenarioError as error:
                 inner = "" if error.key in ("", key) else f"{error.key}: "
                 raise ScenarioError(inner + error.problem, f"sweep.{key}[{index}]") from None
-
-
-def _located(error: ScenarioError, file: str, places: dict[str, str | int]) -> ScenarioError:
-    """Return `error` at the line, or the override, of its key or of the nearest key above it."""
-    if error.file or error.line:
-        return ScenarioError(error.problem, error.key, error.file or file, error.line)
-    at = error.key
-    while at and at not in places:
-        at = re.sub(r"[.\[]?[^.\[]*\Z", "", at, count=1)
-    place = places.get(at, 1)
-    if isinstance(place, str):
-        return ScenarioError(error.problem, error.key, place)
-    return ScenarioError(error.problem, error.key, file, place)

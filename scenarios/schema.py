@@ -6,10 +6,10 @@ pydantic's ValidationError; `scenarios.load` turns that into a ScenarioError in 
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationInfo, WrapValidator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from scenarios.compute import Compute
-from scenarios.section import Section
+from scenarios.section import Section, one_of
 from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
@@ -42,10 +42,10 @@ class Straggler(Section):
     slowdown: float = Field(gt=0, description="how many times as long it takes, such as 'slowdown: 3'")
 
 
-def _pick_compute(data: Any, _: Any, info: ValidationInfo) -> Any:
-    if not isinstance(data, dict | Compute) and data != "measured":
+def _compute(data: Any) -> type[Section] | None:
+    if not isinstance(data, dict) and data != "measured":
         fail(f"must be {{time: …}}, {{peak: …}} or the word 'measured', not {shown(data)}")
-    return data if data == "measured" else Compute.model_validate(data, context=info.context)
+    return Compute if isinstance(data, dict) else None
 
 
 class Cluster(Section):
@@ -54,7 +54,7 @@ class Cluster(Section):
     workers: int = Field(ge=1, le=100_000, description="the number of workers, such as 'workers: 4'")
     servers: Servers = Servers()
     network: Network = Network()
-    compute: Annotated[Compute | Literal["measured"], WrapValidator(_pick_compute)] = Field(
+    compute: Annotated[Compute | Literal["measured"], one_of(_compute)] = Field(
         description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
     )
     stragglers: tuple[Straggler, ...] = Field((), strict=False)  # YAML has lists only
@@ -105,23 +105,20 @@ class Problem(_Batches):
     noise: float = Field(0.1, ge=0)
 
 
-_FORMS: dict[str, type[_Batches]] = {"parameters": Sizes, "dataset": Data, "problem": Problem}
+_FORMS: dict[str, type[Section]] = {"parameters": Sizes, "dataset": Data, "problem": Problem}
 
 
-def _pick_workload(data: Any, _: Any, info: ValidationInfo) -> Any:
-    """Validate with the one class that is meant, so that errors speak of that one only."""
-    if isinstance(data, _Batches):
-        return data
+def _workload(data: Any) -> type[Section]:
     forms = "exactly one of parameters (sizes only), dataset and problem"
     if not isinstance(data, dict):
         fail(f"must be a mapping with {forms}; not {shown(data)}")
     found = [key for key in _FORMS if key in data]
     if len(found) != 1:
         fail(f"must have {forms}; it has {', '.join(found or map(str, data))[:60] or 'no key'}")
-    return _FORMS[found[0]].model_validate(data, context=info.context)
+    return _FORMS[found[0]]
 
 
-Workload = Annotated[Sizes | Data | Problem, WrapValidator(_pick_workload)]
+Workload = Annotated[Sizes | Data | Problem, one_of(_workload)]
 
 
 class Strategy(Section):

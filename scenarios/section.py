@@ -1,10 +1,17 @@
 """What all sections of a scenario share: known keys only, nothing forgotten, and messages that help."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    WrapValidator,
+    model_validator,
+)
 
 from scenarios.units import Quantity, fail, shown
 
@@ -49,3 +56,13 @@ class Section(BaseModel):
             schema.clear()
             schema["anyOf"] = [long["properties"][cls.shorthand], long]
         return schema
+
+
+def one_of(choose: Callable[[Any], type[Section] | None]) -> WrapValidator:
+    """Validate with the one class that `choose` names for the data, so that errors speak of that one only."""
+
+    def validate(data: Any, union: Callable[[Any], Any], info: ValidationInfo) -> Any:
+        kind = None if isinstance(data, Section) else choose(data)
+        return kind.model_validate(data, context=info.context) if kind else union(data)
+
+    return WrapValidator(validate)

@@ -20,21 +20,13 @@ _DATA = """kilo- = 1e3 = k-; mega- = 1e6 = M-; giga- = 1e9 = G-; tera- = 1e12 = 
     kibi- = 1024 = Ki-; mebi- = 1048576 = Mi-; gibi- = 1073741824 = Gi-; tebi- = 1099511627776 = Ti-
     second = [time] = s; byte = [data] = B; bit = 0.125 byte = _; bps = bit / second = _
     FLOP = [work] = _; FLOPS = FLOP / second = _"""
+_time, _data = (  # Decimal: `100 us` is 1e-4 to the last bit
+    pint.UnitRegistry[Decimal](re.split(r"[;\n]\s*", text), non_int_type=Decimal) for text in (_TIME, _DATA)
+)
 # One unit or a quotient of two: pint never sees an expression to evaluate.
 _WRITTEN = re.compile(
     r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zµμ]+(?:/[a-z]+)?)\s*", re.A | re.I
 )
-
-
-def _registry(definitions: str) -> pint.UnitRegistry[Decimal]:
-    # Decimal: `100 us` is 1e-4 to the last bit.
-    registry: pint.UnitRegistry[Decimal] = pint.UnitRegistry(None, non_int_type=Decimal)
-    for line in re.split(r"[;\n]", definitions):
-        registry.define(line.strip())
-    return registry
-
-
-_REGISTRIES = {"time": _registry(_TIME), "data": _registry(_DATA)}
 
 
 def fail(problem: str, *path: str | int) -> NoReturn:
@@ -56,7 +48,6 @@ class Quantity:
     noun: str
     unit: str
     example: str
-    registry: str = "data"
     above_zero: bool = True
 
     def __str__(self) -> str:
@@ -64,41 +55,32 @@ class Quantity:
 
     def parse(self, value: object) -> float:
         """Return `value`, a string such as `10 Gbit/s`, in base units; all else is a validation error."""
-        write = f"write {self}"
         if isinstance(value, int | float) and not isinstance(value, bool):
-            fail(f"{shown(value)} has no unit; {write}")
+            fail(f"{shown(value)} has no unit; write {self}")
         written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
-        if written is None:
-            fail(f"{shown(value)} is not {self.noun}; {write}")
         try:
-            quantity = _REGISTRIES[self.registry].Quantity(Decimal(written[1]), written[2])
-            number = float(quantity.to(self.unit).magnitude)
+            number, unit = written.groups() if written else ("", "")
+            registry = _time if self.unit == "s" else _data
+            result = float(registry.Quantity(Decimal(number), unit).to(self.unit).magnitude)
         except (pint.PintError, ArithmeticError, ValueError):
-            fail(f"{shown(value)} is not {self.noun}; {write}")
-        if not math.isfinite(number) or number < 0 or (self.above_zero and number == 0):
+            fail(f"{shown(value)} is not {self.noun}; write {self}")
+        if not math.isfinite(result) or result < 0 or (self.above_zero and result == 0):
             bound = "above 0" if self.above_zero else "0 or more"
             fail(f"{shown(value)} is out of range; must be {bound}, such as '{self.example}'")
-        return number
-
-    def write(self, value: float) -> str:
-        """Return the text that `parse` reads back as exactly `value`."""
-        return f"{value!r} {self.unit}"
+        return result
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> Any:
-        described = {
-            "type": "string",
-            "description": f"{self.noun} with its unit",
-            "examples": [self.example],
-        }
+        schema = {"type": "string", "description": f"{self.noun} with its unit", "examples": [self.example]}
         return core_schema.no_info_plain_validator_function(
             self.parse,
-            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
-            metadata={"pydantic_js_functions": [lambda _schema, _handler: described]},
+            # what `parse` reads back as exactly the same float
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda x: f"{x!r} {self.unit}"),
+            metadata={"pydantic_js_functions": [lambda _schema, _handler: schema]},
         )
 
 
-Duration = Annotated[float, Quantity("a duration", "s", "50 us", "time", above_zero=False)]
-PositiveDuration = Annotated[float, Quantity("a duration", "s", "30 ms", "time")]
+Duration = Annotated[float, Quantity("a duration", "s", "50 us", above_zero=False)]
+PositiveDuration = Annotated[float, Quantity("a duration", "s", "30 ms")]
 Bandwidth = Annotated[float, Quantity("a bandwidth", "B/s", "10 Gbit/s")]
 Size = Annotated[float, Quantity("a size", "B", "25 MB", above_zero=False)]
 FlopRate = Annotated[float, Quantity("a rate of work", "FLOP/s", "312 TFLOP/s")]

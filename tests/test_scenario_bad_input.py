@@ -216,7 +216,7 @@ def test_a_bad_override_is_to_blame_itself(file: Path, change: str, says: str) -
     [
         ("quikstart", "no such file; shipped scenarios: quickstart"),
         ("no/such/file.yaml", "no such file; shipped scenarios: "),
-        ("", "is a directory; give a scenario file"),
+        ("", "cannot be read: Is a directory; give a scenario file"),
         ("\0", "cannot be read: "),
         ("x" * 400, "cannot be read: "),
         ("/dev/zero", "over 1 MiB"),

@@ -1,0 +1,44 @@
+"""Who hears a signal, and when."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from typing import Any
+
+ENDING = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, and what asks a process to end
+
+
+class Terminated(BaseException):
+    """This process has been told to end."""
+
+
+def terminate(*_: Any) -> None:
+    """A handler: raise Terminated, once."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    raise Terminated
+
+
+@contextmanager
+def handled(handler: Callable[..., Any] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+    """Let `handler` have these signals meanwhile; only a main thread can, elsewhere nothing changes."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old or signal.SIG_DFL)
+
+
+@contextmanager
+def blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Keep these signals waiting meanwhile; a process started meanwhile never hears them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,451 @@
+"""The figures of a run, from small tables of records whose answers are computed by hand."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.metrics import breakdown, staleness
+from analysis.records import EVENTS, Recorder, Result, join
+from scenarios import Scenario
+
+
+def result_of(
+    write: Callable[[Recorder], None],
+    workers: int = 2,
+    holders: Sequence[int] | None = None,
+    batch_size: int = 10,
+    gradient_s: float = 1.0,
+    target: float | None = None,
+    parameters: np.ndarray | None = None,
+) -> Result:
+    """A run with these records; one server, the rank after the workers', unless `holders` says otherwise."""
+    workload: dict[str, Any] = {"parameters": 1000, "batch_size": batch_size}
+    stop: dict[str, Any] = {"steps": 10}
+    if target is not None:
+        workload = {"dataset": "digits", "batch_size": batch_size}
+        stop["target_accuracy"] = target
+    compute = {"time": {"distribution": "constant", "value": "1 s"}}
+    scenario = Scenario.model_validate(
+        {
+            "name": "by-hand",
+            "cluster": {"workers": workers, "compute": compute},
+            "workload": workload,
+            "strategy": "asynchronous",
+            "stop": stop,
+            "seed": 3,
+        }
+    )
+    recorder = Recorder()
+    write(recorder)
+    return Result(
+        engine="simulator",
+        scenario=scenario,
+        records=recorder.frame(),
+        holders=[workers] if holders is None else holders,
+        gradient_s=gradient_s,
+        parameters=parameters,
+    )
+
+
+def parts(result: Result) -> dict[str, float]:
+    found = result.metrics["breakdown"]
+    assert list(found) == ["compute", "network", "wait"]
+    return {name: pytest.approx(part, abs=1e-12) for name, part in found.items()}
+
+
+# --- duration, throughput, speedup --------------------------------------------------------------------------
+
+
+def test_duration_runs_from_the_first_batch_to_the_last_update() -> None:
+    def write(r: Recorder) -> None:
+        r.message(0, 2, 0.0, 0.5, "pull", 0)  # before the first mini-batch: off the clock
+        r.gradient(0, 0.5, 1.5, 0)
+        r.gradient(1, 0.75, 2.0, 0)
+        r.update(2, 0, 2.0, 0, 0, 1)
+        r.update(2, 1, 2.5, 1, 1, 1)
+        r.gradient(0, 2.0, 9.0, 1)  # never applied
+        r.evaluation(2.5, 2, 0.1, 0.9)
+
+    m = result_of(write).metrics
+    assert m["duration_s"] == 2.0
+    assert m["updates"] == 2
+    assert m["updates_per_s"] == 1.0
+    assert m["samples"] == 20
+    assert m["throughput"] == 10.0
+    assert m["dropped"] == 0  # the gradient on its way when the run ended was not dropped by the strategy
+
+
+def test_speedup_is_against_one_worker_with_no_network() -> None:
+    def write(r: Recorder) -> None:
+        for worker in range(2):
+            r.gradient(worker, 0.0, 2.0, 0)
+            r.update(2, worker, 4.0, worker, 0, 1)
+
+    m = result_of(write, gradient_s=2.0).metrics  # 20 samples in 4 s; alone 10 in 2 s
+    assert m["throughput"] == 5.0
+    assert m["speedup"] == 1.0
+    assert m["efficiency"] == 0.5
+
+
+def test_an_update_of_several_batches_counts_them_all() -> None:
+    def write(r: Recorder) -> None:
+        for step in range(5):
+            r.gradient(0, step, step + 1.0, step)
+        r.update(1, 0, 5.0, 0, 0, 5)
+
+    m = result_of(write, workers=1).metrics
+    assert (m["updates"], m["samples"], m["throughput"]) == (1, 50, 10.0)
+
+
+def test_one_synchronous_update_of_all_workers_is_one_update() -> None:
+    def write(r: Recorder) -> None:
+        for worker in range(3):
+            r.gradient(worker, 0.0, 1.0, 0)
+        for worker in range(3):
+            r.update(3, worker, 1.0, 0, 0, 1)
+
+    m = result_of(write, workers=3).metrics
+    assert (m["updates"], m["samples"]) == (1, 30)
+    assert m["staleness"]["histogram"] == {"0": 3}
+
+
+def test_a_gradient_is_applied_when_the_last_shard_has_it() -> None:
+    def write(r: Recorder) -> None:
+        for worker in range(2):
+            r.gradient(worker, 0.0, 1.0, 0)
+        r.update(2, 0, 1.0, 0, 0, 1)
+        r.update(3, 1, 1.0, 0, 0, 1)
+        r.update(3, 0, 2.0, 1, 1, 1)  # shard 2 has none of worker 1's
+
+    m = result_of(write, holders=[2, 3]).metrics
+    assert m["updates"] == 1  # of the shard that is behind
+    assert m["samples"] == 10
+    assert m["duration_s"] == 2.0
+    assert m["throughput"] == 5.0
+
+
+def test_a_shard_without_any_update_leaves_nothing_applied() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.update(2, 0, 2.0, 0, 0, 1)
+
+    m = result_of(write, holders=[2, 3]).metrics
+    assert (m["updates"], m["samples"], m["throughput"]) == (0, 0, 0.0)
+
+
+def test_decentralised_each_holder_applies_its_own_gradients() -> None:
+    def write(r: Recorder) -> None:
+        for step in range(2):
+            for worker in range(3):
+                r.gradient(worker, step, step + 0.5, step)
+                if (step, worker) != (1, 2):  # the last worker has not finished its second step
+                    r.update(worker, worker, step + 1.0, step, 0, 1)
+
+    m = result_of(write, workers=3, holders=range(3)).metrics
+    assert m["updates"] == 1  # that every holder has made
+    assert m["samples"] == 50  # gradients that are in the parameters of their holder
+    assert m["duration_s"] == 2.0
+
+
+def test_bytes_are_those_of_messages_and_of_collectives() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.message(0, 1, 1.0, 2.0, "push", 4000)
+        r.collective(0, 1.0, 2.0, 0, 300)
+        r.update(1, 0, 2.0, 0, 0, 1)
+
+    assert result_of(write, workers=1).metrics["bytes_sent"] == 4300
+
+
+# --- staleness ----------------------------------------------------------------------------------------------
+
+
+def test_staleness_quantiles_are_values_that_occurred() -> None:
+    values = np.array([0] * 50 + [1] * 49 + [7])
+    assert staleness(values) == {
+        "mean": 0.56,
+        "p50": 0,  # the 50th of 100
+        "p99": 1,  # the 99th of 100
+        "max": 7,
+        "histogram": {"0": 50, "1": 49, "7": 1},
+    }
+
+
+def test_staleness_of_nothing_is_null() -> None:
+    empty = {"mean": None, "p50": None, "p99": None, "max": None, "histogram": {}}
+    assert staleness(np.array([], dtype=np.int64)) == empty
+
+
+def test_a_huge_staleness_costs_no_memory() -> None:
+    assert staleness(np.array([10**12]))["histogram"] == {str(10**12): 1}
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=200))
+def test_staleness_agrees_with_counting(values: list[int]) -> None:
+    found, ordered = staleness(np.array(values)), sorted(values)
+    assert found["mean"] == pytest.approx(sum(values) / len(values))
+    assert found["max"] == ordered[-1]
+    assert found["p50"] == ordered[math.ceil(len(values) / 2) - 1]
+    assert found["p99"] == ordered[math.ceil(99 * len(values) / 100) - 1]
+    assert found["histogram"] == {str(v): values.count(v) for v in sorted(set(values))}
+
+
+# --- breakdown ----------------------------------------------------------------------------------------------
+
+
+def test_breakdown_of_one_push_pull() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 4.0, 0)
+        r.message(0, 1, 4.0, 5.0, "push", 8)  # network
+        r.update(1, 0, 7.0, 0, 0, 1)  # from 5 to 7 the server is at work: waiting
+        r.message(1, 0, 7.0, 8.0, "parameters", 8)
+        r.gradient(0, 8.0, 9.0, 1)
+        r.update(1, 0, 10.0, 1, 0, 1)
+
+    found = parts(result_of(write, workers=1))
+    assert found == {"compute": 0.5, "network": 0.2, "wait": 0.3}
+
+
+def test_messages_that_overlap_are_not_counted_twice() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 2.0, 0)
+        r.message(0, 1, 1.0, 5.0, "push", 8)  # a second of it under the gradient
+        r.message(0, 2, 2.0, 4.0, "push", 8)  # within the first
+        r.message(2, 0, 4.5, 6.0, "parameters", 8)  # beyond it
+        r.update(1, 0, 10.0, 0, 0, 1)
+        r.update(2, 0, 10.0, 0, 0, 1)
+
+    found = parts(result_of(write, workers=1, holders=[1, 2]))
+    assert found == {"compute": 0.2, "network": 0.4, "wait": 0.4}
+
+
+def test_messages_between_workers_are_both_workers_network_time() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 2.0, 0)
+        r.message(0, 1, 1.0, 4.0, "ring", 8)
+        for worker in range(2):
+            r.update(worker, worker, 4.0, 0, 0, 1)
+
+    found = parts(result_of(write, holders=range(2)))
+    assert found == {"compute": 3 / 8, "network": 5 / 8, "wait": 0}
+
+
+def test_messages_between_servers_are_nobodys_time() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.message(1, 2, 1.0, 2.0, "forward", 8)
+        r.update(2, 0, 2.0, 0, 0, 1)
+
+    found = parts(result_of(write, workers=1, holders=[2]))
+    assert found == {"compute": 0.5, "network": 0, "wait": 0.5}
+
+
+def test_a_collective_is_network_once_everybody_has_entered_it() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 3.0, 0)
+        r.collective(0, 1.0, 4.0, 0, 8)  # waits for the other until 3
+        r.collective(1, 3.0, 4.0, 0, 8)
+        for worker in range(2):
+            r.update(worker, worker, 4.0, 0, 0, 1)
+
+    found = parts(result_of(write, holders=range(2)))
+    assert found == {"compute": 4 / 8, "network": 2 / 8, "wait": 2 / 8}
+
+
+def test_each_collective_has_its_own_beginning() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        for number in range(2):
+            r.collective(0, 1.0 + 2 * number, 2.0 + 2 * number, number, 8)
+        r.update(0, 0, 4.0, 0, 0, 1)
+
+    found = parts(result_of(write, workers=1, holders=[0]))
+    assert found == {"compute": 0.25, "network": 0.5, "wait": 0.25}
+
+
+def test_what_lies_outside_the_run_does_not_count() -> None:
+    def write(r: Recorder) -> None:
+        r.message(1, 0, 0.0, 10.0, "parameters", 8)
+        r.gradient(0, 10.0, 11.0, 0)
+        r.update(1, 0, 12.0, 0, 0, 1)
+        r.gradient(0, 11.5, 99.0, 1)
+
+    found = parts(result_of(write, workers=1))
+    assert found == {"compute": 0.75, "network": 0, "wait": 0.25}
+
+
+def test_an_idle_worker_waits() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.update(2, 0, 1.0, 0, 0, 1)
+
+    assert parts(result_of(write)) == {"compute": 0.5, "network": 0, "wait": 0.5}
+
+
+SPAN = st.tuples(st.floats(0, 20), st.floats(0, 20)).map(sorted)
+NODE = st.integers(0, 4)  # three workers, two servers
+
+
+@given(
+    st.lists(st.tuples(NODE.filter(lambda n: n < 3), SPAN), max_size=8),
+    st.lists(st.tuples(NODE, NODE, SPAN), max_size=12),
+    st.lists(st.tuples(NODE.filter(lambda n: n < 3), SPAN, st.integers(0, 2)), max_size=6),
+    st.floats(0, 5),
+    st.floats(0.01, 15),
+)
+@settings(deadline=None)
+def test_breakdown_is_a_partition_of_the_workers_time(
+    gradients: list[Any], messages: list[Any], collectives: list[Any], start: float, duration: float
+) -> None:
+    recorder = Recorder()
+    for step, (worker, (a, b)) in enumerate(gradients):
+        recorder.gradient(worker, a, b, step)
+    for sender, to, (a, b) in messages:
+        recorder.message(sender, to, a, b, "push", 8)
+    for worker, (a, b), number in collectives:
+        recorder.collective(worker, a, b, number, 8)
+    events = dict(iter(recorder.frame().groupby("event", observed=False)))
+    found = breakdown(events, 3, start, start + duration)
+    assert all(0 <= part <= 1 for part in found.values())
+    assert sum(found.values()) == pytest.approx(1)
+
+
+@given(st.lists(SPAN, min_size=1, max_size=10))
+@settings(deadline=None)
+def test_compute_is_the_length_of_the_union_of_the_gradients(spans: list[Any]) -> None:
+    recorder = Recorder()
+    for step, (a, b) in enumerate(spans):
+        recorder.gradient(0, a, b, step)
+    events = dict(iter(recorder.frame().groupby("event", observed=False)))
+    union, until = 0.0, 0.0
+    for a, b in sorted(spans):
+        union += max(0.0, b - max(a, until))
+        until = max(until, b)
+    assert breakdown(events, 1, 0.0, 20.0)["compute"] == pytest.approx(union / 20)
+
+
+# --- learning -----------------------------------------------------------------------------------------------
+
+
+def learned(*points: tuple[float, float, float | None]) -> Callable[[Recorder], None]:
+    """A run whose first batch starts at 1 s, with evaluations (time, loss, accuracy)."""
+
+    def write(r: Recorder) -> None:
+        r.gradient(0, 1.0, 2.0, 0)
+        r.update(1, 0, 9.0, 0, 0, 1)
+        for version, (time, loss, accuracy) in enumerate(points, 1):
+            r.evaluation(time, version, loss, accuracy)
+
+    return write
+
+
+POINTS = (2.0, 2.3, 0.1), (4.0, 0.5, 0.8), (6.0, 0.4, 0.9), (8.0, 0.3, 0.85)
+
+
+def test_time_to_target_is_the_first_time_it_is_reached_since_the_first_batch() -> None:
+    assert result_of(learned(*POINTS), workers=1, target=0.8).metrics["time_to_target_s"] == 3.0
+    m = result_of(learned(*POINTS), workers=1, target=0.9).metrics
+    assert m["time_to_target_s"] == 5.0
+    assert m["target"] == 0.9
+    assert m["loss"] == 0.3  # the last ones, not the best
+    assert m["accuracy"] == 0.85
+
+
+def test_a_target_never_reached_has_no_time() -> None:
+    m = result_of(learned(*POINTS), workers=1, target=0.95).metrics
+    assert m["target"] == 0.95
+    assert m["time_to_target_s"] is None
+
+
+def test_a_problem_has_a_loss_and_no_accuracy() -> None:
+    m = result_of(learned((2.0, 0.5, None)), workers=1).metrics
+    assert (m["loss"], m["accuracy"], m["target"], m["time_to_target_s"]) == (0.5, None, None, None)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_run_that_diverged_says_so(loss: float) -> None:
+    result = result_of(learned((2.0, loss, 0.1)), workers=1)
+    assert result.metrics["loss"] is None
+    assert "diverged" in result.metrics["warnings"][0]
+    json.loads(result.to_json())
+
+
+def test_the_curve_is_on_the_clock_of_the_duration() -> None:
+    curve = result_of(learned(*POINTS), workers=1, target=0.9).curve
+    assert list(curve.columns) == ["time", "version", "loss", "accuracy"]
+    assert list(curve["time"]) == [1.0, 3.0, 5.0, 7.0]
+    assert list(curve["version"]) == [1, 2, 3, 4]
+    assert list(curve.index) == [0, 1, 2, 3]
+
+
+def test_parameters_are_known_by_their_hash() -> None:
+    vector = np.arange(3, dtype=np.float32)
+    m = result_of(learned(*POINTS), workers=1, parameters=vector).metrics
+    assert m["parameters_sha256"] == hashlib.sha256(vector.tobytes()).hexdigest()
+    assert result_of(learned(*POINTS), workers=1).metrics["parameters_sha256"] is None
+
+
+# --- nothing ------------------------------------------------------------------------------------------------
+
+
+def gradient_only(r: Recorder) -> None:
+    r.gradient(0, 0.0, 1.0, 0)
+
+
+@pytest.mark.parametrize("write", [lambda r: None, gradient_only])
+@pytest.mark.parametrize("holders", [[2], [2, 3], [0, 1]])
+def test_a_run_that_did_nothing(write: Callable[[Recorder], None], holders: list[int]) -> None:
+    result = result_of(write, holders=holders)
+    m = result.metrics
+    assert (m["duration_s"], m["updates"], m["samples"], m["bytes_sent"]) == (0.0, 0, 0, 0)
+    none = ("throughput", "updates_per_s", "speedup", "efficiency", "loss", "accuracy", "time_to_target_s")
+    assert {key: m[key] for key in none} == dict.fromkeys(none)
+    assert m["staleness"]["histogram"] == {}
+    assert m["breakdown"] == {"compute": 0.0, "network": 0.0, "wait": 0.0}
+    assert len(result.curve) == 0
+    json.loads(result.to_json())
+
+
+def test_gradients_that_take_no_time_have_no_speedup() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 0.0, 0)
+        r.update(1, 0, 1.0, 0, 0, 1)
+
+    m = result_of(write, workers=1, gradient_s=0.0).metrics
+    assert m["throughput"] == 10.0
+    assert (m["speedup"], m["efficiency"]) == (None, None)
+
+
+# --- records ------------------------------------------------------------------------------------------------
+
+
+def test_records_of_several_processes_are_joined_in_the_order_in_which_things_ended() -> None:
+    one, two = Recorder(), Recorder()
+    one.gradient(0, 0.0, 3.0, 0)
+    one.message(0, 1, 3.0, 4.0, "push", 8)
+    two.message(1, 0, 1.0, 2.0, "parameters", 8)
+    two.gradient(1, 0.0, 3.5, 0)
+    table = join([one.frame(), two.frame()])
+    assert list(table["end"]) == [2.0, 3.0, 3.5, 4.0]
+    assert list(table["kind"]) == ["parameters", "", "", "push"]
+    assert list(table["event"].cat.categories) == list(EVENTS)
+    assert list(table.index) == [0, 1, 2, 3]
+
+
+def test_many_records_are_packed_in_blocks() -> None:
+    recorder = Recorder()
+    count = (1 << 16) + 5
+    for step in range(count):
+        recorder.gradient(step % 7, step, step + 1.0, step)
+    frame = recorder.frame()
+    assert list(frame["version"]) == list(range(count))
+    assert (frame["node"] == frame["version"] % 7).all()
