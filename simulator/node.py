@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import simpy
 
+from simulator.network import Transfer
 from strategies import Contribution, Message, Vector
 from strategies.all_reduce import ring
 
@@ -74,22 +75,18 @@ class SimulatedNode:
     ) -> Awaitable[None]:
         message = Message(kind, self.rank, body, version, batches)
         nbytes = 0 if body is None else body.nbytes
-        start, left = self.now, simpy.Event(self.environment)
-        receiver = self.simulation.nodes[to]
+        return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
 
-        def arrived() -> None:
-            self.simulation.recorder.message(self.rank, to, start, self.now, kind, nbytes)
-            receiver.deliver(message)
-
-        self.simulation.network.send(self.rank, to, nbytes, left.succeed, arrived)
-        return Wait(left)
-
-    def deliver(self, message: Message) -> None:
+    def take_in(self, transfer: Transfer) -> None:
         """Hand a message that has arrived to whoever waits for it, or keep it."""
+        message: Message = transfer.message
+        self.simulation.recorder.message(
+            message.sender, self.rank, transfer.start, self.now, message.kind, transfer.nbytes
+        )
         for place, (kind, sender, event) in enumerate(self.waiting):
             if _matches(message, kind, sender):
                 del self.waiting[place]
-                event.succeed(message)
+                _happen(event, message)
                 return
         self.mail.append(message)
 
@@ -137,6 +134,14 @@ class SimulatedNode:
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         return Wait(self.environment.timeout(seconds))
+
+
+def _happen(event: simpy.Event, value: Any) -> None:
+    """Let an event happen now, before anything else of this instant, instead of after it."""
+    event._ok, event._value = True, value
+    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+    for callback in callbacks:
+        callback(event)
 
 
 def _matches(message: Message, kind: str | None, sender: int | None) -> bool:

@@ -68,7 +68,8 @@ def test_an_error_in_a_strategy_has_its_traceback(registered) -> None:
 
 
 def test_a_link_is_never_above_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.network.max_min", lambda paths, capacity: dict.fromkeys(paths, 1e12))
+    too_fast = lambda paths, capacity: {flow: (1e12, path[0]) for flow, path in paths.items()}  # noqa: E731
+    monkeypatch.setattr("simulator.flows.max_min", too_fast)
     with pytest.raises(AssertionError, match="carries more than its capacity"):
         lockstep.simulate(scenario(cluster__network={"bandwidth": "1 MB/s"}))
 

@@ -21,7 +21,7 @@ def loads(draw: st.DrawFn) -> tuple[dict[int, list[int]], dict[int, float]]:
 @given(loads())
 def test_every_flow_has_a_full_link_on_which_none_is_faster(load) -> None:
     paths, capacity = load
-    rates = max_min(paths, capacity)
+    rates = {flow: rate for flow, (rate, _) in max_min(paths, capacity).items()}
     used = {link: sum(rates[f] for f, path in paths.items() if link in path) for link in capacity}
     assert all(used[link] <= capacity[link] * (1 + 1e-9) for link in capacity)
     for flow, path in paths.items():
@@ -51,7 +51,7 @@ def water_filling(paths: dict[int, list[int]], capacity: dict[int, float]) -> np
 @given(loads())
 def test_rates_equal_those_of_an_independent_solver(load) -> None:
     paths, capacity = load
-    rates = max_min(paths, capacity)
+    rates = {flow: rate for flow, (rate, _) in max_min(paths, capacity).items()}
     assert [rates[flow] for flow in paths] == pytest.approx(list(water_filling(paths, capacity)), rel=1e-6)
 
 
@@ -64,8 +64,7 @@ def deliver(hosts: list[int], sends, **network) -> tuple[list[tuple[float, int]]
     def run():
         for number, (at, sender, to, nbytes) in enumerate(sends):
             yield environment.timeout(at - environment.now)
-            net.send(sender, to, nbytes, lambda: None,
-                     lambda number=number: arrivals.append((environment.now, number)))  # fmt: skip
+            net.send(sender, to, nbytes, number, lambda t: arrivals.append((environment.now, t.message)))
 
     environment.process(run())
     environment.run()

@@ -1,0 +1,408 @@
+"""However a real run ends: what it says, what it keeps, and that nothing is left of it.
+
+Most tests strike at a `lockstep run` that is under way. These start together, because starting is what
+takes time. The command is the real one; only its progress goes to a file, so that a test knows when.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import scenario
+
+import lockstep
+from executor import process
+from executor.launch import RunFailed
+from strategies import STRATEGIES, Contribution, Node, Strategy
+
+HANGS = 90  # s; nothing here takes that long, even on a slow machine
+SOON = 8  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
+COMMAND = """
+import contextlib, os, pathlib
+from lockstep import cli, terminal
+
+@contextlib.contextmanager
+def progress(doing, quiet):
+    yield lambda fraction: pathlib.Path(os.environ["PROGRESS"]).write_text(str(fraction))
+
+terminal.progress = progress
+cli.main()
+"""
+LONG = """
+name: long
+cluster:
+  workers: 3
+  servers: 2
+  compute: {time: {distribution: constant, value: 20 ms}}
+workload: {problem: quadratic}
+strategy: asynchronous
+stop: {time: 10 min}
+"""
+
+
+def processes(session: int) -> dict[int, int]:
+    """The processes of a session, oldest first, and their parents; what waits to be reaped does not count."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue
+        state, parent, _, its_session, started = fields[0], *map(int, (*fields[1:4], fields[19]))
+        if its_session == session and state != "Z":
+            found[int(entry.name)] = (started, parent)
+    order = sorted(found, key=lambda pid: (found[pid][0], pid))
+    return {pid: found[pid][1] for pid in order}
+
+
+def until(condition: Callable[[], Any], seconds: float) -> Any:
+    """Wait for a condition; what it was in the end."""
+    end = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
+
+
+class Command:
+    """A `lockstep run` in a session of its own, and with a folder of its own for temporary files."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.out, self.temporary, self.progress = folder / "out", folder / "tmp", folder / "progress"
+        self.temporary.mkdir(parents=True)
+        self.stderr = folder / "stderr"
+        file = folder / "long.yaml"
+        file.write_text(LONG)
+        environment = {**os.environ, "TMPDIR": str(self.temporary), "PROGRESS": str(self.progress)}
+        arguments = ["run", str(file), "--json", "--out", str(self.out), *options]
+        with open(self.stderr, "w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", COMMAND, *arguments],
+                env=environment, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_until_under_way(self) -> None:
+        assert until(lambda: self.progress.exists() or self.process.poll() is not None, HANGS)
+        assert self.process.poll() is None, self.stderr.read_text()
+
+    def ranks(self) -> list[int]:
+        """The processes of the run in the order of their ranks: those that another one was forked from."""
+        found = processes(self.process.pid)
+        return [pid for pid, parent in found.items() if found.get(parent) == self.process.pid]
+
+    def ends(self) -> tuple[int, str]:
+        """Exit status, and standard error; soon, and with nothing left behind but PyTorch's cache folder."""
+        status = self.process.wait(SOON)
+        assert until(lambda: not processes(self.process.pid), SOON), processes(self.process.pid)
+        assert not [path.name for path in self.temporary.iterdir() if "torchinductor" not in path.name]
+        assert self.process.stdout is not None
+        assert self.process.stdout.read() == b""
+        return status, self.stderr.read_text()
+
+    def kept(self) -> pd.DataFrame:
+        assert sorted(path.name for path in self.out.iterdir()) == ["records.parquet", "scenario.yaml"]
+        assert lockstep.load(self.out / "scenario.yaml").name == "long"
+        return pd.read_parquet(self.out / "records.parquet")
+
+    def kill(self) -> None:
+        for pid in processes(self.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(HANGS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+NATIVE = ("--set", "strategy={name: all-reduce, algorithm: native}")
+STARTED = {
+    "worker": (), "server": (), "parent": (), "collective": NATIVE, "Ctrl-C": (), "native Ctrl-C": NATIVE,
+    "SIGTERM": (),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
+    started = {name: Command(tmp_path_factory.mktemp("run"), *options) for name, options in STARTED.items()}
+    try:
+        for command in started.values():
+            command.wait_until_under_way()
+        yield started
+    finally:
+        for command in started.values():
+            command.kill()
+
+
+@pytest.fixture(autouse=True)
+def _no_test_hangs() -> Iterator[None]:
+    def give_up(*_: Any) -> None:
+        raise TimeoutError(f"the test has not ended in {HANGS} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(HANGS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def nodes(records: pd.DataFrame, event: str) -> set[int]:
+    return set(records.loc[records["event"] == event, "node"])
+
+
+def test_a_worker_that_is_killed_is_named_and_the_records_of_the_others_are_kept(under_way) -> None:
+    run = under_way["worker"]
+    os.kill(run.ranks()[1], signal.SIGKILL)
+    status, said = run.ends()
+    assert (status, said.splitlines()[-1]) == (3, "error: worker 1 (rank 1) died: killed by SIGKILL")
+    assert "Traceback" not in said
+    records = run.kept()
+    assert nodes(records, "gradient") == {0, 2}
+    assert nodes(records, "update") == {3, 4}
+    assert set(records.loc[records["event"] == "update", "peer"]) == {0, 1, 2}  # what it gave is not lost
+
+
+def test_a_server_that_is_killed_is_named_and_the_records_of_the_others_are_kept(under_way) -> None:
+    run = under_way["server"]
+    os.kill(run.ranks()[3], signal.SIGKILL)
+    status, said = run.ends()
+    assert (status, said.splitlines()[-1]) == (3, "error: server 0 (rank 3) died: killed by SIGKILL")
+    records = run.kept()
+    assert nodes(records, "gradient") == {0, 1, 2}
+    assert nodes(records, "update") == {4}
+
+
+def test_a_death_in_a_collective_is_not_blamed_on_those_it_lets_fail(under_way) -> None:
+    run = under_way["collective"]
+    os.kill(run.ranks()[2], signal.SIGKILL)
+    status, said = run.ends()
+    assert (status, said.splitlines()[-1]) == (3, "error: worker 2 (rank 2) died: killed by SIGKILL")
+    assert nodes(run.kept(), "gradient") == {0, 1}
+
+
+@pytest.mark.parametrize("name", ["Ctrl-C", "native Ctrl-C"])
+def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str) -> None:
+    run = under_way[name]
+    os.killpg(run.process.pid, signal.SIGINT)  # a terminal sends it to all processes
+    status, said = run.ends()
+    assert status == 130
+    assert said.splitlines() == [
+        f"What was measured until then: {run.out / 'records.parquet'}",
+        "error: interrupted",
+    ]
+    records = run.kept()
+    assert nodes(records, "gradient") == {0, 1, 2}
+    assert nodes(records, "update") == ({0, 1, 2} if name.startswith("native") else {3, 4})
+
+
+def test_sigterm_is_as_good_as_ctrl_c(under_way) -> None:
+    run = under_way["SIGTERM"]
+    run.process.terminate()
+    status, said = run.ends()
+    assert (status, said.splitlines()[-1]) == (130, "error: interrupted")
+    assert nodes(run.kept(), "gradient") == {0, 1, 2}
+
+
+def test_nothing_outlives_a_parent_that_is_killed(under_way) -> None:
+    run = under_way["parent"]
+    assert len(processes(run.process.pid)) > 5
+    run.process.kill()
+    assert run.ends()[0] == -signal.SIGKILL
+
+
+def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
+    run = Command(tmp_path)
+    try:
+        assert until(
+            lambda: len(processes(run.process.pid)) > 2, HANGS
+        )  # what they are forked from, and more
+        os.killpg(run.process.pid, signal.SIGINT)
+        status, said = run.ends()
+    finally:
+        run.kill()
+    assert status == 130
+    assert said.splitlines()[-1] == "error: interrupted"
+    assert "Traceback" not in said
+
+
+# ------------------------------------------------------------------ mistakes in a strategy
+
+
+async def mistaken(node: Node) -> None:
+    """Worker 1 makes a mistake in its third round; the others wait for it in a collective."""
+    while await node.next_batch_available():
+        gradient = await node.gradient(node.initial_parameters())
+        if node.index == 1 and node.step == 3:
+            raise LookupError("the strategy's own\nand more of it")
+        await node.all_reduce(gradient)
+
+
+async def mistaken_beside(node: Node) -> None:
+    """As above, but in a second activity, while the first one waits."""
+
+    async def beside() -> None:
+        await node.gradient(node.initial_parameters())
+        raise LookupError("the strategy's own")
+
+    if node.index == 1:
+        node.spawn(beside())
+    await node.receive("word")
+
+
+async def not_the_nodes(node: Node) -> None:
+    """Awaits what is no member of its node."""
+
+    class Strange:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    await Strange()
+
+
+async def one_is_late(node: Node) -> None:
+    """Worker 1 comes late to every collective, so the others are in one when the run ends."""
+    version, parameters = 0, node.initial_parameters()
+    while await node.next_batch_available():
+        if node.index == 1:
+            await node.sleep(0.02)
+        parameters = parameters - await node.all_reduce(await node.gradient(parameters))
+        version += 1
+        await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
+
+
+UNDER_TEST = {
+    program.__name__: Strategy(program, equal_steps=True)
+    for program in (mistaken, mistaken_beside, not_the_nodes, one_is_late)
+}
+the_real_main = process.main
+
+
+def main_that_knows_them(*arguments: Any) -> None:
+    """A process of the run: it imports this module, so it can have the strategies that the parent has."""
+    STRATEGIES.update(UNDER_TEST)
+    the_real_main(*arguments)
+
+
+@pytest.fixture
+def run_strategy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., lockstep.Result]:
+    monkeypatch.setattr("executor.process.main", main_that_knows_them)
+    for name, strategy in UNDER_TEST.items():
+        monkeypatch.setitem(STRATEGIES, name, strategy)
+    return lambda name, **changes: lockstep.run(scenario(strategy=name, cluster__workers=3, **changes))
+
+
+@pytest.mark.parametrize("name", ["mistaken", "mistaken_beside"])
+def test_a_mistake_in_a_strategy_is_told_with_its_traceback(run_strategy, name: str) -> None:
+    with pytest.raises(RunFailed) as caught:
+        run_strategy(name)
+    failure = caught.value
+    assert str(failure) == "worker 1 (rank 1) died: LookupError: the strategy's own"
+    assert f"in {name}\n" in failure.details
+    assert 'raise LookupError("the strategy' in failure.details
+    assert failure.records is not None
+    assert nodes(failure.records, "gradient") >= {1}
+
+
+def test_awaiting_what_is_not_the_nodes_is_refused(run_strategy) -> None:
+    with pytest.raises(RunFailed, match=r"rank \d\) died: TypeError: a strategy may only await members"):
+        run_strategy("not_the_nodes")
+
+
+def test_workers_leave_a_collective_together_when_the_time_is_up(run_strategy) -> None:
+    result = run_strategy("one_is_late", stop={"time": "0.5 s"})
+    updates = result.records[result.records["event"] == "update"]
+    assert updates.groupby("node")["version"].max().nunique() == 1
+    assert 2 < result.metrics["updates"] < 50
+
+
+# ------------------------------------------------------------------ how a run is meant to end
+
+
+def digits(strategy: str | dict[str, Any], stop: dict[str, Any], workers: int = 2) -> lockstep.Result:
+    return lockstep.run(
+        scenario(
+            cluster__workers=workers, cluster__servers=2, strategy=strategy, stop=stop,
+            cluster__compute={"time": {"distribution": "constant", "value": "5 ms"}},
+            workload={"dataset": "digits", "model": "mlp", "batch_size": 64},
+        )
+    )  # fmt: skip
+
+
+RING, COLLECTIVE = {"name": "all-reduce"}, {"name": "all-reduce", "algorithm": "native"}
+EACH = pytest.mark.parametrize("strategy", ["synchronous", "asynchronous", RING, COLLECTIVE], ids=str)
+
+
+@EACH
+def test_steps_are_mini_batches_of_each_worker(strategy) -> None:
+    metrics = digits(strategy, {"steps": 7}).metrics
+    assert metrics["samples"] == 2 * 7 * 64
+    assert metrics["updates"] == (14 if strategy == "asynchronous" else 7)
+
+
+@EACH
+def test_updates_are_those_of_the_parameters(strategy) -> None:
+    metrics = digits(strategy, {"updates": 9, "time": "1 min"}).metrics
+    assert metrics["updates"] == 9
+    assert metrics["samples"] == pytest.approx(9 * 64 * (1 if strategy == "asynchronous" else 2), abs=2 * 64)
+    assert metrics["duration_s"] < 30
+
+
+@EACH
+def test_epochs_are_passes_of_all_workers_together(strategy) -> None:
+    metrics = digits(strategy, {"epochs": 2}).metrics
+    batches = int(np.ceil(2 * 1437 / 64))  # 45: an odd one is rounded up where workers keep step
+    assert metrics["samples"] == 64 * (batches if strategy == "asynchronous" else 2 * -(-batches // 2))
+
+
+@EACH
+def test_time_is_that_of_the_clock(strategy) -> None:
+    metrics = digits(strategy, {"time": "0.6 s"}).metrics
+    assert 0.3 < metrics["duration_s"] < 0.7
+    assert metrics["updates"] > 3
+
+
+@EACH
+def test_a_target_ends_the_run_when_it_is_reached(strategy) -> None:
+    learning = {"learning_rate": 0.2, **({"name": strategy} if isinstance(strategy, str) else strategy)}
+    metrics = digits(learning, {"target_accuracy": 0.5, "steps": 4000}).metrics
+    assert metrics["time_to_target_s"] is not None
+    assert metrics["samples"] < 2 * 4000 * 64 / 2
+
+
+def test_the_first_bound_reached_counts() -> None:
+    assert digits("synchronous", {"steps": 3, "updates": 5}).metrics["updates"] == 3
+    assert digits("synchronous", {"steps": 5, "updates": 3}).metrics["updates"] == 3
+
+
+def test_workers_that_end_before_a_server_do_not_end_it_early() -> None:
+    """Two servers, each told how many updates: neither takes the end of the other for that of a worker."""
+    assert digits("asynchronous", {"steps": 20, "updates": 30}).metrics["updates"] == 30
+
+
+# ------------------------------------------------------------------ from Python
+
+
+def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import lockstep\n"
+        "print('top level')\n"
+        "changes = ['workload={problem: quadratic}', 'stop={steps: 3}', 'cluster.workers=2',\n"
+        "           'cluster.stragglers=[]']\n"
+        "result = lockstep.run(lockstep.load('quickstart', changes))\n"
+        "print(result.metrics['samples'])\n"
+    )
+    command = [sys.executable, "-W", "error", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["top", "level", str(2 * 3 * 32)]
+
+
+def test_handlers_of_signals_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    lockstep.run(scenario(stop={"steps": 1}))
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

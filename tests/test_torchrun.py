@@ -1,0 +1,228 @@
+"""`torchrun … -m executor`: the same run as `lockstep run`, started by torchrun.
+
+Runs start two at a time, because starting is what takes time.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_executor_failures import HANGS, SOON, nodes, until
+
+import lockstep
+
+SCENARIO = """
+name: small
+cluster:
+  workers: 2
+  servers: 1
+  compute: {time: {distribution: constant, value: 10 ms}}
+workload: {dataset: digits, model: mlp, batch_size: 32}
+strategy: {name: synchronous, learning_rate: 0.2}
+stop: {steps: 6}
+seed: 7
+"""
+KEYS = {
+    "schema", "engine", "scenario", "seed", "workers", "strategy", "duration_s", "updates", "updates_per_s",
+    "samples", "throughput", "dropped", "staleness", "speedup", "efficiency", "bytes_sent", "breakdown",
+    "loss", "accuracy", "target", "time_to_target_s", "parameters_sha256", "warnings",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many processes, and what is changed in the scenario."""
+
+    processes: int
+    changes: tuple[str, ...] = ()
+
+
+QUADRATIC = "workload={problem: quadratic}"
+CASES = {
+    "synchronous": Case(3),
+    "ring": Case(2, (QUADRATIC, "strategy={name: all-reduce}")),
+    "native": Case(2, (QUADRATIC, "strategy={name: all-reduce, algorithm: native}")),
+    "target": Case(2, ("strategy={name: all-reduce, algorithm: native, learning_rate: 0.2}",
+                       "stop={target_accuracy: 0.5, steps: 2000}")),
+    "too few": Case(1),
+    "unknown strategy": Case(2, ("strategy.name=synchronos",)),
+}  # fmt: skip
+
+
+def torchrun(count: int, *program: str) -> list[str]:
+    options = ["--standalone", f"--nproc-per-node={count}"]
+    return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Future]]:
+    """The run of a case, once it has ended, and its --out."""
+    file = tmp_path_factory.mktemp("torchrun") / "small.yaml"
+    file.write_text(SCENARIO)
+
+    def run(name: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+        out, case = file.parent / name, CASES[name]
+        options = [option for change in case.changes for option in ("--set", change)]
+        command = torchrun(case.processes, "-m", "executor", str(file), "--out", str(out), *options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANGS), out
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = {name: pool.submit(run, name) for name in CASES}
+        yield lambda name: futures[name].result(len(CASES) * HANGS)
+        for future in futures.values():
+            future.cancel()
+
+
+@pytest.mark.parametrize("name", ["synchronous", "ring", "native"])
+def test_it_is_the_run_that_lockstep_would_have_made(ended, name: str, tmp_path: Path) -> None:
+    done, out = ended(name)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    result = json.loads(done.stdout)  # exactly one object, and nothing else
+    assert set(result) == KEYS
+    assert sorted(path.name for path in out.iterdir()) == [
+        "parameters.npy", "records.parquet", "result.json", "scenario.yaml",
+    ]  # fmt: skip
+    assert json.loads((out / "result.json").read_text()) == result
+
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    here = lockstep.run(lockstep.load(tmp_path / "small.yaml", CASES[name].changes))
+    assert np.array_equal(np.load(out / "parameters.npy"), here.parameters)
+    same = ("updates", "samples", "bytes_sent", "loss", "accuracy", "parameters_sha256")
+    assert {key: result[key] for key in same} == {key: here.metrics[key] for key in same}
+
+
+def test_a_target_ends_it(ended) -> None:
+    done, _ = ended("target")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["time_to_target_s"] is not None
+    assert result["updates"] < 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("too few", "error: it needs 3 processes (2 workers, 1 servers), torchrun started 1"),
+        ("unknown strategy", "strategy.name: unknown strategy 'synchronos'; did you mean 'synchronous'?"),
+    ],
+)
+def test_bad_input_is_told_once(ended, name: str, message: str) -> None:
+    done, out = ended(name)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    complaints = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(complaints) == 1
+    assert message in complaints[0]
+    assert "exitcode  : 2 " in done.stderr  # torchrun's own summary
+    assert not (out / "result.json").exists()
+
+
+def test_without_torchrun_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    command = [sys.executable, "-m", "executor", str(tmp_path / "small.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode == 2
+    assert "torchrun" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------ runs that do not end well
+
+# The real program; when worker 0 tells how far it is, it tells this test too.
+ENTRY = """
+import os, pathlib
+from executor import node
+from executor.__main__ import main
+
+def tell(self, fraction, real=node.RealNode._tell_progress):
+    if self.now > 0.3:
+        pathlib.Path(os.environ["PROGRESS"]).touch()
+    real(self, fraction)
+
+node.RealNode._tell_progress = tell
+raise SystemExit(main())
+"""
+
+
+class Torchrun:
+    """torchrun with a run of two workers that has begun to measure."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out, progress = folder / "out", folder / "progress"
+        (folder / "small.yaml").write_text(SCENARIO)
+        (folder / "entry.py").write_text(ENTRY)
+        changes = ["--set", QUADRATIC, "--set", "strategy=all-reduce", "--set", "stop={time: 10 min}"]
+        program = [str(folder / "entry.py"), str(folder / "small.yaml"), "--out", str(self.out), *changes]
+        self.process = subprocess.Popen(
+            torchrun(2, *program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PROGRESS": str(progress)},
+        )  # fmt: skip
+        assert until(lambda: progress.exists() or self.process.poll() is not None, HANGS)
+        self.ranks = children(self.process.pid)
+
+    def ends(self) -> str:
+        """What torchrun says in the end; soon, and with no process left behind."""
+        said = self.process.communicate(timeout=2 * SOON)[1]
+        assert self.process.returncode != 0
+        assert until(lambda: not any(map(is_alive, self.ranks)), SOON)
+        return said
+
+
+@pytest.fixture
+def under_way(tmp_path: Path) -> Iterator[Torchrun]:
+    run = Torchrun(tmp_path)
+    try:
+        assert len(run.ranks) == 2, run.process.communicate(timeout=SOON)
+        yield run
+    finally:
+        for pid in (*run.ranks, run.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        run.process.communicate(timeout=SOON)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_rank_that_is_killed_is_named_and_the_records_of_the_others_are_kept(under_way: Torchrun) -> None:
+    os.kill(under_way.ranks[0], signal.SIGKILL)
+    said = under_way.ends()
+    cause = said[said.index("Root Cause") :]
+    assert "rank      : 0 " in cause
+    assert "SIGKILL" in cause
+    assert f"What was measured until then: {under_way.out / 'records.parquet'}" in said
+    assert sorted(path.name for path in under_way.out.iterdir()) == ["records.parquet", "scenario.yaml"]
+    records = pd.read_parquet(under_way.out / "records.parquet")
+    assert nodes(records, "gradient") == nodes(records, "update") == {1}
+
+
+def test_ctrl_c_keeps_all_records(under_way: Torchrun) -> None:
+    under_way.process.send_signal(signal.SIGINT)
+    under_way.ends()
+    records = pd.read_parquet(under_way.out / "records.parquet")
+    assert nodes(records, "gradient") == {0, 1}
+    assert not (under_way.out / "result.json").exists()
+
+
+def test_nothing_outlives_a_torchrun_that_is_killed(under_way: Torchrun) -> None:
+    under_way.process.kill()
+    under_way.ends()
