@@ -20,6 +20,7 @@ from executor import collect, process, signals
 from executor.transport import own_address
 from scenarios import Scenario, ScenarioError, dump, load
 from strategies import StrategyError
+from workloads import sizes
 
 
 @record
@@ -54,6 +55,7 @@ def _check(scenario: Scenario) -> None:
         process.world_size(scenario)
     except StrategyError as error:
         raise ScenarioError(error.problem, key=error.key) from error
+    sizes(scenario.workload)
 
 
 def _run(scenario: Scenario, store: dist.Store, rank: int, world: int, out: Path | None) -> None:

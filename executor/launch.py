@@ -27,6 +27,7 @@ from scenarios import Scenario
 Progress = Callable[[float], None]
 # What every process would import for itself, seconds of work, is imported once by the one they fork from.
 _PRELOADED = ("workloads.classifier", "sklearn.datasets", "torch.utils.flop_counter", "torch._dynamo")
+_LOST = 255  # the exit code of a process whose fork server has died
 _SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 
@@ -136,6 +137,8 @@ def _failure(scenario: Scenario, store: dist.TCPStore, exitcodes: list[int | Non
             at, cause = 0.0, f"killed by {signal.Signals(-exitcode).name}"
         elif store.check([f"failure/{rank}"]):
             at, cause, details = pickle.loads(store.get(f"failure/{rank}"))
+        elif exitcode == _LOST:
+            cause = "lost, because the process that it was forked from has died"
         found.append((at, rank, cause, details))
     _, rank, cause, details = min(found)
     workers = scenario.cluster.workers

@@ -5,15 +5,19 @@ scheduling, all random numbers come from streams seeded by the scenario, and not
 a pure function of (scenario, seed).
 """
 
+import gc
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NoReturn
 
 import simpy
+from simpy.core import StopSimulation
+from simpy.events import URGENT
 
 from analysis.records import Recorder, Result
 from scenarios import Scenario
+from simulator.flows import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.sized import Sized, concatenate
@@ -93,6 +97,8 @@ class Simulation:
         evaluated = self.servers or self.workers[:1]
         self.snapshots = {rank: Snapshots(self.sizes.nbytes) for rank in evaluated}
         self.versions: dict[int, int] = {}
+        self.steps = 0
+        self.progress: Progress | None = None
         self.over = False
         self.nodes = [SimulatedNode(self, rank) for rank in range(cluster.workers + servers)]
 
@@ -137,12 +143,12 @@ class Simulation:
         self.versions[node.rank] = version
         if self.learner is not None and node.rank in self.snapshots:
             kept = self.snapshots[node.rank].offer(version, node.now, parameters)
-            if kept and self.scenario.stop.target_accuracy is not None:
-                self.over = self.over or self._target_reached(version)
+            if kept and self.scenario.stop.target_accuracy is not None and self._target_reached(version):
+                Call(self.environment, 0.0, self._stop, URGENT)
         if version != self.scenario.stop.updates:
             return False
         if all(self.versions.get(holder, 0) >= version for holder in self.holders):
-            self.over = True
+            Call(self.environment, 0.0, self._stop, URGENT)
         return True
 
     def _target_reached(self, version: int) -> bool:
@@ -155,35 +161,39 @@ class Simulation:
 
     def run(self, progress: Progress | None = None) -> None:
         """Let time pass until the run is over."""
-        environment, stop = self.environment, self.scenario.stop
-        until = float("inf") if stop.time is None else stop.time
-        events = 0
-        while not self.over and environment.peek() < until:
-            environment.step()
-            events += 1
-            if progress is not None and events % 4096 == 0:
-                progress(self._done(until))
-        if self.network.bytes_arrived > self.network.bytes_sent:
-            raise SimulationError("more bytes arrived than were sent")
-        if not self.over and environment.peek() == float("inf"):
-            stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
-            if stuck:
-                waits = "; ".join(self._waits(rank) for rank in stuck[:4])
-                raise SimulationError(f"the nodes wait for each other for ever: {waits}")
-            if self.network.bytes_arrived != self.network.bytes_sent:
-                raise SimulationError("bytes were sent that never arrived")
+        environment, until = self.environment, self.scenario.stop.time
+        self.progress = progress
+        if until is not None:
+            Call(environment, until, self._stop, URGENT)
+        with _no_garbage():
+            environment.run()
+        if self.over:
+            return
+        stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
+        if stuck:
+            waits = "; ".join(self._waits(rank) for rank in stuck[:4])
+            raise SimulationError(f"the nodes wait for each other for ever: {waits}")
+        if self.network.bytes_arrived != self.network.bytes_sent:
+            raise SimulationError("bytes were sent that never arrived")
 
-    def _done(self, until: float) -> float:
-        """The fraction of the run that is done."""
-        limits, steps = self.batches.limits, sum(node.step for node in self.nodes)
-        parts = [self.environment.now / until]
+    def _stop(self, _: simpy.Event) -> NoReturn:
+        self.over = True
+        raise StopSimulation(None)
+
+    def step(self) -> None:
+        """Count a mini-batch that a worker begins; now and then tell who wants to know what is done."""
+        self.steps += 1
+        if self.progress is None or self.steps % 64:
+            return
+        limits, stop, steps = self.batches.limits, self.scenario.stop, self.steps
+        parts = [0.0 if stop.time is None else self.environment.now / stop.time]
         if limits.each is not None:
             parts.append(steps / (limits.each * len(self.workers)))
         if limits.together is not None:
             parts.append(steps / limits.together)
-        if self.scenario.stop.updates is not None:
-            parts.append(min(self.versions.values(), default=0) / self.scenario.stop.updates)
-        return min(1.0, max(parts))
+        if stop.updates is not None:
+            parts.append(min(self.versions.values(), default=0) / stop.updates)
+        self.progress(min(1.0, max(parts)))
 
     def _waits(self, rank: int) -> str:
         wanted = [
@@ -217,6 +227,18 @@ class Simulation:
         if not self.versions:
             warnings.append("the run stopped before the first update")
         return warnings
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Keep Python from looking for cycles, which a run does not make: with many workers it looks long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:

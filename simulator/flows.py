@@ -10,6 +10,7 @@ are solved anew by progressive filling, once for all changes of an instant.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 
 import simpy
@@ -101,7 +102,8 @@ class Flows:
         self._advance(narrow)
         narrow.rate = least
         self._hold(narrow, flow, flow.size)
-        self._plan(narrow)
+        if narrow.held[0][2] is flow:  # else the next one to finish finishes later than planned
+            self._plan(narrow)
 
     def _harmless(self, flow: Flow, narrow: Link) -> bool:
         """Whether a new flow leaves all others on its path with what they have, but on its narrow link."""
@@ -179,10 +181,10 @@ class Flows:
         at = self.environment.now + delay
         if at < link.wake:
             link.wake = at
-            Call(self.environment, delay, lambda _: self._look(link, at))
+            Call(self.environment, delay, partial(self._look, link))
 
-    def _look(self, link: Link, at: float) -> None:
-        if link.wake == at:
+    def _look(self, link: Link, _: simpy.Event) -> None:
+        if link.wake == self.environment.now:  # else it has been looked at since, or is to be later
             link.wake = float("inf")
             self._finish(link)
 

@@ -60,7 +60,8 @@ class SimulatedNode:
 
     @property
     def now(self) -> float:
-        return float(self.environment.now)
+        now: float = self.environment.now
+        return now
 
     def initial_parameters(self) -> Vector:
         initial: Vector = self.simulation.initial
@@ -105,6 +106,7 @@ class SimulatedNode:
     async def gradient(self, parameters: Vector) -> Vector:
         start, step = self.now, self.step
         self.simulation.batches.take(self.rank)
+        self.simulation.step()
         self.step += 1
         await Wait(self.environment.timeout(self.simulation.compute[self.rank].draw()))
         self.simulation.recorder.gradient(self.rank, start, self.now, step)

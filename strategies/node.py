@@ -5,9 +5,8 @@ executor's blocks in real time; a strategy cannot tell which, and must not try t
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -34,8 +33,7 @@ class Vector(Protocol):
     def __neg__(self) -> Self: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """What one node sends to another: a kind, perhaps a body, and a small header."""
 
     kind: str
@@ -45,8 +43,7 @@ class Message:
     batches: int = 0  # mini-batches whose gradients are in the body
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(NamedTuple):
     """One worker's part in an update."""
 
     worker: int  # rank

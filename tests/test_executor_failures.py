@@ -119,7 +119,11 @@ class Command:
         self.process.stdout.close()
 
 
-NATIVE = ("--set", "strategy={name: all-reduce, algorithm: native}")
+# The others are in a collective most of the time, waiting for worker 2.
+NATIVE = (
+    "--set", "strategy={name: all-reduce, algorithm: native}",
+    "--set", "cluster.stragglers=[{worker: 2, slowdown: 10}]",
+)  # fmt: skip
 STARTED = {
     "worker": (), "server": (), "parent": (), "collective": NATIVE, "Ctrl-C": (), "native Ctrl-C": NATIVE,
     "SIGTERM": (),
@@ -214,6 +218,13 @@ def test_nothing_outlives_a_parent_that_is_killed(under_way) -> None:
     assert run.ends()[0] == -signal.SIGKILL
 
 
+def imports_torch(pid: int) -> bool:
+    try:
+        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
+
+
 def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
     run = Command(tmp_path)
     try:
@@ -264,14 +275,14 @@ async def not_the_nodes(node: Node) -> None:
 
 
 async def one_is_late(node: Node) -> None:
-    """Worker 1 comes late to every collective, so the others are in one when the run ends."""
+    """Worker 1 looks late whether there is more to do: the others are in a collective by then."""
     version, parameters = 0, node.initial_parameters()
     while await node.next_batch_available():
-        if node.index == 1:
-            await node.sleep(0.02)
         parameters = parameters - await node.all_reduce(await node.gradient(parameters))
         version += 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
+        if node.index == 1:
+            await node.sleep(0.1)
 
 
 UNDER_TEST = {
@@ -313,10 +324,10 @@ def test_awaiting_what_is_not_the_nodes_is_refused(run_strategy) -> None:
 
 
 def test_workers_leave_a_collective_together_when_the_time_is_up(run_strategy) -> None:
-    result = run_strategy("one_is_late", stop={"time": "0.5 s"})
+    result = run_strategy("one_is_late", stop={"time": "0.7 s"})
     updates = result.records[result.records["event"] == "update"]
     assert updates.groupby("node")["version"].max().nunique() == 1
-    assert 2 < result.metrics["updates"] < 50
+    assert 2 < result.metrics["updates"] < 10
 
 
 # ------------------------------------------------------------------ how a run is meant to end
@@ -376,10 +387,6 @@ def test_a_target_ends_the_run_when_it_is_reached(strategy) -> None:
 def test_the_first_bound_reached_counts() -> None:
     assert digits("synchronous", {"steps": 3, "updates": 5}).metrics["updates"] == 3
     assert digits("synchronous", {"steps": 5, "updates": 3}).metrics["updates"] == 3
-
-
-def test_workers_that_end_before_a_server_do_not_end_it_early() -> None:
-    """Two servers, each told how many updates: neither takes the end of the other for that of a worker."""
     assert digits("asynchronous", {"steps": 20, "updates": 30}).metrics["updates"] == 30
 
 

@@ -37,7 +37,7 @@ def fast(sent: list[Sent], capacity: list[float]) -> list[float]:
 
     def run():
         for number, (at, path, size) in sorted(enumerate(sent), key=lambda item: item[1][0]):
-            yield environment.timeout(at - environment.now)
+            yield environment.timeout(max(0.0, at - environment.now))
             flows.start(
                 tuple(links[link] for link in path),
                 size,

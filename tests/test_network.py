@@ -63,7 +63,7 @@ def deliver(hosts: list[int], sends, **network) -> tuple[list[tuple[float, int]]
 
     def run():
         for number, (at, sender, to, nbytes) in enumerate(sends):
-            yield environment.timeout(at - environment.now)
+            yield environment.timeout(max(0.0, at - environment.now))
             net.send(sender, to, nbytes, number, lambda t: arrivals.append((environment.now, t.message)))
 
     environment.process(run())
