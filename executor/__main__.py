@@ -2,13 +2,14 @@
 
 The world has the workers first, then the servers: torchrun needs `--nproc-per-node` × nodes = workers +
 servers processes (workers alone for a strategy without servers). Rank 0 writes the result. When a process
-dies, torchrun names it and ends the others; the first of these to end keeps the records of all of them.
+dies, torchrun names it and ends the others; the first of these writes the records of all, on its host.
 """
 
 import argparse
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Event, Thread
@@ -21,6 +22,8 @@ from executor.transport import own_address
 from scenarios import Scenario, ScenarioError, dump, load
 from strategies import StrategyError
 from workloads import sizes
+
+_SETTLE_S = 1.0  # in which torchrun tells the others that a process has been killed
 
 
 @record
@@ -62,8 +65,8 @@ def _run(scenario: Scenario, store: dist.Store, rank: int, world: int, out: Path
     needed = process.world_size(scenario)
     if world != needed:
         workers = scenario.cluster.workers
-        problem = f"it needs {needed} processes ({workers} workers, {needed - workers} servers)"
-        raise ScenarioError(f"{problem}, torchrun started {world}")
+        parts = f"{workers} for workers, {needed - workers} for servers"
+        raise ScenarioError(f"the scenario needs {needed} processes ({parts}), torchrun started {world}")
     learner = None
     if rank == 0:
         _check_out(out)
@@ -80,8 +83,10 @@ def _run(scenario: Scenario, store: dist.Store, rank: int, world: int, out: Path
             if out is not None:
                 result.save(out)
             print(result.to_json(), flush=True)
-    except signals.Terminated:
-        _keep(scenario, store, world, out)
+    except BaseException as error:
+        if out is not None and (world == 1 or not _is_culprit(error, store)):
+            with signals.handled(signal.SIG_IGN, *signals.ENDING):
+                _keep(scenario, store, world, out)
         raise
     store.add("meet/end of all", 1)
     if rank == 0:  # the store may live in this process
@@ -105,9 +110,20 @@ def _check_out(out: Path | None) -> None:
         raise ScenarioError(reason, key="--out") from None
 
 
-def _keep(scenario: Scenario, store: dist.Store, world: int, out: Path | None) -> None:
+def _is_culprit(error: BaseException, store: dist.Store) -> bool:
+    """Whether this process is the first to fail, so that torchrun ends the others only once it has ended."""
+    if isinstance(error, signals.Terminated) or store.add("failed", 1) > 1:
+        return False
+    try:
+        time.sleep(_SETTLE_S)
+    except signals.Terminated:  # another one was killed
+        return False
+    return True
+
+
+def _keep(scenario: Scenario, store: dist.Store, world: int, out: Path) -> None:
     """Write what a run that did not end well has measured, unless another process does."""
-    if out is None or store.add("keepers", 1) > 1:
+    if store.add("keepers", 1) > 1:
         return
     collect.await_outcomes(store, lambda: range(world))
     records = collect.records_so_far(store, world)

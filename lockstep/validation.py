@@ -11,8 +11,8 @@ from analysis.records import Result
 from scenarios import Network, Scenario
 from workloads import build, deterministic_threads, sizes
 
-_TURNS = 200  # push-pulls timed to measure the loopback, of each size
-_LARGE = 100_000  # parameters of the large ones, at least: smaller ones take no measurable time
+_TURNS = 40  # push-pulls timed of each kind
+_PACE = "10 ms"  # of computing between them, as in a real run: a process that has slept is slower to answer
 
 
 @dataclass(frozen=True)
@@ -21,36 +21,48 @@ class Loopback:
 
     latency: float  # s, one way
     bandwidth: float  # bytes/s
+    overhead: float = 0.0  # s of its sender's time that a message takes
 
     def __str__(self) -> str:
-        return f"{self.latency * 1e6:.0f} us a message, {self.bandwidth / 1e9:.2f} GB/s"
+        send, on_its_way = self.overhead * 1e6, self.latency * 1e6
+        return (
+            f"a message takes {send:.0f} us to send, {on_its_way:.0f} us, and {self.bandwidth / 1e9:.2f} GB/s"
+        )
 
 
 def measure_loopback(parameters: int) -> Loopback:
-    """Time push-pulls of one worker with one server, empty ones and ones of the workload's size.
+    """Time push-pulls of empty messages and of the workload's, and the answers of one server to several.
 
-    A push-pull is two messages, and carries the server's own work too: what a run will really see.
+    The server's own work is in the numbers: a push-pull is what a run will really see of it. The answers to
+    a barrier's workers leave one after the other, which shows what each costs its sender.
     """
-    parameters = max(parameters, _LARGE)
-    small, large = _push_pull_s(1), _push_pull_s(parameters)
-    return Loopback(small / 2, 2 * 4 * parameters / max(large - small, 1e-9))
+    empty, full = _push_pull_s(1), _push_pull_s(parameters)
+    several = _paced_run(parameters, workers=3, strategy="synchronous")
+    answers = several.loc[several["kind"] == "parameters", "start"].sort_values().diff()
+    overhead = min(float(answers[answers < 5e-3].median()), full / 2)  # longer gaps are between two barriers
+    latency = max(0.0, empty / 2 - overhead)
+    on_the_wire = max(full / 2 - overhead - latency, 1e-9)
+    return Loopback(latency, 4 * parameters / on_the_wire, overhead)
 
 
 def _push_pull_s(parameters: int) -> float:
+    """From the end of a gradient to the beginning of the next, in seconds."""
+    records = _paced_run(parameters, workers=1, strategy="asynchronous")
+    gradients = records[records["event"] == "gradient"].sort_values("start")
+    return float((gradients["start"].shift(-1) - gradients["end"]).median())
+
+
+def _paced_run(parameters: int, workers: int, strategy: str) -> pd.DataFrame:
     from executor.launch import execute
 
-    scenario = Scenario.model_validate(
-        {
-            "name": "loopback",
-            "cluster": {"workers": 1, "compute": {"time": {"distribution": "constant", "value": "0 s"}}},
-            "workload": {"parameters": parameters},
-            "strategy": "asynchronous",
-            "stop": {"steps": _TURNS, "time": "1 s"},
-        }
-    )
-    records = execute(scenario).records
-    starts = records.loc[records["event"] == "gradient", "start"].sort_values()
-    return float(median(starts.diff().dropna()))
+    document = {
+        "name": "loopback",
+        "cluster": {"workers": workers, "compute": {"time": {"distribution": "constant", "value": _PACE}}},
+        "workload": {"parameters": parameters},
+        "strategy": strategy,
+        "stop": {"steps": _TURNS, "time": "2 s"},
+    }
+    return execute(Scenario.model_validate(document)).records
 
 
 def parameters(scenario: Scenario) -> int:
@@ -61,7 +73,10 @@ def parameters(scenario: Scenario) -> int:
 def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
     """The scenario on the cluster of a real run here: the loopback, and this machine's compute times."""
     network = Network.model_construct(
-        bandwidth=loopback.bandwidth, latency=loopback.latency, message_overhead=0.0, goodput=1.0
+        bandwidth=loopback.bandwidth,
+        latency=loopback.latency,
+        message_overhead=loopback.overhead,
+        goodput=1.0,
     )
     changes: dict[str, Any] = {"network": network}
     if scenario.cluster.compute == "measured":

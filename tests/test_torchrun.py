@@ -113,7 +113,7 @@ def test_a_target_ends_it(ended) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("too few", "error: it needs 3 processes (2 workers, 1 servers), torchrun started 1"),
+        ("too few", "the scenario needs 3 processes (2 for workers, 1 for servers), torchrun started 1"),
         ("unknown strategy", "strategy.name: unknown strategy 'synchronos'; did you mean 'synchronous'?"),
     ],
 )
@@ -213,6 +213,39 @@ def test_a_rank_that_is_killed_is_named_and_the_records_of_the_others_are_kept(u
     assert sorted(path.name for path in under_way.out.iterdir()) == ["records.parquet", "scenario.yaml"]
     records = pd.read_parquet(under_way.out / "records.parquet")
     assert nodes(records, "gradient") == nodes(records, "update") == {1}
+
+
+MISTAKEN = """
+from executor.__main__ import main
+from strategies import STRATEGIES, Strategy
+
+async def mistaken(node):
+    while await node.next_batch_available():
+        gradient = await node.gradient(node.initial_parameters())
+        if node.index == 1 and node.step == 3:
+            raise LookupError("the strategy's own")
+        await node.all_reduce(gradient)
+
+STRATEGIES["mistaken"] = Strategy(mistaken, equal_steps=True)
+raise SystemExit(main())
+"""
+
+
+def test_a_mistake_in_a_strategy_is_told_with_its_traceback(tmp_path: Path) -> None:
+    """Worker 1 makes it; the other fails only because it waits for worker 1 in a collective."""
+    out = tmp_path / "out"
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    (tmp_path / "entry.py").write_text(MISTAKEN)
+    changes = ["--set", QUADRATIC, "--set", "strategy=mistaken", "--out", str(out)]
+    command = torchrun(2, str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), *changes)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode != 0
+    cause = done.stderr[done.stderr.index("Root Cause") :]
+    assert "rank      : 1 " in cause
+    assert "in mistaken\n" in cause
+    assert "LookupError: the strategy's own" in cause
+    records = pd.read_parquet(out / "records.parquet")
+    assert records[records["event"] == "gradient"].groupby("node")["version"].max().to_dict() == {0: 2, 1: 2}
 
 
 def test_ctrl_c_keeps_all_records(under_way: Torchrun) -> None:
