@@ -116,6 +116,15 @@ def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return table.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
 
 
+def save_records(scenario: Scenario, records: pd.DataFrame, out: Path) -> None:
+    """Write scenario.yaml and records.parquet, and remove what an earlier run left there."""
+    out.mkdir(parents=True, exist_ok=True)
+    for stale in ("result.json", "parameters.npy"):
+        (out / stale).unlink(missing_ok=True)
+    (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
+    records.to_parquet(out / "records.parquet", index=False)
+
+
 @dataclass(frozen=True)
 class Result:
     """One run: its records, and what can be said from them."""
@@ -154,13 +163,9 @@ class Result:
         """Write scenario.yaml, result.json, records.parquet and parameters.npy; the folder is made."""
         out = Path(directory)
         text = self.to_json()
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "scenario.yaml").write_text(dump(self.scenario), encoding="utf-8")
-        self.records.to_parquet(out / "records.parquet", index=False)
+        save_records(self.scenario, self.records, out)
         if self.parameters is not None:
             np.save(out / "parameters.npy", self.parameters)
-        else:  # none of an earlier run either
-            (out / "parameters.npy").unlink(missing_ok=True)
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:

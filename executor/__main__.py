@@ -17,9 +17,10 @@ from threading import Event, Thread
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from analysis.records import save_records
 from executor import collect, process, signals
 from executor.transport import own_address
-from scenarios import Scenario, ScenarioError, dump, load
+from scenarios import Scenario, ScenarioError, load
 from strategies import StrategyError
 from workloads import sizes
 
@@ -129,11 +130,7 @@ def _keep(scenario: Scenario, store: dist.Store, world: int, out: Path) -> None:
     records = collect.records_so_far(store, world)
     if records is None:
         return
-    out.mkdir(parents=True, exist_ok=True)
-    for stale in ("result.json", "parameters.npy"):  # of an earlier run
-        (out / stale).unlink(missing_ok=True)
-    (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
-    records.to_parquet(out / "records.parquet", index=False)
+    save_records(scenario, records, out)
     print(f"What was measured until then: {out / 'records.parquet'}", file=sys.stderr)
 
 

@@ -52,11 +52,8 @@ def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
 def run(scenario: Scenario, progress: Progress | None = None) -> Result:
     """Measure a run of the scenario with real processes on this machine."""
     from executor.launch import execute
-    from workloads import build
 
     check(scenario)
-    if scenario.workload.learns:  # data is had, or an error said, once: not by every process
-        build(scenario.workload, scenario.cluster.workers, scenario.seed)
     return execute(scenario, progress)
 
 

@@ -11,9 +11,9 @@ import typer
 
 import lockstep
 import scenarios as scenario_files
-from analysis.records import Result
+from analysis.records import Result, save_records
 from lockstep import terminal
-from scenarios import Scenario, ScenarioError, dump
+from scenarios import Scenario, ScenarioError
 from strategies import STRATEGIES
 
 app = typer.Typer(
@@ -194,11 +194,7 @@ def _keep(scenario: Scenario, records: Any, out: Path | None) -> None:
     """Write what a run that did not end well has measured."""
     if out is None or records is None:
         return
-    out.mkdir(parents=True, exist_ok=True)
-    for stale in ("result.json", "parameters.npy"):  # of an earlier run
-        (out / stale).unlink(missing_ok=True)
-    (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
-    records.to_parquet(out / "records.parquet", index=False)
+    save_records(scenario, records, out)
     print(f"What was measured until then: {out / 'records.parquet'}", file=sys.stderr)
 
 

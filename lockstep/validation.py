@@ -24,10 +24,8 @@ class Loopback:
     overhead: float = 0.0  # s of its sender's time that a message takes
 
     def __str__(self) -> str:
-        send, on_its_way = self.overhead * 1e6, self.latency * 1e6
-        return (
-            f"a message takes {send:.0f} us to send, {on_its_way:.0f} us, and {self.bandwidth / 1e9:.2f} GB/s"
-        )
+        send, way, speed = self.overhead * 1e6, self.latency * 1e6, self.bandwidth / 1e9
+        return f"a message costs {send:.0f} us to send and {way:.0f} us on its way, at {speed:.2f} GB/s"
 
 
 def measure_loopback(parameters: int) -> Loopback:

@@ -685,7 +685,7 @@ def test_validate_several_strategies(command: Lockstep, learning: Path, tmp_path
     names = "synchronous", "all-reduce"
     flags = [part for name in (*names, names[0]) for part in ("--strategy", name)]
     text = fine(command("validate", learning, *flags, "--out", out))
-    assert text.startswith("Predicting for this machine's loopback, measured just now: 100 us a message")
+    assert text.startswith("Predicting for this machine's loopback, measured just now: a message costs ")
     files = {"validation.png", "validation.svg", "validation.json"}
     assert {path.name for path in out.iterdir()} == {*files, *names}
     for name in names:

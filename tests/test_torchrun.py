@@ -64,6 +64,14 @@ def torchrun(count: int, *program: str) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *options, *program]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Torchrun leaves empty logs behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Future]]:
     """The run of a case, once it has ended, and its --out."""
