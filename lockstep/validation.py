@@ -12,6 +12,7 @@ from scenarios import Network, Scenario
 from workloads import build, deterministic_threads, sizes
 
 _TURNS = 40  # push-pulls timed of each kind
+_LARGE = 1_000_000  # parameters of the large messages, at least: small ones take no measurable time
 _PACE = "10 ms"  # of computing between them, as in a real run: a process that has slept is slower to answer
 
 
@@ -29,18 +30,17 @@ class Loopback:
 
 
 def measure_loopback(parameters: int) -> Loopback:
-    """Time push-pulls of empty messages and of the workload's, and the answers of one server to several.
+    """Time push-pulls of empty and of large messages, and the answers of one server to several workers.
 
     The server's own work is in the numbers: a push-pull is what a run will really see of it. The answers to
     a barrier's workers leave one after the other, which shows what each costs its sender.
     """
-    empty, full = _push_pull_s(1), _push_pull_s(parameters)
+    large = max(parameters, _LARGE)
+    empty, full = _push_pull_s(1), _push_pull_s(large)
     several = _paced_run(parameters, workers=3, strategy="synchronous")
     answers = several.loc[several["kind"] == "parameters", "start"].sort_values().diff()
-    overhead = min(float(answers[answers < 5e-3].median()), full / 2)  # longer gaps are between two barriers
-    latency = max(0.0, empty / 2 - overhead)
-    on_the_wire = max(full / 2 - overhead - latency, 1e-9)
-    return Loopback(latency, 4 * parameters / on_the_wire, overhead)
+    overhead = min(float(answers[answers < 5e-3].median()), empty / 2)  # longer gaps are between two barriers
+    return Loopback(empty / 2 - overhead, 2 * 4 * large / max(full - empty, 1e-6), overhead)
 
 
 def _push_pull_s(parameters: int) -> float:
