@@ -79,6 +79,9 @@ class RealNode:
         self.transport = transport
         self.store = transport.store
         self.compute = compute
+        self.slowdown = max(
+            (s.slowdown for s in scenario.cluster.stragglers if s.worker == rank), default=1.0
+        )
         self.learner = learner
         self.limits = limits
         self.snapshots = snapshots
@@ -176,6 +179,8 @@ class RealNode:
                 torch.cuda.synchronize(gradient.device)
         if self.compute is not None:
             self._emulate(start, self.compute.draw())
+        elif self.slowdown > 1:  # measured times: a straggler waits as long again
+            time.sleep((self.slowdown - 1) * (self.now - start))
         self.recorder.gradient(self.rank, start, self.now, step)
         return Done(gradient)
 

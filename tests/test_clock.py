@@ -66,3 +66,14 @@ def test_both_engines_draw_the_same_compute_times() -> None:
     # a sleep never ends early, and on a busy machine a little late
     assert (times[1] >= times[0] - 1e-6).all()
     assert sorted(times[1] - times[0])[len(times[0]) // 2] < 5e-3
+
+
+def test_a_straggler_is_slow_with_measured_times_too() -> None:
+    config = scenario(
+        cluster__workers=2, cluster__compute="measured", cluster__stragglers=[{"worker": 1, "slowdown": 4}],
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 256}, stop={"steps": 12},
+    )  # fmt: skip
+    result = lockstep.run(config)
+    gradients = result.records[result.records["event"] == "gradient"]
+    medians = (gradients["end"] - gradients["start"]).groupby(gradients["node"]).median()
+    assert 2 < medians[1] / medians[0] < 8

@@ -1,0 +1,75 @@
+"""How fast the simulator is: worker-iterations a second, next to raw SimPy timeouts in the same run.
+
+Run: make bench. Prints a table; benchmarks/RESULTS.md keeps the last one with its date and machine.
+Machines are noisy: each figure is the best of three, and the ratio to the raw timeouts is what counts.
+"""
+
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import simpy
+
+import lockstep
+from lockstep import Scenario
+from simulator.engine import Simulation
+
+REPEATS = 3
+CASES = {"asynchronous": [16, 128, 1000, 10_000], "synchronous": [1000], "all-reduce": [64]}
+
+
+def scenario(strategy: str, workers: int, steps: int) -> Scenario:
+    overrides = [
+        f"cluster.workers={workers}",
+        "cluster.servers=1",
+        f"strategy={strategy}",
+        f"stop.steps={steps}",
+        "workload.parameters=1_000_000",
+    ]
+    return lockstep.load("sizes-only", overrides)
+
+
+def best(once: Callable[[], float]) -> float:
+    return max(once() for _ in range(REPEATS))
+
+
+def raw_timeouts(processes: int = 1000, events: int = 200_000) -> float:
+    """Timeouts a second of plain SimPy processes that do nothing else."""
+    environment = simpy.Environment()
+
+    def sleeper() -> Iterator[Any]:
+        while True:
+            yield environment.timeout(1)
+
+    for _ in range(processes):
+        environment.process(sleeper())
+    start = time.perf_counter()
+    for _ in range(events):
+        environment.step()
+    return events / (time.perf_counter() - start)
+
+
+def iterations(strategy: str, workers: int) -> float:
+    """Worker-iterations a second, records on, the set-up left out."""
+    steps = max(5, 20_000 // workers)
+    simulation = Simulation(scenario(strategy, workers, steps))
+    start = time.perf_counter()
+    simulation.run()
+    return workers * steps / (time.perf_counter() - start)
+
+
+def main() -> None:
+    print(f"{platform.platform()}, Python {platform.python_version()}, SimPy {simpy.__version__}")
+    print(f"{'strategy':14} {'workers':>8} {'iterations/s':>13} {'raw timeouts/s':>15} {'timeouts each':>14}")
+    for strategy, sizes in CASES.items():
+        for workers in sizes:
+            raw = best(raw_timeouts)
+            rate = best(lambda s=strategy, w=workers: iterations(s, w))
+            print(f"{strategy:14} {workers:8} {rate:13,.0f} {raw:15,.0f} {raw / rate:14.1f}")
+    print(f"memory at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()
