@@ -15,6 +15,7 @@ from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
 from strategies import Contribution, Message, Vector
+from strategies.parameter_server import shard_of
 from workloads import Learner
 from workloads.compute_time import ComputeTime
 from workloads.quota import Quota
@@ -207,9 +208,9 @@ class RealNode:
             dist.all_reduce(total)
         if total.is_cuda:
             torch.cuda.synchronize(total.device)
-        self.recorder.collective(
-            self.rank, start, self.now, self.collectives, 2 * (p - 1) * vector.nbytes // p
-        )
+        # As in a ring: every chunk but one to be summed, and every one but one that is.
+        kept = [shard_of(vector, (self.index + step) % p, p).nbytes for step in (1, 2)]
+        self.recorder.collective(self.rank, start, self.now, self.collectives, 2 * vector.nbytes - sum(kept))
         self.collectives += 1
         if total[-1]:
             raise Stopped

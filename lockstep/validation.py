@@ -8,11 +8,13 @@ import pandas as pd
 
 import scenarios
 from analysis.records import Result
+from executor.launch import RunFailed, execute
 from scenarios import Network, Scenario
 from workloads import build, deterministic_threads, sizes
 
 _TURNS = 40  # push-pulls timed of each kind
 _LARGE = 1_000_000  # parameters of the large messages, at least: small ones take no measurable time
+_LARGEST = 8_000_000  # and at most: on a slow machine a few of them have to fit into the two seconds
 _PACE = "10 ms"  # of computing between them, as in a real run: a process that has slept is slower to answer
 
 
@@ -35,11 +37,12 @@ def measure_loopback(parameters: int) -> Loopback:
     The server's own work is in the numbers: a push-pull is what a run will really see of it. The answers to
     a barrier's workers leave one after the other, which shows what each costs its sender.
     """
-    large = max(parameters, _LARGE)
+    large = min(max(parameters, _LARGE), _LARGEST)
     empty, full = _push_pull_s(1), _push_pull_s(large)
-    several = _paced_run(parameters, workers=3, strategy="synchronous")
+    several = _paced_run(min(parameters, _LARGEST), workers=3, strategy="synchronous")
     answers = several.loc[several["kind"] == "parameters", "start"].sort_values().diff()
-    overhead = min(float(answers[answers < 5e-3].median()), empty / 2)  # longer gaps are between two barriers
+    gaps = answers[answers < 5e-3]  # longer ones are between two barriers
+    overhead = min(empty / 2, float(gaps.median())) if len(gaps) else 0.0
     return Loopback(empty / 2 - overhead, 2 * 4 * large / max(full - empty, 1e-6), overhead)
 
 
@@ -47,12 +50,13 @@ def _push_pull_s(parameters: int) -> float:
     """From the end of a gradient to the beginning of the next, in seconds."""
     records = _paced_run(parameters, workers=1, strategy="asynchronous")
     gradients = records[records["event"] == "gradient"].sort_values("start")
-    return float((gradients["start"].shift(-1) - gradients["end"]).median())
+    gaps = (gradients["start"].shift(-1) - gradients["end"]).dropna()
+    if gaps.empty:
+        raise RunFailed(f"no push-pull of {4 * parameters} bytes in two seconds: the loopback is too slow")
+    return float(gaps.median())
 
 
 def _paced_run(parameters: int, workers: int, strategy: str) -> pd.DataFrame:
-    from executor.launch import execute
-
     document = {
         "name": "loopback",
         "cluster": {"workers": workers, "compute": {"time": {"distribution": "constant", "value": _PACE}}},

@@ -39,7 +39,9 @@ class Straggler(Section):
     """Worker `worker` (counted from 0) takes `slowdown` times as long."""
 
     worker: int = Field(ge=0, description="the worker's number from 0, such as 'worker: 3'")
-    slowdown: float = Field(gt=0, description="how many times as long it takes, such as 'slowdown: 3'")
+    slowdown: float = Field(
+        gt=0, le=1e6, description="how many times as long it takes, such as 'slowdown: 3'"
+    )
 
 
 def _compute(data: Any) -> type[Section] | None:
@@ -138,7 +140,8 @@ class Stop(Section):
     """When a run ends: at the first bound reached.
 
     `steps`: mini-batches per worker. `updates`: updates applied by the server (rounds, without one).
-    `epochs`: passes of all workers together over the data set. `time`: seconds of the engine's clock.
+    `epochs`: passes of all workers together over the data set. `time`: seconds of the engine's clock; what
+    would happen at that very instant no longer does.
     `target_accuracy`: an accuracy in (0, 1]; it needs another bound, for a target that is never reached.
     """
 

@@ -97,7 +97,9 @@ class Simulation:
         evaluated = self.servers or self.workers[:1]
         self.snapshots = {rank: Snapshots(self.sizes.nbytes) for rank in evaluated}
         self.versions: dict[int, int] = {}
-        self.steps = 0
+        self.last_version = scenario.stop.updates  # the run is over when every holder is there
+        self.steps = self._steps_before = 0
+        self._instant = 0.0
         self.progress: Progress | None = None
         self.over = False
         self.nodes = [SimulatedNode(self, rank) for rank in range(cluster.workers + servers)]
@@ -143,21 +145,22 @@ class Simulation:
         self.versions[node.rank] = version
         if self.learner is not None and node.rank in self.snapshots:
             kept = self.snapshots[node.rank].offer(version, node.now, parameters)
-            if kept and self.scenario.stop.target_accuracy is not None and self._target_reached(version):
-                Call(self.environment, 0.0, self._stop, URGENT)
-        if version != self.scenario.stop.updates:
+            if kept and self.last_version is None and self._target_reached(version):
+                self.last_version = version
+        last = self.last_version
+        if last is None or version < last:
             return False
-        if all(self.versions.get(holder, 0) >= version for holder in self.holders):
+        if all(self.versions.get(holder, 0) >= last for holder in self.holders):
             Call(self.environment, 0.0, self._stop, URGENT)
-        return True
+        return version == self.scenario.stop.updates
 
     def _target_reached(self, version: int) -> bool:
+        target = self.scenario.stop.target_accuracy
         parts = [shard.taken.get(version) for shard in self.snapshots.values()]
-        if self.learner is None or not all(parts):
+        if target is None or self.learner is None or not all(parts):
             return False
         accuracy = self.learner.evaluate(self.concatenate([part for _, part in parts])).accuracy  # type: ignore[misc]
-        target = self.scenario.stop.target_accuracy
-        return accuracy is not None and target is not None and accuracy >= target
+        return accuracy is not None and accuracy >= target
 
     def run(self, progress: Progress | None = None) -> None:
         """Let time pass until the run is over."""
@@ -180,9 +183,21 @@ class Simulation:
         self.over = True
         raise StopSimulation(None)
 
+    def _check_that_time_passes(self) -> None:
+        """A run that only a time ends, of gradients and messages that take none, would never end."""
+        if self.environment.now > self._instant:
+            self._instant, self._steps_before = self.environment.now, self.steps
+        endless = self.batches.limits == Quota(None, None) and self.scenario.stop.updates is None
+        if endless and self.steps - self._steps_before > 1000 * len(self.workers):
+            raise SimulationError(
+                f"virtual time stands still at {self._instant:g} s, and only a time ends the run: "
+                "give gradients or messages a time, or stop.steps"
+            )
+
     def step(self) -> None:
         """Count a mini-batch that a worker begins; now and then tell who wants to know what is done."""
         self.steps += 1
+        self._check_that_time_passes()
         if self.progress is None or self.steps % 64:
             return
         limits, stop, steps = self.batches.limits, self.scenario.stop, self.steps

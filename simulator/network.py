@@ -54,7 +54,8 @@ class Transfer:
         connection.waiting.popleft()
         Call(self.network.environment, connection.latency, self._there)
         if connection.waiting:
-            self.network.start(connection.waiting[0])
+            following = connection.waiting[0]
+            Call(self.network.environment, 0.0, lambda _: self.network.start(following))
 
     def _there(self, _: simpy.Event) -> None:
         self.network.bytes_arrived += self.nbytes

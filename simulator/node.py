@@ -108,8 +108,10 @@ class SimulatedNode:
         self.simulation.batches.take(self.rank)
         self.simulation.step()
         self.step += 1
-        await Wait(self.environment.timeout(self.simulation.compute[self.rank].draw()))
-        self.simulation.recorder.gradient(self.rank, start, self.now, step)
+        duration = self.simulation.compute[self.rank].draw()
+        # Recorded now: it counts as computing even if the run ends before it does.
+        self.simulation.recorder.gradient(self.rank, start, start + duration, step)
+        await Wait(self.environment.timeout(duration))
         return self.simulation.gradient(parameters, self.rank, step)
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:

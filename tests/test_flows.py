@@ -23,7 +23,7 @@ def plainly(sent: list[Sent], capacity: list[float]) -> list[float]:
         until = min([now + left[n] / rates[n][0] for n in active] + [coming])
         for number in active:
             left[number] -= rates[number][0] * (until - now)
-            if left[number] <= 1e-13 * sent[number][2]:
+            if left[number] <= 1e-13 * sent[number][2] + rates[number][0] * until * 4e-16:
                 ends[number] = until
                 del left[number]
         now = until

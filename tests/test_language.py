@@ -81,6 +81,16 @@ def test_a_message_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         simulation.run()
 
 
+def test_time_that_stands_still_is_noticed() -> None:
+    nothing = {"time": {"distribution": "constant", "value": "0 s"}}
+    with pytest.raises(SimulationError, match="virtual time stands still at 0 s"):
+        lockstep.simulate(scenario(cluster__compute=nothing, stop={"time": "1 s"}))
+    assert (
+        lockstep.simulate(scenario(cluster__compute=nothing, stop={"steps": 3000})).metrics["updates"]
+        == 12_000
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "annotation", "message"),
     [

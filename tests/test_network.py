@@ -94,6 +94,11 @@ def test_messages_between_two_nodes_keep_their_order() -> None:
     assert [time for time, _ in arrivals] == pytest.approx([10.5, 10.5, 10.6])
 
 
+def test_many_empty_messages_wait_behind_a_long_one() -> None:
+    arrivals, _ = deliver([0, 1], [(0, 0, 1, 1000)] + [(0, 0, 1, 0)] * 3000)
+    assert [number for _, number in arrivals] == list(range(3001))
+
+
 def test_nodes_of_one_host_do_not_use_the_network() -> None:
     arrivals, net = deliver([0, 0, 1], [(1, 0, 1, 1000), (1, 0, 2, 100)], latency=0.5)
     assert arrivals == [(1.0, 0), (2.5, 1)]

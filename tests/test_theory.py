@@ -187,3 +187,37 @@ def test_downpour_sends_once_a_window(window: int) -> None:
     assert (pushes == ceil(steps / window)).all()
     assert run.metrics["samples"] == 4 * steps * 32
     assert run.metrics["updates"] == 4 * ceil(steps / window)
+
+
+@pytest.mark.parametrize("stop", [{"updates": 12}, {"time": "1 s"}], ids=str)
+def test_computing_when_the_run_ends_is_computing(stop: dict[str, object]) -> None:
+    run = lockstep.simulate(
+        scenario(
+            cluster__workers=6, stop=stop,
+            cluster__compute={"time": {"distribution": "exponential", "mean": "300 ms"}},
+        )
+    )  # fmt: skip
+    assert run.metrics["breakdown"]["compute"] == pytest.approx(1)
+
+
+def test_a_target_ends_a_run_without_servers_when_all_workers_are_there() -> None:
+    run = lockstep.simulate(
+        scenario(
+            workload={"dataset": "digits", "model": "mlp"}, stop={"target_accuracy": 0.5, "steps": 100},
+            strategy={"name": "all-reduce", "learning_rate": 0.3}, cluster__network={"latency": "1 ms"},
+        )
+    )  # fmt: skip
+    metrics = run.metrics
+    assert metrics["accuracy"] >= 0.5
+    assert metrics["updates"] == run.curve["version"].max() < 100
+    assert metrics["samples"] == 4 * 32 * metrics["updates"]
+
+
+def test_native_all_reduce_of_uneven_chunks_sends_as_many_bytes_in_both_engines() -> None:
+    config = scenario(
+        cluster__workers=5, workload={"parameters": 2}, stop={"steps": 2},
+        strategy={"name": "all-reduce", "algorithm": "native"},
+    )  # fmt: skip
+    expected = 2 * 2 * (5 - 1) * 8  # 2(p−1)M a round
+    assert lockstep.simulate(config).metrics["bytes_sent"] == expected
+    assert lockstep.run(config).metrics["bytes_sent"] == expected
