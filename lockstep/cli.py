@@ -78,6 +78,8 @@ def _one_run(
         print(result.to_json())
     else:
         terminal.show(result, out)
+        if scenario.sweep:
+            print("note: this was the scenario itself; no command runs its sweep yet", file=sys.stderr)
 
 
 @app.command()
@@ -94,9 +96,10 @@ def validate(
     The prediction is for the network that the real run has: this machine's loopback, measured first.
     """
     overrides, names = set_ or [], dict.fromkeys(strategy or [])
-    points = [lockstep.load(file, [*overrides, f"strategy.name={name}"]) for name in names]
+    points = [_only_its_own(lockstep.load(file, [*overrides, f"strategy.name={name}"])) for name in names]
     points = points or [lockstep.load(file, overrides)]
     _check_out(out)
+    from analysis.plots import predicted_and_measured
     from lockstep import validation
 
     with terminal.progress("measuring the loopback", quiet or json_):
@@ -109,12 +112,21 @@ def validate(
             name = point.strategy.name
             with terminal.progress(f"predicting {name}", quiet or json_) as progress:
                 predicted = lockstep.simulate(validation.on_loopback(point, loopback), progress)
+            if out is not None:
+                predicted.save(out / name / "predicted")
             with terminal.progress(f"measuring {name}", quiet or json_) as progress:
                 pairs.append((predicted, lockstep.run(point, progress)))
+            if out is not None:
+                pairs[-1][1].save(out / name / "measured")
+    except (RuntimeError, KeyboardInterrupt) as error:
+        _keep(point, getattr(error, "records", None), out and out / name / "measured")
+        raise
     finally:
         comparisons = [validation.compare(*pair) for pair in pairs]
         if out is not None and pairs:
-            _save_validation(pairs, comparisons, out)
+            predicted_and_measured(pairs, out / "validation")
+            text = json.dumps({"points": comparisons}, allow_nan=False)
+            (out / "validation.json").write_text(text + "\n", encoding="utf-8")
     if json_:
         print(json.dumps(comparisons[0] if not strategy else {"points": comparisons}, allow_nan=False))
     else:
@@ -125,17 +137,13 @@ def validate(
             )
 
 
-def _save_validation(
-    pairs: list[tuple[Result, Result]], comparisons: list[dict[str, Any]], out: Path
-) -> None:
-    from analysis.plots import predicted_and_measured
-
-    for predicted, measured in pairs:
-        name = predicted.scenario.strategy.name
-        predicted.save(out / name / "predicted")
-        measured.save(out / name / "measured")
-    predicted_and_measured(pairs, out / "validation")
-    (out / "validation.json").write_text(json.dumps({"points": comparisons}, allow_nan=False) + "\n")
+def _only_its_own(scenario: Scenario) -> Scenario:
+    """Without the parameters that its strategy does not have: they are of the one that it stands in for."""
+    strategy = scenario.strategy
+    own = STRATEGIES[strategy.name].parameters
+    kept = {key: value for key, value in strategy.parameters.items() if key in own}
+    changed = type(strategy).model_validate({"name": strategy.name, **kept})
+    return scenario.model_copy(update={"strategy": changed})
 
 
 @app.command()

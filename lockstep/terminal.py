@@ -116,7 +116,7 @@ def first_comment(path: Path) -> str:
     """The first sentence of the comment that a YAML file begins with: what it is for."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
-    return re.split(r"(?<=[.:])\s", comment)[0]
+    return re.split(r"(?<=\.)\s", comment)[0]
 
 
 def number(value: float | None, unit: str = "", nothing: str = _NOTHING) -> str:

@@ -67,7 +67,11 @@ class Cluster(Section):
         for index, worker in enumerate(slow):
             place = ("stragglers", index, "worker")
             if worker >= self.workers:
-                fail(f"must be less than cluster.workers ({self.workers}), not {worker}", *place)
+                fail(
+                    f"must be less than cluster.workers ({self.workers}), not {worker}; "
+                    "name another worker, or say cluster.stragglers=[]",
+                    *place,
+                )
             if worker in slow[:index]:
                 fail(f"worker {worker} is listed twice; keep one", *place)
         return self

@@ -116,7 +116,9 @@ class Simulation:
 
         def ended(event: simpy.Event) -> None:
             if not event.ok:
-                error = event.value
+                error: Any = event.value
+                if not isinstance(error, Exception):  # Ctrl-C
+                    raise error
                 who = f"worker {rank}" if rank in self.workers else f"server {rank - len(self.workers)}"
                 lines = traceback.format_exception(error)
                 raise SimulationError(

@@ -100,7 +100,7 @@ class Node(Protocol):
         ...
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        """Do real work that touches `nbytes` bytes of memory; it takes time in both engines."""
+        """Do real work that touches `nbytes` bytes of memory; the simulator lets it cost nothing yet."""
         ...
 
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:

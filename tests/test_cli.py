@@ -680,6 +680,28 @@ def test_validate_json(command: Lockstep, learning: Path) -> None:
 
 
 @pytest.mark.usefixtures("loopback")
+def test_an_interrupted_validate_keeps_what_it_has(
+    command: Lockstep, learning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lockstep.run
+
+    def run(scenario: lockstep.Scenario, progress: object) -> lockstep.Result:
+        if scenario.strategy.name == "all-reduce":
+            raise KeyboardInterrupt
+        return real(scenario)
+
+    monkeypatch.setattr("lockstep.run", run)
+    out = tmp_path / "out"
+    ended = command(
+        "validate", learning, "--strategy", "synchronous", "--strategy", "all-reduce", "--out", out
+    )
+    assert ended.status == 130
+    assert (out / "synchronous" / "measured" / "result.json").exists()
+    assert (out / "all-reduce" / "predicted" / "result.json").exists()
+    assert len(json.loads((out / "validation.json").read_text())["points"]) == 1
+
+
+@pytest.mark.usefixtures("loopback")
 def test_validate_several_strategies(command: Lockstep, learning: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     names = "synchronous", "all-reduce"

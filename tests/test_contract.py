@@ -1,6 +1,11 @@
 """One row per strategy, run in both engines: what a strategy promises, whatever it does.
 
-Add a strategy, add a row. `deterministic`: the run's numbers do not depend on who is first.
+Add a strategy, add a row.
+
+deterministic  The run's numbers do not depend on who is first: both engines end with the same parameters.
+is_sgd         And these are those of plain SGD on the mini-batches of all workers together.
+is_sgd_alone   One worker by itself does plain SGD.
+updates        How many updates each shard (or, without servers, each worker) makes here.
 """
 
 from dataclasses import dataclass
@@ -21,6 +26,8 @@ from workloads import build, deterministic_threads
 class Row:
     strategy: dict[str, Any]
     deterministic: bool
+    is_sgd: bool = True
+    is_sgd_alone: bool = True
     servers: int = 2
     updates: int = 8  # of each shard, or rounds, with 2 workers and 8 mini-batches each
 
@@ -71,7 +78,7 @@ def test_every_strategy_has_a_row() -> None:
     assert {row.strategy["name"] for row in ROWS} == set(STRATEGIES)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.is_sgd_alone], ids=str)
 def test_one_worker_of_anything_is_serial_sgd(row: Row, engine) -> None:
     config = learning(row, workers=1)
     assert engine(config).parameters == pytest.approx(serial_sgd(config), abs=1e-6)
@@ -90,7 +97,8 @@ def test_both_engines_run_the_same_strategy(row: Row) -> None:
         assert measured.parameters == pytest.approx(predicted.parameters, abs=1e-6)
     else:
         assert np.array_equal(predicted.parameters, measured.parameters)
-    assert predicted.parameters == pytest.approx(serial_sgd(config), abs=1e-6)
+    if row.is_sgd:
+        assert predicted.parameters == pytest.approx(serial_sgd(config), abs=1e-6)
 
 
 def check_promises(row: Row, result: Result) -> None:

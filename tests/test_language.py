@@ -67,6 +67,16 @@ def test_an_error_in_a_strategy_has_its_traceback(registered) -> None:
     assert "in wrong" in caught.value.details
 
 
+def test_ctrl_c_is_nobody_s_failure(registered) -> None:
+    async def interrupted(node: Node) -> None:
+        await node.sleep(1)
+        raise KeyboardInterrupt
+
+    registered(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lockstep.simulate(scenario(strategy="under-test"))
+
+
 def test_a_link_is_never_above_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     too_fast = lambda paths, capacity: {flow: (1e12, path[0]) for flow, path in paths.items()}  # noqa: E731
     monkeypatch.setattr("simulator.flows.max_min", too_fast)
