@@ -6,7 +6,7 @@ pydantic's ValidationError; `scenarios.load` turns that into a ScenarioError in 
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from scenarios.compute import Compute
 from scenarios.section import Section, one_of
@@ -87,10 +87,15 @@ class _Batches(Section):
         return self.learning is not False
 
 
+def _whole(value: Any) -> Any:
+    """350e6 is a whole number, whatever YAML calls it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class Sizes(_Batches):
     """Sizes only: `parameters` values of `dtype` and `flops` per sample; nothing is learned."""
 
-    parameters: int = Field(ge=1)
+    parameters: Annotated[int, Field(ge=1), BeforeValidator(_whole)]
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float32"
     flops: Annotated[float, Field(gt=0)] | None = None
     learning: Literal[False] = False

@@ -1,12 +1,18 @@
 """Shared by all tests: small scenarios, and both engines."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import lockstep
 from lockstep import Result, Scenario
+
+# No deadlines: machines are noisy. In CI the same examples every time; elsewhere new ones, to find more.
+settings.register_profile("lockstep", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("lockstep")
 
 
 def scenario(**changes: Any) -> Scenario:

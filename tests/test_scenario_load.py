@@ -251,3 +251,9 @@ def test_what_dump_writes_load_reads_back(document: Any, tmp_path_factory: pytes
     file = tmp_path_factory.getbasetemp() / "dumped.yaml"
     file.write_text(dump(scenario), "utf-8")
     assert load(file) == scenario
+
+
+def test_a_count_may_be_written_with_an_exponent() -> None:
+    assert load("sizes-only", ["workload.parameters=350e6"]).workload.parameters == 350_000_000
+    with pytest.raises(ScenarioError, match="whole number"):
+        load("sizes-only", ["workload.parameters=1.5"])
