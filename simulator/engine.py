@@ -98,6 +98,7 @@ class Simulation:
         self.snapshots = {rank: Snapshots(self.sizes.nbytes) for rank in evaluated}
         self.versions: dict[int, int] = {}
         self.last_version = scenario.stop.updates  # the run is over when every holder is there
+        self._only_time_ends_it = self.batches.limits == Quota(None, None) and scenario.stop.updates is None
         self.steps = self._steps_before = 0
         self._instant = 0.0
         self.progress: Progress | None = None
@@ -147,7 +148,8 @@ class Simulation:
         self.versions[node.rank] = version
         if self.learner is not None and node.rank in self.snapshots:
             kept = self.snapshots[node.rank].offer(version, node.now, parameters)
-            if kept and self.last_version is None and self._target_reached(version):
+            earlier = self.last_version is None or version < self.last_version
+            if kept and earlier and self._target_reached(version):
                 self.last_version = version
         last = self.last_version
         if last is None or version < last:
@@ -189,8 +191,7 @@ class Simulation:
         """A run that only a time ends, of gradients and messages that take none, would never end."""
         if self.environment.now > self._instant:
             self._instant, self._steps_before = self.environment.now, self.steps
-        endless = self.batches.limits == Quota(None, None) and self.scenario.stop.updates is None
-        if endless and self.steps - self._steps_before > 1000 * len(self.workers):
+        if self.steps - self._steps_before > 1000 * len(self.workers):
             raise SimulationError(
                 f"virtual time stands still at {self._instant:g} s, and only a time ends the run: "
                 "give gradients or messages a time, or stop.steps"
@@ -199,7 +200,8 @@ class Simulation:
     def step(self) -> None:
         """Count a mini-batch that a worker begins; now and then tell who wants to know what is done."""
         self.steps += 1
-        self._check_that_time_passes()
+        if self._only_time_ends_it:
+            self._check_that_time_passes()
         if self.progress is None or self.steps % 64:
             return
         limits, stop, steps = self.batches.limits, self.scenario.stop, self.steps

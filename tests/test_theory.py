@@ -200,10 +200,11 @@ def test_computing_when_the_run_ends_is_computing(stop: dict[str, object]) -> No
     assert run.metrics["breakdown"]["compute"] == pytest.approx(1)
 
 
-def test_a_target_ends_a_run_without_servers_when_all_workers_are_there() -> None:
+@pytest.mark.parametrize("bound", ["steps", "updates"])
+def test_a_target_ends_a_run_without_servers_when_all_workers_are_there(bound: str) -> None:
     run = lockstep.simulate(
         scenario(
-            workload={"dataset": "digits", "model": "mlp"}, stop={"target_accuracy": 0.5, "steps": 100},
+            workload={"dataset": "digits", "model": "mlp"}, stop={"target_accuracy": 0.5, bound: 100},
             strategy={"name": "all-reduce", "learning_rate": 0.3}, cluster__network={"latency": "1 ms"},
         )
     )  # fmt: skip
