@@ -70,8 +70,8 @@ def check(name: str) -> None:
     """Raise `ScenarioError` (key ``workload.model``), naming the nearest, if there is no such model."""
     if name not in OWN and name not in names():
         near = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {near[0]}?" if near else "give mlp, cnn or a classifier of torchvision"
-        raise ScenarioError(f"unknown model {name!r}: {hint}", key="workload.model")
+        hint = f"did you mean '{near[0]}'?" if near else "give mlp, cnn or a classifier of torchvision"
+        raise ScenarioError(f"unknown model {name!r}; {hint}", key="workload.model")
 
 
 def build(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
