@@ -3,19 +3,9 @@
 from scenarios.compute import Compute, Distribution, Empirical
 from scenarios.document import ScenarioError
 from scenarios.load import dump, load, override, shipped
-from scenarios.schema import (
-    Cluster,
-    Data,
-    Network,
-    Problem,
-    Scenario,
-    Servers,
-    Sizes,
-    Stop,
-    Straggler,
-    Strategy,
-    Workload,
-)
+from scenarios.network import Network
+from scenarios.schema import Cluster, Data, Problem, Scenario, Servers, Sizes, Stop, Strategy, Workload
+from scenarios.stragglers import Straggler
 
 __all__ = [  # noqa: RUF022  (the front door first)
     "Scenario", "ScenarioError", "load", "dump", "shipped", "override",

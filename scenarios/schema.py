@@ -9,22 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from scenarios.compute import Compute
+from scenarios.network import Network
 from scenarios.section import Section, one_of
-from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
+from scenarios.stragglers import Straggler
+from scenarios.units import PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
-
-
-class Network(Section):
-    """`bandwidth` (bytes/s; None: unlimited) is per direction per NIC, `latency` (s) one way per message.
-
-    `message_overhead` (s) is added to every message; `goodput` is the share of bandwidth left for data.
-    """
-
-    bandwidth: Bandwidth | None = None
-    latency: Duration = 0.0
-    message_overhead: Duration = 0.0
-    goodput: float = Field(1.0, gt=0, le=1)
 
 
 class Servers(Section):
@@ -33,15 +23,6 @@ class Servers(Section):
     shorthand: ClassVar[str] = "count"
     count: Count = 1
     colocated: bool = False
-
-
-class Straggler(Section):
-    """Worker `worker` (counted from 0) takes `slowdown` times as long."""
-
-    worker: int = Field(ge=0, description="the worker's number from 0, such as 'worker: 3'")
-    slowdown: float = Field(
-        gt=0, le=1e6, description="how many times as long it takes, such as 'slowdown: 3'"
-    )
 
 
 def _compute(data: Any) -> type[Section] | None:
