@@ -9,6 +9,7 @@ gradient   the worker             –                              version: whic
 message    the sender             the receiver                   kind, nbytes; end is its arrival
 collective the worker             –                              version: which of its collectives, nbytes
 update     holder of parameters   worker of the gradient         version before it, staleness, batches
+drop       holder of parameters   worker of the gradient         version it was computed from, batches
 evaluation –                      –                              version, loss, accuracy
 ========== ====================== ============================== =======================================
 
@@ -34,6 +35,7 @@ _FIELDS = {
     "message": ("node", "peer", "start", "end", "kind", "nbytes"),
     "collective": ("node", "start", "end", "version", "nbytes"),
     "update": ("node", "peer", "end", "version", "staleness", "batches"),
+    "drop": ("node", "peer", "end", "version", "batches"),
     "evaluation": ("end", "version", "loss", "accuracy"),
 }
 EVENTS = tuple(_FIELDS)
@@ -80,6 +82,10 @@ class Recorder:
     ) -> None:
         """A holder of parameters applied a worker's contribution to them, when they were at `version`."""
         self._updates.extend((holder, worker, time, version, staleness, batches))
+
+    def drop(self, holder: int, worker: int, time: float, version: int, batches: int) -> None:
+        """A holder of parameters threw away what a worker had computed from this version of them."""
+        self._values["drop"].extend((holder, worker, time, version, batches))
 
     def evaluation(self, time: float, version: int, loss: float, accuracy: float | None) -> None:
         """The parameters as they were at `time` had this loss and accuracy on held-out data."""

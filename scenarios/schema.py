@@ -12,17 +12,50 @@ from scenarios.compute import Compute
 from scenarios.network import Network
 from scenarios.section import Section, one_of
 from scenarios.stragglers import Straggler
-from scenarios.units import PositiveDuration, fail, shown
+from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
 
 
+class Hierarchy(Section):
+    """Relays between the workers and each server: one for each of `groups` groups of consecutive workers.
+
+    At most `fan_out` relays hang below any other or the server: 1 makes a chain, no `fan_out` two levels.
+    """
+
+    groups: Count = Field(description="the number of groups of workers, such as 'groups: 4'")
+    fan_out: Count | None = None
+
+
 class Servers(Section):
-    """Parameter servers: `count` shards, on workers' hosts if `colocated`. A bare number is the count."""
+    """Parameter servers: `count` shards, on workers' hosts if `colocated`. A bare number is the count.
+
+    `shares`: the sizes of the shards relative to each other. `places`: the number of the rack, leaf or site
+    in which each dedicated server (then each relay) stands; without it they are dealt out in turn.
+    """
 
     shorthand: ClassVar[str] = "count"
     count: Count = 1
     colocated: bool = False
+    shares: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(None, strict=False)
+    hierarchy: Hierarchy | None = None
+    places: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, strict=False)
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts of their own the servers and relays have."""
+        relays = self.count * self.hierarchy.groups if self.hierarchy else 0
+        return 0 if self.colocated else self.count + relays
+
+    @model_validator(mode="after")
+    def _one_for_each(self) -> Self:
+        if self.shares is not None and len(self.shares) != self.count:
+            fail(
+                f"must have one number for each of the {self.count} servers, not {len(self.shares)}", "shares"
+            )
+        if self.places is not None and len(self.places) != self.hosts:
+            fail(f"must have one number for each of {self.hosts} hosts, not {len(self.places)}", "places")
+        return self
 
 
 def _compute(data: Any) -> type[Section] | None:
@@ -32,7 +65,11 @@ def _compute(data: Any) -> type[Section] | None:
 
 
 class Cluster(Section):
-    """The machines: `workers`, `servers`, the network between them, and what a gradient costs."""
+    """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
+
+    Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
+    it touches ÷ `memory_bandwidth` (bytes/s; None: no time), one at a time on a node.
+    """
 
     workers: int = Field(ge=1, le=100_000, description="the number of workers, such as 'workers: 4'")
     servers: Servers = Servers()
@@ -41,6 +78,16 @@ class Cluster(Section):
         description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
     )
     stragglers: tuple[Straggler, ...] = Field((), strict=False)  # YAML has lists only
+    memory_bandwidth: Bandwidth | None = None
+    apply_overhead: Duration = 0.0
+
+    @model_validator(mode="after")
+    def _groups_have_workers(self) -> Self:
+        hierarchy = self.servers.hierarchy
+        if hierarchy and hierarchy.groups > self.workers:
+            where = ("servers", "hierarchy", "groups")
+            fail(f"must be at most cluster.workers ({self.workers}), not {hierarchy.groups}", *where)
+        return self
 
     @model_validator(mode="after")
     def _stragglers_exist(self) -> Self:

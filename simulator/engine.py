@@ -22,6 +22,7 @@ from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.sized import Sized, concatenate
 from strategies import Vector, find, unused
+from strategies.placement import hosts, roles_of, shards_of
 from workloads import Learner, build, deterministic_threads, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
@@ -79,19 +80,19 @@ class Simulation:
             self.learner = build(scenario.workload, cluster.workers, scenario.seed)
             self.initial = self.learner.initial()
 
-        servers = cluster.servers.count if strategy.has_servers else 0
+        self.shards = shards_of(cluster, strategy.has_servers, self.sizes.parameters)
+        self.roles = roles_of(cluster, strategy.has_servers)
         self.workers: Sequence[int] = range(cluster.workers)
-        self.servers: Sequence[int] = range(cluster.workers, cluster.workers + servers)
+        self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
         self.holders = self.servers or self.workers
-        hosts = list(range(cluster.workers + servers))
-        if cluster.servers.colocated:
-            hosts[cluster.workers :] = [shard % cluster.workers for shard in range(servers)]
+        place = hosts(cluster.workers, 1, self.roles, cluster.servers.colocated)
 
         network = cluster.network
         bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
         self.environment = simpy.Environment()
-        self.network = Network(self.environment, hosts, bandwidth, network.latency, network.message_overhead)
+        self.network = Network(self.environment, place, bandwidth, network.latency, network.message_overhead)
         self.compute = compute_times(scenario, self.sizes)
+        self.backward = 0.0  # share of a gradient's time
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
         evaluated = self.servers or self.workers[:1]
@@ -103,13 +104,13 @@ class Simulation:
         self._instant = 0.0
         self.progress: Progress | None = None
         self.over = False
-        self.nodes = [SimulatedNode(self, rank) for rank in range(cluster.workers + servers)]
-
-        values = scenario.strategy.parameters
-        worker = strategy.worker(values)
-        self.programs = [self.start(rank, worker(self.nodes[rank])) for rank in self.workers]
-        for rank in self.servers:
-            self.start(rank, strategy.server(values)(self.nodes[rank]))
+        self.nodes = [SimulatedNode(self, rank, role) for rank, role in enumerate(self.roles)]
+        self.programs = []
+        for rank, role in enumerate(self.roles):
+            program = strategy.program(role.kind, scenario.strategy.parameters)
+            process = self.start(rank, program(self.nodes[rank]))
+            if role.kind == "worker":
+                self.programs.append(process)
 
     def start(self, rank: int, program: Coroutine[Any, Any, None]) -> simpy.Process:
         """Let a program run; its failure ends the simulation."""
@@ -120,7 +121,7 @@ class Simulation:
                 error: Any = event.value
                 if not isinstance(error, Exception):  # Ctrl-C
                     raise error
-                who = f"worker {rank}" if rank in self.workers else f"server {rank - len(self.workers)}"
+                who = f"{self.roles[rank].kind} {self.roles[rank].index}"
                 lines = traceback.format_exception(error)
                 raise SimulationError(
                     f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
@@ -138,6 +139,12 @@ class Simulation:
         import torch
 
         return torch.cat(list(parts))
+
+    def apply_s(self, nbytes: int) -> float:
+        """Seconds that work on `nbytes` bytes of memory takes."""
+        cluster = self.scenario.cluster
+        touched = nbytes / cluster.memory_bandwidth if cluster.memory_bandwidth else 0.0
+        return cluster.apply_overhead + touched
 
     def gradient(self, parameters: Any, worker: int, step: int) -> Vector:
         """The gradient itself: real, or its size."""

@@ -4,7 +4,7 @@ This package imports nothing but the standard library: no engine, no tensors. Ev
 can do is a member of `Node`; the engine that runs it decides what waiting means.
 """
 
-from strategies.node import Contribution, Message, Node, Vector
+from strategies.node import Contribution, Message, Node, Source, Vector
 from strategies.registry import STRATEGIES, Strategy, StrategyError, find, unused
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Contribution",
     "Message",
     "Node",
+    "Source",
     "Strategy",
     "StrategyError",
     "Vector",

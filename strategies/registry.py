@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strategies import consistency, rules, schedules
+from strategies import consistency, relays, rules, schedules
 from strategies.all_reduce import all_reduce
 from strategies.bounds import problem
 from strategies.node import Node
@@ -36,6 +36,8 @@ class Strategy:
     rule: Callable[..., rules.Transformation] = rules.add
     equal_steps: bool = False
     """Workers meet in every round: mini-batches are dealt out evenly, not first come first served."""
+    relay: Callable[..., Coroutine[Any, Any, None]] | None = None
+    """What stands between workers and server in a hierarchy; None: the strategy has no such form."""
 
     @property
     def has_servers(self) -> bool:
@@ -48,15 +50,15 @@ class Strategy:
         parts = [self.schedule, self.rule] + ([self.consistency] if self.consistency else [])
         return {name: parameter for part in parts for name, parameter in _keywords(part).items()}
 
-    def worker(self, values: Mapping[str, Any]) -> Program:
-        """The program of a worker, with the parameters' values filled in."""
-        return lambda node: self.schedule(node, **_chosen(self.schedule, values))
-
-    def server(self, values: Mapping[str, Any]) -> Program:
-        """The program of a server, with the parameters' values filled in."""
-        serve = self.consistency
-        assert serve is not None, "this strategy has no servers"
-        return lambda node: serve(node, self.rule(**_chosen(self.rule, values)), **_chosen(serve, values))
+    def program(self, kind: str, values: Mapping[str, Any]) -> Program:
+        """The program of a worker, server or relay, with the parameters' values filled in."""
+        if kind == "server":
+            serve = self.consistency
+            assert serve is not None, "this strategy has no servers"
+            return lambda node: serve(node, self.rule(**_chosen(self.rule, values)), **_chosen(serve, values))
+        part = self.schedule if kind == "worker" else self.relay
+        assert part is not None, "this strategy has no relays"
+        return lambda node: part(node, **_chosen(part, values))
 
 
 def _keywords(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -69,9 +71,21 @@ def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, An
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "synchronous": Strategy(schedules.every_batch, consistency.barrier, rules.sgd, equal_steps=True),
-    "asynchronous": Strategy(schedules.every_batch, consistency.immediate, rules.sgd),
-    "downpour": Strategy(schedules.downpour, consistency.immediate),
+    "synchronous": Strategy(
+        schedules.in_chunks, consistency.barrier, rules.sgd, equal_steps=True, relay=relays.gather
+    ),
+    "backup-workers": Strategy(schedules.every_batch, consistency.first_of_more, rules.sgd),
+    "k-sync": Strategy(schedules.until_updated, consistency.first_k, rules.sgd, equal_steps=True),
+    "k-batch-sync": Strategy(schedules.restarting, consistency.first_k, rules.sgd),
+    "model-averaging": Strategy(
+        schedules.averaging, consistency.barrier, equal_steps=True, relay=relays.gather
+    ),
+    "asynchronous": Strategy(schedules.every_batch, consistency.immediate, rules.sgd, relay=relays.combine),
+    "downpour": Strategy(schedules.downpour, consistency.immediate, relay=relays.combine),
+    "k-async": Strategy(schedules.every_batch, consistency.every_k_workers, rules.sgd),
+    "k-batch-async": Strategy(schedules.every_batch, consistency.every_k_batches, rules.sgd),
+    "soft-sync": Strategy(schedules.every_batch, consistency.soft_sync, rules.sgd),
+    "ssp": Strategy(schedules.every_batch, consistency.bounded, rules.sgd),
     "all-reduce": Strategy(all_reduce, equal_steps=True),
 }
 
