@@ -5,7 +5,7 @@ can do is a member of `Node`; the engine that runs it decides what waiting means
 """
 
 from strategies.node import Contribution, Message, Node, Source, Vector
-from strategies.registry import STRATEGIES, Strategy, StrategyError, find, unused
+from strategies.registry import STRATEGIES, Strategy, StrategyError, find, fits, unused
 
 __all__ = [
     "STRATEGIES",
@@ -17,5 +17,6 @@ __all__ = [
     "StrategyError",
     "Vector",
     "find",
+    "fits",
     "unused",
 ]

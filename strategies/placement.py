@@ -8,6 +8,7 @@ server. A fan-out of the number of groups makes two levels (Rudra: Gupta, Zhang 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -93,6 +94,6 @@ def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool
 
 def cut(length: int, shares: Sequence[float]) -> list[slice]:
     """Contiguous parts of a vector in proportion to `shares`; equal ones differ by at most one element."""
-    ends = list(accumulate(shares, initial=0))
+    ends = list(accumulate(map(Fraction, shares), initial=Fraction(0)))  # exact: nothing is left over
     bounds = [int(length * end // ends[-1]) for end in ends]
     return [slice(start, stop) for start, stop in pairwise(bounds)]
