@@ -27,8 +27,11 @@ _LAST = EventPriority(9)  # after all other events of its instant
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
 
 
-class Call(simpy.Event):
-    """A function called after a delay."""
+class Call:
+    """A function called after a delay: the least that SimPy takes for an event."""
+
+    __slots__ = ("callbacks",)
+    _ok = True
 
     def __init__(
         self,
@@ -37,11 +40,8 @@ class Call(simpy.Event):
         call: Callable[[simpy.Event], object],
         priority: EventPriority = EventPriority(1),  # noqa: B008  (a number)
     ) -> None:
-        # What simpy.Timeout does, with any priority.
-        self.env = environment
-        self.callbacks = [call]  # type: ignore[list-item]
-        self._ok, self._value, self._defused = True, None, False
-        environment.schedule(self, priority, delay)
+        self.callbacks = [call]
+        environment.schedule(self, priority, delay)  # type: ignore[arg-type]
 
 
 class Link:
@@ -90,7 +90,7 @@ class Flow:
     that nobody ends: the bytes it has left are negative, those it has carried.
     """
 
-    __slots__ = ("done", "due", "endless", "number", "owner", "path", "size")
+    __slots__ = ("done", "due", "endless", "owner", "path", "size")
 
     def __init__(self, path: tuple[Link, ...], size: float, done: Callable[[], object]) -> None:
         self.path = path
@@ -99,7 +99,6 @@ class Flow:
         self.done = done
         self.owner: Link | None = None
         self.due = 0.0
-        self.number = 0  # of its valid entry in the owner's heap
 
     def left(self, now: float) -> float:
         """Bytes left to carry."""
@@ -129,28 +128,30 @@ class Flows:
 
         An infinite number of bytes is background traffic, which does not keep the simulation running.
         """
-        flow = Flow(path, float(nbytes), done)
-        narrow, least = path[0], float("inf")
+        flow = Flow(path, nbytes, done)
+        size, narrow, least = flow.size, path[0], float("inf")
         for link in path:
             if link.tokens is not None and not link.count:
                 self._read_tokens(link)
             link.flows[flow] = None
-            link.entered += flow.size
+            link.entered += size
             link.used += 1
             share = link.capacity / len(link.flows)
             if share < least or (share == least and link.used > narrow.used):
                 narrow, least = link, share
-        narrow.alone = len(narrow.flows) == 1 or (narrow.alone and narrow.count == len(narrow.flows) - 1)
+        others = len(narrow.flows) - 1
+        narrow.alone = not others or (narrow.alone and narrow.count == others)
         if not narrow.alone or not self._harmless(flow, narrow, least):
             self._solve_later(path)
             return flow
-        self._advance(narrow)
-        narrow.rate = least
-        self._hold(narrow, flow, flow.size)
+        now = self.environment.now
+        narrow.clock += narrow.rate * (now - narrow.since)
+        narrow.since, narrow.rate = now, least
+        self._hold(narrow, flow, size)
         if narrow.held and narrow.held[0][2] is flow:  # else the next to finish does so later than planned
-            self._plan(narrow)
-        if narrow.count == 1:
-            self._plan_tokens(narrow, narrow.capacity)
+            self._plan(narrow, now)
+        if narrow.tokens is not None and not others:
+            self._plan_tokens(narrow, least)
         return flow
 
     def cancel(self, flow: Flow) -> None:
@@ -168,7 +169,7 @@ class Flows:
         self._advance(owner)
         owner.count -= 1
         self._left(owner, [flow])
-        self._plan(owner)
+        self._plan(owner, self.environment.now)
 
     def set_capacity(self, link: Link, capacity: float) -> None:
         """Give a link another capacity, in bytes/s, from now on; its flows go on at their new rates."""
@@ -200,35 +201,42 @@ class Flows:
             share = link.sustained / len(link.flows)
             if link.count or rate > share:
                 return False
-            narrow.bound = min(narrow.bound, share)
-            for other in link.flows:
-                if other is not flow:
-                    owner = other.owner
-                    if owner is None or owner.rate > share:
-                        return False
-                    owner.bound = min(owner.bound, share)
+            if share < narrow.bound:
+                narrow.bound = share
+            if len(link.flows) > 1:
+                for other in link.flows:
+                    if other is not flow:
+                        owner = other.owner
+                        if owner is None or owner.rate > share:
+                            return False
+                        owner.bound = min(owner.bound, share)
         return True
 
-    def _finish(self, link: Link) -> None:
+    def _look(self, link: Link, _: simpy.Event) -> None:
         """End the flows of a link that are done by now."""
-        self._advance(link)
+        now = self.environment.now
+        if link.wake != now:  # it has been looked at since, or is to be later
+            return
+        link.wake = float("inf")
+        rate, held = link.rate, link.held
+        link.clock = clock = link.clock + rate * (now - link.since)
+        link.since = now
+        until = clock * _SAME + rate * now * 1e-15
         finished = []
-        held, until = link.held, link.clock * _SAME + link.rate * self.environment.now * 1e-15
         while held and held[0][0] <= until:
-            _, number, flow = heappop(held)
-            if flow.number == number and flow.owner is link:
+            flow = heappop(held)[2]
+            if flow.owner is link:  # else it was cancelled
                 finished.append(flow)
                 flow.owner = None
-                link.count -= 1
-        for flow in finished:
-            for crossed in flow.path:
-                del crossed.flows[flow]
+                for crossed in flow.path:
+                    del crossed.flows[flow]
         if finished:
+            link.count -= len(finished)
             self._left(link, finished)
             self._unwatched -= len(finished)
             if self._watcher is not None and self._unwatched <= 0:
                 self._unwatched = self._watcher()
-        self._plan(link)
+        self._plan(link, now)
         for flow in finished:
             flow.done()
 
@@ -261,30 +269,27 @@ class Flows:
 
     def _hold(self, link: Link, flow: Flow, left: float) -> None:
         """Let a flow with bytes left share the link's clock, which must read the present."""
-        self._number += 1
-        flow.owner, flow.number, flow.due = link, self._number, link.clock + left
+        flow.owner = link
+        flow.due = due = link.clock + left
         link.count += 1
         if not flow.endless:
-            heappush(link.held, (flow.due, self._number, flow))
+            self._number += 1
+            heappush(link.held, (due, self._number, flow))
 
-    def _plan(self, link: Link) -> None:
+    def _plan(self, link: Link, now: float) -> None:
         """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
-        while held and not (held[0][2].owner is link and held[0][2].number == held[0][1]):
+        while held and held[0][2].owner is not link:
             heappop(held)
         if not held:
             link.wake = float("inf")
             return
-        delay = max(0.0, held[0][0] - link.clock) / link.rate
-        at = self.environment.now + delay
+        left = held[0][0] - link.clock
+        delay = left / link.rate if left > 0 else 0.0
+        at = now + delay
         if at < link.wake:
             link.wake = at
             Call(self.environment, delay, partial(self._look, link))
-
-    def _look(self, link: Link, _: simpy.Event) -> None:
-        if link.wake == self.environment.now:  # else it has been looked at since, or is to be later
-            link.wake = float("inf")
-            self._finish(link)
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:
@@ -322,7 +327,7 @@ class Flows:
             link.alone = link.count == len(link.flows) and all(
                 calm[crossed] for flow in link.flows for crossed in flow.path if crossed is not link
             )
-            self._plan(link)
+            self._plan(link, now)
 
     def _calm(self, link: Link, rates: list[float]) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
