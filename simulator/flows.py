@@ -6,6 +6,10 @@ goes only the clock's speed changes, and the next to finish is at the top of a h
 crosses a link that holds back all who cross it, and no other link of its path would give it less, that costs
 O(log n); where links hold each other back, all flows that share links with a changed one, directly or not,
 are solved anew by progressive filling, once for all changes of an instant.
+
+A link with a token bucket goes at its line rate while there are tokens (bucket.py). They are read off the
+bytes that the link has carried, only when they must be known: as long as it holds back its flows itself, or
+others hold them back below its sustained capacity, they need nothing to be done at a change.
 """
 
 from collections import deque
@@ -16,14 +20,18 @@ from heapq import heappop, heappush
 import simpy
 from simpy.events import EventPriority
 
+from simulator.bucket import Bucket, Tokens
 from simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
 
 
-class Call(simpy.Event):
-    """A function called after a delay."""
+class Call:
+    """A function called after a delay: the least that SimPy takes for an event."""
+
+    __slots__ = ("callbacks",)
+    _ok = True
 
     def __init__(
         self,
@@ -32,28 +40,31 @@ class Call(simpy.Event):
         call: Callable[[simpy.Event], object],
         priority: EventPriority = EventPriority(1),  # noqa: B008  (a number)
     ) -> None:
-        # What simpy.Timeout does, with any priority.
-        self.env = environment
-        self.callbacks = [call]  # type: ignore[list-item]
-        self._ok, self._value, self._defused = True, None, False
-        environment.schedule(self, priority, delay)
+        self.callbacks = [call]
+        environment.schedule(self, priority, delay)  # type: ignore[arg-type]
 
 
 class Link:
     """One direction of a network card or of a cable. Capacity in bytes/s.
 
+    `sustained` is the capacity given, `capacity` what the link can do now: more while it has tokens.
     `clock` is how many bytes each flow held back here has carried since it was last idle, at the instant
     `since`; it runs at `rate`. `held` has those flows by the clock's reading when they will be done.
     """
 
     __slots__ = (
-        *("alone", "bound", "capacity", "clock", "count", "flows"),
-        *("held", "name", "rate", "since", "used", "wake"),
+        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "name"),
+        *("offered", "rate", "since", "sustained", "sustained_since", "tokens", "used", "wake"),
     )
 
-    def __init__(self, name: str, capacity: float) -> None:
+    def __init__(self, name: str, capacity: float, bucket: Bucket | None = None) -> None:
         self.name = name
-        self.capacity = capacity
+        self.sustained = _positive(name, capacity, bucket)
+        self.capacity = capacity if bucket is None else bucket.line_rate
+        self.tokens = None if bucket is None else Tokens(bucket)
+        self.sustained_since = 0.0  # when that became its capacity
+        self.offered = 0.0  # bytes that it could have carried before
+        self.entered = 0.0  # bytes of all its flows so far; of an endless one, once it is over
         self.flows: dict[Flow, None] = {}
         self.count = 0  # of the flows that it holds back
         self.held: list[tuple[float, int, Flow]] = []
@@ -64,17 +75,38 @@ class Link:
         self.wake = float("inf")  # the instant at which it will be looked at again
 
 
-class Flow:
-    """A message on its way over `path`; `owner` is the link that holds it back."""
+def _positive(name: str, capacity: float, bucket: Bucket | None) -> float:
+    if not 0 < capacity < float("inf"):
+        raise ValueError(f"{name}: a capacity is a positive number of bytes/s, not {capacity}")
+    if bucket is not None and not (bucket.size > 0 and bucket.line_rate >= capacity):
+        raise ValueError(f"{name}: a bucket has a size above 0 and a line rate not below the capacity")
+    return capacity
 
-    __slots__ = ("done", "number", "owner", "path", "size")
+
+class Flow:
+    """A message on its way over `path`; `owner` is the link that holds it back.
+
+    `due` is what the owner's clock reads when the flow is done. An endless flow counts as one of no bytes
+    that nobody ends: the bytes it has left are negative, those it has carried.
+    """
+
+    __slots__ = ("done", "due", "endless", "owner", "path", "size")
 
     def __init__(self, path: tuple[Link, ...], size: float, done: Callable[[], object]) -> None:
         self.path = path
-        self.size = size
+        self.endless = size == float("inf")
+        self.size = 0.0 if self.endless else size
         self.done = done
         self.owner: Link | None = None
-        self.number = 0  # of its valid entry in the owner's heap
+        self.due = 0.0
+
+    def left(self, now: float) -> float:
+        """Bytes left to carry."""
+        owner = self.owner
+        if owner is None:  # it has just come
+            return self.size
+        left = self.due - (owner.clock + owner.rate * (now - owner.since))
+        return left if left > 0 or self.endless else 0.0
 
 
 class Flows:
@@ -84,73 +116,146 @@ class Flows:
         self.environment = environment
         self._changed: dict[Link, None] = {}  # where flows came or went and a solution is due
         self._number = 0
+        self._watcher: Callable[[], int] | None = None
+        self._unwatched = 0  # how many flows may end before the watcher is called
 
-    def start(self, path: tuple[Link, ...], nbytes: int, done: Callable[[], object]) -> None:
-        """Send bytes over a path of one or more links; `done` is called when the last has left."""
-        flow = Flow(path, float(nbytes), done)
-        narrow, least = path[0], float("inf")
+    def watch(self, watcher: Callable[[], int]) -> None:
+        """Call the watcher when a flow ends, and again after as many more as it said."""
+        self._watcher = watcher
+
+    def start(self, path: tuple[Link, ...], nbytes: float, done: Callable[[], object]) -> Flow:
+        """Send bytes over a path of one or more links; `done` is called when the last has left.
+
+        An infinite number of bytes is background traffic, which does not keep the simulation running.
+        """
+        flow = Flow(path, nbytes, done)
+        size, narrow, least = flow.size, path[0], float("inf")
         for link in path:
+            if link.tokens is not None and not link.count:
+                self._read_tokens(link)
             link.flows[flow] = None
+            link.entered += size
             link.used += 1
             share = link.capacity / len(link.flows)
             if share < least or (share == least and link.used > narrow.used):
                 narrow, least = link, share
-        narrow.alone = len(narrow.flows) == 1 or (narrow.alone and narrow.count == len(narrow.flows) - 1)
-        if not narrow.alone or not self._harmless(flow, narrow):
+        others = len(narrow.flows) - 1
+        narrow.alone = not others or (narrow.alone and narrow.count == others)
+        if not narrow.alone or not self._harmless(flow, narrow, least):
             self._solve_later(path)
-            return
-        self._advance(narrow)
-        narrow.rate = least
-        self._hold(narrow, flow, flow.size)
-        if narrow.held[0][2] is flow:  # else the next one to finish finishes later than planned
-            self._plan(narrow)
+            return flow
+        now = self.environment.now
+        narrow.clock += narrow.rate * (now - narrow.since)
+        narrow.since, narrow.rate = now, least
+        self._hold(narrow, flow, size)
+        if narrow.held and narrow.held[0][2] is flow:  # else the next to finish does so later than planned
+            self._plan(narrow, now)
+        if narrow.tokens is not None and not others:
+            self._plan_tokens(narrow, least)
+        return flow
 
-    def _harmless(self, flow: Flow, narrow: Link) -> bool:
+    def cancel(self, flow: Flow) -> None:
+        """End a flow where it is, without calling its `done`; no effect on one that has ended."""
+        if flow not in flow.path[0].flows:
+            return
+        left = flow.left(self.environment.now)
+        for link in flow.path:
+            del link.flows[flow]
+            link.entered -= left
+        owner, flow.owner = flow.owner, None
+        if owner is None:  # its coming has not been dealt with yet
+            self._solve_later(flow.path)
+            return
+        self._advance(owner)
+        owner.count -= 1
+        self._left(owner, [flow])
+        self._plan(owner, self.environment.now)
+
+    def set_capacity(self, link: Link, capacity: float) -> None:
+        """Give a link another capacity, in bytes/s, from now on; its flows go on at their new rates."""
+        now, tokens = self.environment.now, link.tokens
+        _positive(link.name, capacity, None if tokens is None else tokens.bucket)
+        link.offered, link.sustained_since = self.offered(link), now
+        if tokens is not None:
+            self._read_tokens(link)
+        link.sustained = capacity
+        if tokens is None or not tokens.left:
+            link.capacity = capacity
+        if link.flows:
+            self._solve_later((link,))
+
+    def carried(self, link: Link) -> float:
+        """Bytes that a link has carried so far, those of flows under way included."""
+        now = self.environment.now
+        return link.entered - sum([flow.left(now) for flow in link.flows])
+
+    def offered(self, link: Link) -> float:
+        """Bytes that a link could have carried so far at its capacity, bursts apart."""
+        return link.offered + link.sustained * (self.environment.now - link.sustained_since)
+
+    def _harmless(self, flow: Flow, narrow: Link, rate: float) -> bool:
         """Whether a new flow leaves all others on its path with what they have, but on its narrow link."""
         for link in flow.path:
             if link is narrow:
                 continue
-            if link.count:
+            share = link.sustained / len(link.flows)
+            if link.count or rate > share:
                 return False
-            share = link.capacity / len(link.flows)
-            narrow.bound = min(narrow.bound, share)
-            for other in link.flows:
-                if other is not flow:
-                    owner = other.owner
-                    if owner is None or owner.rate > share:
-                        return False
-                    owner.bound = min(owner.bound, share)
+            if share < narrow.bound:
+                narrow.bound = share
+            if len(link.flows) > 1:
+                for other in link.flows:
+                    if other is not flow:
+                        owner = other.owner
+                        if owner is None or owner.rate > share:
+                            return False
+                        owner.bound = min(owner.bound, share)
         return True
 
-    def _finish(self, link: Link) -> None:
+    def _look(self, link: Link, _: simpy.Event) -> None:
         """End the flows of a link that are done by now."""
-        self._advance(link)
+        now = self.environment.now
+        if link.wake != now:  # it has been looked at since, or is to be later
+            return
+        link.wake = float("inf")
+        rate, held = link.rate, link.held
+        link.clock = clock = link.clock + rate * (now - link.since)
+        link.since = now
+        until = clock * _SAME + rate * now * 1e-15
         finished = []
-        held, until = link.held, link.clock * _SAME + link.rate * self.environment.now * 1e-15
         while held and held[0][0] <= until:
-            _, number, flow = heappop(held)
-            if flow.number == number and flow.owner is link:
+            flow = heappop(held)[2]
+            if flow.owner is link:  # else it was cancelled
                 finished.append(flow)
                 flow.owner = None
-                link.count -= 1
-        for flow in finished:
-            for crossed in flow.path:
-                del crossed.flows[flow]
-        if finished and not (link.alone and self._widen(link)):
-            for flow in finished:
-                self._solve_later(flow.path)
-        self._plan(link)
+                for crossed in flow.path:
+                    del crossed.flows[flow]
+        if finished:
+            link.count -= len(finished)
+            self._left(link, finished)
+            self._unwatched -= len(finished)
+            if self._watcher is not None and self._unwatched <= 0:
+                self._unwatched = self._watcher()
+        self._plan(link, now)
         for flow in finished:
             flow.done()
+
+    def _left(self, link: Link, flows: list[Flow]) -> None:
+        """See to what flows that a link held back leave to others."""
+        if not (link.alone and self._widen(link)):
+            for flow in flows:
+                self._solve_later(flow.path)
 
     def _widen(self, link: Link) -> bool:
         """Give the flows that a link still holds back what others left; False if another link forbids it."""
         if not link.count:
+            if link.tokens is not None:
+                self._read_tokens(link)
             link.clock, link.rate, link.bound = 0.0, 0.0, float("inf")
             return True
         share = link.capacity / link.count
         if share > link.bound:
-            others = [m.capacity / len(m.flows) for flow in link.flows for m in flow.path if m is not link]
+            others = [m.sustained / len(m.flows) for flow in link.flows for m in flow.path if m is not link]
             link.bound = min(others, default=float("inf"))
             if share > link.bound:
                 return False
@@ -164,29 +269,27 @@ class Flows:
 
     def _hold(self, link: Link, flow: Flow, left: float) -> None:
         """Let a flow with bytes left share the link's clock, which must read the present."""
-        self._number += 1
-        flow.owner, flow.number = link, self._number
+        flow.owner = link
+        flow.due = due = link.clock + left
         link.count += 1
-        heappush(link.held, (link.clock + left, self._number, flow))
+        if not flow.endless:
+            self._number += 1
+            heappush(link.held, (due, self._number, flow))
 
-    def _plan(self, link: Link) -> None:
+    def _plan(self, link: Link, now: float) -> None:
         """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
-        while held and not (held[0][2].owner is link and held[0][2].number == held[0][1]):
+        while held and held[0][2].owner is not link:
             heappop(held)
         if not held:
             link.wake = float("inf")
             return
-        delay = max(0.0, held[0][0] - link.clock) / link.rate
-        at = self.environment.now + delay
+        left = held[0][0] - link.clock
+        delay = left / link.rate if left > 0 else 0.0
+        at = now + delay
         if at < link.wake:
             link.wake = at
             Call(self.environment, delay, partial(self._look, link))
-
-    def _look(self, link: Link, _: simpy.Event) -> None:
-        if link.wake == self.environment.now:  # else it has been looked at since, or is to be later
-            link.wake = float("inf")
-            self._finish(link)
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:
@@ -205,34 +308,51 @@ class Flows:
                     new = [link for link in flow.path if link not in links]
                     links.update(dict.fromkeys(new))
                     reached.extend(new)
+        now = self.environment.now
         for link in links:
             self._advance(link)
-        left = self._take_out(links)
+            if link.tokens is not None:
+                self._read_tokens(link)
+        left = {flow: flow.left(now) for flow in flows}
+        for link in links:
+            link.held.clear()
+            link.count, link.clock, link.rate, link.bound = 0, 0.0, 0.0, float("inf")
         found = max_min({flow: flow.path for flow in flows}, {link: link.capacity for link in links})
         for flow in flows:
             rate, owner = found[flow]
             owner.rate, owner.bound = rate, 0.0
-            self._hold(owner, flow, left.get(flow, flow.size))
+            self._hold(owner, flow, left[flow])
         calm = {link: self._calm(link, [found[flow][0] for flow in link.flows]) for link in links}
         for link in links:
             link.alone = link.count == len(link.flows) and all(
                 calm[crossed] for flow in link.flows for crossed in flow.path if crossed is not link
             )
-            self._plan(link)
+            self._plan(link, now)
 
     def _calm(self, link: Link, rates: list[float]) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
-        if sum(rates) > link.capacity * (1 + 1e-9):
+        load = sum(rates)
+        if load > link.capacity * (1 + 1e-9):
             raise AssertionError(f"{link.name} carries more than its capacity")
-        return not link.count and max(rates, default=0.0) * len(rates) <= link.capacity
+        self._plan_tokens(link, load)
+        return not link.count and max(rates, default=0.0) * len(rates) <= link.sustained
 
-    def _take_out(self, links: dict[Link, None]) -> dict[Flow, float]:
-        """Empty the links' clocks; the bytes that each of their flows has left."""
-        left: dict[Flow, float] = {}
-        for link in links:
-            for done_at, number, flow in link.held:
-                if flow.owner is link and flow.number == number:
-                    left[flow] = max(0.0, done_at - link.clock)
-            link.held.clear()
-            link.count, link.clock, link.rate, link.bound = 0, 0.0, 0.0, float("inf")
-        return left
+    def _read_tokens(self, link: Link) -> None:
+        """Bring a link's tokens, and with them what it can do, up to the present."""
+        tokens = link.tokens
+        assert tokens is not None
+        left = tokens.read(self.environment.now, self.carried(link), link.sustained)
+        link.capacity = tokens.bucket.line_rate if left else link.sustained
+
+    def _plan_tokens(self, link: Link, load: float) -> None:
+        """See that the link slows down when its tokens, just read, are used up by that many bytes/s."""
+        tokens = link.tokens
+        if tokens is not None and tokens.left and load > link.sustained:
+            delay = tokens.left / (load - link.sustained)
+            tokens.empty_at = self.environment.now + delay
+            Call(self.environment, delay, partial(self._empty, link, tokens))
+
+    def _empty(self, link: Link, tokens: Tokens, _: simpy.Event) -> None:
+        if tokens.empty_at == self.environment.now:  # else the load has changed since
+            self._read_tokens(link)
+            self._solve_later((link,))

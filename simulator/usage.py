@@ -1,0 +1,110 @@
+"""How busy each link was, over time.
+
+What links have carried is read when enough flows have ended for the reading to cost little beside them, and
+the readings thin themselves out, so that a run of any length keeps at most `_MOST` intervals. Reading
+changes nothing, so a run is the same with it and without.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from simulator.flows import Flows, Link
+
+_MOST = 128
+_FLOWS_PER_READING = 2  # ended, for each value read: reading then takes a few percent of the run
+
+
+class Reading(NamedTuple):
+    """What has been done by an instant, since the start of the run."""
+
+    time: float  # s
+    carried: list[float]  # bytes, by each link
+    offered: list[float]  # bytes that each link could have carried at its capacity
+    worked: list[float]  # s that each of the other resources was busy
+
+
+class Usage:
+    """Watches the links of a run, and other resources that can say how long they have been busy."""
+
+    def __init__(self, flows: Flows, links: Sequence[Link]) -> None:
+        self._flows = flows
+        self._links = links
+        self._others: dict[str, Callable[[], float]] = {}
+        self._readings: list[Reading] = []
+        self._distance = 1  # between two readings, in flows that have ended
+        flows.watch(self._watch)
+
+    def add(self, name: str, busy_seconds: Callable[[], float]) -> None:
+        """Watch another resource, before the run: how many seconds it has been busy since its start."""
+        self._others[name] = busy_seconds
+
+    def table(self, until: float) -> pd.DataFrame:
+        """Per resource and interval, in the order of both: resource, start, end (s), bytes, busy.
+
+        `busy` is the bytes as a fraction of those that the link's capacity, time-varying or not, allows in
+        the interval; above 1 where a token bucket lets a burst through. Of other resources, whose `bytes`
+        are NaN, it is the fraction of the interval. `until` cuts off what came later; an interval that it
+        divides is taken as uniform.
+        """
+        readings = [*self._readings, self._read()]
+        if readings[0].time > 0:
+            nothing = [0.0] * len(self._links)
+            readings.insert(0, Reading(0.0, nothing, nothing, [0.0] * len(self._others)))
+        all_times = np.array([reading.time for reading in readings])
+        times = np.unique(np.minimum(all_times, until))
+        start, end = times[:-1], times[1:]
+
+        def in_each_interval(values: list[list[float]]) -> np.ndarray:
+            done = np.array(values).reshape(len(all_times), -1).T
+            return np.array([np.diff(np.interp(times, all_times, row)) for row in done]).reshape(
+                -1, len(start)
+            )
+
+        carried = in_each_interval([reading.carried for reading in readings])
+        offered = in_each_interval([reading.offered for reading in readings])
+        worked = in_each_interval([reading.worked for reading in readings])
+        names = [*(link.name for link in self._links), *self._others]
+        return pd.DataFrame(
+            {
+                "resource": np.repeat(np.array(names, dtype=object), len(start)),
+                "start": np.tile(start, len(names)),
+                "end": np.tile(end, len(names)),
+                "bytes": np.concatenate([carried, np.full(worked.shape, np.nan)]).ravel(),
+                "busy": np.concatenate([carried / offered, worked / (end - start)]).ravel(),
+            }
+        )
+
+    def _watch(self) -> int:
+        """Take a reading; how many flows should end before the next one."""
+        links = self._links
+        if not self._readings or self._flows.environment.now > self._readings[-1].time:
+            self._readings.append(self._read())
+            self._check(*self._readings[-2:])
+        values = sum([len(link.flows) for link in links]) + len(links) + len(self._others)
+        self._distance = max(self._distance, _FLOWS_PER_READING * values)
+        if len(self._readings) == _MOST:
+            del self._readings[::2]
+            self._distance *= 2
+        return self._distance
+
+    def _read(self) -> Reading:
+        flows, links = self._flows, self._links
+        return Reading(
+            flows.environment.now,
+            [flows.carried(link) for link in links],
+            [flows.offered(link) for link in links],
+            [busy_seconds() for busy_seconds in self._others.values()],
+        )
+
+    def _check(self, *readings: Reading) -> None:
+        """No link may have carried more since the last reading than it can."""
+        before, after = readings[0], readings[-1]
+        for number, link in enumerate(self._links):
+            since = (0.0, 0.0) if before is after else (before.carried[number], before.offered[number])
+            burst = link.tokens.bucket.size if link.tokens is not None else 0.0
+            room = after.offered[number] - since[1] + burst + 1e-9 * after.offered[number]
+            if after.carried[number] - since[0] > room:
+                raise AssertionError(f"{link.name} has carried more than its capacity allows")
