@@ -14,7 +14,7 @@ from analysis.records import Recorder
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
-from strategies import Contribution, Message, Vector
+from strategies import Collective, Contribution, Message, Vector
 from strategies.parameter_server import shard_of
 from workloads import Learner
 from workloads.compute_time import ComputeTime
@@ -72,6 +72,7 @@ class RealNode:
         self.scenario = scenario
         self.rank = rank
         self.workers: Sequence[int] = range(workers)
+        self.hosts: Sequence[int] = range(workers)
         self.servers: Sequence[int] = range(workers, workers + servers)
         self.index = rank if rank < workers else rank - workers
         self.rng = Random(f"{scenario.seed}/node/{rank}")
@@ -195,6 +196,9 @@ class RealNode:
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
         return Done(function())
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return program(self, vector)
 
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
         p = len(self.workers)

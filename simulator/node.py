@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import simpy
 
 from simulator.network import Transfer
-from strategies import Contribution, Message, Vector
-from strategies.all_reduce import ring
+from strategies import Collective, Contribution, Message, Vector
+from strategies.collectives import ring
 
 if TYPE_CHECKING:
     from simulator.engine import Simulation
@@ -50,6 +50,7 @@ class SimulatedNode:
         self.environment = simulation.environment
         self.rank = rank
         self.workers: Sequence[int] = simulation.workers
+        self.hosts: Sequence[int] = range(len(simulation.workers))
         self.servers: Sequence[int] = simulation.servers
         self.index = rank if rank < len(self.workers) else rank - len(self.workers)
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
@@ -117,11 +118,14 @@ class SimulatedNode:
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
         return Ready(function())
 
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return program(self, vector)
+
     async def all_reduce(self, vector: Vector) -> Vector:
         # NCCL and gloo run a ring at the sizes that matter.
         start, number = self.now, self.collectives
         self.collectives += 1
-        total = await ring(self, vector)
+        total = await self.collective(ring, vector)
         self.simulation.recorder.collective(self.rank, start, self.now, number, 0)
         return total
 

@@ -60,6 +60,7 @@ class Node(Protocol):
     rank: int
     index: int  # among the nodes of its role: worker 0, 1, …; server (and shard) 0, 1, …
     workers: Sequence[int]  # ranks
+    hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
     servers: Sequence[int]  # ranks; empty when the strategy has none
     rng: Random  # this node's own seeded stream
     step: int  # mini-batches whose gradient this node has computed
@@ -103,6 +104,13 @@ class Node(Protocol):
         """Do real work that touches `nbytes` bytes of memory; the simulator lets it cost nothing yet."""
         ...
 
+    def collective(self, program: "Collective", vector: Vector) -> Awaitable[Vector]:
+        """Run a collective among all workers; every worker must call it with the same program.
+
+        An engine may know a shorter way to the same result.
+        """
+        ...
+
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
         """Sum `vector` over all workers with the engine's native collective; every worker must call it."""
         ...
@@ -123,3 +131,7 @@ class Node(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Do nothing for a while."""
         ...
+
+
+Collective = Callable[[Node, Vector], Coroutine[Any, Any, Vector]]
+"""What all workers run together: from a vector of each to the same result at all of them."""
