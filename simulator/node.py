@@ -108,7 +108,7 @@ class SimulatedNode:
         self.simulation.batches.take(self.rank)
         self.simulation.step()
         self.step += 1
-        duration = self.simulation.compute[self.rank].draw()
+        duration = self.simulation.compute[self.rank].draw(start)
         # Recorded now: it counts as computing even if the run ends before it does.
         self.simulation.recorder.gradient(self.rank, start, start + duration, step)
         await Wait(self.environment.timeout(duration))
