@@ -85,7 +85,7 @@ class Flows:
         self._changed: dict[Link, None] = {}  # where flows came or went and a solution is due
         self._number = 0
 
-    def start(self, path: tuple[Link, ...], nbytes: int, done: Callable[[], object]) -> None:
+    def start(self, path: tuple[Link, ...], nbytes: float, done: Callable[[], object]) -> None:
         """Send bytes over a path of one or more links; `done` is called when the last has left."""
         flow = Flow(path, float(nbytes), done)
         narrow, least = path[0], float("inf")
