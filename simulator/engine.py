@@ -86,13 +86,15 @@ class Simulation:
         self.workers: Sequence[int] = range(cluster.workers)
         self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
         self.holders = self.servers or self.workers
-        place = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
+        self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
 
         network = cluster.network
         bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
         self.environment = simpy.Environment()
-        self.network = Network(self.environment, place, bandwidth, network.latency, network.message_overhead)
-        self.cores = Cores(self.environment, place, cluster.cores_per_host)
+        self.network = Network(
+            self.environment, self.host_of, bandwidth, network.latency, network.message_overhead
+        )
+        self.cores = Cores(self.environment, self.host_of, cluster.cores_per_host)
         self.compute = compute_times(scenario, self.sizes)
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)

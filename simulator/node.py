@@ -71,7 +71,7 @@ class SimulatedNode:
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
         self.shards: Sequence[slice] = simulation.shards
-        self.hosts: Sequence[int] = range(len(simulation.workers))
+        self.hosts: Sequence[int] = simulation.host_of[: len(simulation.workers)]
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.collectives = 0
@@ -148,7 +148,7 @@ class SimulatedNode:
         return self.simulation.gradient(parameters, self.rank, step)
 
     def _compute(self, step: int, milestones: list[float]) -> Sequence[simpy.Event]:
-        """Compute for some seconds (of a core of its own): what happens at each of them; the last is the end."""
+        """Compute for the last of some numbers of seconds, on a core of its own; what happens at each."""
         recorder, environment = self.simulation.recorder, self.environment
         if self.cores is None:
             # Recorded now: it counts as computing even if the run ends before it does.
@@ -168,9 +168,10 @@ class SimulatedNode:
         self.computing[step] = self.now
         stopped = simpy.Event(self.environment)
         self.interrupt = (kind, stopped)
-        done = (
-            self.cores.compute(self.rank, [duration])[0] if self.cores else self.environment.timeout(duration)
-        )
+        if self.cores is None:
+            done: simpy.Event = self.environment.timeout(duration)
+        else:
+            (done,) = self.cores.compute(self.rank, [duration])
         done.callbacks.append(lambda _: None if stopped.triggered else self._stop_computing(True))
         finished = await Wait(stopped)
         self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
