@@ -20,6 +20,7 @@ from scenarios import Scenario
 from simulator.flows import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
+from simulator.ring import Disturbed, Rings, separate_lanes
 from simulator.sized import Sized, concatenate
 from strategies import Vector, find, unused
 from workloads import Learner, build, deterministic_threads, sizes
@@ -68,7 +69,8 @@ class Batches:
 class Simulation:
     """The state of one run that its nodes share."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, shortcuts: bool = True) -> None:
+        """shortcuts: compute rings where that is exact, instead of carrying their messages."""
         cluster = scenario.cluster
         strategy = find(scenario.strategy.name, scenario.strategy.parameters)
         self.scenario = scenario
@@ -91,6 +93,8 @@ class Simulation:
         bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
         self.environment = simpy.Environment()
         self.network = Network(self.environment, hosts, bandwidth, network.latency, network.message_overhead)
+        lanes = separate_lanes(self.network, range(cluster.workers)) if shortcuts else None
+        self.rings = None if lanes is None else Rings(self, lanes)
         self.compute = compute_times(scenario, self.sizes)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
@@ -175,6 +179,8 @@ class Simulation:
         with _no_garbage():
             environment.run()
         if self.over:
+            if self.rings is not None:
+                self.rings.end()
             return
         stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
         if stuck:
@@ -267,5 +273,9 @@ def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
     """
     with deterministic_threads() if scenario.workload.learns else nullcontext():
         simulation = Simulation(scenario)
-        simulation.run(progress)
+        try:
+            simulation.run(progress)
+        except Disturbed:
+            simulation = Simulation(scenario, shortcuts=False)
+            simulation.run(progress)
         return simulation.result()

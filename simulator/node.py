@@ -75,6 +75,8 @@ class SimulatedNode:
     def send(
         self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
     ) -> Awaitable[None]:
+        if self.simulation.rings is not None:
+            self.simulation.rings.refuse_messages()
         message = Message(kind, self.rank, body, version, batches)
         nbytes = 0 if body is None else body.nbytes
         return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
@@ -88,7 +90,7 @@ class SimulatedNode:
         for place, (kind, sender, event) in enumerate(self.waiting):
             if _matches(message, kind, sender):
                 del self.waiting[place]
-                _happen(event, message)
+                happen(event, message)
                 return
         self.mail.append(message)
 
@@ -119,6 +121,8 @@ class SimulatedNode:
         return Ready(function())
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        if program is ring and self.simulation.rings is not None:
+            return Wait(self.simulation.rings.enter(self, vector))
         return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
@@ -144,7 +148,7 @@ class SimulatedNode:
         return Wait(self.environment.timeout(seconds))
 
 
-def _happen(event: simpy.Event, value: Any) -> None:
+def happen(event: simpy.Event, value: Any) -> None:
     """Let an event happen now, before anything else of this instant, instead of after it."""
     event._ok, event._value = True, value
     callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]

@@ -41,6 +41,12 @@ ROWS = [
     Row({"name": "asynchronous"}, deterministic=False, updates=16),
     Row({"name": "downpour", "communication_window": 3}, deterministic=False, updates=6),
     Row({"name": "all-reduce", "algorithm": "ring"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "halving-doubling"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "recursive-doubling"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "binomial"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "two-level"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "parameter-server"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "auto"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),
     Row({"name": "all-reduce", "momentum": 0.9}, deterministic=True),
 ]
