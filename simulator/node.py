@@ -107,6 +107,8 @@ class SimulatedNode:
         part: int = 0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
+        if self.simulation.rings is not None:
+            self.simulation.rings.refuse_messages()
         message = Message(kind, self.rank, body, version, batches, part, sources)
         nbytes = 0 if body is None else body.nbytes
         return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
@@ -120,7 +122,7 @@ class SimulatedNode:
         for place, (kind, sender, event) in enumerate(self.waiting):
             if _matches(message, kind, sender):
                 del self.waiting[place]
-                _happen(event, message)
+                happen(event, message)
                 return
         self.mail.append(message)
         if self.interrupt is not None and self.interrupt[0] == message.kind:
@@ -223,6 +225,8 @@ class SimulatedNode:
             self.simulation.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        if program is ring and self.simulation.rings is not None:
+            return Wait(self.simulation.rings.enter(self, vector))
         return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
@@ -248,7 +252,7 @@ class SimulatedNode:
         return Wait(self.environment.timeout(seconds))
 
 
-def _happen(event: simpy.Event, value: Any) -> None:
+def happen(event: simpy.Event, value: Any) -> None:
     """Let an event happen now, before anything else of this instant, instead of after it."""
     event._ok, event._value = True, value
     callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
