@@ -6,9 +6,11 @@ A record is one row: something that took from `start` to `end` (seconds since th
 event      node                   peer                           header
 ========== ====================== ============================== =======================================
 gradient   the worker             –                              version: which of its mini-batches, from 0
-message    the sender             the receiver                   kind, nbytes; end is its arrival
+message    the sender             the receiver                   kind, nbytes; left, when its last byte
+                                                                 had left the sender; end is its arrival
 collective the worker             –                              version: which of its collectives, nbytes
 update     holder of parameters   worker of the gradient         version before it, staleness, batches
+drop       holder of parameters   worker of the gradient         version it was at, batches thrown away
 evaluation –                      –                              version, loss, accuracy
 ========== ====================== ============================== =======================================
 
@@ -16,11 +18,11 @@ Ranks count the workers first, then the servers; −1 stands for nobody.
 """
 
 import json
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -31,9 +33,10 @@ from scenarios import Scenario, dump
 # What is kept of each event, in the order in which its Recorder method gives it.
 _FIELDS = {
     "gradient": ("node", "start", "end", "version"),
-    "message": ("node", "peer", "start", "end", "kind", "nbytes"),
+    "message": ("node", "peer", "start", "left", "end", "kind", "nbytes"),
     "collective": ("node", "start", "end", "version", "nbytes"),
     "update": ("node", "peer", "end", "version", "staleness", "batches"),
+    "drop": ("node", "peer", "end", "version", "batches"),
     "evaluation": ("end", "version", "loss", "accuracy"),
 }
 EVENTS = tuple(_FIELDS)
@@ -42,71 +45,89 @@ _COLUMNS: dict[str, tuple[str, float]] = {
     "node": ("i4", -1),
     "peer": ("i4", -1),
     "start": ("f8", np.nan),  # the end: it took no time
+    "left": ("f8", np.nan),
     "end": ("f8", np.nan),
     "kind": ("i4", 0),
-    "version": ("i8", -1),
-    "staleness": ("i8", -1),
+    "version": ("i4", -1),
+    "staleness": ("i4", -1),
     "batches": ("i4", 0),
     "nbytes": ("i8", 0),
     "loss": ("f8", np.nan),
     "accuracy": ("f8", np.nan),
 }
+# A record as packed bytes: millions of them fit into memory, and packing is faster than an array's extend.
+_TYPES = {
+    event: np.dtype([(name, _COLUMNS[name][0]) for name in fields]) for event, fields in _FIELDS.items()
+}
+_CODES = {"i4": "i", "i8": "q", "f8": "d"}
+_PACK = {
+    event: Struct("=" + "".join(_CODES[_COLUMNS[name][0]] for name in fields)).pack
+    for event, fields in _FIELDS.items()
+}
 
 
 class Recorder:
-    """Collects the records of one engine, or of one process of it: eight bytes a value, packed."""
+    """Collects the records of one engine, or of one process of it: packed, 24 to 44 bytes each."""
 
     def __init__(self) -> None:
-        self._values = {event: array("d") for event in EVENTS}
+        self._packed = {event: bytearray() for event in EVENTS}
         self._kinds: dict[str, int] = {"": 0}
-        self._gradients, self._messages = self._values["gradient"], self._values["message"]
-        self._updates = self._values["update"]
 
     def gradient(self, worker: int, start: float, end: float, step: int) -> None:
         """A worker computed the gradient of its mini-batch number `step`."""
-        self._gradients.extend((worker, start, end, step))
+        self._packed["gradient"] += _PACK["gradient"](worker, start, end, step)
 
-    def message(self, sender: int, to: int, start: float, end: float, kind: str, nbytes: int) -> None:
-        """A message was handed over at `start` and arrived at `end`."""
+    def message(
+        self, sender: int, to: int, start: float, left: float, end: float, kind: str, nbytes: int
+    ) -> None:
+        """A message was handed over at `start`, its last byte `left` (NaN: unknown), it arrived at `end`."""
         code = self._kinds.setdefault(kind, len(self._kinds))
-        self._messages.extend((sender, to, start, end, code, nbytes))
+        self._packed["message"] += _PACK["message"](sender, to, start, left, end, code, nbytes)
 
     def collective(self, worker: int, start: float, end: float, number: int, nbytes: int) -> None:
         """A worker took part in its native collective `number`, for which it sent `nbytes`."""
-        self._values["collective"].extend((worker, start, end, number, nbytes))
+        self._packed["collective"] += _PACK["collective"](worker, start, end, number, nbytes)
 
     def update(
         self, holder: int, worker: int, time: float, version: int, staleness: int, batches: int
     ) -> None:
         """A holder of parameters applied a worker's contribution to them, when they were at `version`."""
-        self._updates.extend((holder, worker, time, version, staleness, batches))
+        self._packed["update"] += _PACK["update"](holder, worker, time, version, staleness, batches)
+
+    def drop(self, holder: int, worker: int, time: float, version: int, batches: int) -> None:
+        """A holder of parameters, at `version`, threw a worker's gradient of `batches` mini-batches away."""
+        self._packed["drop"] += _PACK["drop"](holder, worker, time, version, batches)
 
     def evaluation(self, time: float, version: int, loss: float, accuracy: float | None) -> None:
         """The parameters as they were at `time` had this loss and accuracy on held-out data."""
         score = np.nan if accuracy is None else accuracy
-        self._values["evaluation"].extend((time, version, loss, score))
+        self._packed["evaluation"] += _PACK["evaluation"](time, version, loss, score)
 
     def frame(self) -> pd.DataFrame:
         """All records as a table, in the order in which things ended."""
-        parts = {event: self._rows(event) for event in EVENTS}
-        ends = np.concatenate([rows["end"] for rows in parts.values()])
-        order = np.argsort(ends, kind="stable")
-        codes = np.repeat(np.arange(len(EVENTS), dtype="i4"), [len(rows["end"]) for rows in parts.values()])
-        frame = pd.DataFrame({"event": pd.Categorical.from_codes(codes[order], categories=pd.Index(EVENTS))})
-        for name, (kind, _) in _COLUMNS.items():
-            frame[name] = np.concatenate([rows[name] for rows in parts.values()], dtype=kind)[order]
-        frame["kind"] = pd.Categorical.from_codes(frame["kind"].to_numpy(), categories=pd.Index(self._kinds))
-        return frame
+        packed = [np.frombuffer(self._packed[event], _TYPES[event]) for event in EVENTS]
+        order = np.argsort(np.concatenate([rows["end"] for rows in packed]), kind="stable")
+        codes = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])[order]
+        columns: dict[str, Any] = {"event": pd.Categorical.from_codes(codes, categories=pd.Index(EVENTS))}
+        for name in _COLUMNS:  # one at a time: with millions of rows a copy of all would be felt
+            columns[name] = np.concatenate([_column(rows, name) for rows in packed])[order]
+        columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(self._kinds))
+        return pd.DataFrame(columns, copy=False)
 
-    def _rows(self, event: str) -> dict[str, np.ndarray]:
-        """Every column of the records of one event."""
-        fields = _FIELDS[event]
-        values = np.array(self._values[event]).reshape(-1, len(fields))
-        rows = {name: np.full(len(values), nothing, kind) for name, (kind, nothing) in _COLUMNS.items()}
-        rows |= {name: values[:, place].astype(_COLUMNS[name][0]) for place, name in enumerate(fields)}
-        if "start" not in fields:
-            rows["start"] = rows["end"]
-        return rows
+
+def _column(rows: np.ndarray, name: str) -> np.ndarray:
+    """One column of the records of one event."""
+    if name == "start" and name not in rows.dtype.fields:  # type: ignore[operator]
+        name = "end"
+    if name in rows.dtype.fields:  # type: ignore[operator]
+        return rows[name]
+    kind, nothing = _COLUMNS[name]
+    return np.full(len(rows), nothing, kind)
+
+
+def of(records: pd.DataFrame, event: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Some columns of the records of one event: with millions of rows the others would be felt."""
+    return records.loc[(records["event"] == event).to_numpy(), list(columns)]
 
 
 def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -119,7 +140,7 @@ def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def save_records(scenario: Scenario, records: pd.DataFrame, out: Path) -> None:
     """Write scenario.yaml and records.parquet, and remove what an earlier run left there."""
     out.mkdir(parents=True, exist_ok=True)
-    for stale in ("result.json", "parameters.npy"):
+    for stale in ("result.json", "parameters.npy", "utilisation.parquet"):
         (out / stale).unlink(missing_ok=True)
     (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
     records.to_parquet(out / "records.parquet", index=False)
@@ -139,6 +160,12 @@ class Result:
     parameters: np.ndarray | None = None
     """The final flat vector, shape (n,); None when nothing was learned."""
     warnings: Sequence[str] = field(default_factory=tuple)
+    utilisation: pd.DataFrame | None = None
+    """How busy links and processors were: a row per resource and interval; None where it is not known.
+
+    Columns: resource ("server 0's down-link", or "server 0" for its processor), start and end (s), busy
+    (fraction of the interval, in [0, 1]), bytes (carried; NaN for a processor).
+    """
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -147,25 +174,43 @@ class Result:
 
         return metrics(self)
 
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """When the first mini-batch started and the last update was applied (s); the same if none was."""
+        start = float(of(self.records, "gradient", ["start"])["start"].min())
+        end = float(of(self.records, "update", ["end"])["end"].max())
+        start = 0.0 if np.isnan(start) else start
+        return start, start if np.isnan(end) else end
+
+    @cached_property
+    def breakdown(self) -> pd.DataFrame:
+        """Where each worker's time went: compute, send, network and wait, fractions of the run's duration."""
+        from analysis.breakdown import breakdown
+
+        return breakdown(self.records, self.scenario.cluster.workers, *self.span)
+
     @property
     def curve(self) -> pd.DataFrame:
         """Held-out loss and accuracy against time (s since the first mini-batch started) and version."""
-        is_gradient, is_evaluation = (self.records["event"] == e for e in ("gradient", "evaluation"))
-        start = self.records.loc[is_gradient, "start"].min()
-        rows = self.records.loc[is_evaluation].assign(time=lambda table: table["end"] - start)
-        return rows[["time", "version", "loss", "accuracy"]].reset_index(drop=True)
+        rows = of(self.records, "evaluation", ["end", "version", "loss", "accuracy"])
+        rows.insert(0, "time", rows.pop("end") - self.span[0])
+        return rows.reset_index(drop=True)
 
     def to_json(self) -> str:
         """The metrics as one JSON object."""
         return json.dumps(self.metrics, allow_nan=False)
 
     def save(self, directory: str | Path) -> None:
-        """Write scenario.yaml, result.json, records.parquet and parameters.npy; the folder is made."""
+        """Write scenario.yaml, result.json, records.parquet and, if there are any, parameters.npy and
+        utilisation.parquet; the folder is made.
+        """
         out = Path(directory)
         text = self.to_json()
         save_records(self.scenario, self.records, out)
         if self.parameters is not None:
             np.save(out / "parameters.npy", self.parameters)
+        if self.utilisation is not None:
+            self.utilisation.to_parquet(out / "utilisation.parquet", index=False)
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:
