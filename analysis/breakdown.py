@@ -47,10 +47,12 @@ def covered(
     Spans are (node, start, end), arrays of one length each; those of servers and those with a NaN do not
     count. Shape (workers,).
     """
-    columns = zip(*spans, strict=True)
-    node, start, end = (np.concatenate([part.to_numpy() for part in parts]) for parts in columns)
-    keep = (node < workers) & (end > begin) & (start < finish)
-    node, start, end = node[keep], np.maximum(start[keep], begin), np.minimum(end[keep], finish)
+    kept = []
+    for columns in spans:
+        node, start, end = (column.to_numpy() for column in columns)
+        keep = (node < workers) & (end > begin) & (start < finish)
+        kept.append((node[keep], np.maximum(start[keep], begin), np.minimum(end[keep], finish)))
+    node, start, end = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     order = np.lexsort((start, node))
     node, start, end = node[order], start[order], end[order]
     # Of a span only what comes after the ends of all that began before it.

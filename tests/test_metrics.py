@@ -4,14 +4,19 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from conftest import scenario
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lockstep
 from analysis.metrics import staleness
 from analysis.records import EVENTS, Recorder, Result, join
 from scenarios import Scenario
@@ -309,3 +314,68 @@ def test_many_records_are_packed_in_blocks() -> None:
     frame = recorder.frame()
     assert list(frame["version"]) == list(range(count))
     assert (frame["node"] == frame["version"] % 7).all()
+
+
+# --- dropped gradients, and runs too short ------------------------------------------------------------------
+
+
+def test_a_dropped_gradient_counts_once_for_all_shards() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 1.0, 0)
+        r.update(2, 0, 1.0, 0, 0, 1)
+        r.update(3, 0, 1.0, 0, 0, 1)
+        r.drop(2, 1, 2.0, 1, 3)  # one push of three mini-batches,
+        r.drop(3, 1, 2.5, 1, 3)  # thrown away by both shards
+        r.drop(2, 0, 3.0, 1, 1)  # one that only one shard has thrown away yet
+
+    result = result_of(write, holders=[2, 3])
+    assert result.metrics["dropped"] == 3 + 1
+    drops = result.records[result.records["event"] == "drop"]
+    assert list(drops["start"]) == list(drops["end"]) == [2.0, 2.5, 3.0]
+    assert list(drops["batches"]) == [3, 3, 1]
+    assert result.metrics["samples"] == 10
+
+
+def pushes(each: int, staleness: int, holders: Sequence[int] = (2,)) -> Result:
+    """Two workers whose pushes are applied by each shard, all but the first with this staleness."""
+
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        for shard in holders:
+            for version in range(2 * each):
+                r.update(shard, version % 2, 1.0 + version, version, staleness if version else 0, 5)
+
+    return result_of(write, holders=holders)
+
+
+@pytest.mark.parametrize("holders", [(2,), (2, 3)])
+def test_a_run_too_short_for_its_staleness_says_so(holders: tuple[int, ...]) -> None:
+    (warning,) = pushes(2, staleness=1, holders=holders).metrics["warnings"]
+    assert warning.startswith("a short run: 2.0 pushes a worker were applied on average; with fewer than 3 ")
+    assert pushes(3, staleness=1, holders=holders).metrics["warnings"] == []
+
+
+def test_synchronous_runs_are_never_too_short() -> None:
+    assert pushes(1, staleness=0).metrics["warnings"] == []
+
+
+@pytest.mark.parametrize(("steps", "warned"), [(1, True), (2, True), (3, False)])
+def test_the_mean_staleness_of_a_short_run_is_a_sixth_too_low_or_more(steps: int, warned: bool) -> None:
+    run = lockstep.simulate(scenario(cluster__workers=10, stop={"steps": steps}))
+    assert run.metrics["staleness"]["mean"] == pytest.approx(9 * (1 - 1 / (2 * steps)))
+    assert [w[:11] for w in run.metrics["warnings"] if "short" in w] == ["a short run"] * warned
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def test_utilisation_is_saved_and_a_stale_one_removed(tmp_path: Path) -> None:
+    busy = pd.DataFrame(
+        {"resource": ["server 0"], "start": [0.0], "end": [1.0], "busy": [0.5], "bytes": [nan]},
+    )
+    result = replace(result_of(gradient_only), utilisation=busy)
+    result.save(tmp_path)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "utilisation.parquet"), busy)
+    replace(result, utilisation=None).save(tmp_path)
+    assert not (tmp_path / "utilisation.parquet").exists()
