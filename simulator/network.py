@@ -21,7 +21,7 @@ from simulator.flows import Call, Flows, Link
 class Transfer:
     """A message on its way. Awaiting it waits until its last byte has left."""
 
-    __slots__ = ("arrived", "connection", "event", "left", "message", "nbytes", "network", "start")
+    __slots__ = ("arrived", "connection", "event", "left", "left_at", "message", "nbytes", "network", "start")
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Transfer:
 
     def gone(self) -> None:
         """The last byte has left: the next message may go, and this one arrives a latency later."""
-        self.left = True
+        self.left, self.left_at = True, self.network.environment.now
         if self.event is not None:
             self.event.succeed()
         connection = self.connection
