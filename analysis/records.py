@@ -134,8 +134,8 @@ class Recorder:
         place = np.array([kinds.index(kind) for kind in self._kinds])
 
         def column(name: str) -> np.ndarray:
-            values = np.concatenate([_column(rows, name) for rows in packed])
-            return place[values].astype("i1") if name == "kind" else values
+            values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
+            return place.astype("i1")[values] if name == "kind" else values
 
         def who() -> np.ndarray:
             return (events.astype("i8") << 56) + (column("node").astype("i8") + 1 << 28) + column("peer") + 1

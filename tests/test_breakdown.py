@@ -279,22 +279,3 @@ def test_no_duration_is_nothing() -> None:
 
 def test_a_run_without_records_is_all_waiting() -> None:
     assert breakdown(Recorder().frame(), 1, 0.0, 1.0)["wait"].tolist() == [1.0]
-
-
-# What the three parts were when there were only three: compute and network.
-BEFORE = {
-    ("quickstart", "downpour"): (0.7906790132837545, 0.20691179392187894),
-    ("quickstart", "synchronous"): (0.25062753841437985, 0.5887194237535164),
-    ("quickstart", "asynchronous"): (0.3847783773754297, 0.6143037571685908),
-    ("quickstart", "{name: all-reduce, algorithm: ring}"): (0.37922261545840763, 0.2628758543662642),
-    ("quickstart", "{name: all-reduce, algorithm: native}"): (0.37922261545840763, 0.2914288435016194),
-    ("sizes-only", "asynchronous"): (0.5180243924314757, 0.4615332927145052),
-}
-
-
-@pytest.mark.parametrize(("name", "strategy"), BEFORE)
-def test_the_three_parts_are_what_they_were(name: str, strategy: str) -> None:
-    only_sizes = "workload.learning=false" if name == "quickstart" else "stop.steps=20"
-    result = lockstep.simulate(lockstep.load(name, [f"strategy={strategy}", only_sizes]))
-    found, (compute, network) = result.metrics["breakdown"], BEFORE[name, strategy]
-    assert found == pytest.approx({"compute": compute, "network": network, "wait": 1 - compute - network})
