@@ -131,11 +131,11 @@ class Recorder:
         packed = [np.frombuffer(self._packed[event], _TYPES[event]) for event in EVENTS]
         events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])
         kinds = sorted(self._kinds)
-        place = np.array([kinds.index(kind) for kind in self._kinds])
+        place: np.ndarray = np.array([kinds.index(kind) for kind in self._kinds])
 
         def column(name: str) -> np.ndarray:
             values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
-            return place.astype("i1")[values] if name == "kind" else values
+            return np.asarray(place, "i1")[values] if name == "kind" else values
 
         def who() -> np.ndarray:
             return (events.astype("i8") << 56) + (column("node").astype("i8") + 1 << 28) + column("peer") + 1
