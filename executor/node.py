@@ -19,6 +19,7 @@ from strategies.parameter_server import shard_of
 from workloads import Learner
 from workloads.compute_time import ComputeTime
 from workloads.quota import Quota
+from workloads.slowness import slowness
 from workloads.snapshots import Snapshots
 
 T = TypeVar("T")
@@ -80,9 +81,7 @@ class RealNode:
         self.transport = transport
         self.store = transport.store
         self.compute = compute
-        self.slowdown = max(
-            (s.slowdown for s in scenario.cluster.stragglers if s.worker == rank), default=1.0
-        )
+        self.slowness = slowness(scenario).get(rank)
         self.learner = learner
         self.limits = limits
         self.snapshots = snapshots
@@ -179,9 +178,10 @@ class RealNode:
             if gradient.is_cuda:
                 torch.cuda.synchronize(gradient.device)
         if self.compute is not None:
-            self._emulate(start, self.compute.draw())
-        elif self.slowdown > 1:  # measured times: a straggler waits as long again
-            time.sleep((self.slowdown - 1) * (self.now - start))
+            self._emulate(start, self.compute.draw(start))
+        elif self.slowness is not None:  # measured times: a straggler waits until it would be done
+            end = start + self.slowness.seconds(start, self.now - start)
+            time.sleep(max(0.0, end - self.now))
         self.recorder.gradient(self.rank, start, self.now, step)
         return Done(gradient)
 

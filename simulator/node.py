@@ -55,6 +55,8 @@ class SimulatedNode:
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.collectives = 0
+        self.cores = simulation.cores if simulation.cores.shared(rank) else None
+        self.computing: dict[int, float] = {}  # on shared cores: when the gradient of a step was begun
         self.mail: deque[Message] = deque()
         self.waiting: list[tuple[str | None, int | None, simpy.Event]] = []
 
@@ -108,10 +110,15 @@ class SimulatedNode:
         self.simulation.batches.take(self.rank)
         self.simulation.step()
         self.step += 1
-        duration = self.simulation.compute[self.rank].draw()
-        # Recorded now: it counts as computing even if the run ends before it does.
-        self.simulation.recorder.gradient(self.rank, start, start + duration, step)
-        await Wait(self.environment.timeout(duration))
+        duration = self.simulation.compute[self.rank].draw(start)
+        if self.cores is None:
+            # Recorded now: it counts as computing even if the run ends before it does.
+            self.simulation.recorder.gradient(self.rank, start, start + duration, step)
+            await Wait(self.environment.timeout(duration))
+        else:
+            self.computing[step] = start
+            await Wait(self.cores.compute(self.rank, duration))
+            self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
         return self.simulation.gradient(parameters, self.rank, step)
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
