@@ -56,14 +56,14 @@ def main() -> int:
 
 def _check(scenario: Scenario) -> None:
     try:
-        process.world_size(scenario)
+        process.everyone(scenario)
     except StrategyError as error:
         raise ScenarioError(error.problem, key=error.key) from error
     sizes(scenario.workload)
 
 
 def _run(scenario: Scenario, store: dist.Store, rank: int, world: int, out: Path | None) -> None:
-    needed = process.world_size(scenario)
+    needed = len(process.everyone(scenario))
     if world != needed:
         workers = scenario.cluster.workers
         parts = f"{workers} for workers, {needed - workers} for servers"

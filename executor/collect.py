@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from analysis.records import Recorder, Result, join
-from executor.process import Outcome, world_size
+from executor.process import Outcome, everyone
 from executor.store import get, has
 from scenarios import Scenario
 from strategies import unused
@@ -54,14 +54,14 @@ def records(found: Sequence[Outcome]) -> pd.DataFrame:
 
 def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Result:
     """The result of a run that has ended; loss and accuracy are computed now, off the clock."""
-    workers, world = scenario.cluster.workers, world_size(scenario)
-    found = outcomes(store, range(world))
-    holders = range(workers, world) if world > workers else range(workers)
+    roles = everyone(scenario)
+    found = outcomes(store, range(len(roles)))
+    servers = [rank for rank, role in enumerate(roles) if role.kind == "server"]
     table, parameters = records(found), None
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            shards = [found[rank].snapshots for rank in (holders if world > workers else [0])]
+            shards = [found[rank].snapshots for rank in servers or [0]]
             for version, at, parts in assemble(shards):
                 vector = torch.cat(parts)
                 held_out = learner.evaluate(vector)
@@ -75,7 +75,7 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         engine="executor",
         scenario=scenario,
         records=table,
-        holders=holders,
+        holders=servers or range(len(roles)),
         gradient_s=mean_gradient_s(scenario, sizes(scenario.workload)) if emulated else measured_s,
         parameters=parameters,
         warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
@@ -101,7 +101,7 @@ class Watch:
         self.store = store
         self.learner = learner
         self.seen = 0
-        self.holders = world_size(scenario) - scenario.cluster.workers or 1
+        self.holders = sum(role.kind == "server" for role in everyone(scenario)) or 1
 
     def look(self) -> None:
         """Evaluate the newest snapshot that all shards have; end the run if it is good enough."""

@@ -66,7 +66,7 @@ def _execute(scenario: Scenario, progress: Progress | None) -> Result:
     context = multiprocessing.get_context("forkserver")
     processes = [
         context.Process(target=process.main, args=(scenario, rank, store.port), name=f"lockstep-{rank}")
-        for rank in range(process.world_size(scenario))
+        for rank in range(len(process.everyone(scenario)))
     ]
     try:
         with _no_main_module():
@@ -141,8 +141,8 @@ def _failure(scenario: Scenario, store: dist.TCPStore, exitcodes: list[int | Non
             cause = "lost, because the process that it was forked from has died"
         found.append((at, rank, cause, details))
     _, rank, cause, details = min(found)
-    workers = scenario.cluster.workers
-    who = f"worker {rank}" if rank < workers else f"server {rank - workers}"
+    role = process.everyone(scenario)[rank]
+    who = f"{role.kind} {role.index}"
     return RunFailed(f"{who} (rank {rank}) died: {cause}", details=details)
 
 

@@ -14,8 +14,9 @@ from analysis.records import Recorder
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
-from strategies import Contribution, Message, Vector
+from strategies import Collective, Contribution, Message, Source, Vector
 from strategies.parameter_server import shard_of
+from strategies.placement import Role
 from workloads import Learner
 from workloads.compute_time import ComputeTime
 from workloads.quota import Quota
@@ -24,7 +25,8 @@ from workloads.snapshots import Snapshots
 
 T = TypeVar("T")
 _SLICE_S = 0.05  # how often a node that waits looks whether the run is over
-_BYE = "bye"  # a worker will send no more
+_POLL_S = 0.002  # messages are waited for in whole milliseconds
+_BYE = "bye"  # a child will send no more
 
 
 class Stopped(BaseException):
@@ -38,6 +40,20 @@ class Done(Awaitable[T]):
         self.value = value
 
     def __await__(self) -> Generator[Any, Any, T]:
+        return self.value
+        yield
+
+
+class Later(Awaitable[T]):
+    """A value that a node has from the instant `at` on."""
+
+    def __init__(self, node: "RealNode", at: float, value: T) -> None:
+        self.node = node
+        self.at = at
+        self.value = value
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        self.node._wait_until(self.at)
         return self.value
         yield
 
@@ -61,7 +77,8 @@ class RealNode:
         self,
         scenario: Scenario,
         rank: int,
-        servers: int,
+        roles: Sequence[Role],
+        shards: Sequence[slice],
         initial: torch.Tensor,
         transport: Transport,
         compute: ComputeTime | None,
@@ -72,9 +89,13 @@ class RealNode:
         workers = scenario.cluster.workers
         self.scenario = scenario
         self.rank = rank
+        self.role, self.index, self.shard = roles[rank], roles[rank].index, roles[rank].shard
         self.workers: Sequence[int] = range(workers)
-        self.servers: Sequence[int] = range(workers, workers + servers)
-        self.index = rank if rank < workers else rank - workers
+        self.parents: Sequence[int] = self.role.parents
+        self.children: Sequence[int] = self.role.children
+        self.shards = shards
+        self.holders = sum(role.kind == "server" for role in roles) or workers
+        self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
         self.initial = initial
@@ -82,6 +103,7 @@ class RealNode:
         self.store = transport.store
         self.compute = compute
         self.slowness = slowness(scenario).get(rank)
+        self.backward_share = getattr(scenario.cluster.compute, "backward", 0.0)
         self.learner = learner
         self.limits = limits
         self.snapshots = snapshots
@@ -110,9 +132,18 @@ class RealNode:
         return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
 
     def send(
-        self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
+        self,
+        to: int,
+        kind: str,
+        body: Vector | None = None,
+        *,
+        version: int = 0,
+        batches: int = 0,
+        part: int = 0,
+        sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        return self.transport.send(to, [kind, self.rank, version, batches, self.now], body)  # type: ignore[arg-type]
+        header = [kind, self.rank, version, batches, part, sources, self.now]
+        return self.transport.send(to, header, body)  # type: ignore[arg-type]
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
         while True:
@@ -122,32 +153,39 @@ class RealNode:
                         del self.mail[place]
                         return Done(message)
                 self._look_for_the_end()
-                if self.rank in self.servers and self.byes == len(self.workers):
+                if self.children and self.byes == len(self.children):
                     raise Stopped
                 self._take_in(self.slice_s)
 
-    def _take_in(self, timeout_s: float) -> None:
-        """Move the next message that has arrived, if any, to the mail."""
+    def _take_in(self, timeout_s: float) -> bool:
+        """Move the next message that has arrived, if any, to the mail; whether there was one."""
         found = self.transport.receive(timeout_s)
         if found is None:
-            return
-        (kind, sender, version, batches, start), body = found
+            return False
+        (kind, sender, version, batches, part, sources, start), body = found
         if kind == _BYE:
             self.byes += 1
-            return
+            return True
         nbytes = 0 if body is None else body.nbytes
         self.recorder.message(sender, self.rank, start, self.now, kind, nbytes)
         if body is not None:
             body = body.to(self.initial.device)
-        self.mail.append(Message(kind, sender, body, version, batches))
+        pushed_by = tuple(Source(*source) for source in sources)
+        self.mail.append(Message(kind, sender, body, version, batches, part, pushed_by))
+        return True
+
+    def arrived(self, kind: str | None = None) -> bool:
+        with self._receiving:
+            while self._take_in(0.0):
+                pass
+            return any(kind in (None, message.kind) for message in self.mail)
 
     def finish(self) -> None:
-        """Raise what ended a second activity; from a worker, tell the servers that it will send no more."""
+        """Raise what ended a second activity; tell those above that this node will send no more."""
         if self._failure is not None:
             raise self._failure
-        if self.rank in self.workers:
-            for server in self.servers:
-                self.transport.send(server, [_BYE, self.rank, 0, 0, 0.0], None)
+        for parent in self.parents:
+            self.transport.send(parent, [_BYE, self.rank, 0, 0, 0, (), 0.0], None)
 
     def next_batch_available(self) -> Awaitable[bool]:
         self._look_for_the_end()
@@ -169,6 +207,34 @@ class RealNode:
             self.store.set("progress", repr(fraction))
 
     def gradient(self, parameters: Vector) -> Awaitable[Vector]:
+        step, start, gradient, duration = self._compute(parameters)
+        self._wait_until(start + duration)
+        self.recorder.gradient(self.rank, start, self.now, step)
+        return Done(gradient)
+
+    def gradient_unless(self, parameters: Vector, kind: str) -> Awaitable[Vector | None]:
+        if self.arrived(kind):
+            return Done(None)
+        step, start, gradient, duration = self._compute(parameters)
+        given_up = self.arrived(kind)
+        while not given_up and start + duration - self.now > _POLL_S:
+            with self._receiving:
+                self._take_in(min(_SLICE_S, start + duration - self.now - _POLL_S))
+            self._look_for_the_end()
+            given_up = self.arrived(kind)
+        if not given_up:
+            self._wait_until(start + duration)
+        self.recorder.gradient(self.rank, start, self.now, step)
+        return Done(None if given_up else gradient)
+
+    def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
+        step, start, gradient, duration = self._compute(parameters)
+        self.recorder.gradient(self.rank, start, max(self.now, start + duration), step)
+        done = [start + duration * (1 - self.backward_share * p.start / len(parameters)) for p in parts]
+        return [Later(self, end, gradient[part]) for end, part in zip(done, parts, strict=True)]
+
+    def _compute(self, parameters: Vector) -> tuple[int, float, Any, float]:
+        """Take a mini-batch: its number, when its gradient was begun, what that is, and how long it takes."""
         start, step = self.now, self.step
         self.step += 1
         self.reserved = False
@@ -177,24 +243,26 @@ class RealNode:
             gradient = self.learner.gradient(parameters, self.index, step)  # type: ignore[arg-type]
             if gradient.is_cuda:
                 torch.cuda.synchronize(gradient.device)
-        if self.compute is not None:
-            self._emulate(start, self.compute.draw(start))
-        elif self.slowness is not None:  # measured times: a straggler waits until it would be done
-            end = start + self.slowness.seconds(start, self.now - start)
-            time.sleep(max(0.0, end - self.now))
-        self.recorder.gradient(self.rank, start, self.now, step)
-        return Done(gradient)
+        real = self.now - start
+        if self.compute is None:  # measured times: a straggler waits until it would be done
+            return step, start, gradient, self.slowness.seconds(start, real) if self.slowness else real
+        duration = self.compute.draw(start)
+        if real > duration:
+            self.overruns.append(real / duration if duration else float("inf"))
+        return step, start, gradient, duration
 
-    def _emulate(self, start: float, duration: float) -> None:
-        """Wait until a gradient begun at `start` has taken its drawn duration."""
-        left = start + duration - self.now
-        if left < 0:
-            self.overruns.append((self.now - start) / duration if duration else float("inf"))
-        else:
-            time.sleep(left)
+    def _wait_until(self, instant: float) -> None:
+        time.sleep(max(0.0, instant - self.now))
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
         return Done(function())
+
+    def dropped(self, push: Message) -> None:
+        for source in push.pushed_by:
+            self.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return program(self, vector)
 
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
         p = len(self.workers)
@@ -221,8 +289,7 @@ class RealNode:
     ) -> Awaitable[None]:
         for part in contributions:
             self.recorder.update(self.rank, part.worker, self.now, version - 1, part.staleness, part.batches)
-        holders = self.servers or self.workers
-        if self.learner is not None and (self.servers or self.index == 0):
+        if self.learner is not None and (self.role.kind == "server" or self.index == 0):
             kept = self.snapshots.offer(version, self.now, parameters)
             if kept and self.scenario.stop.target_accuracy is not None:
                 part_bytes = parameters.cpu().numpy().tobytes()  # type: ignore[attr-defined]
@@ -231,7 +298,7 @@ class RealNode:
         if self.scenario.stop.updates is not None:
             self._tell_progress(version / self.scenario.stop.updates)
         if version == self.scenario.stop.updates:
-            if self.store.add("holders that are done", 1) == len(holders):
+            if self.store.add("holders that are done", 1) == self.holders:
                 self.store.set("stop", "1")
             raise Stopped
         return Done(None)
@@ -240,7 +307,7 @@ class RealNode:
         """Raise Stopped at the end of the run, unless others may wait for this worker in a collective."""
         if self._failure is not None:
             raise self._failure
-        if self._is_over() and (self.rank in self.servers or self._claim("alone")):
+        if self._is_over() and (self.children or self._claim("alone")):
             raise Stopped
 
     def _is_over(self) -> bool:

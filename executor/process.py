@@ -22,6 +22,7 @@ from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
 from strategies import find
+from strategies.placement import Role, roles_of, shards_of
 from workloads import build, sizes
 from workloads.compute_time import compute_times
 from workloads.quota import quota
@@ -40,10 +41,10 @@ class Outcome:
     overruns: list[float]
 
 
-def world_size(scenario: Scenario) -> int:
-    """How many processes a run of the scenario has: the workers, then the servers."""
+def everyone(scenario: Scenario) -> list[Role]:
+    """The role of every process of a run of the scenario."""
     strategy = find(scenario.strategy.name, scenario.strategy.parameters)
-    return scenario.cluster.workers + (scenario.cluster.servers.count if strategy.has_servers else 0)
+    return roles_of(scenario.cluster, strategy.has_servers)
 
 
 def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> None:
@@ -52,7 +53,8 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
     Whatever ends it leaves what was recorded in the store. `signals.Terminated` is raised only by a handler.
     """
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
-    workers, world = scenario.cluster.workers, world_size(scenario)
+    roles, workers = everyone(scenario), scenario.cluster.workers
+    world = len(roles)
     strategy = find(scenario.strategy.name, scenario.strategy.parameters)
     places = _exchange(store, rank, world)
     size = sizes(scenario.workload)
@@ -71,7 +73,8 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
     node = RealNode(
         scenario,
         rank,
-        world - workers,
+        roles,
+        shards_of(scenario.cluster, strategy.has_servers, size.parameters),
         initial.to(device),
         transport,
         compute_times(scenario, size)[rank] if emulated else None,
@@ -81,12 +84,11 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
     )
     if learner and is_worker:
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
-    make = strategy.worker if is_worker else strategy.server
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
     with ExitStack() as deaf:
         try:
             try:
-                run_to_end(make(scenario.strategy.parameters)(node))
+                run_to_end(strategy.program(roles[rank].kind, scenario.strategy.parameters)(node))
                 node.finish()
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))

@@ -13,7 +13,7 @@ from pathlib import Path
 import scenarios
 from analysis.records import Result
 from scenarios import Scenario, ScenarioError
-from strategies import StrategyError, find
+from strategies import StrategyError, find, fits
 
 __all__ = ["Result", "Scenario", "ScenarioError", "load", "run", "simulate", "validate"]
 
@@ -32,6 +32,7 @@ def check(scenario: Scenario) -> None:
     """Raise ScenarioError for what only the strategies or the workloads can know to be wrong."""
     try:
         find(scenario.strategy.name, scenario.strategy.parameters)
+        fits(scenario.strategy.name, scenario.strategy.parameters, scenario.cluster)
     except StrategyError as error:
         raise ScenarioError(error.problem, key=error.key) from error
     if scenario.cluster.network.varying:

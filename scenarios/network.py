@@ -144,7 +144,9 @@ class Network(Section):
     goodput: float = Field(1.0, gt=0, le=1, description="share of bandwidth left for data, such as 0.95")
     duplex: Literal["full", "half"] = Field("full", description="half: up and down share the NIC's bandwidth")
     burst: Burst | None = None
-    server_bandwidth: Bandwidth | None = Field(None, description="of dedicated servers' hosts")
+    server_bandwidth: Bandwidth | None = Field(
+        None, description="of the hosts that servers and relays have of their own"
+    )
     cards: tuple[Card, ...] = Field((), strict=False)
     intra_host: IntraHost | None = None
     topology: Topology = Star(kind="star")

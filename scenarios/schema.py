@@ -13,17 +13,50 @@ from scenarios.network import Network
 from scenarios.section import Section, one_of
 from scenarios.stragglers import Persistent, Straggler
 from scenarios.topology import Sites
-from scenarios.units import PositiveDuration, fail, shown
+from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
 
 
+class Hierarchy(Section):
+    """Relays between the workers and each server: one for each of `groups` groups of consecutive workers.
+
+    At most `fan_out` relays hang below any other or the server: 1 makes a chain, no `fan_out` two levels.
+    """
+
+    groups: Count = Field(description="the number of groups of workers, such as 'groups: 4'")
+    fan_out: Count | None = None
+
+
 class Servers(Section):
-    """Parameter servers: `count` shards, on workers' hosts if `colocated`. A bare number is the count."""
+    """Parameter servers: `count` shards, on workers' hosts if `colocated`. A bare number is the count.
+
+    `shares`: the sizes of the shards relative to each other. `places`: the number of the rack, leaf or site
+    in which each dedicated server (then each relay) stands; without it they are dealt out in turn.
+    """
 
     shorthand: ClassVar[str] = "count"
     count: Count = 1
     colocated: bool = False
+    shares: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(None, strict=False)
+    hierarchy: Hierarchy | None = None
+    places: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, strict=False)
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts of their own the servers and relays have."""
+        relays = self.count * self.hierarchy.groups if self.hierarchy else 0
+        return 0 if self.colocated else self.count + relays
+
+    @model_validator(mode="after")
+    def _one_for_each(self) -> Self:
+        if self.shares is not None and len(self.shares) != self.count:
+            fail(
+                f"must have one number for each of the {self.count} servers, not {len(self.shares)}", "shares"
+            )
+        if self.places is not None and len(self.places) != self.hosts:
+            fail(f"must have one number for each of {self.hosts} hosts, not {len(self.places)}", "places")
+        return self
 
 
 def _compute(data: Any) -> type[Section] | None:
@@ -36,6 +69,8 @@ class Cluster(Section):
     """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
 
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
+    Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
+    it touches ÷ `memory_bandwidth` (bytes/s; None: no time), one at a time on a node.
     With `cores_per_host` the processes that compute on a host share that many cores.
     """
 
@@ -48,6 +83,16 @@ class Cluster(Section):
         description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
     )
     stragglers: tuple[Straggler, ...] = Field((), strict=False)  # YAML has lists only
+    memory_bandwidth: Bandwidth | None = None
+    apply_overhead: Duration = 0.0
+
+    @model_validator(mode="after")
+    def _groups_have_workers(self) -> Self:
+        hierarchy = self.servers.hierarchy
+        if hierarchy and hierarchy.groups > self.workers:
+            where = ("servers", "hierarchy", "groups")
+            fail(f"must be at most cluster.workers ({self.workers}), not {hierarchy.groups}", *where)
+        return self
 
     @property
     def hosts(self) -> int:
@@ -56,17 +101,13 @@ class Cluster(Section):
 
     @property
     def server_groups(self) -> tuple[int, ...]:
-        """The group (rack, leaf, site) of each host of a dedicated server: dealt out in turn."""
+        """The group (rack, leaf, site) of each host that servers and relays have of their own."""
         groups = self.network.topology.groups(self.hosts)
-        return () if self.servers.colocated else tuple(s % groups for s in range(self.servers.count))
+        return self.servers.places or tuple(host % groups for host in range(self.servers.hosts))
 
     def host_of(self, worker: int) -> int:
         """The host of a worker."""
         return worker // self.workers_per_host
-
-    def host_of_server(self, shard: int) -> int:
-        """The host of a server: one of its own, or a worker's."""
-        return shard % self.hosts if self.servers.colocated else self.hosts + shard
 
     def group_of(self, worker: int) -> int:
         """The group (rack, leaf, site) of a worker's host; 0 in a star."""
@@ -86,7 +127,11 @@ class Cluster(Section):
         if isinstance(shape, Sites) and sum(shape.hosts) != self.hosts:
             problem = f"must add up to the {self.hosts} workers' hosts, not to {sum(shape.hosts)}"
             fail(problem, "network", "topology", "hosts")
-        last = self.hosts + len(self.server_groups) - 1
+        for index, group in enumerate(self.servers.places or ()):
+            if group >= (groups := shape.groups(self.hosts)):
+                problem = f"must be a rack, leaf or site, from 0 to {groups - 1}, not {group}"
+                fail(problem, "servers", "places", index)
+        last = self.hosts + self.servers.hosts - 1
         named: list[tuple[int, tuple[str | int, ...]]] = []
         for index, card in enumerate(network.cards):
             named += [(host, ("cards", index, "hosts", place)) for place, host in enumerate(card.hosts)]

@@ -8,10 +8,11 @@ Not modelled: time slices, priorities, caches and memory bandwidth; what message
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import simpy
 
-from simulator.flows import Flows, Link
+from simulator.flows import Flow, Flows, Link
 
 
 class Cores:
@@ -21,6 +22,7 @@ class Cores:
         self._environment = environment
         self._flows = Flows(environment)
         self._paths: dict[int, tuple[Link, Link]] = {}
+        self._under_way: dict[int, Flow] = {}
         if per_host is None:
             return
         crowded = {host for host, processes in Counter(host_of).items() if processes > per_host}
@@ -33,11 +35,28 @@ class Cores:
         """Whether the host of a process may have more processes that compute than cores."""
         return rank in self._paths
 
-    def compute(self, rank: int, work: float) -> simpy.Event:
-        """What happens when a process, whose cores are shared, has done `work` core-seconds from now on."""
-        done = simpy.Event(self._environment)
-        if work:
-            self._flows.start(self._paths[rank], work, done.succeed)
-        else:
-            done.succeed()
-        return done
+    def compute(self, rank: int, milestones: Sequence[float]) -> list[simpy.Event]:
+        """Let a process whose cores are shared compute; what happens when it has done so much work.
+
+        Milestones are core-seconds from the beginning, in ascending order.
+        """
+        events = [simpy.Event(self._environment) for _ in milestones]
+
+        def go_on(number: int) -> None:
+            self._under_way.pop(rank, None)
+            if number:
+                events[number - 1].succeed()
+            if number == len(milestones):
+                return
+            work = milestones[number] - (milestones[number - 1] if number else 0.0)
+            if work:
+                self._under_way[rank] = self._flows.start(self._paths[rank], work, partial(go_on, number + 1))
+            else:
+                go_on(number + 1)
+
+        go_on(0)
+        return events
+
+    def give_up(self, rank: int) -> None:
+        """End what a process computes."""
+        self._flows.cancel(self._under_way.pop(rank))

@@ -25,6 +25,7 @@ from simulator.sized import Sized, concatenate
 from simulator.topology import topology
 from simulator.traffic import compete, vary
 from strategies import Vector, find, unused
+from strategies.placement import hosts, roles_of, shards_of
 from workloads import Learner, build, deterministic_threads, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
@@ -82,20 +83,22 @@ class Simulation:
             self.learner = build(scenario.workload, cluster.workers, scenario.seed)
             self.initial = self.learner.initial()
 
-        servers = cluster.servers.count if strategy.has_servers else 0
+        self.shards = shards_of(cluster, strategy.has_servers, self.sizes.parameters)
+        self.roles = roles_of(cluster, strategy.has_servers)
         self.workers: Sequence[int] = range(cluster.workers)
-        self.servers: Sequence[int] = range(cluster.workers, cluster.workers + servers)
+        self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
         self.holders = self.servers or self.workers
-        hosts = [*map(cluster.host_of, self.workers), *map(cluster.host_of_server, range(servers))]
+        self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
 
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
         self.environment = simpy.Environment()
-        self.network = Network(self.environment, topology(cluster), hosts, *overheads)
+        self.network = Network(self.environment, topology(cluster), self.host_of, *overheads)
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
-        self.cores = Cores(self.environment, hosts, cluster.cores_per_host)
+        self.cores = Cores(self.environment, self.host_of, cluster.cores_per_host)
         self.compute = compute_times(scenario, self.sizes)
+        self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
         evaluated = self.servers or self.workers[:1]
@@ -107,13 +110,13 @@ class Simulation:
         self._instant = 0.0
         self.progress: Progress | None = None
         self.over = False
-        self.nodes = [SimulatedNode(self, rank) for rank in range(cluster.workers + servers)]
-
-        values = scenario.strategy.parameters
-        worker = strategy.worker(values)
-        self.programs = [self.start(rank, worker(self.nodes[rank])) for rank in self.workers]
-        for rank in self.servers:
-            self.start(rank, strategy.server(values)(self.nodes[rank]))
+        self.nodes = [SimulatedNode(self, rank, role) for rank, role in enumerate(self.roles)]
+        self.programs = []
+        for rank, role in enumerate(self.roles):
+            program = strategy.program(role.kind, scenario.strategy.parameters)
+            process = self.start(rank, program(self.nodes[rank]))
+            if role.kind == "worker":
+                self.programs.append(process)
 
     def start(self, rank: int, program: Coroutine[Any, Any, None]) -> simpy.Process:
         """Let a program run; its failure ends the simulation."""
@@ -124,7 +127,7 @@ class Simulation:
                 error: Any = event.value
                 if not isinstance(error, Exception):  # Ctrl-C
                     raise error
-                who = f"worker {rank}" if rank in self.workers else f"server {rank - len(self.workers)}"
+                who = f"{self.roles[rank].kind} {self.roles[rank].index}"
                 lines = traceback.format_exception(error)
                 raise SimulationError(
                     f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
@@ -142,6 +145,12 @@ class Simulation:
         import torch
 
         return torch.cat(list(parts))
+
+    def apply_s(self, nbytes: int) -> float:
+        """Seconds that work on `nbytes` bytes of memory takes."""
+        cluster = self.scenario.cluster
+        touched = nbytes / cluster.memory_bandwidth if cluster.memory_bandwidth else 0.0
+        return cluster.apply_overhead + touched
 
     def gradient(self, parameters: Any, worker: int, step: int) -> Vector:
         """The gradient itself: real, or its size."""

@@ -2,14 +2,16 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import simpy
 
 from simulator.network import Transfer
-from strategies import Contribution, Message, Vector
-from strategies.all_reduce import ring
+from strategies import Collective, Contribution, Message, Source, Vector
+from strategies.collectives import ring
+from strategies.placement import Role
 
 if TYPE_CHECKING:
     from simulator.engine import Simulation
@@ -42,16 +44,34 @@ class Ready(Awaitable[T]):
         yield
 
 
+class Later(Awaitable[T]):
+    """What `make` returns, but not before an event."""
+
+    __slots__ = ("event", "make")
+
+    def __init__(self, event: simpy.Event, make: Callable[[], T]) -> None:
+        self.event = event
+        self.make = make
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if not self.event.processed:
+            yield self.event
+        return self.make()
+
+
 class SimulatedNode:
     """See `strategies.Node` for what each member means."""
 
-    def __init__(self, simulation: "Simulation", rank: int) -> None:
+    def __init__(self, simulation: "Simulation", rank: int, role: Role) -> None:
         self.simulation = simulation
         self.environment = simulation.environment
         self.rank = rank
+        self.index, self.shard = role.index, role.shard
         self.workers: Sequence[int] = simulation.workers
-        self.servers: Sequence[int] = simulation.servers
-        self.index = rank if rank < len(self.workers) else rank - len(self.workers)
+        self.parents: Sequence[int] = role.parents
+        self.children: Sequence[int] = role.children
+        self.shards: Sequence[slice] = simulation.shards
+        self.hosts: Sequence[int] = simulation.host_of[: len(simulation.workers)]
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.collectives = 0
@@ -59,6 +79,9 @@ class SimulatedNode:
         self.computing: dict[int, float] = {}  # on shared cores: when the gradient of a step was begun
         self.mail: deque[Message] = deque()
         self.waiting: list[tuple[str | None, int | None, simpy.Event]] = []
+        self.interrupt: tuple[str, simpy.Event] | None = None  # what ends a gradient that is under way
+        self.applying = 0.0  # the instant until which it is busy with updates
+        self.apply_s = 0.0  # how long it has been, or will have been, altogether
 
     @property
     def now(self) -> float:
@@ -74,9 +97,17 @@ class SimulatedNode:
         return joined
 
     def send(
-        self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
+        self,
+        to: int,
+        kind: str,
+        body: Vector | None = None,
+        *,
+        version: int = 0,
+        batches: int = 0,
+        part: int = 0,
+        sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        message = Message(kind, self.rank, body, version, batches)
+        message = Message(kind, self.rank, body, version, batches, part, sources)
         nbytes = 0 if body is None else body.nbytes
         return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
 
@@ -92,6 +123,8 @@ class SimulatedNode:
                 _happen(event, message)
                 return
         self.mail.append(message)
+        if self.interrupt is not None and self.interrupt[0] == message.kind:
+            self._stop_computing(False)
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
         for place, message in enumerate(self.mail):
@@ -102,33 +135,101 @@ class SimulatedNode:
         self.waiting.append((kind, sender, event))
         return Wait(event)
 
+    def arrived(self, kind: str | None = None) -> bool:
+        return any(_matches(message, kind, None) for message in self.mail)
+
     def next_batch_available(self) -> Awaitable[bool]:
         return Ready(self.simulation.batches.available(self.rank, self.step))
 
     async def gradient(self, parameters: Vector) -> Vector:
-        start, step = self.now, self.step
+        step, duration = self._begin()
+        (done,) = self._compute(step, [duration])
+        await Wait(done)
+        return self.simulation.gradient(parameters, self.rank, step)
+
+    def _compute(self, step: int, milestones: list[float]) -> Sequence[simpy.Event]:
+        """Compute for the last of some numbers of seconds, on a core of its own; what happens at each."""
+        recorder, environment = self.simulation.recorder, self.environment
+        if self.cores is None:
+            # Recorded now: it counts as computing even if the run ends before it does.
+            recorder.gradient(self.rank, self.now, self.now + milestones[-1], step)
+            return [environment.timeout(seconds) for seconds in milestones]
+        self.computing[step] = self.now
+        events = self.cores.compute(self.rank, milestones)
+        events[-1].callbacks.append(
+            lambda _: recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
+        )
+        return events
+
+    async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
+        if self.arrived(kind):
+            return None
+        step, duration = self._begin()
+        self.computing[step] = self.now
+        stopped = simpy.Event(self.environment)
+        self.interrupt = (kind, stopped)
+        if self.cores is None:
+            done: simpy.Event = self.environment.timeout(duration)
+        else:
+            (done,) = self.cores.compute(self.rank, [duration])
+        done.callbacks.append(lambda _: None if stopped.triggered else self._stop_computing(True))
+        finished = await Wait(stopped)
+        self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
+        if finished:
+            return self.simulation.gradient(parameters, self.rank, step)
+        if self.cores is not None and not done.triggered:
+            self.cores.give_up(self.rank)
+        return None
+
+    def _stop_computing(self, finished: bool) -> None:
+        assert self.interrupt is not None
+        (_, event), self.interrupt = self.interrupt, None
+        event.succeed(finished)
+
+    def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
+        step, duration = self._begin()
+        computed: list[Vector] = []
+
+        def take(part: slice) -> Vector:
+            if not computed:
+                computed.append(self.simulation.gradient(parameters, self.rank, step))
+            return computed[0][part]
+
+        takes = [duration * (1 - self.simulation.backward * part.start / len(parameters)) for part in parts]
+        milestones = sorted({*takes, duration})
+        events = dict(zip(milestones, self._compute(step, milestones), strict=True))
+        return [Later(events[s], partial(take, part)) for s, part in zip(takes, parts, strict=True)]
+
+    def _begin(self) -> tuple[int, float]:
+        """Take a mini-batch; its number, and the seconds that its gradient takes."""
+        step = self.step
         self.simulation.batches.take(self.rank)
         self.simulation.step()
         self.step += 1
-        duration = self.simulation.compute[self.rank].draw(start)
-        if self.cores is None:
-            # Recorded now: it counts as computing even if the run ends before it does.
-            self.simulation.recorder.gradient(self.rank, start, start + duration, step)
-            await Wait(self.environment.timeout(duration))
-        else:
-            self.computing[step] = start
-            await Wait(self.cores.compute(self.rank, duration))
-            self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
-        return self.simulation.gradient(parameters, self.rank, step)
+        return step, self.simulation.compute[self.rank].draw(self.now)
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        return Ready(function())
+        seconds = self.simulation.apply_s(nbytes)
+        return self._apply(function, seconds) if seconds else Ready(function())
+
+    async def _apply(self, function: Callable[[], T], seconds: float) -> T:
+        self.applying = max(self.applying, self.now) + seconds
+        self.apply_s += seconds
+        await Wait(self.environment.timeout(self.applying - self.now))
+        return function()
+
+    def dropped(self, push: Message) -> None:
+        for source in push.pushed_by:
+            self.simulation.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
         # NCCL and gloo run a ring at the sizes that matter.
         start, number = self.now, self.collectives
         self.collectives += 1
-        total = await ring(self, vector)
+        total = await self.collective(ring, vector)
         self.simulation.recorder.collective(self.rank, start, self.now, number, 0)
         return total
 

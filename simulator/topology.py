@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from scenarios import Cluster, FatTree, Network, Racks, Sites
 from simulator.bucket import Bucket
 from simulator.flows import Link
+from strategies.placement import hosts, roles_of
 
 Path = tuple[Link, ...]
 # From a host to one of another group: the links between their cards, and the latency (s) they add.
@@ -18,13 +19,13 @@ Between = Callable[[int, int], tuple[Path, float]]
 def topology(cluster: Cluster) -> "Topology":
     """Return the links of a cluster.
 
-    Those of dedicated servers are there even if the strategy has no server: names and numbers stay the same.
+    Those of servers and relays are there even if the strategy has none: names and numbers stay the same.
     """
-    residents: list[list[str]] = [[] for _ in range(cluster.hosts + len(cluster.server_groups))]
-    for worker in range(cluster.workers):
-        residents[cluster.host_of(worker)].append(f"worker {worker}")
-    for shard in range(cluster.servers.count):
-        residents[cluster.host_of_server(shard)].append(f"server {shard}")
+    residents: list[list[str]] = [[] for _ in range(cluster.hosts + cluster.servers.hosts)]
+    everyone = roles_of(cluster, has_servers=True)
+    host_of = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
+    for role, host in zip(everyone, host_of, strict=True):
+        residents[host].append(f"{role.kind} {role.index}")
     return Topology(cluster.network, residents, cluster.server_groups)
 
 
@@ -34,21 +35,21 @@ class Topology:
     def __init__(
         self, network: Network, residents: Sequence[Sequence[str]], server_groups: Sequence[int] = ()
     ) -> None:
-        """`residents[host]` names the processes there; the last hosts are servers', in `server_groups`."""
+        """`residents[host]` names the processes there; the last hosts are those in `server_groups`."""
         self.links: list[Link] = []
         self._network = network
-        hosts = range(len(residents))
+        everywhere = range(len(residents))
         workers = len(residents) - len(server_groups)
         self._group = [*(network.topology.group_of(host) for host in range(workers)), *server_groups]
         self._names = [who[0] if len(who) == 1 else f"host {host}" for host, who in enumerate(residents)]
-        cards: dict[int, float | None] = dict.fromkeys(hosts[:workers], network.bandwidth)
-        for host in hosts[workers:]:
+        cards: dict[int, float | None] = dict.fromkeys(everywhere[:workers], network.bandwidth)
+        for host in everywhere[workers:]:
             cards[host] = network.server_bandwidth or network.bandwidth
         for card in network.cards:
             cards |= dict.fromkeys(card.hosts, card.bandwidth)
         self._up: list[Path] = []
         self._down: list[Path] = []
-        for host in hosts:
+        for host in everywhere:
             name, capacity = self._names[host], cards[host]
             if network.duplex == "half":
                 self._up.append(self._card(f"{name}'s link", capacity))
@@ -59,7 +60,7 @@ class Topology:
         inner = network.intra_host
         self._inner: dict[int, Path] = {}
         if inner is not None and inner.bandwidth is not None:
-            for host in hosts:
+            for host in everywhere:
                 if len(residents[host]) > 1:
                     self._inner[host] = self._add(Link(f"host {host}'s inner link", inner.bandwidth))
         self._between = self._fabric(network.topology.groups(workers))

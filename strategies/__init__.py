@@ -4,17 +4,20 @@ This package imports nothing but the standard library: no engine, no tensors. Ev
 can do is a member of `Node`; the engine that runs it decides what waiting means.
 """
 
-from strategies.node import Contribution, Message, Node, Vector
-from strategies.registry import STRATEGIES, Strategy, StrategyError, find, unused
+from strategies.node import Collective, Contribution, Message, Node, Source, Vector
+from strategies.registry import STRATEGIES, Strategy, StrategyError, find, fits, unused
 
 __all__ = [
     "STRATEGIES",
+    "Collective",
     "Contribution",
     "Message",
     "Node",
+    "Source",
     "Strategy",
     "StrategyError",
     "Vector",
     "find",
+    "fits",
     "unused",
 ]

@@ -16,6 +16,7 @@ class Bound:
 
 
 Count = Annotated[int, Bound(ge=1)]
+Whole = Annotated[int, Bound(ge=0)]
 Rate = Annotated[float, Bound(gt=0)]
 Momentum = Annotated[float, Bound(ge=0, lt=1)]
 

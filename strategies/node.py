@@ -33,6 +33,14 @@ class Vector(Protocol):
     def __neg__(self) -> Self: ...
 
 
+class Source(NamedTuple):
+    """One worker's part in the body of a push."""
+
+    worker: int  # rank
+    version: int  # the version of the parameters that it was computed from
+    batches: int  # mini-batches whose gradients it holds
+
+
 class Message(NamedTuple):
     """What one node sends to another: a kind, perhaps a body, and a small header."""
 
@@ -41,6 +49,13 @@ class Message(NamedTuple):
     body: Vector | None = None
     version: int = 0  # the version of the parameters in the body, or that the body was computed from
     batches: int = 0  # mini-batches whose gradients are in the body
+    part: int = 0  # which part of the shard the body is, where shards go in parts
+    sources: tuple[Source, ...] = ()  # of a sum of several pushes, in the order of summing
+
+    @property
+    def pushed_by(self) -> tuple[Source, ...]:
+        """Whose updates are in the body."""
+        return self.sources or (Source(self.sender, self.version, self.batches),)
 
 
 class Contribution(NamedTuple):
@@ -52,15 +67,19 @@ class Contribution(NamedTuple):
 
 
 class Node(Protocol):
-    """One process of the job: a worker, or a server that holds one shard of the parameters.
+    """One process of the job: a worker, a server that holds one shard of the parameters, or a relay.
 
-    Ranks count the workers first, then the servers.
+    Ranks count the workers first, then the servers, then the relays (placement.py).
     """
 
     rank: int
     index: int  # among the nodes of its role: worker 0, 1, …; server (and shard) 0, 1, …
     workers: Sequence[int]  # ranks
-    servers: Sequence[int]  # ranks; empty when the strategy has none
+    parents: Sequence[int]  # ranks of those whom this node pushes to: for a worker one a shard
+    children: Sequence[int]  # ranks of those who push to this node
+    shards: Sequence[slice]  # the parts of the parameters that the servers hold, in order
+    shard: int  # which of them this node holds, or relays
+    hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
     rng: Random  # this node's own seeded stream
     step: int  # mini-batches whose gradient this node has computed
 
@@ -78,7 +97,15 @@ class Node(Protocol):
         ...
 
     def send(
-        self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
+        self,
+        to: int,
+        kind: str,
+        body: Vector | None = None,
+        *,
+        version: int = 0,
+        batches: int = 0,
+        part: int = 0,
+        sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
         """Send a message to rank `to`; it is on its way even if nobody awaits what this returns.
 
@@ -91,6 +118,10 @@ class Node(Protocol):
         """Wait for the oldest message that matches; None matches any."""
         ...
 
+    def arrived(self, kind: str | None = None) -> bool:
+        """Whether a message of that kind (None: any) is there to be received without waiting."""
+        ...
+
     def next_batch_available(self) -> Awaitable[bool]:
         """Whether there is another mini-batch for this worker; `gradient` takes it."""
         ...
@@ -99,8 +130,30 @@ class Node(Protocol):
         """Compute the mean gradient of the loss over this worker's current mini-batch, shape (n,)."""
         ...
 
+    def gradient_unless(self, parameters: Vector, kind: str) -> Awaitable[Vector | None]:
+        """As `gradient`, but give up, with None, when a message of that kind arrives or is there.
+
+        The message is left to be received.
+        """
+        ...
+
+    def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
+        """As `gradient`, part by part: an awaitable for each, ready when the backward pass has come to it.
+
+        The pass goes from the end of the vector to its beginning; it takes the share of a gradient's time
+        that the scenario gives it (cluster.compute.backward). Compute one gradient at a time.
+        """
+        ...
+
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        """Do real work that touches `nbytes` bytes of memory; the simulator lets it cost nothing yet."""
+        """Do real work that touches `nbytes` bytes of memory; one at a time on a node."""
+        ...
+
+    def collective(self, program: "Collective", vector: Vector) -> Awaitable[Vector]:
+        """Run a collective among all workers; every worker must call it with the same program.
+
+        An engine may know a shorter way to the same result.
+        """
         ...
 
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
@@ -116,6 +169,10 @@ class Node(Protocol):
         """
         ...
 
+    def dropped(self, push: Message) -> None:
+        """Tell the engine that this server has thrown a push away."""
+        ...
+
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         """Run a second activity on this node, beside the one that calls this."""
         ...
@@ -123,3 +180,7 @@ class Node(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Do nothing for a while."""
         ...
+
+
+Collective = Callable[[Node, Vector], Coroutine[Any, Any, Vector]]
+"""What all workers run together: from a vector of each to the same result at all of them."""

@@ -7,9 +7,10 @@ pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the server
 Failure: a worker or a server that dies ends the run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from strategies.node import Contribution, Message, Node, Vector
+from strategies.placement import cut
 from strategies.rules import Transformation
 
 
@@ -19,65 +20,114 @@ def shard_of(vector: Vector, index: int, count: int) -> Vector:
     return vector[n * index // count : n * (index + 1) // count]
 
 
-class ParameterServer:
-    """A worker's view of the servers: all parameters, and the version of each shard it last pulled."""
+def parts_of(shard: slice, count: int) -> list[slice]:
+    """A shard cut into nearly equal parts, as slices of the whole vector."""
+    return [
+        slice(shard.start + part.start, shard.start + part.stop)
+        for part in cut(shard.stop - shard.start, [1] * count)
+    ]
 
-    def __init__(self, node: Node) -> None:
+
+class ParameterServer:
+    """A worker's view of the servers: all parameters, and the version of each part it last pulled.
+
+    Each shard travels in `parts` messages.
+    """
+
+    def __init__(self, node: Node, parts: int = 1) -> None:
         self.node = node
-        self.versions = [0] * len(node.servers)
+        self.slices = [part for shard in node.shards for part in parts_of(shard, parts)]
+        self.addresses = [(server, part) for server in node.parents for part in range(parts)]
+        self.numbers = {address: number for number, address in enumerate(self.addresses)}
+        self.versions = [0] * len(self.slices)
         self.batches_pushed = 0
 
     async def pull(self) -> Vector:
         """Ask every server for its shard; all parameters, shape (n,)."""
-        for server in self.node.servers:
+        for server in self.node.parents:
             self.node.send(server, "pull")
-        return await self._answers()
+        return await self.answers()
 
     async def push_pull(self, update: Vector) -> Vector:
         """Push an update of shape (n,) and wait for the new parameters, shape (n,)."""
-        node = self.node
-        batches = node.step - self.batches_pushed
-        self.batches_pushed = node.step
-        for shard, server in enumerate(node.servers):
-            part = shard_of(update, shard, len(node.servers))
-            node.send(server, "push", part, version=self.versions[shard], batches=batches)
-        return await self._answers()
+        self.push(update)
+        return await self.answers()
 
-    async def _answers(self) -> Vector:
-        parts = []
-        for shard, server in enumerate(self.node.servers):
+    def push(self, update: Vector) -> None:
+        """Push an update of shape (n,)."""
+        batches = self.batches()
+        for number, part in enumerate(self.slices):
+            self.push_part(number, update[part], batches)
+
+    def batches(self) -> int:
+        """The mini-batches computed since this was last asked."""
+        new = self.node.step - self.batches_pushed
+        self.batches_pushed = self.node.step
+        return new
+
+    def push_part(self, number: int, body: Vector, batches: int) -> None:
+        """Push one of the slices."""
+        server, part = self.addresses[number]
+        self.node.send(server, "push", body, version=self.versions[number], batches=batches, part=part)
+
+    async def answers(self) -> Vector:
+        """Wait for one answer from every server; all parameters, shape (n,)."""
+        bodies = {}
+        for server, _ in self.addresses:
             answer = await self.node.receive("parameters", server)
+            number = self.numbers[server, answer.part]
             assert answer.body is not None
-            parts.append(answer.body)
-            self.versions[shard] = answer.version
-        return self.node.concatenate(parts)
+            bodies[number], self.versions[number] = answer.body, answer.version
+        return self.node.concatenate([bodies[number] for number in range(len(bodies))])
+
+    def leave(self) -> None:
+        """Tell the servers that nothing more will come, so that they do not wait for it."""
+        for server in self.node.parents:
+            self.node.send(server, "leave")
 
 
 class Shard:
-    """A server's part of the parameters, their version, and the rule that updates them."""
+    """A server's part of the parameters, or a part of that, its version, and the rule that updates it."""
 
-    def __init__(self, node: Node, rule: Transformation) -> None:
+    def __init__(self, node: Node, rule: Transformation, part: int = 0, parts: int = 1) -> None:
         self.node = node
-        self.parameters = shard_of(node.initial_parameters(), node.index, len(node.servers))
+        self.part = part
+        self.parameters = node.initial_parameters()[parts_of(node.shards[node.shard], parts)[part]]
         self.version = 0
         self.rule = rule
         self.state = rule.initial
 
-    async def update(self, pushes: Sequence[Message]) -> None:
-        """Apply the mean of the pushed updates, in the order given."""
-
+    async def apply(self, pushes: Sequence[Message], over: int) -> list[Contribution]:
+        """Apply the sum of the pushed updates, in the order given, divided by `over`; whose they were."""
         bodies = [push.body for push in pushes if push.body is not None]
 
         def work() -> Vector:
             total = sum(bodies[1:], bodies[0])
-            step, self.state = self.rule.step(total / len(bodies), self.state)
+            step, self.state = self.rule.step(total / over, self.state)
             return self.parameters + step
 
         self.parameters = await self.node.apply(work, (len(pushes) + 2) * self.parameters.nbytes)
-        contributions = [Contribution(p.sender, self.version - p.version, p.batches) for p in pushes]
         self.version += 1
+        return [
+            Contribution(source.worker, self.version - 1 - source.version, source.batches)
+            for push in pushes
+            for source in push.pushed_by
+        ]
+
+    async def update(self, pushes: Sequence[Message], over: int) -> None:
+        """Apply, and tell the engine."""
+        contributions = await self.apply(pushes, over)
         await self.node.updated(self.version, self.parameters, contributions)
 
+    async def mean_update(self, pushes: Sequence[Message]) -> None:
+        """Apply the mean of the workers' updates, in the order of ranks, and tell the engine."""
+        await self.update(sorted(pushes, key=lambda push: push.sender), count(pushes))
+
     def answer(self, worker: int) -> None:
-        """Send the shard to a worker, without waiting for it to get there."""
-        self.node.send(worker, "parameters", self.parameters, version=self.version)
+        """Send the parameters to a worker (or a relay), without waiting for them to get there."""
+        self.node.send(worker, "parameters", self.parameters, version=self.version, part=self.part)
+
+
+def count(pushes: Iterable[Message]) -> int:
+    """How many workers' updates are in the pushes."""
+    return sum(len(push.pushed_by) for push in pushes)

@@ -3,10 +3,10 @@
 import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from strategies import consistency, rules, schedules
+from strategies import consistency, relays, rules, schedules
 from strategies.all_reduce import all_reduce
 from strategies.bounds import problem
 from strategies.node import Node
@@ -36,6 +36,10 @@ class Strategy:
     rule: Callable[..., rules.Transformation] = rules.add
     equal_steps: bool = False
     """Workers meet in every round: mini-batches are dealt out evenly, not first come first served."""
+    relay: Callable[..., Coroutine[Any, Any, None]] | None = None
+    """What stands between workers and server in a hierarchy; None: the strategy has no such form."""
+    at_most: Mapping[str, int] = field(default_factory=dict)
+    """Parameters that count workers: how much more than there are workers each may be."""
 
     @property
     def has_servers(self) -> bool:
@@ -48,15 +52,15 @@ class Strategy:
         parts = [self.schedule, self.rule] + ([self.consistency] if self.consistency else [])
         return {name: parameter for part in parts for name, parameter in _keywords(part).items()}
 
-    def worker(self, values: Mapping[str, Any]) -> Program:
-        """The program of a worker, with the parameters' values filled in."""
-        return lambda node: self.schedule(node, **_chosen(self.schedule, values))
-
-    def server(self, values: Mapping[str, Any]) -> Program:
-        """The program of a server, with the parameters' values filled in."""
-        serve = self.consistency
-        assert serve is not None, "this strategy has no servers"
-        return lambda node: serve(node, self.rule(**_chosen(self.rule, values)), **_chosen(serve, values))
+    def program(self, kind: str, values: Mapping[str, Any]) -> Program:
+        """The program of a worker, server or relay, with the parameters' values filled in."""
+        if kind == "server":
+            serve = self.consistency
+            assert serve is not None, "this strategy has no servers"
+            return lambda node: serve(node, self.rule(**_chosen(self.rule, values)), **_chosen(serve, values))
+        part = self.schedule if kind == "worker" else self.relay
+        assert part is not None, "this strategy has no relays"
+        return lambda node: part(node, **_chosen(part, values))
 
 
 def _keywords(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -69,9 +73,25 @@ def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, An
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "synchronous": Strategy(schedules.every_batch, consistency.barrier, rules.sgd, equal_steps=True),
-    "asynchronous": Strategy(schedules.every_batch, consistency.immediate, rules.sgd),
-    "downpour": Strategy(schedules.downpour, consistency.immediate),
+    "synchronous": Strategy(
+        schedules.in_chunks, consistency.barrier, rules.sgd, equal_steps=True, relay=relays.gather
+    ),
+    "backup-workers": Strategy(
+        schedules.every_batch, consistency.first_of_more, rules.sgd, at_most={"backups": -1}
+    ),
+    "k-sync": Strategy(
+        schedules.until_updated, consistency.first_k, rules.sgd, equal_steps=True, at_most={"k": 0}
+    ),
+    "k-batch-sync": Strategy(schedules.restarting, consistency.first_k, rules.sgd),
+    "model-averaging": Strategy(
+        schedules.averaging, consistency.barrier, equal_steps=True, relay=relays.gather
+    ),
+    "asynchronous": Strategy(schedules.every_batch, consistency.immediate, rules.sgd, relay=relays.combine),
+    "downpour": Strategy(schedules.downpour, consistency.immediate, relay=relays.combine),
+    "k-async": Strategy(schedules.every_batch, consistency.every_k_workers, rules.sgd, at_most={"k": 0}),
+    "k-batch-async": Strategy(schedules.every_batch, consistency.every_k_batches, rules.sgd),
+    "soft-sync": Strategy(schedules.every_batch, consistency.soft_sync, rules.sgd, at_most={"n": 0}),
+    "ssp": Strategy(schedules.every_batch, consistency.bounded, rules.sgd),
     "all-reduce": Strategy(all_reduce, equal_steps=True),
 }
 
@@ -96,6 +116,20 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
         if wrong is not None:
             raise StrategyError(f"strategy.{key}", wrong)
     return strategy
+
+
+def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
+    """Check that a strategy `find` has found can run on a scenario's `cluster`; raises StrategyError."""
+    strategy = STRATEGIES[name]
+    for key, more in strategy.at_most.items():
+        value = values.get(key, strategy.parameters[key].default)
+        if value > cluster.workers + more:
+            limit = f"must be at most {cluster.workers + more}, with {cluster.workers} workers"
+            raise StrategyError(f"strategy.{key}", f"{limit}, not {value}")
+    if cluster.servers.hierarchy and strategy.has_servers and strategy.relay is None:
+        able = ", ".join(other for other, s in STRATEGIES.items() if s.relay is not None)
+        problem = f"{name} cannot have relays between workers and servers; remove it, or use one of {able}"
+        raise StrategyError("cluster.servers.hierarchy", problem)
 
 
 def unused(name: str, values: Mapping[str, Any]) -> list[str]:

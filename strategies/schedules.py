@@ -15,6 +15,49 @@ async def every_batch(node: Node) -> None:
     while await node.next_batch_available():
         gradient = await node.gradient(parameters)
         parameters = await server.push_pull(gradient)
+    server.leave()
+
+
+async def in_chunks(node: Node, *, chunks: Count = 1) -> None:
+    """As `every_batch`, but push each of the `chunks` of a shard as soon as the backward pass has made it.
+
+    Wait-free backpropagation (Zhang et al. 2017, "Poseidon", §3.1); and the parameters of one chunk come back
+    while the next is pushed: with c chunks on full-duplex links (1 + 1/c)·max(M/B, N·M/(S·B)).
+    """
+    server = ParameterServer(node, chunks)
+    parameters = await server.pull()
+    while await node.next_batch_available():
+        ready = node.backward(parameters, server.slices)
+        batches = server.batches()
+        for number in reversed(range(len(ready))):
+            server.push_part(number, await ready[number], batches)
+        parameters = await server.answers()
+    server.leave()
+
+
+async def until_updated(node: Node) -> None:
+    """K-sync: push one gradient a version, or give it up when others have made the next version."""
+    server = ParameterServer(node)
+    parameters = await server.pull()
+    while await node.next_batch_available():
+        gradient = await node.gradient_unless(parameters, "parameters")
+        if gradient is not None:
+            server.push(gradient)
+        parameters = await server.answers()
+    server.leave()
+
+
+async def restarting(node: Node) -> None:
+    """K-batch-sync: push one gradient after another, until there are new parameters to start afresh from."""
+    server = ParameterServer(node)
+    parameters = await server.pull()
+    while await node.next_batch_available():
+        gradient = await node.gradient_unless(parameters, "parameters")
+        if gradient is None:
+            parameters = await server.answers()
+        else:
+            server.push(gradient)
+    server.leave()
 
 
 async def downpour(
@@ -37,3 +80,17 @@ async def downpour(
             if not await node.next_batch_available():
                 break
         parameters = await server.push_pull(total)
+    server.leave()
+
+
+async def averaging(
+    node: Node, *, averaging_period: Count = 10, learning_rate: Rate = 0.05, momentum: Momentum = 0.0
+) -> None:
+    """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
+
+    What is pushed is how far the model has moved; the mean of the moves leads to the mean of the models.
+    Local momentum is kept.
+    """
+    await downpour(
+        node, communication_window=averaging_period, learning_rate=learning_rate, momentum=momentum
+    )

@@ -9,6 +9,7 @@ from conftest import scenario
 from simulator.network import Network
 from simulator.topology import Topology, topology
 from simulator.traffic import compete, vary
+from strategies.placement import hosts, roles_of
 
 Sends = Sequence[tuple[float, int, int, int]]
 
@@ -42,10 +43,10 @@ def arrivals(sends: Sends, seed: int = 0, cluster: dict[str, Any] | None = None,
         "cluster__network": {"bandwidth": "100 B/s", **network},
     }).cluster  # fmt: skip
     net = described.network
-    hosts = [described.host_of(worker) for worker in range(described.workers)]
-    hosts += [described.host_of_server(shard) for shard in range(described.servers.count)]
+    everyone = roles_of(described, has_servers=True)
+    host_of = hosts(described.workers, described.workers_per_host, everyone, described.servers.colocated)
     overheads = net.message_overhead, net.receive_overhead
-    network_ = Network(simpy.Environment(), topology(described), hosts, *overheads)
+    network_ = Network(simpy.Environment(), topology(described), host_of, *overheads)
     vary(network_, net.varying)
     compete(network_, net.background, net.goodput, seed)
     times = {number: time for time, number in deliver(network_, sends)}

@@ -140,6 +140,12 @@ def test_oversubscription_needs_a_bandwidth(file: Path) -> None:
         load(file, [change])
 
 
+def test_a_place_is_a_group(file: Path) -> None:
+    assert load(file, ["cluster.servers.places=[1, 1]"]).cluster.server_groups == (1, 1)
+    with pytest.raises(ScenarioError, match=r"places\[1\]: must be a rack, leaf or site, from 0 to 1, not 2"):
+        load(file, ["cluster.servers.places=[0, 2]"])
+
+
 def test_a_key_below_a_short_topology_can_be_set(file: Path) -> None:
     file.write_text(WHOLE.replace(SITES, "star"))
     changes = ["cluster.network.topology.kind=racks", "cluster.network.topology.hosts_per_rack=4"]

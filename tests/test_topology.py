@@ -85,6 +85,16 @@ def test_servers_stand_in_the_groups_in_turn() -> None:
     assert path(links, 0, S1)[1:3] == ["rack 0's up-link", "rack 1's down-link"]
 
 
+def test_servers_and_relays_stand_where_they_are_placed() -> None:
+    """A server in rack 1; of its two relays one in each rack."""
+    servers = {"count": 1, "hierarchy": {"groups": 2}, "places": [1, 0, 1]}
+    links = built({"servers": servers}, topology={**RACKS, "uplink": "50 B/s"}, server_bandwidth="7 B/s")
+    assert path(links, 0, 8)[1:3] == ["rack 0's up-link", "rack 1's down-link"]
+    assert path(links, 8, 10) == ["server 0's up-link", "relay 1's down-link"]
+    assert path(links, 9, 0) == ["relay 0's up-link", "worker 0's down-link"]
+    assert [link.sustained for link in links.path(8, 10)[0]] == [7, 7]
+
+
 def test_two_flows_of_a_fat_tree_share_the_spine_they_have_in_common() -> None:
     """Hosts 4 and 6 are reached over spine 0, host 5 over spine 1."""
     sends = [(0, 0, 4, 1000), (0, 1, 6, 1000), (0, 2, 5, 1000), (0, 3, 0, 1000)]

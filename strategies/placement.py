@@ -1,0 +1,99 @@
+"""Which rank does what: workers, servers that hold a shard each, and relays between the two.
+
+Ranks count the workers first, then the servers, then the relays. With a hierarchy every shard has a tree of
+its own: the server at its root, and below it one relay for each group of workers, which are consecutive. The
+relays hang below one another like a heap: relay k (from 1) below relay (k − 1) // fan-out, where 0 is the
+server. A fan-out of the number of groups makes two levels (Rudra: Gupta, Zhang and Wang 2016), of 1 a chain.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Role:
+    """One rank: its `index` among its kind, and the ranks it pushes to (one a shard) or is pushed to by."""
+
+    kind: str  # worker, server or relay
+    index: int
+    parents: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
+    shard: int = 0  # which one a server holds, or a relay relays
+
+
+def roles(workers: int, shards: int, groups: int = 0, fan_out: int | None = None) -> list[Role]:
+    """The role of every rank: `shards` servers (or none), and `groups` relays for each of them.
+
+    At most `fan_out` relays hang below any other or the server; None: all below the server.
+    """
+    if not shards:
+        return [Role("worker", index) for index in range(workers)]
+    width = fan_out or max(groups, 1)
+
+    def rank(relay: int, shard: int) -> int:
+        return workers + relay * shards + shard  # relay 0 is the server itself
+
+    served: list[list[int]] = [[] for _ in range(groups + 1)]
+    for worker in range(workers):
+        served[1 + worker * groups // workers if groups else 0].append(worker)
+    below: list[list[int]] = [[] for _ in range(groups + 1)]
+    for relay in range(1, groups + 1):
+        below[(relay - 1) // width].append(relay)
+
+    found = []
+    for relay, members in enumerate(served):
+        for worker in members:
+            found.append(Role("worker", worker, tuple(rank(relay, shard) for shard in range(shards))))
+    for relay in range(groups + 1):
+        for shard in range(shards):
+            children = (*served[relay], *(rank(lower, shard) for lower in below[relay]))
+            parents = (rank((relay - 1) // width, shard),) if relay else ()
+            kind, index = ("relay", (relay - 1) * shards + shard) if relay else ("server", shard)
+            found.append(Role(kind, index, parents, children, shard))
+    return found
+
+
+def roles_of(cluster: Any, has_servers: bool) -> list[Role]:
+    """The role of every rank on the `cluster` of a scenario."""
+    servers, hierarchy = cluster.servers, cluster.servers.hierarchy
+    if not has_servers:
+        return roles(cluster.workers, 0)
+    if hierarchy is None:
+        return roles(cluster.workers, servers.count)
+    return roles(cluster.workers, servers.count, hierarchy.groups, hierarchy.fan_out)
+
+
+def shards_of(cluster: Any, has_servers: bool, length: int) -> list[slice]:
+    """The part of the parameters that each server holds; without servers, everyone holds them all."""
+    return cut(length, (cluster.servers.shares or [1] * cluster.servers.count) if has_servers else [1])
+
+
+def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool) -> list[int]:
+    """The host of every rank: workers fill their hosts one after the other, `per_host` to each.
+
+    Every server and relay has a host of its own after those. Co-located, server s is on worker host s, and
+    a relay on the host of the first worker that it or a relay below it serves.
+    """
+    own = [worker // per_host for worker in range(workers)]
+    count = own[-1] + 1
+    if not colocated:
+        return own + list(range(count, count + len(everyone) - workers))
+
+    def served(rank: int) -> int:
+        return rank if rank < workers else min(served(child) for child in everyone[rank].children)
+
+    beyond = range(workers, len(everyone))
+    return own + [
+        everyone[rank].index % count if everyone[rank].kind == "server" else own[served(rank)]
+        for rank in beyond
+    ]
+
+
+def cut(length: int, shares: Sequence[float]) -> list[slice]:
+    """Contiguous parts of a vector in proportion to `shares`; equal ones differ by at most one element."""
+    ends = list(accumulate(map(Fraction, shares), initial=Fraction(0)))  # exact: nothing is left over
+    bounds = [int(length * end // ends[-1]) for end in ends]
+    return [slice(start, stop) for start, stop in pairwise(bounds)]

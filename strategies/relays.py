@@ -1,0 +1,66 @@
+"""Relays between workers and a server: they sum what comes from below, and hand the answer down.
+
+A relay has one parent, its shard's server or another relay, so a tree of any depth is made of one program
+(Rudra's leaf servers: Gupta, Zhang and Wang 2016, §3.3). The server sees its children's pushes only.
+"""
+
+from collections.abc import Sequence
+
+from strategies.bounds import Count
+from strategies.node import Message, Node
+
+
+async def gather(node: Node, *, chunks: Count = 1) -> None:
+    """For a barrier: wait for every child, push the sum, and hand the answer to all of them."""
+    (parent,) = node.parents
+    for _ in node.children:
+        await node.receive("pull")
+    node.send(parent, "pull")
+    for _ in range(chunks):
+        _hand_down(node, await node.receive("parameters"), node.children)
+    arrived: list[list[Message]] = [[] for _ in range(chunks)]
+    while True:
+        message = await node.receive()
+        if message.kind == "parameters":
+            _hand_down(node, message, node.children)
+        if message.kind != "push":
+            continue
+        pushes = arrived[message.part]
+        pushes.append(message)
+        if len(pushes) == len(node.children):
+            arrived[message.part] = []
+            await _push_sum(node, sorted(pushes, key=lambda push: push.sender))
+
+
+async def combine(node: Node) -> None:
+    """For a server that answers at once: push the sum of all that has come since the last answer.
+
+    One exchange with the parent is under way at a time; whoever pushes meanwhile is in the next one.
+    """
+    (parent,) = node.parents
+    while True:
+        messages = [await node.receive()]
+        while node.arrived():
+            messages.append(await node.receive())
+        messages = [message for message in messages if message.kind != "leave"]
+        pushes = [message for message in messages if message.kind == "push"]
+        if pushes:
+            await _push_sum(node, pushes)
+        elif messages:
+            node.send(parent, "pull")
+        if messages:
+            answer = await node.receive("parameters")
+            _hand_down(node, answer, [message.sender for message in messages])
+
+
+async def _push_sum(node: Node, pushes: list[Message]) -> None:
+    bodies = [push.body for push in pushes if push.body is not None]
+    nbytes = (len(bodies) + 1) * bodies[0].nbytes
+    total = await node.apply(lambda: sum(bodies[1:], bodies[0]), nbytes)
+    sources = tuple(source for push in pushes for source in push.pushed_by)
+    node.send(node.parents[0], "push", total, part=pushes[0].part, sources=sources)
+
+
+def _hand_down(node: Node, answer: Message, children: Sequence[int]) -> None:
+    for child in children:
+        node.send(child, "parameters", answer.body, version=answer.version, part=answer.part)
