@@ -135,7 +135,9 @@ class Recorder:
 
         def column(name: str) -> np.ndarray:
             values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
-            return np.asarray(place, "i1")[values] if name == "kind" else values
+            if name == "kind":
+                values = place.astype("i1")[values]
+            return values
 
         def who() -> np.ndarray:
             return (events.astype("i8") << 56) + (column("node").astype("i8") + 1 << 28) + column("peer") + 1

@@ -144,7 +144,7 @@ class Rings:
     def enter(self, node: SimulatedNode, vector: Vector) -> simpy.Event:
         """Let a worker take part; the event happens when it is done, with the sum."""
         if not self._open or not self._open[-1].missing:
-            if self.simulation.network.under_way:
+            if self.simulation.network.messages:
                 raise Disturbed
             self._open.append(Ring(len(vector), self._sizes(vector)))
         ring, index = self._open[-1], node.index
@@ -202,7 +202,7 @@ class Rings:
         network = self.simulation.network
         ready = np.array(network.ready[: len(ring.entered)])
         return schedule(
-            ring.entered, ready, ring.nbytes, self.lanes, network.overhead, self.simulation.apply_s
+            ring.entered, ready, ring.nbytes, self.lanes, network.message_overhead, self.simulation.apply_s
         )
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: simpy.Event) -> None:
