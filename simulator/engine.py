@@ -20,7 +20,7 @@ from scenarios import Scenario
 from simulator.flows import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
-from simulator.ring import Disturbed, Rings, separate_lanes
+from simulator.ring import Disturbed, Rings
 from simulator.sized import Sized, concatenate
 from strategies import Vector, find, unused
 from workloads import Learner, build, deterministic_threads, sizes
@@ -93,8 +93,7 @@ class Simulation:
         bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
         self.environment = simpy.Environment()
         self.network = Network(self.environment, hosts, bandwidth, network.latency, network.message_overhead)
-        lanes = separate_lanes(self.network, range(cluster.workers)) if shortcuts else None
-        self.rings = None if lanes is None else Rings(self, lanes)
+        self.rings = Rings(self) if shortcuts else None
         self.compute = compute_times(scenario, self.sizes)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
@@ -171,7 +170,7 @@ class Simulation:
         return accuracy is not None and accuracy >= target
 
     def run(self, progress: Progress | None = None) -> None:
-        """Let time pass until the run is over."""
+        """Let time pass until the run is over. Raises Disturbed if it must be made without shortcuts."""
         environment, until = self.environment, self.scenario.stop.time
         self.progress = progress
         if until is not None:

@@ -75,8 +75,9 @@ class SimulatedNode:
     def send(
         self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
     ) -> Awaitable[None]:
-        if self.simulation.rings is not None:
-            self.simulation.rings.refuse_messages()
+        rings = self.simulation.rings
+        if rings is not None and rings.inside:
+            rings.give_up()
         message = Message(kind, self.rank, body, version, batches)
         nbytes = 0 if body is None else body.nbytes
         return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
@@ -121,8 +122,9 @@ class SimulatedNode:
         return Ready(function())
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        if program is ring and self.simulation.rings is not None:
-            return Wait(self.simulation.rings.enter(self, vector))
+        rings = self.simulation.rings
+        if program is ring and rings is not None and rings.lanes is not None:
+            return Wait(rings.enter(self, vector))
         return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:

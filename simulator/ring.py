@@ -10,9 +10,9 @@ or anything else happens that only messages can tell the effect of, `Disturbed` 
 be made again without this shortcut.
 """
 
-from functools import partial
+from functools import cached_property, partial
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import simpy
@@ -128,18 +128,22 @@ class Ring:
 
 
 class Rings:
-    """The ring all-reduces of a simulation whose lanes are separate."""
+    """The ring all-reduces of a simulation."""
 
-    def __init__(self, simulation: "Simulation", lanes: Lanes) -> None:
+    def __init__(self, simulation: "Simulation") -> None:
         self.simulation = simulation
-        self.lanes = lanes
         self.byte_s = 0.0  # what a node's `apply` takes for each byte
         self.inside = 0  # workers that are in a ring
         self._open: list[Ring] = []  # at most two: some may have entered the next before all are done
         self._nbytes: dict[tuple[int, int], np.ndarray] = {}
 
+    @cached_property
+    def lanes(self) -> Lanes | None:
+        """What the messages would go through; None: they share links, and only messages can tell."""
+        return separate_lanes(self.simulation.network, range(len(self.simulation.workers)))
+
     def enter(self, node: SimulatedNode, vector: Vector) -> simpy.Event:
-        """Let a worker take part; the event happens when it is done, with the sum."""
+        """Let a worker take part, there being lanes; the event happens when it is done, with the sum."""
         if not self._open or not self._open[-1].missing:
             if self.simulation.network.under_way:
                 raise Disturbed
@@ -157,10 +161,9 @@ class Rings:
             self._complete(ring)
         return event
 
-    def refuse_messages(self) -> None:
-        """A message is being sent."""
-        if self.inside:
-            raise Disturbed
+    def give_up(self) -> NoReturn:
+        """A message is sent while workers are in a ring."""
+        raise Disturbed
 
     def end(self) -> None:
         """Record what has arrived by now of the rings under way: the run is over."""
@@ -196,9 +199,10 @@ class Rings:
             At(simulation.environment, instant, partial(self._leave, ring, workers, total))
 
     def _times(self, ring: Ring) -> Times:
-        network = self.simulation.network
+        network, lanes = self.simulation.network, self.lanes
+        assert lanes is not None
         ready = np.array(network.ready[: len(ring.entered)])
-        return schedule(ring.entered, ready, ring.nbytes, self.lanes, network.overhead, self.byte_s)
+        return schedule(ring.entered, ready, ring.nbytes, lanes, network.overhead, self.byte_s)
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: simpy.Event) -> None:
         """Let the workers go on that are done at this instant."""
