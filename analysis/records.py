@@ -135,9 +135,7 @@ class Recorder:
 
         def column(name: str) -> np.ndarray:
             values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
-            if name == "kind":
-                values = place.astype("i1")[values]
-            return values
+            return np.take(place, values) if name == "kind" else values
 
         def who() -> np.ndarray:
             return (events.astype("i8") << 56) + (column("node").astype("i8") + 1 << 28) + column("peer") + 1
