@@ -12,6 +12,7 @@ from scenarios.compute import Compute
 from scenarios.network import Network
 from scenarios.section import Section, one_of
 from scenarios.stragglers import Persistent, Straggler
+from scenarios.topology import Sites
 from scenarios.units import PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
@@ -34,6 +35,7 @@ def _compute(data: Any) -> type[Section] | None:
 class Cluster(Section):
     """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
 
+    Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
     With `cores_per_host` the processes that compute on a host share that many cores.
     """
 
@@ -52,6 +54,12 @@ class Cluster(Section):
         """The number of workers' hosts."""
         return -(-self.workers // self.workers_per_host)
 
+    @property
+    def server_groups(self) -> tuple[int, ...]:
+        """The group (rack, leaf, site) of each host of a dedicated server: dealt out in turn."""
+        groups = self.network.topology.groups(self.hosts)
+        return () if self.servers.colocated else tuple(s % groups for s in range(self.servers.count))
+
     def host_of(self, worker: int) -> int:
         """The host of a worker."""
         return worker // self.workers_per_host
@@ -62,7 +70,7 @@ class Cluster(Section):
 
     def group_of(self, worker: int) -> int:
         """The group (rack, leaf, site) of a worker's host; 0 in a star."""
-        return 0
+        return self.network.topology.group_of(self.host_of(worker))
 
     def workers_by(self, scope: str) -> dict[int, list[int]]:
         """The workers of each "host" or "rack" that has any, by its number."""
@@ -71,6 +79,28 @@ class Cluster(Section):
         for worker in range(self.workers):
             found.setdefault(number_of(worker), []).append(worker)
         return found
+
+    @model_validator(mode="after")
+    def _hosts_exist(self) -> Self:
+        network, shape = self.network, self.network.topology
+        if isinstance(shape, Sites) and sum(shape.hosts) != self.hosts:
+            problem = f"must add up to the {self.hosts} workers' hosts, not to {sum(shape.hosts)}"
+            fail(problem, "network", "topology", "hosts")
+        last = self.hosts + len(self.server_groups) - 1
+        named: list[tuple[int, tuple[str | int, ...]]] = []
+        for index, card in enumerate(network.cards):
+            named += [(host, ("cards", index, "hosts", place)) for place, host in enumerate(card.hosts)]
+        cards = set()
+        for host, at in named:
+            if host in cards:
+                fail(f"host {host} has two cards; keep one", "network", *at)
+            cards.add(host)
+        for index, flow in enumerate(network.background):
+            named += [(flow.source, ("background", index, "from")), (flow.to, ("background", index, "to"))]
+        for host, at in named:
+            if host > last:
+                fail(f"must be a host's number, from 0 to {last}, not {host}", "network", *at)
+        return self
 
     @model_validator(mode="after")
     def _stragglers_exist(self) -> Self:

@@ -22,6 +22,8 @@ from simulator.flows import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.sized import Sized, concatenate
+from simulator.topology import topology
+from simulator.traffic import compete, vary
 from strategies import Vector, find, unused
 from workloads import Learner, build, deterministic_threads, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
@@ -87,9 +89,11 @@ class Simulation:
         hosts = [*map(cluster.host_of, self.workers), *map(cluster.host_of_server, range(servers))]
 
         network = cluster.network
-        bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
+        overheads = network.message_overhead, network.receive_overhead
         self.environment = simpy.Environment()
-        self.network = Network(self.environment, hosts, bandwidth, network.latency, network.message_overhead)
+        self.network = Network(self.environment, topology(cluster), hosts, *overheads)
+        vary(self.network, network.varying)
+        compete(self.network, network.background, network.goodput, scenario.seed)
         self.cores = Cores(self.environment, hosts, cluster.cores_per_host)
         self.compute = compute_times(scenario, self.sizes)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
@@ -248,8 +252,11 @@ class Simulation:
 
     def _warnings(self) -> list[str]:
         warnings = unused(self.scenario.strategy.name, self.scenario.strategy.parameters)
-        if self.scenario.cluster.network.bandwidth is None:
+        cluster = self.scenario.cluster
+        if cluster.network.bandwidth is None:
             warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
+        if cluster.network.server_bandwidth is not None and cluster.servers.colocated:
+            warnings.append("cluster.network.server_bandwidth means nothing to co-located servers: ignored")
         if not self.versions:
             warnings.append("the run stopped before the first update")
         return warnings
