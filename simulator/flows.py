@@ -21,27 +21,11 @@ import simpy
 from simpy.events import EventPriority
 
 from simulator.bucket import Bucket, Tokens
+from simulator.events import Call
 from simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
-
-
-class Call:
-    """A function called after a delay: the least that SimPy takes for an event."""
-
-    __slots__ = ("callbacks",)
-    _ok = True
-
-    def __init__(
-        self,
-        environment: simpy.Environment,
-        delay: float,
-        call: Callable[[simpy.Event], object],
-        priority: EventPriority = EventPriority(1),  # noqa: B008  (a number)
-    ) -> None:
-        self.callbacks = [call]
-        environment.schedule(self, priority, delay)  # type: ignore[arg-type]
 
 
 class Link:

@@ -15,7 +15,8 @@ from typing import Any
 
 import simpy
 
-from simulator.flows import Call, Flows, Link
+from simulator.events import Call
+from simulator.flows import Flows, Link
 
 
 class Transfer:

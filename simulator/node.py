@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import simpy
-
+from simulator.events import Moment, pause
 from simulator.network import Transfer
 from strategies import Contribution, Message, Vector
 from strategies.all_reduce import ring
@@ -15,18 +14,6 @@ if TYPE_CHECKING:
     from simulator.engine import Simulation
 
 T = TypeVar("T")
-
-
-class Wait(Awaitable[Any]):
-    """Hands a SimPy event up through the coroutines to the process that drives them."""
-
-    __slots__ = ("event",)
-
-    def __init__(self, event: simpy.Event) -> None:
-        self.event = event
-
-    def __await__(self) -> Generator[simpy.Event, Any, Any]:
-        return (yield self.event)
 
 
 class Ready(Awaitable[T]):
@@ -56,7 +43,7 @@ class SimulatedNode:
         self.step = 0
         self.collectives = 0
         self.mail: deque[Message] = deque()
-        self.waiting: list[tuple[str | None, int | None, simpy.Event]] = []
+        self.waiting: list[tuple[str | None, int | None, Moment]] = []
 
     @property
     def now(self) -> float:
@@ -84,10 +71,10 @@ class SimulatedNode:
         self.simulation.recorder.message(
             message.sender, self.rank, transfer.start, self.now, message.kind, transfer.nbytes
         )
-        for place, (kind, sender, event) in enumerate(self.waiting):
+        for place, (kind, sender, arrival) in enumerate(self.waiting):
             if _matches(message, kind, sender):
                 del self.waiting[place]
-                _happen(event, message)
+                arrival.happen(message)
                 return
         self.mail.append(message)
 
@@ -96,9 +83,9 @@ class SimulatedNode:
             if _matches(message, kind, sender):
                 del self.mail[place]
                 return Ready(message)
-        event = simpy.Event(self.environment)
-        self.waiting.append((kind, sender, event))
-        return Wait(event)
+        arrival = Moment()
+        self.waiting.append((kind, sender, arrival))
+        return arrival
 
     def next_batch_available(self) -> Awaitable[bool]:
         return Ready(self.simulation.batches.available(self.rank, self.step))
@@ -111,7 +98,7 @@ class SimulatedNode:
         duration = self.simulation.compute[self.rank].draw()
         # Recorded now: it counts as computing even if the run ends before it does.
         self.simulation.recorder.gradient(self.rank, start, start + duration, step)
-        await Wait(self.environment.timeout(duration))
+        await pause(self.environment, duration)
         return self.simulation.gradient(parameters, self.rank, step)
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
@@ -131,21 +118,13 @@ class SimulatedNode:
                 self.rank, part.worker, self.now, version - 1, part.staleness, part.batches
             )
         if self.simulation.updated(self, version, parameters):
-            await Wait(simpy.Event(self.environment))  # this node's part in the run is over
+            await Moment()  # this node's part in the run is over
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         self.simulation.start(self.rank, program)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        return Wait(self.environment.timeout(seconds))
-
-
-def _happen(event: simpy.Event, value: Any) -> None:
-    """Let an event happen now, before anything else of this instant, instead of after it."""
-    event._ok, event._value = True, value
-    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-    for callback in callbacks:
-        callback(event)
+        return pause(self.environment, seconds)
 
 
 def _matches(message: Message, kind: str | None, sender: int | None) -> bool:
