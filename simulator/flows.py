@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
+from math import inf
 
 import simpy
 from simpy.events import EventPriority
@@ -54,13 +55,13 @@ class Link:
         self.held: list[tuple[float, int, Flow]] = []
         self.clock = self.rate = self.since = 0.0
         self.alone = True  # it holds back all its flows, and every other link on their paths is calm
-        self.bound = float("inf")  # no other link of a held flow gives it less than this
+        self.bound = inf  # no other link of a held flow gives it less than this
         self.used = 0  # flows so far
-        self.wake = float("inf")  # the instant at which it will be looked at again
+        self.wake = inf  # the instant at which it will be looked at again
 
 
 def _positive(name: str, capacity: float, bucket: Bucket | None) -> float:
-    if not 0 < capacity < float("inf"):
+    if not 0 < capacity < inf:
         raise ValueError(f"{name}: a capacity is a positive number of bytes/s, not {capacity}")
     if bucket is not None and not (bucket.size > 0 and bucket.line_rate >= capacity):
         raise ValueError(f"{name}: a bucket has a size above 0 and a line rate not below the capacity")
@@ -78,7 +79,7 @@ class Flow:
 
     def __init__(self, path: tuple[Link, ...], size: float, done: Callable[[], object]) -> None:
         self.path = path
-        self.endless = size == float("inf")
+        self.endless = size == inf
         self.size = 0.0 if self.endless else size
         self.done = done
         self.owner: Link | None = None
@@ -113,7 +114,7 @@ class Flows:
         An infinite number of bytes is background traffic, which does not keep the simulation running.
         """
         flow = Flow(path, nbytes, done)
-        size, narrow, least = flow.size, path[0], float("inf")
+        size, narrow, least = flow.size, path[0], inf
         for link in path:
             if link.tokens is not None and not link.count:
                 self._read_tokens(link)
@@ -132,7 +133,7 @@ class Flows:
         narrow.clock += narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
         self._hold(narrow, flow, size)
-        if narrow.held and narrow.held[0][2] is flow:  # else the next to finish does so later than planned
+        if narrow.held[0][2] is flow:  # else the next to finish does so later than planned
             self._plan(narrow, now)
         if narrow.tokens is not None and not others:
             self._plan_tokens(narrow, least)
@@ -152,7 +153,8 @@ class Flows:
             return
         self._advance(owner)
         owner.count -= 1
-        self._left(owner, [flow])
+        if not (owner.alone and self._widen(owner)):
+            self._solve_later(flow.path)
         self._plan(owner, self.environment.now)
 
     def set_capacity(self, link: Link, capacity: float) -> None:
@@ -193,7 +195,8 @@ class Flows:
                         owner = other.owner
                         if owner is None or owner.rate > share:
                             return False
-                        owner.bound = min(owner.bound, share)
+                        if share < owner.bound:
+                            owner.bound = share
         return True
 
     def _look(self, link: Link, _: simpy.Event) -> None:
@@ -201,7 +204,7 @@ class Flows:
         now = self.environment.now
         if link.wake != now:  # it has been looked at since, or is to be later
             return
-        link.wake = float("inf")
+        link.wake = inf
         rate, held = link.rate, link.held
         link.clock = clock = link.clock + rate * (now - link.since)
         link.since = now
@@ -216,7 +219,9 @@ class Flows:
                     del crossed.flows[flow]
         if finished:
             link.count -= len(finished)
-            self._left(link, finished)
+            if not (link.alone and self._widen(link)):
+                for flow in finished:
+                    self._solve_later(flow.path)
             self._unwatched -= len(finished)
             if self._watcher is not None and self._unwatched <= 0:
                 self._unwatched = self._watcher()
@@ -224,23 +229,17 @@ class Flows:
         for flow in finished:
             flow.done()
 
-    def _left(self, link: Link, flows: list[Flow]) -> None:
-        """See to what flows that a link held back leave to others."""
-        if not (link.alone and self._widen(link)):
-            for flow in flows:
-                self._solve_later(flow.path)
-
     def _widen(self, link: Link) -> bool:
         """Give the flows that a link still holds back what others left; False if another link forbids it."""
         if not link.count:
             if link.tokens is not None:
                 self._read_tokens(link)
-            link.clock, link.rate, link.bound = 0.0, 0.0, float("inf")
+            link.clock, link.rate, link.bound = 0.0, 0.0, inf
             return True
         share = link.capacity / link.count
         if share > link.bound:
             others = [m.sustained / len(m.flows) for flow in link.flows for m in flow.path if m is not link]
-            link.bound = min(others, default=float("inf"))
+            link.bound = min(others, default=inf)
             if share > link.bound:
                 return False
         link.rate = share
@@ -256,17 +255,16 @@ class Flows:
         flow.owner = link
         flow.due = due = link.clock + left
         link.count += 1
-        if not flow.endless:
-            self._number += 1
-            heappush(link.held, (due, self._number, flow))
+        self._number += 1
+        heappush(link.held, (inf if flow.endless else due, self._number, flow))
 
     def _plan(self, link: Link, now: float) -> None:
         """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
         while held and held[0][2].owner is not link:
             heappop(held)
-        if not held:
-            link.wake = float("inf")
+        if not held or held[0][0] == inf:
+            link.wake = inf
             return
         left = held[0][0] - link.clock
         delay = left / link.rate if left > 0 else 0.0
@@ -300,7 +298,7 @@ class Flows:
         left = {flow: flow.left(now) for flow in flows}
         for link in links:
             link.held.clear()
-            link.count, link.clock, link.rate, link.bound = 0, 0.0, 0.0, float("inf")
+            link.count, link.clock, link.rate, link.bound = 0, 0.0, 0.0, inf
         found = max_min({flow: flow.path for flow in flows}, {link: link.capacity for link in links})
         for flow in flows:
             rate, owner = found[flow]

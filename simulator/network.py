@@ -15,14 +15,17 @@ from typing import Any
 
 import simpy
 
-from simulator.events import Call
+from simulator.events import NORMAL, Call
 from simulator.flows import Flows, Link
 
 
 class Transfer:
     """A message on its way. Awaiting it waits until its last byte has left."""
 
-    __slots__ = ("arrived", "connection", "event", "left", "message", "nbytes", "network", "start")
+    __slots__ = (
+        *("arrived", "callbacks", "connection", "event", "left", "message", "nbytes", "network", "start"),
+    )
+    _ok = True  # it is its own event when it arrives
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Transfer:
         self.start = network.environment.now
         self.left = False
         self.event: simpy.Event | None = None  # made only if somebody waits
+        self.callbacks = [self._there]
 
     def __await__(self) -> Generator[simpy.Event, Any, None]:
         if not self.left:
@@ -53,7 +57,7 @@ class Transfer:
             self.event.succeed()
         connection = self.connection
         connection.waiting.popleft()
-        Call(self.network.environment, connection.latency, self._there)
+        self.network.environment.schedule(self, NORMAL, connection.latency)  # type: ignore[arg-type]
         if connection.waiting:
             following = connection.waiting[0]
             Call(self.network.environment, 0.0, lambda _: self.network.start(following))
@@ -112,7 +116,9 @@ class Network:
             self._ready[sender] = max(now, self._ready[sender]) + self.overhead
             Call(self.environment, self._ready[sender] - now, lambda _: self._enqueue(transfer))
         else:
-            self._enqueue(transfer)
+            connection.waiting.append(transfer)
+            if len(connection.waiting) == 1:
+                self.start(transfer)
         return transfer
 
     def _connect(self, source: int, target: int) -> Connection:

@@ -61,18 +61,20 @@ class SimulatedNode:
     def send(
         self, to: int, kind: str, body: Vector | None = None, *, version: int = 0, batches: int = 0
     ) -> Awaitable[None]:
-        message = Message(kind, self.rank, body, version, batches)
+        simulation, rank = self.simulation, self.rank
         nbytes = 0 if body is None else body.nbytes
-        return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
+        message = Message(kind, rank, body, version, batches)
+        return simulation.network.send(rank, to, nbytes, message, simulation.nodes[to].take_in)
 
     def take_in(self, transfer: Transfer) -> None:
         """Hand a message that has arrived to whoever waits for it, or keep it."""
         message: Message = transfer.message
+        sent_kind, sent_by = message.kind, message.sender
         self.simulation.recorder.message(
-            message.sender, self.rank, transfer.start, self.now, message.kind, transfer.nbytes
+            sent_by, self.rank, transfer.start, self.environment.now, sent_kind, transfer.nbytes
         )
         for place, (kind, sender, arrival) in enumerate(self.waiting):
-            if _matches(message, kind, sender):
+            if (kind is None or kind == sent_kind) and (sender is None or sender == sent_by):
                 del self.waiting[place]
                 arrival.happen(message)
                 return
@@ -91,15 +93,15 @@ class SimulatedNode:
         return Ready(self.simulation.batches.available(self.rank, self.step))
 
     async def gradient(self, parameters: Vector) -> Vector:
-        start, step = self.now, self.step
-        self.simulation.batches.take(self.rank)
-        self.simulation.step()
+        simulation, rank, start, step = self.simulation, self.rank, self.environment.now, self.step
+        simulation.batches.take(rank)
+        simulation.step()
         self.step += 1
-        duration = self.simulation.compute[self.rank].draw()
+        duration = simulation.compute[rank].draw()
         # Recorded now: it counts as computing even if the run ends before it does.
-        self.simulation.recorder.gradient(self.rank, start, start + duration, step)
+        simulation.recorder.gradient(rank, start, start + duration, step)
         await pause(self.environment, duration)
-        return self.simulation.gradient(parameters, self.rank, step)
+        return simulation.gradient(parameters, rank, step)
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
         return Ready(function())
