@@ -12,7 +12,6 @@ bytes that the link has carried, only when they must be known: as long as it hol
 others hold them back below its sustained capacity, they need nothing to be done at a change.
 """
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
@@ -114,17 +113,18 @@ class Flows:
         An infinite number of bytes is background traffic, which does not keep the simulation running.
         """
         flow = Flow(path, nbytes, done)
-        size, narrow, least = flow.size, path[0], inf
+        size, narrow, least, others = flow.size, path[0], inf, 0
         for link in path:
             if link.tokens is not None and not link.count:
                 self._read_tokens(link)
-            link.flows[flow] = None
+            flows = link.flows
+            before = len(flows)
+            flows[flow] = None
             link.entered += size
             link.used += 1
-            share = link.capacity / len(link.flows)
+            share = link.capacity / (before + 1)
             if share < least or (share == least and link.used > narrow.used):
-                narrow, least = link, share
-        others = len(narrow.flows) - 1
+                narrow, least, others = link, share, before
         narrow.alone = not others or (narrow.alone and narrow.count == others)
         if not narrow.alone or not self._harmless(flow, narrow, least):
             self._solve_later(path)
@@ -133,7 +133,7 @@ class Flows:
         narrow.clock += narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
         self._hold(narrow, flow, size)
-        if narrow.held[0][2] is flow:  # else the next to finish does so later than planned
+        if narrow.held and narrow.held[0][2] is flow:  # else the next to finish does so later than planned
             self._plan(narrow, now)
         if narrow.tokens is not None and not others:
             self._plan_tokens(narrow, least)
@@ -211,8 +211,8 @@ class Flows:
         until = clock * _SAME + rate * now * 1e-15
         finished = []
         while held and held[0][0] <= until:
-            flow = heappop(held)[2]
-            if flow.owner is link:  # else it was cancelled
+            due, flow = held[0][0], heappop(held)[2]
+            if flow.owner is link and flow.due == due:  # else it was cancelled, or held elsewhere since
                 finished.append(flow)
                 flow.owner = None
                 for crossed in flow.path:
@@ -234,7 +234,7 @@ class Flows:
         if not link.count:
             if link.tokens is not None:
                 self._read_tokens(link)
-            link.clock, link.rate, link.bound = 0.0, 0.0, inf
+            self._rest(link)
             return True
         share = link.capacity / link.count
         if share > link.bound:
@@ -244,6 +244,11 @@ class Flows:
                 return False
         link.rate = share
         return True
+
+    def _rest(self, link: Link) -> None:
+        """A link that holds nobody back has no clock."""
+        link.clock, link.rate, link.bound = 0.0, 0.0, inf
+        link.held.clear()
 
     def _advance(self, link: Link) -> None:
         now = self.environment.now
@@ -255,15 +260,16 @@ class Flows:
         flow.owner = link
         flow.due = due = link.clock + left
         link.count += 1
-        self._number += 1
-        heappush(link.held, (inf if flow.endless else due, self._number, flow))
+        if not flow.endless:
+            self._number += 1
+            heappush(link.held, (due, self._number, flow))
 
     def _plan(self, link: Link, now: float) -> None:
         """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
-        while held and held[0][2].owner is not link:
-            heappop(held)
-        if not held or held[0][0] == inf:
+        while held and (held[0][2].owner is not link or held[0][2].due != held[0][0]):
+            heappop(held)  # it was cancelled, or held elsewhere since
+        if not held:
             link.wake = inf
             return
         left = held[0][0] - link.clock
@@ -280,44 +286,50 @@ class Flows:
 
     def _solve(self, _: simpy.Event) -> None:
         """Solve anew all flows that share links, directly or not, with changed ones."""
-        links, flows = self._changed, dict[Flow, None]()
+        links, flows = self._changed, dict[Flow, tuple[Link, ...]]()
         self._changed = {}
-        reached = deque(links)
-        while reached:
-            for flow in reached.popleft().flows:
+        reached = list(links)
+        for link in reached:  # which grows
+            for flow in link.flows:
                 if flow not in flows:
-                    flows[flow] = None
-                    new = [link for link in flow.path if link not in links]
-                    links.update(dict.fromkeys(new))
-                    reached.extend(new)
-        now = self.environment.now
-        for link in links:
+                    flows[flow] = flow.path
+                    for crossed in flow.path:
+                        if crossed not in links:
+                            links[crossed] = None
+                            reached.append(crossed)
+        for link in reached:
             self._advance(link)
             if link.tokens is not None:
                 self._read_tokens(link)
-        left = {flow: flow.left(now) for flow in flows}
-        for link in links:
-            link.held.clear()
-            link.count, link.clock, link.rate, link.bound = 0, 0.0, 0.0, inf
-        found = max_min({flow: flow.path for flow in flows}, {link: link.capacity for link in links})
-        for flow in flows:
-            rate, owner = found[flow]
+        found = max_min(flows, {link: link.capacity for link in reached})
+        now = self.environment.now
+        moved = [(flow, flow.left(now)) for flow, (_, owner) in found.items() if flow.owner is not owner]
+        for flow, left in moved:
+            if flow.owner is not None:
+                flow.owner.count -= 1
+            self._hold(found[flow][1], flow, left)
+        loads, fastest = dict.fromkeys(reached, 0.0), dict.fromkeys(reached, 0.0)
+        for flow, (rate, owner) in found.items():
             owner.rate, owner.bound = rate, 0.0
-            self._hold(owner, flow, left[flow])
-        calm = {link: self._calm(link, [found[flow][0] for flow in link.flows]) for link in links}
-        for link in links:
+            for link in flow.path:
+                loads[link] += rate
+                if rate > fastest[link]:
+                    fastest[link] = rate
+        calm = {link: self._calm(link, loads[link], fastest[link]) for link in reached}
+        for link in reached:
             link.alone = link.count == len(link.flows) and all(
                 calm[crossed] for flow in link.flows for crossed in flow.path if crossed is not link
             )
+            if not link.count:
+                self._rest(link)
             self._plan(link, now)
 
-    def _calm(self, link: Link, rates: list[float]) -> bool:
+    def _calm(self, link: Link, load: float, fastest: float) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
-        load = sum(rates)
         if load > link.capacity * (1 + 1e-9):
             raise AssertionError(f"{link.name} carries more than its capacity")
         self._plan_tokens(link, load)
-        return not link.count and max(rates, default=0.0) * len(rates) <= link.sustained
+        return not link.count and fastest * len(link.flows) <= link.sustained
 
     def _read_tokens(self, link: Link) -> None:
         """Bring a link's tokens, and with them what it can do, up to the present."""
