@@ -25,7 +25,7 @@ def bottleneck(result: "Result") -> str | None:
     link accounts. A link accounts for communication with both of its directions, since in synchronous
     training one rests while the other is busy. Without utilisation, as in a real run, no link is named.
     """
-    if result.span[1] <= result.span[0]:
+    if result.span[1] <= result.span[0] or not (result.records["event"] == "gradient").any():
         return None
     compute, send, network, wait = (float(part) for part in result.breakdown.median())
     communicate = send + network

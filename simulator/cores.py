@@ -12,6 +12,7 @@ from functools import partial
 
 import simpy
 
+from simulator.events import Moment
 from simulator.flows import Flow, Flows, Link
 
 
@@ -35,17 +36,17 @@ class Cores:
         """Whether the host of a process may have more processes that compute than cores."""
         return rank in self._paths
 
-    def compute(self, rank: int, milestones: Sequence[float]) -> list[simpy.Event]:
+    def compute(self, rank: int, milestones: Sequence[float]) -> list[Moment]:
         """Let a process whose cores are shared compute; what happens when it has done so much work.
 
         Milestones are core-seconds from the beginning, in ascending order.
         """
-        events = [simpy.Event(self._environment) for _ in milestones]
+        events = [Moment() for _ in milestones]
 
         def go_on(number: int) -> None:
             self._under_way.pop(rank, None)
             if number:
-                events[number - 1].succeed()
+                events[number - 1].soon(self._environment)
             if number == len(milestones):
                 return
             work = milestones[number] - (milestones[number - 1] if number else 0.0)
@@ -59,4 +60,6 @@ class Cores:
 
     def give_up(self, rank: int) -> None:
         """End what a process computes."""
-        self._flows.cancel(self._under_way.pop(rank))
+        flow = self._under_way.pop(rank, None)
+        if flow is not None:
+            self._flows.cancel(flow)

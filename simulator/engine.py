@@ -18,7 +18,7 @@ from simpy.events import URGENT
 from analysis.records import Recorder, Result
 from scenarios import Scenario
 from simulator.cores import Cores
-from simulator.flows import Call
+from simulator.events import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.ring import Disturbed, Rings

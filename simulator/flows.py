@@ -12,42 +12,20 @@ bytes that the link has carried, only when they must be known: as long as it hol
 others hold them back below its sustained capacity, they need nothing to be done at a change.
 """
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
+from math import inf
 
 import simpy
 from simpy.events import EventPriority
 
 from simulator.bucket import Bucket, Tokens
+from simulator.events import Aside, Call
 from simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
-
-
-class Call:
-    """A function called after a delay: the least that SimPy takes for an event."""
-
-    __slots__ = ("callbacks",)
-    _ok = True
-
-    def __init__(
-        self,
-        environment: simpy.Environment,
-        delay: float,
-        call: Callable[[simpy.Event], object],
-        priority: EventPriority = EventPriority(1),  # noqa: B008  (a number)
-    ) -> None:
-        self.callbacks = [call]
-        environment.schedule(self, priority, delay)  # type: ignore[arg-type]
-
-
-class Aside(Call):
-    """One that keeps no run going by itself: what makes them, such as endless flows, would go on for ever."""
-
-    __slots__ = ()
 
 
 class Link:
@@ -76,13 +54,13 @@ class Link:
         self.held: list[tuple[float, int, Flow]] = []
         self.clock = self.rate = self.since = 0.0
         self.alone = True  # it holds back all its flows, and every other link on their paths is calm
-        self.bound = float("inf")  # no other link of a held flow gives it less than this
+        self.bound = inf  # no other link of a held flow gives it less than this
         self.used = 0  # flows so far
-        self.wake = float("inf")  # the instant at which it will be looked at again
+        self.wake = inf  # the instant at which it will be looked at again
 
 
 def _positive(name: str, capacity: float, bucket: Bucket | None) -> float:
-    if not 0 < capacity < float("inf"):
+    if not 0 < capacity < inf:
         raise ValueError(f"{name}: a capacity is a positive number of bytes/s, not {capacity}")
     if bucket is not None and not (bucket.size > 0 and bucket.line_rate >= capacity):
         raise ValueError(f"{name}: a bucket has a size above 0 and a line rate not below the capacity")
@@ -100,7 +78,7 @@ class Flow:
 
     def __init__(self, path: tuple[Link, ...], size: float, done: Callable[[], object]) -> None:
         self.path = path
-        self.endless = size == float("inf")
+        self.endless = size == inf
         self.size = 0.0 if self.endless else size
         self.done = done
         self.owner: Link | None = None
@@ -135,17 +113,18 @@ class Flows:
         An infinite number of bytes is background traffic, which does not keep the simulation running.
         """
         flow = Flow(path, nbytes, done)
-        size, narrow, least = flow.size, path[0], float("inf")
+        size, narrow, least, others = flow.size, path[0], inf, 0
         for link in path:
             if link.tokens is not None and not link.count:
                 self._read_tokens(link)
-            link.flows[flow] = None
+            flows = link.flows
+            before = len(flows)
+            flows[flow] = None
             link.entered += size
             link.used += 1
-            share = link.capacity / len(link.flows)
+            share = link.capacity / (before + 1)
             if share < least or (share == least and link.used > narrow.used):
-                narrow, least = link, share
-        others = len(narrow.flows) - 1
+                narrow, least, others = link, share, before
         narrow.alone = not others or (narrow.alone and narrow.count == others)
         if not narrow.alone or not self._harmless(flow, narrow, least):
             self._solve_later(path)
@@ -174,7 +153,8 @@ class Flows:
             return
         self._advance(owner)
         owner.count -= 1
-        self._left(owner, [flow])
+        if not (owner.alone and self._widen(owner)):
+            self._solve_later(flow.path)
         self._plan(owner, self.environment.now)
 
     def set_capacity(self, link: Link, capacity: float) -> None:
@@ -215,7 +195,8 @@ class Flows:
                         owner = other.owner
                         if owner is None or owner.rate > share:
                             return False
-                        owner.bound = min(owner.bound, share)
+                        if share < owner.bound:
+                            owner.bound = share
         return True
 
     def _look(self, link: Link, _: simpy.Event) -> None:
@@ -223,22 +204,24 @@ class Flows:
         now = self.environment.now
         if link.wake != now:  # it has been looked at since, or is to be later
             return
-        link.wake = float("inf")
+        link.wake = inf
         rate, held = link.rate, link.held
         link.clock = clock = link.clock + rate * (now - link.since)
         link.since = now
         until = clock * _SAME + rate * now * 1e-15
         finished = []
         while held and held[0][0] <= until:
-            flow = heappop(held)[2]
-            if flow.owner is link:  # else it was cancelled
+            due, flow = held[0][0], heappop(held)[2]
+            if flow.owner is link and flow.due == due:  # else it was cancelled, or held elsewhere since
                 finished.append(flow)
                 flow.owner = None
                 for crossed in flow.path:
                     del crossed.flows[flow]
         if finished:
             link.count -= len(finished)
-            self._left(link, finished)
+            if not (link.alone and self._widen(link)):
+                for flow in finished:
+                    self._solve_later(flow.path)
             self._unwatched -= len(finished)
             if self._watcher is not None and self._unwatched <= 0:
                 self._unwatched = self._watcher()
@@ -246,27 +229,26 @@ class Flows:
         for flow in finished:
             flow.done()
 
-    def _left(self, link: Link, flows: list[Flow]) -> None:
-        """See to what flows that a link held back leave to others."""
-        if not (link.alone and self._widen(link)):
-            for flow in flows:
-                self._solve_later(flow.path)
-
     def _widen(self, link: Link) -> bool:
         """Give the flows that a link still holds back what others left; False if another link forbids it."""
         if not link.count:
             if link.tokens is not None:
                 self._read_tokens(link)
-            link.clock, link.rate, link.bound = 0.0, 0.0, float("inf")
+            self._rest(link)
             return True
         share = link.capacity / link.count
         if share > link.bound:
             others = [m.sustained / len(m.flows) for flow in link.flows for m in flow.path if m is not link]
-            link.bound = min(others, default=float("inf"))
+            link.bound = min(others, default=inf)
             if share > link.bound:
                 return False
         link.rate = share
         return True
+
+    def _rest(self, link: Link) -> None:
+        """A link that holds nobody back has no clock."""
+        link.clock, link.rate, link.bound = 0.0, 0.0, inf
+        link.held.clear()
 
     def _advance(self, link: Link) -> None:
         now = self.environment.now
@@ -285,10 +267,10 @@ class Flows:
     def _plan(self, link: Link, now: float) -> None:
         """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
-        while held and held[0][2].owner is not link:
-            heappop(held)
+        while held and (held[0][2].owner is not link or held[0][2].due != held[0][0]):
+            heappop(held)  # it was cancelled, or held elsewhere since
         if not held:
-            link.wake = float("inf")
+            link.wake = inf
             return
         left = held[0][0] - link.clock
         delay = left / link.rate if left > 0 else 0.0
@@ -304,44 +286,50 @@ class Flows:
 
     def _solve(self, _: simpy.Event) -> None:
         """Solve anew all flows that share links, directly or not, with changed ones."""
-        links, flows = self._changed, dict[Flow, None]()
+        links, flows = self._changed, dict[Flow, tuple[Link, ...]]()
         self._changed = {}
-        reached = deque(links)
-        while reached:
-            for flow in reached.popleft().flows:
+        reached = list(links)
+        for link in reached:  # which grows
+            for flow in link.flows:
                 if flow not in flows:
-                    flows[flow] = None
-                    new = [link for link in flow.path if link not in links]
-                    links.update(dict.fromkeys(new))
-                    reached.extend(new)
-        now = self.environment.now
-        for link in links:
+                    flows[flow] = flow.path
+                    for crossed in flow.path:
+                        if crossed not in links:
+                            links[crossed] = None
+                            reached.append(crossed)
+        for link in reached:
             self._advance(link)
             if link.tokens is not None:
                 self._read_tokens(link)
-        left = {flow: flow.left(now) for flow in flows}
-        for link in links:
-            link.held.clear()
-            link.count, link.clock, link.rate, link.bound = 0, 0.0, 0.0, float("inf")
-        found = max_min({flow: flow.path for flow in flows}, {link: link.capacity for link in links})
-        for flow in flows:
-            rate, owner = found[flow]
+        found = max_min(flows, {link: link.capacity for link in reached})
+        now = self.environment.now
+        moved = [(flow, flow.left(now)) for flow, (_, owner) in found.items() if flow.owner is not owner]
+        for flow, left in moved:
+            if flow.owner is not None:
+                flow.owner.count -= 1
+            self._hold(found[flow][1], flow, left)
+        loads, fastest = dict.fromkeys(reached, 0.0), dict.fromkeys(reached, 0.0)
+        for flow, (rate, owner) in found.items():
             owner.rate, owner.bound = rate, 0.0
-            self._hold(owner, flow, left[flow])
-        calm = {link: self._calm(link, [found[flow][0] for flow in link.flows]) for link in links}
-        for link in links:
+            for link in flow.path:
+                loads[link] += rate
+                if rate > fastest[link]:
+                    fastest[link] = rate
+        calm = {link: self._calm(link, loads[link], fastest[link]) for link in reached}
+        for link in reached:
             link.alone = link.count == len(link.flows) and all(
                 calm[crossed] for flow in link.flows for crossed in flow.path if crossed is not link
             )
+            if not link.count:
+                self._rest(link)
             self._plan(link, now)
 
-    def _calm(self, link: Link, rates: list[float]) -> bool:
+    def _calm(self, link: Link, load: float, fastest: float) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
-        load = sum(rates)
         if load > link.capacity * (1 + 1e-9):
             raise AssertionError(f"{link.name} carries more than its capacity")
         self._plan_tokens(link, load)
-        return not link.count and max(rates, default=0.0) * len(rates) <= link.sustained
+        return not link.count and fastest * len(link.flows) <= link.sustained
 
     def _read_tokens(self, link: Link) -> None:
         """Bring a link's tokens, and with them what it can do, up to the present."""

@@ -15,21 +15,23 @@ def max_min(
     All rates rise together; when a link is full its flows are frozen at the rate they have. In the result
     every flow crosses a full link on which no flow is faster. Every path has at least one link.
     """
-    crossing: dict[Link, dict[Flow, None]] = {}  # dictionaries, not sets: the order must not be chance
+    crossing: dict[Link, list[Flow]] = {}
     for flow, path in paths.items():
         for link in path:
-            crossing.setdefault(link, {})[flow] = None
+            crossing.setdefault(link, []).append(flow)
     left = {link: capacity[link] for link in crossing}
+    rising = {link: len(flows) for link, flows in crossing.items()}  # how many are not frozen
     rates: dict[Flow, tuple[float, Link]] = {}
-    while crossing:
-        share = {link: left[link] / len(flows) for link, flows in crossing.items()}
+    while rising:
+        share = {link: left[link] / count for link, count in rising.items()}
         rate = min(share.values())
         for link in [link for link, s in share.items() if s == rate]:
-            for flow in list(crossing.get(link, ())):
-                rates[flow] = rate, link
-                for crossed in paths[flow]:
-                    left[crossed] -= rate
-                    del crossing[crossed][flow]
-                    if not crossing[crossed]:
-                        del crossing[crossed]
+            frozen = rate, link
+            for flow in crossing[link]:
+                if flow not in rates:
+                    rates[flow] = frozen
+                    for crossed in paths[flow]:
+                        left[crossed] -= rate
+                        rising[crossed] -= 1
+        rising = {link: count for link, count in rising.items() if count}
     return rates

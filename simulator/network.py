@@ -15,14 +15,18 @@ from typing import Any
 
 import simpy
 
-from simulator.flows import Aside, Call, Flows
+from simulator.events import NORMAL, Aside, Call
+from simulator.flows import Flows
 from simulator.topology import Path, Topology
 
 
 class Transfer:
     """A message on its way. Awaiting it waits until its last byte has left, which is at `left_at`."""
 
-    __slots__ = ("arrived", "connection", "event", "left_at", "message", "nbytes", "network", "start")
+    __slots__ = (
+        *("arrived", "callbacks", "connection", "event", "left_at", "message", "nbytes", "network", "start"),
+    )
+    _ok = True  # it is its own event when it arrives
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Transfer:
         self.start = network.environment.now
         self.left_at = float("inf")
         self.event: simpy.Event | None = None  # made only if somebody waits
+        self.callbacks = [self._there]
 
     def __await__(self) -> Generator[simpy.Event, Any, None]:
         if self.left_at == float("inf"):
@@ -53,18 +58,18 @@ class Transfer:
             self.event.succeed()
         connection = self.connection
         connection.waiting.popleft()
-        Call(self.network.environment, connection.latency, self._there)
+        self.network.environment.schedule(self, NORMAL, connection.latency)  # type: ignore[arg-type]
         if connection.waiting:
             following = connection.waiting[0]
             Call(self.network.environment, 0.0, lambda _: self.network.start(following))
 
-    def _there(self, event: simpy.Event) -> None:
+    def _there(self, event: Any) -> None:
         if self.network.receive_overhead:
             self.network.take_in(self.connection.to, self._handed_over)
         else:
             self._handed_over(event)
 
-    def _handed_over(self, _: simpy.Event) -> None:
+    def _handed_over(self, _: Any) -> None:
         self.network.bytes_arrived += self.nbytes
         self.network.messages -= 1
         self.arrived(self)

@@ -6,8 +6,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import simpy
-
+from simulator.events import Moment, pause
 from simulator.network import Transfer
 from strategies import Collective, Contribution, Message, Source, Vector
 from strategies.collectives import ring
@@ -17,18 +16,6 @@ if TYPE_CHECKING:
     from simulator.engine import Simulation
 
 T = TypeVar("T")
-
-
-class Wait(Awaitable[Any]):
-    """Hands a SimPy event up through the coroutines to the process that drives them."""
-
-    __slots__ = ("event",)
-
-    def __init__(self, event: simpy.Event) -> None:
-        self.event = event
-
-    def __await__(self) -> Generator[simpy.Event, Any, Any]:
-        return (yield self.event)
 
 
 class Ready(Awaitable[T]):
@@ -45,17 +32,17 @@ class Ready(Awaitable[T]):
 
 
 class Later(Awaitable[T]):
-    """What `make` returns, but not before an event."""
+    """What `make` returns, but not before a moment."""
 
-    __slots__ = ("event", "make")
+    __slots__ = ("make", "moment")
 
-    def __init__(self, event: simpy.Event, make: Callable[[], T]) -> None:
-        self.event = event
+    def __init__(self, moment: Moment, make: Callable[[], T]) -> None:
+        self.moment = moment
         self.make = make
 
     def __await__(self) -> Generator[Any, Any, T]:
-        if not self.event.processed:
-            yield self.event
+        if self.moment.callbacks is not None:
+            yield self.moment
         return self.make()
 
 
@@ -78,8 +65,8 @@ class SimulatedNode:
         self.cores = simulation.cores if simulation.cores.shared(rank) else None
         self.computing: dict[int, float] = {}  # on shared cores: when the gradient of a step was begun
         self.mail: deque[Message] = deque()
-        self.waiting: list[tuple[str | None, int | None, simpy.Event]] = []
-        self.interrupt: tuple[str, simpy.Event] | None = None  # what ends a gradient that is under way
+        self.waiting: list[tuple[str | None, int | None, Moment]] = []
+        self.interrupt: tuple[str, Moment] | None = None  # what ends a gradient that is under way
         self.applying = 0.0  # the instant until which it is busy with updates
         self.apply_s = 0.0  # how long it has been, or will have been, altogether
 
@@ -107,22 +94,23 @@ class SimulatedNode:
         part: int = 0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        rings = self.simulation.rings
-        if rings is not None and rings.inside:
-            rings.give_up()
-        message = Message(kind, self.rank, body, version, batches, part, sources)
+        simulation, rank = self.simulation, self.rank
+        if simulation.rings is not None and simulation.rings.inside:
+            simulation.rings.give_up()
         nbytes = 0 if body is None else body.nbytes
-        return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
+        message = Message(kind, rank, body, version, batches, part, sources)
+        return simulation.network.send(rank, to, nbytes, message, simulation.nodes[to].take_in)
 
     def take_in(self, transfer: Transfer) -> None:
         """Hand a message that has arrived to whoever waits for it, or keep it."""
         message: Message = transfer.message
-        times = transfer.start, transfer.left_at, self.now
-        self.simulation.recorder.message(message.sender, self.rank, *times, message.kind, transfer.nbytes)
-        for place, (kind, sender, event) in enumerate(self.waiting):
-            if _matches(message, kind, sender):
+        sent_kind, sent_by = message.kind, message.sender
+        times = transfer.start, transfer.left_at, self.environment.now
+        self.simulation.recorder.message(sent_by, self.rank, *times, sent_kind, transfer.nbytes)
+        for place, (kind, sender, arrival) in enumerate(self.waiting):
+            if (kind is None or kind == sent_kind) and (sender is None or sender == sent_by):
                 del self.waiting[place]
-                happen(event, message)
+                arrival.happen(message)
                 return
         self.mail.append(message)
         if self.interrupt is not None and self.interrupt[0] == message.kind:
@@ -133,9 +121,9 @@ class SimulatedNode:
             if _matches(message, kind, sender):
                 del self.mail[place]
                 return Ready(message)
-        event = simpy.Event(self.environment)
-        self.waiting.append((kind, sender, event))
-        return Wait(event)
+        arrival = Moment()
+        self.waiting.append((kind, sender, arrival))
+        return arrival
 
     def arrived(self, kind: str | None = None) -> bool:
         return any(_matches(message, kind, None) for message in self.mail)
@@ -146,21 +134,19 @@ class SimulatedNode:
     async def gradient(self, parameters: Vector) -> Vector:
         step, duration = self._begin()
         (done,) = self._compute(step, [duration])
-        await Wait(done)
+        await done
         return self.simulation.gradient(parameters, self.rank, step)
 
-    def _compute(self, step: int, milestones: list[float]) -> Sequence[simpy.Event]:
+    def _compute(self, step: int, milestones: list[float]) -> Sequence[Moment]:
         """Compute for the last of some numbers of seconds, on a core of its own; what happens at each."""
         recorder, environment = self.simulation.recorder, self.environment
         if self.cores is None:
             # Recorded now: it counts as computing even if the run ends before it does.
             recorder.gradient(self.rank, self.now, self.now + milestones[-1], step)
-            return [environment.timeout(seconds) for seconds in milestones]
+            return [pause(environment, seconds) for seconds in milestones]
         self.computing[step] = self.now
         events = self.cores.compute(self.rank, milestones)
-        events[-1].callbacks.append(
-            lambda _: recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
-        )
+        events[-1].then(lambda _: recorder.gradient(self.rank, self.computing.pop(step), self.now, step))
         return events
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
@@ -168,25 +154,24 @@ class SimulatedNode:
             return None
         step, duration = self._begin()
         self.computing[step] = self.now
-        stopped = simpy.Event(self.environment)
-        self.interrupt = (kind, stopped)
+        self.interrupt = (kind, stopped := Moment())
         if self.cores is None:
-            done: simpy.Event = self.environment.timeout(duration)
+            done = pause(self.environment, duration)
         else:
             (done,) = self.cores.compute(self.rank, [duration])
-        done.callbacks.append(lambda _: None if stopped.triggered else self._stop_computing(True))
-        finished = await Wait(stopped)
+        done.then(lambda _: self._stop_computing(True) if self.interrupt == (kind, stopped) else None)
+        finished = await stopped
         self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
         if finished:
             return self.simulation.gradient(parameters, self.rank, step)
-        if self.cores is not None and not done.triggered:
+        if self.cores is not None:
             self.cores.give_up(self.rank)
         return None
 
     def _stop_computing(self, finished: bool) -> None:
         assert self.interrupt is not None
-        (_, event), self.interrupt = self.interrupt, None
-        event.succeed(finished)
+        (_, stopped), self.interrupt = self.interrupt, None
+        stopped.soon(self.environment, finished)
 
     def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
         step, duration = self._begin()
@@ -217,7 +202,7 @@ class SimulatedNode:
     async def _apply(self, function: Callable[[], T], seconds: float) -> T:
         self.applying = max(self.applying, self.now) + seconds
         self.apply_s += seconds
-        await Wait(self.environment.timeout(self.applying - self.now))
+        await pause(self.environment, self.applying - self.now)
         return function()
 
     def dropped(self, push: Message) -> None:
@@ -227,7 +212,7 @@ class SimulatedNode:
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
         rings = self.simulation.rings
         if program is ring and rings is not None and rings.lanes is not None:
-            return Wait(rings.enter(self, vector))
+            return rings.enter(self, vector)
         return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
@@ -244,21 +229,13 @@ class SimulatedNode:
                 self.rank, part.worker, self.now, version - 1, part.staleness, part.batches
             )
         if self.simulation.updated(self, version, parameters):
-            await Wait(simpy.Event(self.environment))  # this node's part in the run is over
+            await Moment()  # this node's part in the run is over
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         self.simulation.start(self.rank, program)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        return Wait(self.environment.timeout(seconds))
-
-
-def happen(event: simpy.Event, value: Any) -> None:
-    """Let an event happen now, before anything else of this instant, instead of after it."""
-    event._ok, event._value = True, value
-    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-    for callback in callbacks:
-        callback(event)
+        return pause(self.environment, seconds)
 
 
 def _matches(message: Message, kind: str | None, sender: int | None) -> bool:

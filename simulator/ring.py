@@ -16,11 +16,11 @@ from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
-import simpy
 from simpy.events import NORMAL
 
+from simulator.events import Moment
 from simulator.network import Network
-from simulator.node import SimulatedNode, happen
+from simulator.node import SimulatedNode
 from strategies import Vector
 from strategies.parameter_server import shard_of
 
@@ -107,13 +107,13 @@ def ring_sum(vectors: list[Any]) -> list[Any]:
     return chunks
 
 
-class At(simpy.Event):
+class At:
     """A function called at an instant: a delay would be rounded."""
 
-    def __init__(self, environment: simpy.Environment, at: float, call: Any) -> None:
-        self.env = environment
+    _ok = True
+
+    def __init__(self, environment: Any, at: float, call: Any) -> None:
         self.callbacks = [call]
-        self._ok, self._value, self._defused = True, None, False
         heappush(environment._queue, (at, NORMAL, next(environment._eid), self))
 
 
@@ -145,8 +145,8 @@ class Rings:
         """What the messages would go through; None: they share links, and only messages can tell."""
         return separate_lanes(self.simulation.network, range(len(self.simulation.workers)))
 
-    def enter(self, node: SimulatedNode, vector: Vector) -> simpy.Event:
-        """Let a worker take part, there being lanes; the event happens when it is done, with the sum."""
+    def enter(self, node: SimulatedNode, vector: Vector) -> Moment:
+        """Let a worker take part, there being lanes; what happens when it is done, with the sum."""
         if not self._open or not self._open[-1].missing:
             if self.simulation.network.messages:
                 raise Disturbed
@@ -154,15 +154,15 @@ class Rings:
         ring, index = self._open[-1], node.index
         if len(vector) != ring.length:
             raise Disturbed
-        event = simpy.Event(self.simulation.environment)
-        wait = ("ring", self.simulation.workers[index - 1], event)
+        done = Moment()
+        wait = ("ring", self.simulation.workers[index - 1], done)
         ring.entered[index], ring.vectors[index], ring.waits[index] = node.now, vector, wait
         node.waiting.append(wait)
         self.inside += 1
         ring.missing -= 1
         if not ring.missing:
             self._complete(ring)
-        return event
+        return done
 
     def give_up(self) -> NoReturn:
         """A message is sent while workers are in a ring."""
@@ -208,7 +208,7 @@ class Rings:
         overhead, add_s = network.message_overhead, self.simulation.apply_s
         return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s)
 
-    def _leave(self, ring: Ring, workers: list[int], total: Vector, _: simpy.Event) -> None:
+    def _leave(self, ring: Ring, workers: list[int], total: Vector, _: Any) -> None:
         """Let the workers go on that are done at this instant."""
         self.inside -= len(workers)
         ring.inside -= len(workers)
@@ -222,7 +222,7 @@ class Rings:
         for worker in workers:
             waited = ring.waits[worker]
             self.simulation.nodes[worker].waiting.remove(waited)
-            happen(waited[-1], total)
+            waited[-1].happen(total)
 
     def _record(self, times: Times, nbytes: np.ndarray, arrived: Any = ...) -> None:
         """Record the messages that have arrived: all of them, or those of a mask."""

@@ -6,22 +6,19 @@ from typing import Any, Self
 class Sized:
     """A flat vector of `length` elements of `itemsize` bytes; arithmetic keeps the size."""
 
-    __slots__ = ("itemsize", "length")
+    __slots__ = ("itemsize", "length", "nbytes")
 
     def __init__(self, length: int, itemsize: int) -> None:
         self.length = length
         self.itemsize = itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Size on the wire, bytes."""
-        return self.length * self.itemsize
+        self.nbytes = length * itemsize  # size on the wire
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, part: slice) -> "Sized":
-        return Sized(len(range(*part.indices(self.length))), self.itemsize)
+        length = len(range(*part.indices(self.length)))
+        return self if length == self.length else Sized(length, self.itemsize)
 
     def _same(self, other: Any = None) -> Self:
         if isinstance(other, Sized) and other.length != self.length:

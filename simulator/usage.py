@@ -14,7 +14,7 @@ import pandas as pd
 from simulator.flows import Flows, Link
 
 _MOST = 128
-_FLOWS_PER_READING = 2  # ended, for each value read: reading then takes a few percent of the run
+_VALUES_PER_FLOW = 1  # read for each flow that has ended: it then takes a few percent of the run
 
 
 class Reading(NamedTuple):
@@ -84,7 +84,7 @@ class Usage:
             self._readings.append(self._read())
             self._check(*self._readings[-2:])
         values = sum([len(link.flows) for link in links]) + len(links) + len(self._others)
-        self._distance = max(self._distance, _FLOWS_PER_READING * values)
+        self._distance = max(self._distance, values // _VALUES_PER_FLOW)
         if len(self._readings) == _MOST:
             del self._readings[::2]
             self._distance *= 2
