@@ -18,9 +18,10 @@ Ranks count the workers first, then the servers; −1 stands for nobody.
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ class Recorder:
         self._kinds: dict[str, int] = {"": 0}
         self._gradients, self._messages = self._values["gradient"], self._values["message"]
         self._updates = self._values["update"]
+        self._many_messages: list[tuple[Any, ...]] = []
 
     def gradient(self, worker: int, start: float, end: float, step: int) -> None:
         """A worker computed the gradient of its mini-batch number `step`."""
@@ -72,6 +74,19 @@ class Recorder:
         """A message was handed over at `start` and arrived at `end`."""
         code = self._kinds.setdefault(kind, len(self._kinds))
         self._messages.extend((sender, to, start, end, code, nbytes))
+
+    def messages(
+        self,
+        senders: np.ndarray,
+        to: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        kind: str,
+        nbytes: np.ndarray,
+    ) -> None:
+        """Many messages of one kind: arrays that broadcast to the shape of `starts`, and are kept."""
+        code = self._kinds.setdefault(kind, len(self._kinds))
+        self._many_messages.append((senders, to, starts, ends, code, nbytes))
 
     def collective(self, worker: int, start: float, end: float, number: int, nbytes: int) -> None:
         """A worker took part in its native collective `number`, for which it sent `nbytes`."""
@@ -93,26 +108,64 @@ class Recorder:
         self._values["evaluation"].extend((time, version, loss, score))
 
     def frame(self) -> pd.DataFrame:
-        """All records as a table, in the order in which things ended."""
-        parts = {event: self._rows(event) for event in EVENTS}
-        ends = np.concatenate([rows["end"] for rows in parts.values()])
-        order = np.argsort(ends, kind="stable")
-        codes = np.repeat(np.arange(len(EVENTS), dtype="i4"), [len(rows["end"]) for rows in parts.values()])
-        frame = pd.DataFrame({"event": pd.Categorical.from_codes(codes[order], categories=pd.Index(EVENTS))})
-        for name, (kind, _) in _COLUMNS.items():
-            frame[name] = np.concatenate([rows[name] for rows in parts.values()], dtype=kind)[order]
-        frame["kind"] = pd.Categorical.from_codes(frame["kind"].to_numpy(), categories=pd.Index(self._kinds))
+        """All records as a table, in the order in which things ended.
+
+        What ended at the same instant is ordered by its other columns, so that the table does not depend on
+        the order in which things were recorded.
+        """
+        events = np.repeat(np.arange(len(EVENTS)), [len(self._values_of(e, "end")) for e in EVENTS])
+        who = (events << 56) + (self._column("node").astype("i8") + 1 << 28) + self._column("peer") + 1
+        ties = (self._column(name) for name in ("start", "version", "kind", "nbytes", "staleness", "batches"))
+        order = _order(chain([self._column("end"), who], ties))
+        codes = events.astype("i1")[order]
+        del events, who
+        frame = pd.DataFrame({"event": pd.Categorical.from_codes(codes, categories=pd.Index(EVENTS))})
+        for name in _COLUMNS:
+            frame[name] = self._column(name)[order]
+        kinds = pd.Index(sorted(self._kinds))
+        frame["kind"] = pd.Categorical.from_codes(frame["kind"].to_numpy(), categories=kinds)
         return frame
 
-    def _rows(self, event: str) -> dict[str, np.ndarray]:
-        """Every column of the records of one event."""
-        fields = _FIELDS[event]
-        values = np.array(self._values[event]).reshape(-1, len(fields))
-        rows = {name: np.full(len(values), nothing, kind) for name, (kind, nothing) in _COLUMNS.items()}
-        rows |= {name: values[:, place].astype(_COLUMNS[name][0]) for place, name in enumerate(fields)}
-        if "start" not in fields:
-            rows["start"] = rows["end"]
-        return rows
+    def _column(self, name: str) -> np.ndarray:
+        """One column of the records of all events, event by event; kinds by their place in the alphabet."""
+        parts = [self._values_of(event, name) for event in EVENTS]
+        column = np.concatenate(parts, dtype=_COLUMNS[name][0], casting="unsafe")
+        if name != "kind":
+            return column
+        place = {kind: place for place, kind in enumerate(sorted(self._kinds))}
+        return np.array([place[kind] for kind in self._kinds], column.dtype)[column]
+
+    def _values_of(self, event: str, name: str) -> np.ndarray:
+        """One column of the records of one event."""
+        fields, packed = _FIELDS[event], self._values[event]
+        many = self._many_messages if event == "message" else []
+        if name == "start" and name not in fields:
+            name = "end"
+        if name not in fields:
+            length = len(packed) // len(fields) + sum(block[2].size for block in many)
+            return np.broadcast_to(_COLUMNS[name][1], length)
+        place = fields.index(name)
+        one_by_one = np.array(packed[place :: len(fields)])
+        blocks = [np.broadcast_to(block[place], block[2].shape).ravel() for block in many]
+        return np.concatenate([one_by_one, *blocks], dtype="f8")
+
+
+def _order(columns: Iterable[np.ndarray]) -> np.ndarray:
+    """The order of rows by the first column, ties by the next, and so on, as far as there are ties."""
+    columns = iter(columns)
+    first = next(columns)
+    order = np.argsort(first, kind="stable")
+    opens = np.concatenate([[True], np.diff(first[order]) != 0])[: len(first)]  # rows unlike the one before
+    while not opens.all():
+        column = next(columns, None)
+        if column is None:
+            break
+        places = np.flatnonzero(~opens | ~np.append(opens[1:], True))
+        rows = order[places]
+        rows = rows[np.lexsort((column[rows], np.cumsum(opens[places])))]
+        order[places] = rows
+        opens[places[1:]] |= np.diff(column[rows]) != 0
+    return order
 
 
 def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

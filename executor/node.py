@@ -14,7 +14,7 @@ from analysis.records import Recorder
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
-from strategies import Contribution, Message, Source, Vector
+from strategies import Collective, Contribution, Message, Source, Vector
 from strategies.parameter_server import shard_of
 from strategies.placement import Role
 from workloads import Learner
@@ -94,6 +94,7 @@ class RealNode:
         self.children: Sequence[int] = self.role.children
         self.shards = shards
         self.holders = sum(role.kind == "server" for role in roles) or workers
+        self.hosts: Sequence[int] = range(workers)
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
         self.initial = initial
@@ -260,6 +261,9 @@ class RealNode:
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:
             self.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return program(self, vector)
 
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
         p = len(self.workers)

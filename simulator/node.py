@@ -10,8 +10,8 @@ import simpy
 
 from simulator.flows import Call
 from simulator.network import Transfer
-from strategies import Contribution, Message, Source, Vector
-from strategies.all_reduce import ring
+from strategies import Collective, Contribution, Message, Source, Vector
+from strategies.collectives import ring
 from strategies.placement import Role
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class SimulatedNode:
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
         self.shards: Sequence[slice] = simulation.shards
+        self.hosts: Sequence[int] = range(len(simulation.workers))
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.collectives = 0
@@ -198,11 +199,14 @@ class SimulatedNode:
         for source in push.pushed_by:
             self.simulation.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
 
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return program(self, vector)
+
     async def all_reduce(self, vector: Vector) -> Vector:
         # NCCL and gloo run a ring at the sizes that matter.
         start, number = self.now, self.collectives
         self.collectives += 1
-        total = await ring(self, vector)
+        total = await self.collective(ring, vector)
         self.simulation.recorder.collective(self.rank, start, self.now, number, 0)
         return total
 

@@ -4,11 +4,12 @@ This package imports nothing but the standard library: no engine, no tensors. Ev
 can do is a member of `Node`; the engine that runs it decides what waiting means.
 """
 
-from strategies.node import Contribution, Message, Node, Source, Vector
+from strategies.node import Collective, Contribution, Message, Node, Source, Vector
 from strategies.registry import STRATEGIES, Strategy, StrategyError, find, fits, unused
 
 __all__ = [
     "STRATEGIES",
+    "Collective",
     "Contribution",
     "Message",
     "Node",

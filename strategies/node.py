@@ -79,6 +79,7 @@ class Node(Protocol):
     children: Sequence[int]  # ranks of those who push to this node
     shards: Sequence[slice]  # the parts of the parameters that the servers hold, in order
     shard: int  # which of them this node holds, or relays
+    hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
     rng: Random  # this node's own seeded stream
     step: int  # mini-batches whose gradient this node has computed
 
@@ -148,6 +149,13 @@ class Node(Protocol):
         """Do real work that touches `nbytes` bytes of memory; one at a time on a node."""
         ...
 
+    def collective(self, program: "Collective", vector: Vector) -> Awaitable[Vector]:
+        """Run a collective among all workers; every worker must call it with the same program.
+
+        An engine may know a shorter way to the same result.
+        """
+        ...
+
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
         """Sum `vector` over all workers with the engine's native collective; every worker must call it."""
         ...
@@ -172,3 +180,7 @@ class Node(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Do nothing for a while."""
         ...
+
+
+Collective = Callable[[Node, Vector], Coroutine[Any, Any, Vector]]
+"""What all workers run together: from a vector of each to the same result at all of them."""

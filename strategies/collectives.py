@@ -1,0 +1,231 @@
+"""Sums over all workers, as algorithms over messages.
+
+Every worker calls the same one with a vector of the same length n, and all end with the same bits: whatever
+is added twice is the same two numbers in either order, and floating-point addition commutes. In the costs, p
+workers hold M bytes each, a link carries B bytes/s each way, α is the latency, and additions are free.
+
+Failure: a worker that dies ends the run.
+"""
+
+from collections.abc import Sequence
+
+from strategies.node import Collective, Node, Vector
+from strategies.parameter_server import shard_of
+
+
+async def ring(node: Node, vector: Vector) -> Vector:
+    """Reduce-scatter, then all-gather, around a ring (Patarasuk and Yuan 2009).
+
+    2(p−1) steps in which everyone sends M/p bytes to the next: 2(p−1)·α + 2(p−1)/p·M/B, which is the least
+    any algorithm can take of the bandwidth. The sum of a chunk starts at the worker of that chunk's number.
+    """
+    return await _ring(node, node.workers, vector)
+
+
+async def halving_doubling(node: Node, vector: Vector) -> Vector:
+    """Recursive halving, then recursive doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005).
+
+    Reduce-scatter: exchange half of what is left with the worker p/2 away, then a quarter with the one p/4
+    away, …; all-gather: the same way back. 2·lg p·α + 2(p−1)/p·M/B for p a power of two; other p: `_fold`.
+    """
+    return await _fold(node, vector, _halving_doubling)
+
+
+async def recursive_doubling(node: Node, vector: Vector) -> Vector:
+    """Exchange everything with the worker 1 away, then 2, 4, … away (Thakur, Rabenseifner and Gropp 2005).
+
+    lg p·(α + M/B) for p a power of two: best for short vectors. Other p: `_fold`.
+    """
+    return await _fold(node, vector, _recursive_doubling)
+
+
+async def binomial(node: Node, vector: Vector) -> Vector:
+    """Reduce to worker 0 along a binomial tree, and broadcast from it: 2·⌈lg p⌉·(α + M/B) at most."""
+    return await _broadcast(node, await _reduce(node, vector))
+
+
+async def two_level(node: Node, vector: Vector) -> Vector:
+    """Sum inside each host at its first worker, around a ring of these, and broadcast inside each host.
+
+    Only the first worker of a host speaks to other hosts.
+    """
+    hosts: dict[int, list[int]] = {}
+    for worker, host in zip(node.workers, node.hosts, strict=True):
+        hosts.setdefault(host, []).append(worker)
+    first, *others = hosts[node.hosts[node.index]]
+    if node.rank != first:
+        await node.send(first, "to first", vector)
+        return await _body(node, "from first", first)
+    for worker in others:
+        vector = await _add(node, await _body(node, "to first", worker), vector)
+    vector = await _ring(node, [workers[0] for workers in hosts.values()], vector)
+    for sent in [node.send(worker, "from first", vector) for worker in others]:
+        await sent
+    return vector
+
+
+async def parameter_server(node: Node, vector: Vector) -> Vector:
+    """Every worker owns a chunk: send it the chunk, it adds up and sends the sum to everyone.
+
+    2α + 2(p−1)/p·M/B, with p−1 messages at a time through every link. Chunks are added in the order of ranks.
+    """
+    p, me = len(node.workers), node.index
+    others = [node.workers[(me + step) % p] for step in range(1, p)]
+    scattered = [node.send(w, "scatter", shard_of(vector, node.workers.index(w), p)) for w in others]
+    total: Vector | None = None
+    for worker in node.workers:
+        own = worker == node.rank
+        part = shard_of(vector, me, p) if own else await _body(node, "scatter", worker)
+        total = part if total is None else await _add(node, total, part)
+    assert total is not None
+    gathered = [node.send(worker, "gather", total) for worker in others]
+    parts = [total if w == node.rank else await _body(node, "gather", w) for w in node.workers]
+    for sent in scattered + gathered:
+        await sent
+    return node.concatenate(parts)
+
+
+async def auto(node: Node, vector: Vector) -> Vector:
+    """The algorithm that Open MPI's `tuned` component chose by its fixed rule (1.3 to 4.0).
+
+    Under 10,000 bytes recursive doubling; above, a ring if there are more values than workers, else reduce
+    and broadcast. Left out: from 1 MiB a worker Open MPI cut the ring's chunks in segments. (MPICH: recursive
+    doubling up to 2,048 bytes or with fewer values than workers, else halving-doubling.)
+    """
+    return await node.collective(chosen(vector.nbytes, len(vector), len(node.workers)), vector)
+
+
+def chosen(nbytes: int, length: int, workers: int) -> Collective:
+    """What `auto` runs for a vector of that size."""
+    if nbytes < 10_000:
+        return recursive_doubling
+    return ring if length > workers else binomial
+
+
+async def native(node: Node, vector: Vector) -> Vector:
+    """The engine's own collective (NCCL or gloo)."""
+    return await node.all_reduce(vector)
+
+
+ALGORITHMS: dict[str, Collective] = {
+    "ring": ring,
+    "halving-doubling": halving_doubling,
+    "recursive-doubling": recursive_doubling,
+    "binomial": binomial,
+    "two-level": two_level,
+    "parameter-server": parameter_server,
+    "auto": auto,
+    "native": native,
+}
+
+
+async def _body(node: Node, kind: str, sender: int) -> Vector:
+    body = (await node.receive(kind, sender)).body
+    assert body is not None
+    return body
+
+
+async def _add(node: Node, a: Vector, b: Vector) -> Vector:
+    """a + b: two reads and a write."""
+    return await node.apply(lambda: a + b, 3 * b.nbytes)
+
+
+async def _exchange(node: Node, other: int, kind: str, vector: Vector) -> Vector:
+    """Send a vector to a rank, and wait for the one that it sends."""
+    sent = node.send(other, kind, vector)
+    received = await _body(node, kind, other)
+    await sent
+    return received
+
+
+async def _ring(node: Node, ranks: Sequence[int], vector: Vector) -> Vector:
+    """The ring among some of the workers. simulator/ring.py computes what it does: change both."""
+    p, me = len(ranks), ranks.index(node.rank)
+    following, previous = ranks[(me + 1) % p], ranks[(me - 1) % p]
+    chunks = [shard_of(vector, chunk, p) for chunk in range(p)]
+    for step in range(2 * (p - 1)):
+        sent = node.send(following, "ring", chunks[(me - step) % p])
+        received = await _body(node, "ring", previous)
+        chunk = (me - step - 1) % p
+        chunks[chunk] = await _add(node, received, chunks[chunk]) if step < p - 1 else received
+        await sent
+    return node.concatenate(chunks)
+
+
+async def _fold(node: Node, vector: Vector, algorithm: Collective) -> Vector:
+    """Run an algorithm for a power of two workers q among the first q.
+
+    Before it, each of the p − q others sends its vector to the worker q before it, and after it gets the
+    result from there: 2(α + M/B) more, and more than that where the first messages of other workers meet
+    these vectors at a down-link.
+    """
+    q, me = _power_of_two(len(node.workers)), node.index
+    if me >= q:
+        partner = node.workers[me - q]
+        await node.send(partner, "fold", vector)
+        return await _body(node, "unfold", partner)
+    extra = node.workers[me + q] if me + q < len(node.workers) else None
+    if extra is not None:
+        vector = await _add(node, vector, await _body(node, "fold", extra))
+    vector = await algorithm(node, vector)
+    if extra is not None:
+        await node.send(extra, "unfold", vector)
+    return vector
+
+
+def _power_of_two(workers: int) -> int:
+    """The largest power of two that is not larger."""
+    return 1 << (workers.bit_length() - 1)
+
+
+async def _recursive_doubling(node: Node, vector: Vector) -> Vector:
+    distance, q = 1, _power_of_two(len(node.workers))
+    while distance < q:
+        other = node.workers[node.index ^ distance]
+        vector = await _add(node, await _exchange(node, other, "double", vector), vector)
+        distance *= 2
+    return vector
+
+
+async def _halving_doubling(node: Node, vector: Vector) -> Vector:
+    me, q, n = node.index, _power_of_two(len(node.workers)), len(vector)
+    first, distance = 0, q // 2  # of q parts, those from `first` on are left: twice `distance` of them
+    while distance:
+        start, middle = n * first // q, n * (first + distance) // q
+        lower, upper = vector[: middle - start], vector[middle - start :]
+        kept, given = (upper, lower) if me & distance else (lower, upper)
+        vector = await _add(node, await _exchange(node, node.workers[me ^ distance], "halve", given), kept)
+        first += me & distance
+        distance //= 2
+    distance = 1
+    while distance < q:
+        got = await _exchange(node, node.workers[me ^ distance], "double", vector)
+        vector = node.concatenate([got, vector] if me & distance else [vector, got])
+        distance *= 2
+    return vector
+
+
+async def _reduce(node: Node, vector: Vector) -> Vector:
+    """Sum at worker 0; what the others return is of no use."""
+    p, me, distance = len(node.workers), node.index, 1
+    while distance < p:
+        if me & distance:
+            await node.send(node.workers[me - distance], "reduce", vector)
+            break
+        if me + distance < p:
+            vector = await _add(node, vector, await _body(node, "reduce", node.workers[me + distance]))
+        distance *= 2
+    return vector
+
+
+async def _broadcast(node: Node, vector: Vector) -> Vector:
+    """Worker 0's vector; the farthest first, which have the most to pass it on to."""
+    p, me = len(node.workers), node.index
+    distance = me & -me if me else 1 << (p - 1).bit_length()
+    if me:
+        vector = await _body(node, "broadcast", node.workers[me - distance])
+    while distance > 1:
+        distance //= 2
+        if me + distance < p:
+            await node.send(node.workers[me + distance], "broadcast", vector)
+    return vector
