@@ -180,7 +180,7 @@ def geometric(n: int, staleness: NDArray[np.int64]) -> Array:
 
 
 def _erlang(j: int, x: Array) -> Array:
-    """P(sum of j unit exponentials ≤ x)."""
+    """P(sum of j unit exponentials ≤ x), for x up to 700: further on the terms overflow."""
     x = np.maximum(x, 0.0)
     term, total = np.ones_like(x), np.ones_like(x)
     for i in range(1, j):

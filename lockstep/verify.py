@@ -27,30 +27,34 @@ def _simgrid(case: simgrid.Case) -> Outcome:
     return within(simgrid_cases.TOLERANCE, 0.0, simgrid_cases.compare([case])[0].difference)
 
 
-def verify(patterns: Sequence[str] = (), progress: Callable[[float], None] | None = None) -> dict[str, Any]:
-    """Check the cases whose names have one of the patterns in them (shell wildcards); all without a pattern.
+def chosen(patterns: Sequence[str]) -> list[Case]:
+    """The cases whose names have one of the patterns in them (shell wildcards); all without a pattern.
 
-    What `lockstep verify --json` prints: `cases`, each with its name, figures and verdict ("pass" or "fail");
-    how many `failed`; and what was `skipped`, and why. `progress` is told the fraction done. Raises
-    ScenarioError for a pattern that is in no name.
+    Raises ScenarioError for a pattern that is in no name.
     """
-    chosen, rows = _chosen(cases(), patterns), []
-    for case in chosen:
-        rows.append(_row(case))
-        if progress is not None:
-            progress(len(rows) / len(chosen))
-    failed = sum(row["verdict"] == "fail" for row in rows)
-    missing = simgrid.available()
-    return {"schema": 1, "cases": rows, "failed": failed, "skipped": {"SimGrid": missing} if missing else {}}
-
-
-def _chosen(found: list[Case], patterns: Sequence[str]) -> list[Case]:
+    found = cases()
     for pattern in patterns:
         if not any(_has(case.name, pattern) for case in found):
             kinds = ", ".join(dict.fromkeys(case.name.split()[0] for case in found))
             problem = f"no case has {pattern!r} in its name; names begin with {kinds}"
             raise ScenarioError(problem, key="--case")
     return [case for case in found if not patterns or any(_has(case.name, pattern) for pattern in patterns)]
+
+
+def verify(these: Sequence[Case], progress: Callable[[float], None] | None = None) -> dict[str, Any]:
+    """Check the cases; `progress` is told the fraction done.
+
+    What `lockstep verify --json` prints: `cases`, each with its name, figures and verdict ("pass" or "fail");
+    how many `failed`; and what was `skipped`, and why.
+    """
+    rows: list[dict[str, Any]] = []
+    for case in these:
+        rows.append(_row(case))
+        if progress is not None:
+            progress(len(rows) / len(these))
+    failed = sum(row["verdict"] == "fail" for row in rows)
+    missing = simgrid.available()
+    return {"schema": 1, "cases": rows, "failed": failed, "skipped": {"SimGrid": missing} if missing else {}}
 
 
 def _has(name: str, pattern: str) -> bool:

@@ -8,6 +8,7 @@ greatest deviation follows from a law, which the case states.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 from zlib import crc32
@@ -62,7 +63,7 @@ class Case:
 def grid(name: str, check: Callable[..., Outcome], **values: Any) -> list[Case]:
     """A case for each combination of the keyword arguments' values, which also fill in the name."""
     points = [dict(zip(values, point, strict=True)) for point in product(*values.values())]
-    return [Case(name.format(**point), lambda point=point: check(**point)) for point in points]  # type: ignore[misc]
+    return [Case(name.format(**point), partial(check, **point)) for point in points]
 
 
 def exact(theory: float, simulated: float) -> Outcome:
