@@ -20,6 +20,7 @@ from strategies.placement import Role
 from workloads import Learner
 from workloads.compute_time import ComputeTime
 from workloads.quota import Quota
+from workloads.slowness import slowness
 from workloads.snapshots import Snapshots
 
 T = TypeVar("T")
@@ -101,10 +102,8 @@ class RealNode:
         self.transport = transport
         self.store = transport.store
         self.compute = compute
-        self.backward_share = 0.0
-        self.slowdown = max(
-            (s.slowdown for s in scenario.cluster.stragglers if s.worker == rank), default=1.0
-        )
+        self.slowness = slowness(scenario).get(rank)
+        self.backward_share = getattr(scenario.cluster.compute, "backward", 0.0)
         self.learner = learner
         self.limits = limits
         self.snapshots = snapshots
@@ -245,9 +244,9 @@ class RealNode:
             if gradient.is_cuda:
                 torch.cuda.synchronize(gradient.device)
         real = self.now - start
-        if self.compute is None:  # measured times: a straggler waits as long again
-            return step, start, gradient, self.slowdown * real
-        duration = self.compute.draw()
+        if self.compute is None:  # measured times: a straggler waits until it would be done
+            return step, start, gradient, self.slowness.seconds(start, real) if self.slowness else real
+        duration = self.compute.draw(start)
         if real > duration:
             self.overruns.append(real / duration if duration else float("inf"))
         return step, start, gradient, duration

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from scenarios.files import beside, rows
 from scenarios.section import Section, nearest, one_of
 from scenarios.units import Duration, FlopRate, PositiveDuration, fail, shown
 
@@ -102,7 +103,7 @@ class Empirical(Section):
     @field_validator("file")
     @classmethod
     def _absolute(cls, file: str, info: ValidationInfo) -> str:
-        path = Path((info.context or {}).get("folder", "."), file).absolute()
+        path = beside(file, info)
         _read(path)
         return str(path)
 
@@ -117,23 +118,13 @@ class Empirical(Section):
         return fmean(self.times_s)
 
 
+def _seconds(line: str) -> float | None:
+    seconds = float(line)
+    return seconds if 0 < seconds < math.inf else None
+
+
 def _read(path: Path) -> tuple[float, ...]:
-    try:
-        if not path.is_file():  # not a pipe, nor an endless device
-            raise FileNotFoundError
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, ValueError):
-        fail(f"cannot read {shown(path.name)}; give a text file of seconds, one per line")
-    for number, line in enumerate(lines, 1):
-        try:
-            good = not line.strip() or 0 < float(line) < math.inf
-        except ValueError:
-            good = False
-        if not good:
-            fail(f"line {number} of the file is {shown(line)}; must be one positive number of seconds")
-    return tuple(float(line) for line in lines if line.strip()) or fail(
-        "the file is empty; it needs a number of seconds on at least one line"
-    )
+    return rows(path, _seconds, "seconds", "one positive number of seconds")
 
 
 _Times = Constant | Uniform | Exponential | ShiftedExponential | LogNormal | Gamma | Pareto | Empirical
@@ -157,12 +148,14 @@ Distribution = Annotated[_Times, one_of(_distribution)]
 class Compute(Section):
     """The time of one gradient (one mini-batch) on a worker of speed 1: drawn from `time`, or FLOPs / rate.
 
-    With `peak` (FLOP/s) a gradient takes the workload's FLOPs / (peak × `efficiency`) seconds.
+    With `peak` (FLOP/s) a gradient takes the workload's FLOPs / (peak × `efficiency`) seconds. `backward` is
+    the share of that time spent in the backward pass.
     """
 
     time: Distribution | None = None
     peak: FlopRate | None = None
     efficiency: float = Field(1.0, gt=0, le=1)
+    backward: float = Field(0.0, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

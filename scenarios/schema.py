@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from scenarios.compute import Compute
 from scenarios.network import Network
 from scenarios.section import Section, one_of
-from scenarios.stragglers import Straggler
+from scenarios.stragglers import Persistent, Straggler
 from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
@@ -69,11 +69,14 @@ class Cluster(Section):
 
     Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
     it touches ÷ `memory_bandwidth` (bytes/s; None: no time), one at a time on a node.
+    With `cores_per_host` the processes that compute on a host share that many cores.
     """
 
     workers: int = Field(ge=1, le=100_000, description="the number of workers, such as 'workers: 4'")
+    workers_per_host: int = Field(1, ge=1, description="how many workers share a host, such as 4")
     servers: Servers = Servers()
     network: Network = Network()
+    cores_per_host: Count | None = None
     compute: Annotated[Compute | Literal["measured"], one_of(_compute)] = Field(
         description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
     )
@@ -89,19 +92,51 @@ class Cluster(Section):
             fail(f"must be at most cluster.workers ({self.workers}), not {hierarchy.groups}", *where)
         return self
 
+    @property
+    def hosts(self) -> int:
+        """The number of workers' hosts."""
+        return -(-self.workers // self.workers_per_host)
+
+    def host_of(self, worker: int) -> int:
+        """The host of a worker."""
+        return worker // self.workers_per_host
+
+    def host_of_server(self, shard: int) -> int:
+        """The host of a server: one of its own, or a worker's."""
+        return shard % self.hosts if self.servers.colocated else self.hosts + shard
+
+    def group_of(self, worker: int) -> int:
+        """The group (rack, leaf, site) of a worker's host; 0 in a star."""
+        return 0
+
+    def workers_by(self, scope: str) -> dict[int, list[int]]:
+        """The workers of each "host" or "rack" that has any, by its number."""
+        number_of = {"host": self.host_of, "rack": self.group_of}[scope]
+        found: dict[int, list[int]] = {}
+        for worker in range(self.workers):
+            found.setdefault(number_of(worker), []).append(worker)
+        return found
+
     @model_validator(mode="after")
     def _stragglers_exist(self) -> Self:
-        slow = [straggler.worker for straggler in self.stragglers]
-        for index, worker in enumerate(slow):
-            place = ("stragglers", index, "worker")
-            if worker >= self.workers:
+        listed = set()
+        for index, straggler in enumerate(self.stragglers):
+            if straggler.scope is None:
+                continue
+            scope, number = straggler.scope
+            place = ("stragglers", index, scope)
+            if scope == "worker" and number >= self.workers:
                 fail(
-                    f"must be less than cluster.workers ({self.workers}), not {worker}; "
+                    f"must be less than cluster.workers ({self.workers}), not {number}; "
                     "name another worker, or say cluster.stragglers=[]",
                     *place,
                 )
-            if worker in slow[:index]:
-                fail(f"worker {worker} is listed twice; keep one", *place)
+            if scope != "worker" and number not in (known := self.workers_by(scope)):
+                fail(f"no worker is there; {scope}s with workers are {min(known)} to {max(known)}", *place)
+            if isinstance(straggler, Persistent):
+                if straggler.scope in listed:
+                    fail(f"{scope} {number} is listed twice; keep one", *place)
+                listed.add(straggler.scope)
         return self
 
 

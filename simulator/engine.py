@@ -17,6 +17,7 @@ from simpy.events import URGENT
 
 from analysis.records import Recorder, Result
 from scenarios import Scenario
+from simulator.cores import Cores
 from simulator.flows import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
@@ -85,14 +86,15 @@ class Simulation:
         self.workers: Sequence[int] = range(cluster.workers)
         self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
         self.holders = self.servers or self.workers
-        place = hosts(cluster.workers, 1, self.roles, cluster.servers.colocated)
+        place = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
 
         network = cluster.network
         bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
         self.environment = simpy.Environment()
         self.network = Network(self.environment, place, bandwidth, network.latency, network.message_overhead)
+        self.cores = Cores(self.environment, place, cluster.cores_per_host)
         self.compute = compute_times(scenario, self.sizes)
-        self.backward = 0.0  # share of a gradient's time
+        self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
         evaluated = self.servers or self.workers[:1]
@@ -182,6 +184,7 @@ class Simulation:
         with _no_garbage():
             environment.run()
         if self.over:
+            self._record_unfinished_gradients()
             return
         stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
         if stuck:
@@ -189,6 +192,12 @@ class Simulation:
             raise SimulationError(f"the nodes wait for each other for ever: {waits}")
         if self.network.bytes_arrived != self.network.bytes_sent:
             raise SimulationError("bytes were sent that never arrived")
+
+    def _record_unfinished_gradients(self) -> None:
+        """On shared cores nobody knows when they would end: until now they count as computing."""
+        for node in self.nodes:
+            for step, start in node.computing.items():
+                self.recorder.gradient(node.rank, start, node.now, step)
 
     def _stop(self, _: simpy.Event) -> NoReturn:
         self.over = True

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import simpy
 
-from simulator.flows import Call
 from simulator.network import Transfer
 from strategies import Collective, Contribution, Message, Source, Vector
 from strategies.collectives import ring
@@ -76,6 +75,8 @@ class SimulatedNode:
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.collectives = 0
+        self.cores = simulation.cores if simulation.cores.shared(rank) else None
+        self.computing: dict[int, float] = {}  # on shared cores: when the gradient of a step was begun
         self.mail: deque[Message] = deque()
         self.waiting: list[tuple[str | None, int | None, simpy.Event]] = []
         self.interrupt: tuple[str, simpy.Event] | None = None  # what ends a gradient that is under way
@@ -142,21 +143,42 @@ class SimulatedNode:
 
     async def gradient(self, parameters: Vector) -> Vector:
         step, duration = self._begin()
-        # Recorded now: it counts as computing even if the run ends before it does.
-        self.simulation.recorder.gradient(self.rank, self.now, self.now + duration, step)
-        await Wait(self.environment.timeout(duration))
+        (done,) = self._compute(step, [duration])
+        await Wait(done)
         return self.simulation.gradient(parameters, self.rank, step)
+
+    def _compute(self, step: int, milestones: list[float]) -> Sequence[simpy.Event]:
+        """Compute for some seconds (of a core of its own): what happens at each of them; the last is the end."""
+        recorder, environment = self.simulation.recorder, self.environment
+        if self.cores is None:
+            # Recorded now: it counts as computing even if the run ends before it does.
+            recorder.gradient(self.rank, self.now, self.now + milestones[-1], step)
+            return [environment.timeout(seconds) for seconds in milestones]
+        self.computing[step] = self.now
+        events = self.cores.compute(self.rank, milestones)
+        events[-1].callbacks.append(
+            lambda _: recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
+        )
+        return events
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         if self.arrived(kind):
             return None
         step, duration = self._begin()
-        start, stopped = self.now, simpy.Event(self.environment)
+        self.computing[step] = self.now
+        stopped = simpy.Event(self.environment)
         self.interrupt = (kind, stopped)
-        Call(self.environment, duration, lambda _: None if stopped.triggered else self._stop_computing(True))
+        done = (
+            self.cores.compute(self.rank, [duration])[0] if self.cores else self.environment.timeout(duration)
+        )
+        done.callbacks.append(lambda _: None if stopped.triggered else self._stop_computing(True))
         finished = await Wait(stopped)
-        self.simulation.recorder.gradient(self.rank, start, self.now, step)
-        return self.simulation.gradient(parameters, self.rank, step) if finished else None
+        self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
+        if finished:
+            return self.simulation.gradient(parameters, self.rank, step)
+        if self.cores is not None and not done.triggered:
+            self.cores.give_up(self.rank)
+        return None
 
     def _stop_computing(self, finished: bool) -> None:
         assert self.interrupt is not None
@@ -165,7 +187,6 @@ class SimulatedNode:
 
     def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
         step, duration = self._begin()
-        self.simulation.recorder.gradient(self.rank, self.now, self.now + duration, step)
         computed: list[Vector] = []
 
         def take(part: slice) -> Vector:
@@ -174,7 +195,8 @@ class SimulatedNode:
             return computed[0][part]
 
         takes = [duration * (1 - self.simulation.backward * part.start / len(parameters)) for part in parts]
-        events = {seconds: self.environment.timeout(seconds) for seconds in takes}
+        milestones = sorted({*takes, duration})
+        events = dict(zip(milestones, self._compute(step, milestones), strict=True))
         return [Later(events[s], partial(take, part)) for s, part in zip(takes, parts, strict=True)]
 
     def _begin(self) -> tuple[int, float]:
@@ -183,7 +205,7 @@ class SimulatedNode:
         self.simulation.batches.take(self.rank)
         self.simulation.step()
         self.step += 1
-        return step, self.simulation.compute[self.rank].draw()
+        return step, self.simulation.compute[self.rank].draw(self.now)
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
         seconds = self.simulation.apply_s(nbytes)

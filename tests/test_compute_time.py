@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 import scenarios
 from workloads import ComputeTime, Sizes
 from workloads.compute_time import compute_times, mean_gradient_s
+from workloads.slowness import Slowness
 
 ADAPTER: TypeAdapter[scenarios.Distribution] = TypeAdapter(scenarios.Distribution)
 
@@ -18,9 +19,9 @@ def distribution(kind: str, **values: object) -> scenarios.Distribution:
     return ADAPTER.validate_python({"distribution": kind, **values})
 
 
-def draws(time: scenarios.Distribution, count: int = 200_000, **kwargs: float) -> np.ndarray:
-    source = ComputeTime(time, 1, 0, **kwargs)
-    return np.array([source.draw() for _ in range(count)])
+def draws(time: scenarios.Distribution, count: int = 200_000, slowness: Slowness | None = None) -> np.ndarray:
+    source = ComputeTime(time, 1, 0, slowness)
+    return np.array([source.draw(0.0) for _ in range(count)])
 
 
 # (distribution, mean, variance) in seconds, by closed form
@@ -72,7 +73,7 @@ def test_empirical_draws_the_sample_evenly(tmp_path) -> None:
 
 def test_slowdown_multiplies_every_draw() -> None:
     time = distribution("gamma", mean="1 s", cv=1.0)
-    assert draws(time, 50, slowdown=3) == pytest.approx(3 * draws(time, 50))
+    assert draws(time, 50, slowness=Slowness(3.0)) == pytest.approx(3 * draws(time, 50))
 
 
 @pytest.mark.parametrize("form", [form for form, *_ in CLOSED_FORMS])
@@ -82,20 +83,20 @@ def test_draws_do_not_depend_on_the_block(form: tuple[str, dict[str, object]]) -
     singles = []
     for _ in range(100):
         one_by_one._size = 1
-        singles.append(one_by_one.draw())
-    assert singles == [blocks.draw() for _ in range(100)]
+        singles.append(one_by_one.draw(0.0))
+    assert singles == [blocks.draw(0.0) for _ in range(100)]
 
 
 def test_streams_differ_by_worker_and_seed() -> None:
     time = distribution("exponential", mean="1 s")
     keys = [(seed, worker) for seed in range(3) for worker in range(3)]
-    assert len({ComputeTime(time, *key).draw() for key in keys}) == 9
-    assert ComputeTime(time, 5, 1).draw() == ComputeTime(time, 5, 1).draw()
+    assert len({ComputeTime(time, *key).draw(0.0) for key in keys}) == 9
+    assert ComputeTime(time, 5, 1).draw(0.0) == ComputeTime(time, 5, 1).draw(0.0)
 
 
 def test_workers_are_independent() -> None:
     time = distribution("exponential", mean="1 s")
-    first, second = (np.array([c.draw() for _ in range(20_000)]) for c in
+    first, second = (np.array([c.draw(0.0) for _ in range(20_000)]) for c in
                      (ComputeTime(time, 3, 0), ComputeTime(time, 3, 1)))  # fmt: skip
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.03
 
@@ -114,14 +115,14 @@ SIZES = Sizes(10, 4, 8, None, 8e9)
 
 def test_stragglers_of_a_scenario() -> None:
     case = scenario({"time": {"distribution": "constant", "value": "2 s"}})
-    assert [time.draw() for time in compute_times(case, SIZES)] == [2.0, 8.0, 2.0]
+    assert [time.draw(0.0) for time in compute_times(case, SIZES)] == [2.0, 8.0, 2.0]
     assert mean_gradient_s(case, SIZES) == 2.0
 
 
 def test_time_from_peak_and_efficiency() -> None:
     case = scenario({"peak": "4 TFLOP/s", "efficiency": 0.5})
     assert mean_gradient_s(case, SIZES) == pytest.approx(8e9 / 2e12)
-    assert compute_times(case, SIZES)[0].draw() == pytest.approx(8e9 / 2e12)
+    assert compute_times(case, SIZES)[0].draw(0.0) == pytest.approx(8e9 / 2e12)
 
 
 def test_measured_times_cannot_be_drawn() -> None:

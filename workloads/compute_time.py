@@ -9,6 +9,7 @@ from scenarios import Distribution, Scenario, ScenarioError
 from scenarios import compute as kinds
 from workloads import seeds
 from workloads.base import Sizes
+from workloads.slowness import Slowness, slowness
 
 
 def _draws(time: Distribution, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
@@ -38,23 +39,23 @@ def _draws(time: Distribution, rng: np.random.Generator, count: int) -> NDArray[
 class ComputeTime:
     """The durations of one worker's successive gradients, in seconds.
 
-    A function of the arguments alone: the n-th draw is the same in every process and in both engines.
-    `slowdown` multiplies each draw.
+    A function of the arguments alone: the n-th draw, for a gradient begun at the same instant, is the same in
+    every process and in both engines. `slowness` is a straggler's.
     """
 
-    def __init__(self, time: Distribution, seed: int, worker: int, slowdown: float = 1.0) -> None:
-        self._time, self._slowdown = time, slowdown
+    def __init__(self, time: Distribution, seed: int, worker: int, slowness: Slowness | None = None) -> None:
+        self._time, self._slowness = time, slowness
         self._rng = seeds.generator(seed, "compute", worker)
         self._size = 8  # of the next block: it doubles, so short runs of many workers stay cheap
         self._block: list[float] = []
 
-    def draw(self) -> float:
-        """Return the seconds that the worker's next gradient takes."""
+    def draw(self, now: float) -> float:
+        """Return the seconds that the worker's next gradient takes, begun at `now` (s since the start)."""
         if not self._block:
-            draws = _draws(self._time, self._rng, self._size) * self._slowdown
-            self._block = draws.tolist()[::-1]
+            self._block = _draws(self._time, self._rng, self._size).tolist()[::-1]
             self._size = min(2 * self._size, 1024)
-        return self._block.pop()
+        work = self._block.pop()
+        return work if self._slowness is None else self._slowness.seconds(now, work)
 
 
 def compute_times(scenario: Scenario, sizes: Sizes) -> list[ComputeTime]:
@@ -62,9 +63,9 @@ def compute_times(scenario: Scenario, sizes: Sizes) -> list[ComputeTime]:
 
     Raises `ScenarioError` (key ``cluster.compute``) where they are to be measured: only a real run can.
     """
-    time, slow = _gradient_time(scenario, sizes), {s.worker: s.slowdown for s in scenario.cluster.stragglers}
+    time, slow = _gradient_time(scenario, sizes), slowness(scenario)
     workers = range(scenario.cluster.workers)
-    return [ComputeTime(time, scenario.seed, worker, slow.get(worker, 1.0)) for worker in workers]
+    return [ComputeTime(time, scenario.seed, worker, slow.get(worker)) for worker in workers]
 
 
 def mean_gradient_s(scenario: Scenario, sizes: Sizes) -> float:

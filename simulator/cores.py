@@ -1,0 +1,62 @@
+"""The cores of hosts, shared by the processes that compute on them: processor sharing.
+
+Of m processes that compute on a host of c cores each runs at min(1, c / m) of its speed alone: a max-min fair
+share of a link that carries c core-seconds per second, reached over a process's own link of 1.
+
+Not modelled: time slices, priorities, caches and memory bandwidth; what messages cost the cores.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import simpy
+
+from simulator.flows import Flow, Flows, Link
+
+
+class Cores:
+    """`per_host` cores (None: enough for all) on every host; `host_of[rank]` is the host of a process."""
+
+    def __init__(self, environment: simpy.Environment, host_of: Sequence[int], per_host: int | None) -> None:
+        self._environment = environment
+        self._flows = Flows(environment)
+        self._paths: dict[int, tuple[Link, Link]] = {}
+        self._under_way: dict[int, Flow] = {}
+        if per_host is None:
+            return
+        crowded = {host for host, processes in Counter(host_of).items() if processes > per_host}
+        hosts = {host: Link(f"host {host}'s cores", float(per_host)) for host in sorted(crowded)}
+        for rank, host in enumerate(host_of):
+            if host in crowded:
+                self._paths[rank] = hosts[host], Link(f"rank {rank}'s core", 1.0)
+
+    def shared(self, rank: int) -> bool:
+        """Whether the host of a process may have more processes that compute than cores."""
+        return rank in self._paths
+
+    def compute(self, rank: int, milestones: Sequence[float]) -> list[simpy.Event]:
+        """Let a process whose cores are shared compute; what happens when it has done so much work.
+
+        Milestones are core-seconds from the beginning, in ascending order.
+        """
+        events = [simpy.Event(self._environment) for _ in milestones]
+
+        def go_on(number: int) -> None:
+            self._under_way.pop(rank, None)
+            if number:
+                events[number - 1].succeed()
+            if number == len(milestones):
+                return
+            work = milestones[number] - (milestones[number - 1] if number else 0.0)
+            if work:
+                self._under_way[rank] = self._flows.start(self._paths[rank], work, partial(go_on, number + 1))
+            else:
+                go_on(number + 1)
+
+        go_on(0)
+        return events
+
+    def give_up(self, rank: int) -> None:
+        """End what a process computes."""
+        self._flows.cancel(self._under_way.pop(rank))
