@@ -3,6 +3,7 @@
 Bytes, seconds, bytes/s; all links are full duplex. They know nothing of the simulator.
 """
 
+from collections.abc import Sequence
 from math import ceil, log2
 
 
@@ -23,6 +24,16 @@ def pipelined_push_pull(nbytes: float, workers: int, servers: int, bandwidth: fl
     then pull, and half of it is the limit.
     """
     return (1 + 1 / chunks) * one_way(nbytes, workers, servers, bandwidth)
+
+
+def pipeline(stages: Sequence[float], chunks: int) -> float:
+    """Seconds in which c equal chunks go through stages one after another; a stage has one chunk at a time.
+
+    `stages` are the seconds that all chunks together spend in each: (Σ + (c−1)·max)/c, as of any flow shop with
+    identical jobs. Backward pass, push and pull are such stages (Zhang et al. 2017, "Poseidon"), and so are
+    backward pass and all-reduce (Li et al. 2020, "PyTorch distributed").
+    """
+    return (sum(stages) + (chunks - 1) * max(stages)) / chunks
 
 
 def colocated_push_pull(nbytes: float, workers: int, bandwidth: float) -> float:
@@ -57,7 +68,7 @@ def update_time(nbytes: float, pushes: int, servers: int, memory_bandwidth: floa
 
 
 # Collectives: p ranks sum M bytes; alpha is the latency of a message in s, beta the seconds a byte takes on
-# the wire (1/B), gamma those that adding one to another takes (Thakur, Rabenseifner and Gropp 2005, §2, §4).
+# the wire (1/B), gamma those that adding one to another takes (Thakur, Rabenseifner and Gropp 2005).
 
 
 def ring(p: int, nbytes: float, alpha: float, beta: float, gamma: float = 0.0) -> float:

@@ -26,7 +26,7 @@ def exponential_order_statistic(k: int, n: int, mean: float, shift: float = 0.0)
 
 
 def pareto_order_statistic(k: int, n: int, mean: float, shape: float) -> float:
-    """E[X_{k:n}] of n Pareto variables: x_m·Γ(n+1)Γ(n−k+1−1/a)/(Γ(n−k+1)Γ(n+1−1/a)) (Huang 1975)."""
+    """E[X_{k:n}] of n Pareto variables: x_m·Γ(n+1)Γ(n−k+1−1/a)/(Γ(n−k+1)Γ(n+1−1/a)) (Malik 1966)."""
     least, a = mean * (shape - 1) / shape, 1 / shape
     return float(
         least * np.exp(lgamma(n + 1) + lgamma(n - k + 1 - a) - lgamma(n - k + 1) - lgamma(n + 1 - a))
@@ -136,7 +136,7 @@ def backup_workers(n: int, backups: int, mean: float) -> float:
 def model_averaging_speedup(period: int, ratio: float) -> float:
     """Run time with averaging after every step ÷ with averaging every τ-th: (1+r)/(1+r/τ), r = D/Y.
 
-    Constant compute Y and communication D (Wang and Joshi 2019, "Adaptive communication strategies", eq. 12).
+    Constant compute Y and communication D (Wang and Joshi 2019, "Adaptive communication strategies").
     """
     return (1 + ratio) / (1 + ratio / period)
 
@@ -144,7 +144,7 @@ def model_averaging_speedup(period: int, ratio: float) -> float:
 def model_averaging_step(period: int, n: int, mean: float, averaging: float) -> float:
     """Seconds per local step with averaging every τ-th, exponential compute: E[max of τ-averages] + D/τ.
 
-    The same paper's eq. 11. The sum of τ exponentials is Erlang: E[max] = ∫ 1 − F(x)^n dx.
+    From the same paper. The sum of τ exponentials is Erlang: E[max] = ∫ 1 − F(x)^n dx.
     """
     slowest = _integral(lambda x: 1 - _erlang(period, x) ** n, [0.0], period + 12 * period**0.5 + 60)
     return mean * slowest / period + averaging / period

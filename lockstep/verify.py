@@ -6,7 +6,15 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
-from lockstep import simgrid, simgrid_cases, verify_network, verify_queues, verify_rounds, verify_staleness
+from lockstep import (
+    simgrid,
+    simgrid_cases,
+    verify_links,
+    verify_network,
+    verify_queues,
+    verify_rounds,
+    verify_staleness,
+)
 from lockstep.verify_case import Case, Outcome, within
 from scenarios import ScenarioError
 from simulator.engine import SimulationError
@@ -16,7 +24,8 @@ _FIGURES = ("theory", "simulated", "error", "tolerance")
 
 def cases() -> list[Case]:
     """All cases; those that need SimGrid only where it is installed."""
-    own = [*verify_network.CASES, *verify_rounds.CASES, *verify_staleness.CASES, *verify_queues.CASES]
+    kinds = (verify_network, verify_links, verify_rounds, verify_staleness, verify_queues)
+    own = [case for kind in kinds for case in kind.CASES]
     if simgrid.available() is not None:
         return own
     return own + [Case(f"SimGrid {case.name}", partial(_simgrid, case)) for case in simgrid_cases.named()]

@@ -80,7 +80,7 @@ def estimate(theory: float, samples: Array, at_most: bool = False) -> Outcome:
     """The mean of a stationary sequence, 5 standard errors by batch means allowed.
 
     The sequence is cut into 50 batches, each long against the time in which the sequence forgets, so their
-    means are nearly independent and normal (Law, Simulation Modeling and Analysis, §9.5.3).
+    means are nearly independent and normal (Law, Simulation Modeling and Analysis, ch. 9).
     """
     length = len(samples) // _BATCHES
     means = samples[-length * _BATCHES :].reshape(_BATCHES, length).mean(axis=1)
@@ -104,7 +104,7 @@ def simulate(
     """
     document: dict[str, Any] = {
         "name": "verify",
-        "cluster": {"workers": workers, "compute": {"time": time or constant(0)}, **cluster},
+        "cluster": {"workers": workers, "compute": {"time": time or constant(0)}} | cluster,
         "workload": {"parameters": parameters},
         "strategy": strategy,
         "stop": stop,

@@ -116,7 +116,7 @@ def wrong_bandwidth(patch: pytest.MonkeyPatch) -> str:
 
 
 def unfair_rates(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr("lockstep.verify_network.max_min", _one_flow_slower)
+    patch.setattr("lockstep.verify_links.max_min", _one_flow_slower)
     return "max-min"
 
 
@@ -285,6 +285,10 @@ def test_limits_of_the_collectives() -> None:
 
 def test_limits_of_the_parameter_server() -> None:
     together = theory.push_then_pull(1e6, 8, 2, 1e9)
+    half = together / 2
+    for chunks in (1, 3, 100):  # nothing computed: push and pull are two stages of a pipeline
+        pipelined = theory.pipelined_push_pull(1e6, 8, 2, 1e9, chunks)
+        assert theory.pipeline([half, half], chunks) == pytest.approx(pipelined)
     assert theory.pipelined_push_pull(1e6, 8, 2, 1e9, 1) == together
     assert theory.pipelined_push_pull(1e6, 8, 2, 1e9, 10**9) == pytest.approx(together / 2)
     assert theory.push_then_pull(1e6, 8, 8, 1e9) == theory.push_then_pull(1e6, 8, 80, 1e9)
