@@ -29,9 +29,9 @@ def pipelined_push_pull(nbytes: float, workers: int, servers: int, bandwidth: fl
 def pipeline(stages: Sequence[float], chunks: int) -> float:
     """Seconds in which c equal chunks go through stages one after another; a stage has one chunk at a time.
 
-    `stages` are the seconds that all chunks together spend in each: (Σ + (c−1)·max)/c, as of any flow shop with
-    identical jobs. Backward pass, push and pull are such stages (Zhang et al. 2017, "Poseidon"), and so are
-    backward pass and all-reduce (Li et al. 2020, "PyTorch distributed").
+    `stages` are the seconds that all chunks together spend in each: (Σ + (c−1)·max)/c, as of any flow shop
+    with identical jobs. Backward pass, push and pull are such stages (Zhang et al. 2017, "Poseidon"), and so
+    are backward pass and all-reduce (Li et al. 2020, "PyTorch distributed").
     """
     return (sum(stages) + (chunks - 1) * max(stages)) / chunks
 
