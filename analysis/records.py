@@ -85,6 +85,8 @@ class Recorder:
         nbytes: np.ndarray,
     ) -> None:
         """Many messages of one kind: arrays that broadcast to the shape of `starts`, and are kept."""
+        if not starts.size:
+            return
         code = self._kinds.setdefault(kind, len(self._kinds))
         self._many_messages.append((senders, to, starts, ends, code, nbytes))
 

@@ -95,7 +95,7 @@ class RealNode:
         self.children: Sequence[int] = self.role.children
         self.shards = shards
         self.holders = sum(role.kind == "server" for role in roles) or workers
-        self.hosts: Sequence[int] = range(workers)
+        self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
         self.initial = initial

@@ -21,6 +21,7 @@ from simulator.cores import Cores
 from simulator.flows import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
+from simulator.ring import Disturbed, Rings, separate_lanes
 from simulator.sized import Sized, concatenate
 from strategies import Vector, find, unused
 from strategies.placement import hosts, roles_of, shards_of
@@ -70,7 +71,8 @@ class Batches:
 class Simulation:
     """The state of one run that its nodes share."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, shortcuts: bool = True) -> None:
+        """shortcuts: compute rings where that is exact, instead of carrying their messages."""
         cluster = scenario.cluster
         strategy = find(scenario.strategy.name, scenario.strategy.parameters)
         self.scenario = scenario
@@ -86,13 +88,17 @@ class Simulation:
         self.workers: Sequence[int] = range(cluster.workers)
         self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
         self.holders = self.servers or self.workers
-        place = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
+        self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
 
         network = cluster.network
         bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
         self.environment = simpy.Environment()
-        self.network = Network(self.environment, place, bandwidth, network.latency, network.message_overhead)
-        self.cores = Cores(self.environment, place, cluster.cores_per_host)
+        self.network = Network(
+            self.environment, self.host_of, bandwidth, network.latency, network.message_overhead
+        )
+        self.cores = Cores(self.environment, self.host_of, cluster.cores_per_host)
+        lanes = separate_lanes(self.network, range(cluster.workers)) if shortcuts else None
+        self.rings = None if lanes is None else Rings(self, lanes)
         self.compute = compute_times(scenario, self.sizes)
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
@@ -185,6 +191,8 @@ class Simulation:
             environment.run()
         if self.over:
             self._record_unfinished_gradients()
+            if self.rings is not None:
+                self.rings.end()
             return
         stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
         if stuck:
@@ -283,5 +291,9 @@ def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
     """
     with deterministic_threads() if scenario.workload.learns else nullcontext():
         simulation = Simulation(scenario)
-        simulation.run(progress)
+        try:
+            simulation.run(progress)
+        except Disturbed:
+            simulation = Simulation(scenario, shortcuts=False)
+            simulation.run(progress)
         return simulation.result()

@@ -59,6 +59,7 @@ class Transfer:
 
     def _there(self, _: simpy.Event) -> None:
         self.network.bytes_arrived += self.nbytes
+        self.network.under_way -= 1
         self.arrived(self)
 
 
@@ -91,28 +92,34 @@ class Network:
         self.latency = latency
         self.overhead = overhead
         self.bytes_sent = self.bytes_arrived = 0
+        self.under_way = 0  # messages
         hosts = sorted(set(host_of)) if bandwidth is not None else []
         self.up = {host: Link(f"host {host}'s up-link", bandwidth or 0.0) for host in hosts}
         self.down = {host: Link(f"host {host}'s down-link", bandwidth or 0.0) for host in hosts}
-        self._ready = [0.0] * len(host_of)  # when each sender has done with its messages' overheads
+        self.ready = [0.0] * len(host_of)  # when each sender has done with its messages' overheads
         self._connections: dict[tuple[int, int], Connection] = {}
 
     def send(
         self, sender: int, to: int, nbytes: int, message: Any, arrived: Callable[[Transfer], object]
     ) -> Transfer:
         """Send a message of `nbytes`; `arrived` is called with the transfer when it is there."""
-        connection = self._connections.get((sender, to))
-        if connection is None:
-            connection = self._connections[sender, to] = self._connect(self.host_of[sender], self.host_of[to])
-        transfer = Transfer(self, connection, nbytes, message, arrived)
+        transfer = Transfer(self, self.connection(sender, to), nbytes, message, arrived)
         self.bytes_sent += nbytes
+        self.under_way += 1
         if self.overhead:
             now = self.environment.now
-            self._ready[sender] = max(now, self._ready[sender]) + self.overhead
-            Call(self.environment, self._ready[sender] - now, lambda _: self._enqueue(transfer))
+            self.ready[sender] = max(now, self.ready[sender]) + self.overhead
+            Call(self.environment, self.ready[sender] - now, lambda _: self._enqueue(transfer))
         else:
             self._enqueue(transfer)
         return transfer
+
+    def connection(self, sender: int, to: int) -> Connection:
+        """What carries the messages from one rank to another."""
+        connection = self._connections.get((sender, to))
+        if connection is None:
+            connection = self._connections[sender, to] = self._connect(self.host_of[sender], self.host_of[to])
+        return connection
 
     def _connect(self, source: int, target: int) -> Connection:
         if source == target:

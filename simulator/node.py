@@ -71,7 +71,7 @@ class SimulatedNode:
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
         self.shards: Sequence[slice] = simulation.shards
-        self.hosts: Sequence[int] = range(len(simulation.workers))
+        self.hosts: Sequence[int] = simulation.host_of[: len(simulation.workers)]
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.collectives = 0
@@ -107,6 +107,8 @@ class SimulatedNode:
         part: int = 0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
+        if self.simulation.rings is not None:
+            self.simulation.rings.refuse_messages()
         message = Message(kind, self.rank, body, version, batches, part, sources)
         nbytes = 0 if body is None else body.nbytes
         return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
@@ -120,7 +122,7 @@ class SimulatedNode:
         for place, (kind, sender, event) in enumerate(self.waiting):
             if _matches(message, kind, sender):
                 del self.waiting[place]
-                _happen(event, message)
+                happen(event, message)
                 return
         self.mail.append(message)
         if self.interrupt is not None and self.interrupt[0] == message.kind:
@@ -148,7 +150,7 @@ class SimulatedNode:
         return self.simulation.gradient(parameters, self.rank, step)
 
     def _compute(self, step: int, milestones: list[float]) -> Sequence[simpy.Event]:
-        """Compute for some seconds (of a core of its own): what happens at each of them; the last is the end."""
+        """Compute for the last of some numbers of seconds, on a core of its own; what happens at each."""
         recorder, environment = self.simulation.recorder, self.environment
         if self.cores is None:
             # Recorded now: it counts as computing even if the run ends before it does.
@@ -168,9 +170,10 @@ class SimulatedNode:
         self.computing[step] = self.now
         stopped = simpy.Event(self.environment)
         self.interrupt = (kind, stopped)
-        done = (
-            self.cores.compute(self.rank, [duration])[0] if self.cores else self.environment.timeout(duration)
-        )
+        if self.cores is None:
+            done: simpy.Event = self.environment.timeout(duration)
+        else:
+            (done,) = self.cores.compute(self.rank, [duration])
         done.callbacks.append(lambda _: None if stopped.triggered else self._stop_computing(True))
         finished = await Wait(stopped)
         self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
@@ -222,6 +225,8 @@ class SimulatedNode:
             self.simulation.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        if program is ring and self.simulation.rings is not None:
+            return Wait(self.simulation.rings.enter(self, vector))
         return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
@@ -247,7 +252,7 @@ class SimulatedNode:
         return Wait(self.environment.timeout(seconds))
 
 
-def _happen(event: simpy.Event, value: Any) -> None:
+def happen(event: simpy.Event, value: Any) -> None:
     """Let an event happen now, before anything else of this instant, instead of after it."""
     event._ok, event._value = True, value
     callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]

@@ -215,3 +215,16 @@ def test_every_algorithm_can_be_named_in_a_scenario() -> None:
     assert all(problem(name, module.Algorithm) is None for name in ALGORITHMS)
     assert len(module.Algorithm.__args__) == len(ALGORITHMS)
     assert {halving_doubling, parameter_server} < set(ALGORITHMS.values())
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("ring", "native")])
+def test_three_real_workers_end_with_the_simulated_bits(algorithm: str) -> None:
+    """An odd number folds, and has chunks of unequal lengths."""
+    config = scenario(
+        cluster__workers=3, workload={"problem": "logistic"}, stop={"steps": 3},
+        strategy={"name": "all-reduce", "algorithm": algorithm},
+        cluster__compute={"time": {"distribution": "constant", "value": "1 ms"}},
+    )  # fmt: skip
+    measured, predicted = lockstep.run(config), lockstep.simulate(config)
+    assert (measured.parameters == predicted.parameters).all()
+    assert measured.metrics["bytes_sent"] == predicted.metrics["bytes_sent"]

@@ -1,0 +1,229 @@
+"""A ring all-reduce without an event for each of its p² messages: same times, same records, same bits.
+
+As long as every message of the ring has its path for itself, a worker's next message starts when its last one
+has left and the one before it in the ring has been received (and added); so all times follow from those at
+which the workers enter, step by step, for all workers at once. They are computed when the last worker enters:
+no worker can be done before. `strategies.collectives.ring` is what is computed, and remains the oracle.
+
+Whether other messages meet the ring's is only known afterwards. If one is sent while a worker is in a ring,
+or anything else happens that only messages can tell the effect of, `Disturbed` is raised, and the run is to
+be made again without this shortcut.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from heapq import heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import simpy
+from simpy.events import NORMAL
+
+from simulator.network import Network
+from simulator.node import SimulatedNode, happen
+from strategies import Vector
+from strategies.parameter_server import shard_of
+
+if TYPE_CHECKING:
+    from simulator.engine import Simulation
+
+
+class Disturbed(BaseException):
+    """Only messages can tell what happens in this run's rings."""
+
+
+class Lanes(NamedTuple):
+    """The path of each worker to the next, shape (p,): bytes/s (perhaps infinite), and latency in s."""
+
+    rate: np.ndarray
+    latency: np.ndarray
+
+
+def separate_lanes(network: Network, workers: range) -> Lanes | None:
+    """What the ring's messages go through; None if there are none, or if two paths have a link in common."""
+    if len(workers) < 2:
+        return None
+    connections = [network.connection(rank, workers[rank - len(workers) + 1]) for rank in workers]
+    links = [link for connection in connections for link in connection.path]
+    if len(set(links)) < len(links):
+        return None
+    rates = [min((link.capacity for link in c.path), default=np.inf) for c in connections]
+    return Lanes(np.array(rates, float), np.array([c.latency for c in connections], float))
+
+
+class Times(NamedTuple):
+    """When each message starts and arrives, by step and sender, shape (2(p−1), p), and what follows. In s."""
+
+    starts: np.ndarray
+    ends: np.ndarray
+    done: np.ndarray  # when each worker is done, shape (p,)
+    ready: np.ndarray  # when each has done with its messages' overheads, shape (p,)
+
+
+def schedule(
+    entered: np.ndarray,
+    ready: np.ndarray,
+    nbytes: np.ndarray,
+    lanes: Lanes,
+    overhead: float = 0.0,
+    add_s: Callable[[int], float] = lambda nbytes: 0.0,
+) -> Times:
+    """The times of a ring, from those at which its p workers enter it (NaN: not yet), shape (p,).
+
+    ready: when each worker has done with earlier messages' overheads, shape (p,); nbytes: of each message,
+    by step and sender; overhead: s a message costs its sender; add_s: s an addition takes that touches some
+    bytes. Added up in the order in which the network and SimPy do, so that the times have the same bits.
+    """
+    steps, p = nbytes.shape
+    starts, ends = np.empty((steps, p)), np.empty((steps, p))
+    previous = np.arange(p) - 1
+    adding = {size: add_s(3 * size) for size in np.unique(nbytes).tolist()}
+    seconds = np.vectorize(adding.get, otypes=[float])(nbytes) if any(adding.values()) else None
+    start = entered
+    for step in range(steps):
+        starts[step] = begun = start
+        if overhead:
+            ready = np.maximum(start, ready) + overhead
+            begun = start + (ready - start)
+        left = begun + nbytes[step] / lanes.rate
+        np.add(left, lanes.latency, out=ends[step])
+        received = np.maximum(start, ends[step, previous])
+        if seconds is not None and step < p - 1:
+            received += (received + seconds[step, previous]) - received
+        start = np.maximum(received, left)
+    return Times(starts, ends, start, ready)
+
+
+def ring_sum(vectors: list[Any]) -> list[Any]:
+    """The chunks of the sum, added in the order of the ring: chunk c starts at worker c."""
+    p = len(vectors)
+    chunks = []
+    for chunk in range(p):
+        total = shard_of(vectors[chunk], chunk, p)
+        for step in range(1, p):
+            total = total + shard_of(vectors[(chunk + step) % p], chunk, p)
+        chunks.append(total)
+    return chunks
+
+
+class At(simpy.Event):
+    """A function called at an instant: a delay would be rounded."""
+
+    def __init__(self, environment: simpy.Environment, at: float, call: Any) -> None:
+        self.env = environment
+        self.callbacks = [call]
+        self._ok, self._value, self._defused = True, None, False
+        heappush(environment._queue, (at, NORMAL, next(environment._eid), self))
+
+
+class Ring:
+    """One all-reduce, from the first worker that enters until the last is done."""
+
+    def __init__(self, length: int, nbytes: np.ndarray) -> None:
+        p = nbytes.shape[1]
+        self.length = length
+        self.nbytes = nbytes
+        self.entered = np.full(p, np.nan)
+        self.vectors: list[Any] = [None] * p
+        self.waits: list[Any] = [None] * p  # as in `SimulatedNode.waiting`
+        self.missing = self.inside = p  # workers that have still to enter; that are not done
+        self.times: Times | None = None
+
+
+class Rings:
+    """The ring all-reduces of a simulation whose lanes are separate."""
+
+    def __init__(self, simulation: "Simulation", lanes: Lanes) -> None:
+        self.simulation = simulation
+        self.lanes = lanes
+        self.inside = 0  # workers that are in a ring
+        self._open: list[Ring] = []  # at most two: some may have entered the next before all are done
+        self._nbytes: dict[tuple[int, int], np.ndarray] = {}
+
+    def enter(self, node: SimulatedNode, vector: Vector) -> simpy.Event:
+        """Let a worker take part; the event happens when it is done, with the sum."""
+        if not self._open or not self._open[-1].missing:
+            if self.simulation.network.under_way:
+                raise Disturbed
+            self._open.append(Ring(len(vector), self._sizes(vector)))
+        ring, index = self._open[-1], node.index
+        if len(vector) != ring.length:
+            raise Disturbed
+        event = simpy.Event(self.simulation.environment)
+        wait = ("ring", self.simulation.workers[index - 1], event)
+        ring.entered[index], ring.vectors[index], ring.waits[index] = node.now, vector, wait
+        node.waiting.append(wait)
+        self.inside += 1
+        ring.missing -= 1
+        if not ring.missing:
+            self._complete(ring)
+        return event
+
+    def refuse_messages(self) -> None:
+        """A message is being sent."""
+        if self.inside:
+            raise Disturbed
+
+    def end(self) -> None:
+        """Record what has arrived by now of the rings under way: the run is over."""
+        now, stop = self.simulation.environment.now, self.simulation.scenario.stop
+        for ring in self._open:
+            times = ring.times or self._times(ring)
+            if now != stop.time and (times.ends == now).any():
+                raise Disturbed  # the end may have come before these messages or after
+            self._record(times.starts, times.ends, ring.nbytes, times.ends < now)
+
+    def _sizes(self, vector: Vector) -> np.ndarray:
+        """Bytes of each message, by step and sender."""
+        key = len(vector), vector.nbytes
+        if key not in self._nbytes:
+            p = len(self.simulation.workers)
+            chunks = np.array([shard_of(vector, chunk, p).nbytes for chunk in range(p)])
+            self._nbytes[key] = chunks[(np.arange(p) - np.arange(2 * (p - 1))[:, None]) % p]
+        return self._nbytes[key]
+
+    def _complete(self, ring: Ring) -> None:
+        """Everyone has entered: see that everyone leaves when done."""
+        simulation = self.simulation
+        total = ring.vectors[0]
+        if simulation.learner is not None:
+            total = simulation.concatenate(ring_sum(ring.vectors))
+        ring.vectors.clear()  # no longer needed
+        ring.times = self._times(ring)
+        simulation.network.ready[: len(ring.entered)] = ring.times.ready.tolist()
+        done: dict[float, list[int]] = {}
+        for worker, instant in enumerate(ring.times.done.tolist()):
+            done.setdefault(instant, []).append(worker)
+        for instant, workers in done.items():
+            At(simulation.environment, instant, partial(self._leave, ring, workers, total))
+
+    def _times(self, ring: Ring) -> Times:
+        network = self.simulation.network
+        ready = np.array(network.ready[: len(ring.entered)])
+        return schedule(
+            ring.entered, ready, ring.nbytes, self.lanes, network.overhead, self.simulation.apply_s
+        )
+
+    def _leave(self, ring: Ring, workers: list[int], total: Vector, _: simpy.Event) -> None:
+        """Let the workers go on that are done at this instant."""
+        self.inside -= len(workers)
+        ring.inside -= len(workers)
+        if not ring.inside:
+            assert ring.times is not None
+            self._open.remove(ring)
+            self._record(ring.times.starts, ring.times.ends, ring.nbytes)
+            total_bytes = int(ring.nbytes.sum())
+            self.simulation.network.bytes_sent += total_bytes
+            self.simulation.network.bytes_arrived += total_bytes
+        for worker in workers:
+            waited = ring.waits[worker]
+            self.simulation.nodes[worker].waiting.remove(waited)
+            happen(waited[-1], total)
+
+    def _record(self, starts: np.ndarray, ends: np.ndarray, nbytes: np.ndarray, arrived: Any = ...) -> None:
+        """Record the messages that have arrived: all of them, or those of a mask."""
+        senders = np.arange(nbytes.shape[1])
+        to = (senders + 1) % len(senders)
+        node, peer = (np.broadcast_to(ranks, nbytes.shape)[arrived] for ranks in (senders, to))
+        recorder = self.simulation.recorder
+        recorder.messages(node, peer, starts[arrived], ends[arrived], "ring", nbytes[arrived])
