@@ -50,6 +50,11 @@ def largest_share_push_pull(nbytes: float, workers: int, largest: float, bandwid
     return 2 * workers * nbytes * largest / bandwidth
 
 
+def narrow_push_pull(nbytes: float, workers: int, servers: int, workers_b: float, servers_b: float) -> float:
+    """Seconds of a push and pull when servers have cards of their own: 2·max(M/B_w, N·M/(S·B_s))."""
+    return 2 * max(nbytes / workers_b, workers * nbytes / (servers * servers_b))
+
+
 def hierarchical_push_pull(nbytes: float, group: int, groups: int, bandwidth: float) -> float:
     """Seconds of a push and pull over relays, one for each group: 2(g + G)·M/B instead of 2·g·G·M/B.
 
@@ -97,6 +102,16 @@ def owners(p: int, nbytes: float, alpha: float, beta: float, gamma: float = 0.0)
     The p−1 messages each way share the links at once: 2α + (p−1)/p·M(2β + γ).
     """
     return 2 * alpha + (p - 1) / p * nbytes * (2 * beta + gamma)
+
+
+def recursive_doubling_over_racks(
+    racks: int, per_rack: int, nbytes: float, beta: float, oversubscription: float
+) -> float:
+    """Seconds of recursive doubling without latency when a rack's up-link carries its hosts' sum ÷ o.
+
+    Exchanges inside a rack take Mβ; in those with another rack all its hosts share the up-link: o·Mβ.
+    """
+    return (log2(per_rack) + log2(racks) * max(1.0, oversubscription)) * nbytes * beta
 
 
 def two_level(

@@ -53,6 +53,40 @@ def pipelined(workers: int, servers: int, chunks: int) -> Outcome:
     return exact(expected, round_s(strategy, workers, servers=servers))
 
 
+def half_duplex(workers: int, chunks: int) -> Outcome:
+    """Chunks gain nothing on a link that is never idle: all bytes go over it, one way or the other."""
+    strategy, network = {"name": "synchronous", "chunks": chunks}, {**NETWORK, "duplex": "half"}
+    expected = theory.push_then_pull(NBYTES, workers, 1, BANDWIDTH)
+    return exact(expected, round_s(strategy, workers, network=network))
+
+
+def server_cards(workers: int, servers: int, times: float) -> Outcome:
+    """Servers whose cards are so many times as fast as the workers'."""
+    network = {**NETWORK, "server_bandwidth": f"{times} MB/s"}
+    expected = theory.narrow_push_pull(NBYTES, workers, servers, BANDWIDTH, times * BANDWIDTH)
+    return exact(expected, round_s("synchronous", workers, servers=servers, network=network))
+
+
+def racks(count: int, per_rack: int, oversubscription: float) -> Outcome:
+    """An all-reduce whose later exchanges cross the racks' up-links."""
+    shape = {"kind": "racks", "hosts_per_rack": per_rack, "oversubscription": oversubscription}
+    took = round_s(
+        {"name": "all-reduce", "algorithm": "recursive-doubling"}, count * per_rack,
+        network={**NETWORK, "topology": shape},
+    )  # fmt: skip
+    seconds = theory.recursive_doubling_over_racks
+    return exact(seconds(count, per_rack, NBYTES, 1 / BANDWIDTH, oversubscription), took)
+
+
+def two_level(hosts: int, per_host: int) -> Outcome:
+    """Sums inside the hosts first, where messages take no time but additions do."""
+    took = round_s(
+        {"name": "all-reduce", "algorithm": "two-level"}, hosts * per_host, workers_per_host=per_host,
+        network=DELAYED, memory_bandwidth=f"{MEMORY} B/s",
+    )  # fmt: skip
+    return exact(theory.two_level(hosts, per_host, NBYTES, LATENCY, 1 / BANDWIDTH, 3 / MEMORY), took)
+
+
 COMPUTE, BACKWARD = 10.0, 0.6  # s of a gradient, and the share of it that is the backward pass
 
 
@@ -151,6 +185,16 @@ CASES: list[Case] = [
         "parameter-server pipelined n={workers} S={servers} c={chunks}", pipelined,
         workers=[1, 7], servers=[1, 4], chunks=[1, 2, 10],
     ),
+    *grid("parameter-server half-duplex n={workers} c={chunks}", half_duplex, workers=[1, 7], chunks=[1, 4]),
+    *grid(
+        "parameter-server server cards n={workers} S={servers} times {times}", server_cards,
+        workers=[6], servers=[1, 3], times=[0.5, 4, 10],
+    ),
+    *grid(
+        "all-reduce racks={count} of {per_rack}, oversubscribed {oversubscription}:1", racks,
+        count=[2, 4], per_rack=[4], oversubscription=[1, 4],
+    ),
+    *grid("all-reduce two-level hosts={hosts} of {per_host}", two_level, hosts=[2, 5], per_host=[1, 4]),
     *grid("parameter-server overlap c={chunks}", overlapping_push_pull, chunks=[1, 2, 10]),
     *grid("all-reduce overlap, {buckets} buckets", overlapping_ring, buckets=[1, 2, 10]),
     *grid("parameter-server co-located n={workers}", colocated, workers=[2, 4, 7]),

@@ -40,6 +40,16 @@ def full_duplex(workers: int, time: str) -> Outcome:
     return estimate(1 / rate, between_updates(run)[UPDATES // 10 :])
 
 
+def half_duplex(workers: int) -> Outcome:
+    """Pushes and parameters share one link: the machine repairman with both transfers' time."""
+    run = simulate(
+        "asynchronous", {"updates": UPDATES}, workers=workers, time=TIMES["exponential"],
+        parameters=BYTES // 4, network={**NETWORK, "duplex": "half"},
+    )  # fmt: skip
+    rate = theory.machine_repairman(workers, THINK + 2 * LATENCY, sum(STATIONS))
+    return estimate(1 / rate, between_updates(run)[UPDATES // 10 :])
+
+
 def alone() -> Outcome:
     """One worker has no queue: Z + ΣS seconds per update."""
     run = simulate(
@@ -78,5 +88,6 @@ CASES: list[Case] = [
         "queue server's two links, N={workers} {time}", full_duplex,
         workers=[KNEE // 3, KNEE, 3 * KNEE], time=list(TIMES),
     ),
+    *grid("queue half-duplex server, N={workers}", half_duplex, workers=[2, 6, 18]),
     *grid("queue one link, N={workers}", one_station, workers=[1, 4, 11, 33]),
 ]  # fmt: skip
