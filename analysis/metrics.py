@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.records import Result
+from analysis.bottleneck import bottleneck
+from analysis.records import Result, of
+from analysis.utilisation import utilisation
 
 
 def metrics(result: Result) -> dict[str, Any]:
@@ -14,13 +16,11 @@ def metrics(result: Result) -> dict[str, Any]:
     duration: first mini-batch started → last update applied. throughput: samples whose gradients were
     applied ÷ duration. speedup: throughput ÷ that of one worker of speed 1 with no network.
     """
-    scenario, records = result.scenario, result.records
-    events = dict(iter(records.groupby("event", observed=False)))
-    gradients, updates, curve = events["gradient"], events["update"], result.curve
+    scenario, curve = result.scenario, result.curve
     workers, batch_size = scenario.cluster.workers, scenario.workload.batch_size
+    updates = of(result.records, "update", ["node", "peer", "version", "staleness", "batches"])
 
-    start = float(gradients["start"].min()) if len(gradients) else 0.0
-    end = float(updates["end"].max()) if len(updates) else start
+    start, end = result.span
     duration = end - start
     applied_updates, applied_batches = _applied(result, updates)
     samples = applied_batches * batch_size
@@ -43,18 +43,21 @@ def metrics(result: Result) -> dict[str, Any]:
         "updates_per_s": applied_updates / duration if duration > 0 else None,
         "samples": samples,
         "throughput": throughput,
-        "dropped": 0,
+        "dropped": _dropped(result.records),
         "staleness": staleness(updates["staleness"].to_numpy()),
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / workers,
-        "bytes_sent": int(records["nbytes"].sum()),
-        "breakdown": breakdown(events, workers, start, end),
+        "bytes_sent": int(result.records["nbytes"].sum()),
+        "breakdown": _in_three(result.breakdown),
+        "breakdown_by_worker": {name: part.tolist() for name, part in result.breakdown.items()},
+        "utilisation": utilisation(result),
+        "bottleneck": bottleneck(result),
         "loss": _number(loss),
         "accuracy": _number(accuracy),
         "target": target,
         "time_to_target_s": float(reached.iloc[0]) if len(reached) else None,
         "parameters_sha256": _sha256(result.parameters),
-        "warnings": [*result.warnings, *_diverged(loss)],
+        "warnings": [*result.warnings, *_diverged(loss), *_short(result, updates)],
     }
 
 
@@ -83,44 +86,35 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
     }
 
 
-def breakdown(events: dict[Any, pd.DataFrame], workers: int, start: float, end: float) -> dict[str, float]:
-    """Where the workers' time went, as fractions of workers × duration.
+def _in_three(parts: pd.DataFrame) -> dict[str, float]:
+    """The mean worker's breakdown, sending and waiting for the network taken together."""
+    mean = parts.mean()
+    return {
+        "compute": float(mean["compute"]),
+        "network": float(mean["send"] + mean["network"]),
+        "wait": float(mean["wait"]),
+    }
 
-    compute: computing a gradient. network: not computing while a message to or from the worker is under
-    way, or in a collective that everybody has entered. wait: the rest, which is waiting for others.
+
+def _dropped(records: pd.DataFrame) -> int:
+    """Mini-batches whose gradients were thrown away: of each worker the most that any holder dropped."""
+    drops = of(records, "drop", ["node", "peer", "batches"])
+    return int(drops.groupby(["peer", "node"])["batches"].sum().groupby("peer").max().sum())
+
+
+def _short(result: Result, updates: pd.DataFrame) -> list[str]:
+    """A warning about a run that was over before its staleness could become what it is in the long run.
+
+    All of the first pushes of n workers were computed from version 0, so that their mean staleness is only
+    (n − 1)/2; with k pushes a worker the mean of the run is (1 − 1/(2k)) times that of a long one.
     """
-    messages, collectives = events["message"], events["collective"]
-    begun = collectives.groupby("version")["start"].transform("max")
-    network = [
-        (messages["node"], messages["start"], messages["end"]),
-        (messages["peer"], messages["start"], messages["end"]),
-        (collectives["node"], begun, collectives["end"]),
+    pushes = len(updates) / len(result.holders) / result.scenario.cluster.workers
+    if pushes >= 3 or not (updates["staleness"] > 0).any():
+        return []
+    return [
+        f"a short run: {pushes:.1f} pushes a worker were applied on average; with fewer than 3 the start, "
+        "when staleness still grows, makes its mean a sixth too low or more: raise a bound in stop"
     ]
-    gradients = events["gradient"]
-    busy = [(gradients["node"], gradients["start"], gradients["end"], True)]
-    busy += [(*interval, False) for interval in network]
-    node = np.concatenate([np.repeat(nodes.to_numpy(), 2) for nodes, *_ in busy])
-    time = np.concatenate([np.column_stack([a, b]).ravel() for _, a, b, _ in busy])
-    change = np.concatenate([np.tile([1, -1], len(nodes)) for nodes, *_ in busy])
-    computing = np.concatenate([np.full(2 * len(nodes), flag) for nodes, _, _, flag in busy])
-
-    keep = node < workers
-    node, change, computing = node[keep], change[keep], computing[keep]
-    time = np.clip(time[keep], start, end)
-    order = np.lexsort((time, node))
-    node, time = node[order], time[order]
-    change, computing = change[order], computing[order]
-    # How many activities are open after each change; back to 0 at the end of every node.
-    computes = np.cumsum(np.where(computing, change, 0))
-    transfers = np.cumsum(np.where(computing, 0, change))
-    lasts = np.where(np.diff(node, append=-1) == 0, np.diff(time, append=0.0), 0.0)
-    whole = workers * (end - start)
-    if whole <= 0:
-        return {"compute": 0.0, "network": 0.0, "wait": 0.0}
-    compute = min(1.0, float(lasts[computes > 0].sum()) / whole)
-    network_s = float(lasts[(computes <= 0) & (transfers > 0)].sum())
-    waits_for_network = min(1 - compute, network_s / whole)
-    return {"compute": compute, "network": waits_for_network, "wait": 1 - compute - waits_for_network}
 
 
 def _number(value: float | None) -> float | None:

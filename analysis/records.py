@@ -6,7 +6,8 @@ A record is one row: something that took from `start` to `end` (seconds since th
 event      node                   peer                           header
 ========== ====================== ============================== =======================================
 gradient   the worker             –                              version: which of its mini-batches, from 0
-message    the sender             the receiver                   kind, nbytes; end is its arrival
+message    the sender             the receiver                   kind, nbytes; left, when its last byte
+                                                                 had left the sender; end is its arrival
 collective the worker             –                              version: which of its collectives, nbytes
 update     holder of parameters   worker of the gradient         version before it, staleness, batches
 drop       holder of parameters   worker of the gradient         version it was computed from, batches
@@ -17,12 +18,12 @@ Ranks count the workers first, then the servers; −1 stands for nobody.
 """
 
 import json
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from scenarios import Scenario, dump
 # What is kept of each event, in the order in which its Recorder method gives it.
 _FIELDS = {
     "gradient": ("node", "start", "end", "version"),
-    "message": ("node", "peer", "start", "end", "kind", "nbytes"),
+    "message": ("node", "peer", "start", "left", "end", "kind", "nbytes"),
     "collective": ("node", "start", "end", "version", "nbytes"),
     "update": ("node", "peer", "end", "version", "staleness", "batches"),
     "drop": ("node", "peer", "end", "version", "batches"),
@@ -45,69 +46,81 @@ _COLUMNS: dict[str, tuple[str, float]] = {
     "node": ("i4", -1),
     "peer": ("i4", -1),
     "start": ("f8", np.nan),  # the end: it took no time
+    "left": ("f8", np.nan),
     "end": ("f8", np.nan),
     "kind": ("i4", 0),
-    "version": ("i8", -1),
-    "staleness": ("i8", -1),
+    "version": ("i4", -1),
+    "staleness": ("i4", -1),
     "batches": ("i4", 0),
     "nbytes": ("i8", 0),
     "loss": ("f8", np.nan),
     "accuracy": ("f8", np.nan),
 }
+# A record as packed bytes: millions of them fit into memory, and packing is faster than an array's extend.
+_TYPES = {
+    event: np.dtype([(name, _COLUMNS[name][0]) for name in fields]) for event, fields in _FIELDS.items()
+}
+_CODES = {"i4": "i", "i8": "q", "f8": "d"}
+_PACK = {
+    event: Struct("=" + "".join(_CODES[_COLUMNS[name][0]] for name in fields)).pack
+    for event, fields in _FIELDS.items()
+}
 
 
 class Recorder:
-    """Collects the records of one engine, or of one process of it: eight bytes a value, packed."""
+    """Collects the records of one engine, or of one process of it: packed, 24 to 44 bytes each."""
 
     def __init__(self) -> None:
-        self._values = {event: array("d") for event in EVENTS}
+        self._packed = {event: bytearray() for event in EVENTS}
         self._kinds: dict[str, int] = {"": 0}
-        self._gradients, self._messages = self._values["gradient"], self._values["message"]
-        self._updates = self._values["update"]
-        self._many_messages: list[tuple[Any, ...]] = []
 
     def gradient(self, worker: int, start: float, end: float, step: int) -> None:
         """A worker computed the gradient of its mini-batch number `step`."""
-        self._gradients.extend((worker, start, end, step))
+        self._packed["gradient"] += _PACK["gradient"](worker, start, end, step)
 
-    def message(self, sender: int, to: int, start: float, end: float, kind: str, nbytes: int) -> None:
-        """A message was handed over at `start` and arrived at `end`."""
+    def message(
+        self, sender: int, to: int, start: float, left: float, end: float, kind: str, nbytes: int
+    ) -> None:
+        """A message was handed over at `start`, its last byte `left` (NaN: unknown), it arrived at `end`."""
         code = self._kinds.setdefault(kind, len(self._kinds))
-        self._messages.extend((sender, to, start, end, code, nbytes))
+        self._packed["message"] += _PACK["message"](sender, to, start, left, end, code, nbytes)
 
     def messages(
         self,
         senders: np.ndarray,
         to: np.ndarray,
         starts: np.ndarray,
+        left: np.ndarray,
         ends: np.ndarray,
         kind: str,
         nbytes: np.ndarray,
     ) -> None:
-        """Many messages of one kind: arrays that broadcast to the shape of `starts`, and are kept."""
-        if not starts.size:
-            return
-        code = self._kinds.setdefault(kind, len(self._kinds))
-        self._many_messages.append((senders, to, starts, ends, code, nbytes))
+        """Many messages of one kind: arrays of the same shape."""
+        rows = np.empty(starts.size, _TYPES["message"])
+        code = self._kinds.setdefault(kind, len(self._kinds)) if starts.size else 0
+        values = (senders, to, starts, left, ends, code, nbytes)
+        for name, column in zip(_FIELDS["message"], values, strict=True):
+            rows[name] = column.ravel() if isinstance(column, np.ndarray) else column
+        self._packed["message"] += rows.tobytes()
 
     def collective(self, worker: int, start: float, end: float, number: int, nbytes: int) -> None:
         """A worker took part in its native collective `number`, for which it sent `nbytes`."""
-        self._values["collective"].extend((worker, start, end, number, nbytes))
+        self._packed["collective"] += _PACK["collective"](worker, start, end, number, nbytes)
 
     def update(
         self, holder: int, worker: int, time: float, version: int, staleness: int, batches: int
     ) -> None:
         """A holder of parameters applied a worker's contribution to them, when they were at `version`."""
-        self._updates.extend((holder, worker, time, version, staleness, batches))
+        self._packed["update"] += _PACK["update"](holder, worker, time, version, staleness, batches)
 
     def drop(self, holder: int, worker: int, time: float, version: int, batches: int) -> None:
         """A holder of parameters threw away what a worker had computed from this version of them."""
-        self._values["drop"].extend((holder, worker, time, version, batches))
+        self._packed["drop"] += _PACK["drop"](holder, worker, time, version, batches)
 
     def evaluation(self, time: float, version: int, loss: float, accuracy: float | None) -> None:
         """The parameters as they were at `time` had this loss and accuracy on held-out data."""
         score = np.nan if accuracy is None else accuracy
-        self._values["evaluation"].extend((time, version, loss, score))
+        self._packed["evaluation"] += _PACK["evaluation"](time, version, loss, score)
 
     def frame(self) -> pd.DataFrame:
         """All records as a table, in the order in which things ended.
@@ -115,41 +128,39 @@ class Recorder:
         What ended at the same instant is ordered by its other columns, so that the table does not depend on
         the order in which things were recorded.
         """
-        events = np.repeat(np.arange(len(EVENTS)), [len(self._values_of(e, "end")) for e in EVENTS])
-        who = (events << 56) + (self._column("node").astype("i8") + 1 << 28) + self._column("peer") + 1
-        ties = (self._column(name) for name in ("start", "version", "kind", "nbytes", "staleness", "batches"))
-        order = _order(chain([self._column("end"), who], ties))
-        codes = events.astype("i1")[order]
-        del events, who
-        frame = pd.DataFrame({"event": pd.Categorical.from_codes(codes, categories=pd.Index(EVENTS))})
-        for name in _COLUMNS:
-            frame[name] = self._column(name)[order]
-        kinds = pd.Index(sorted(self._kinds))
-        frame["kind"] = pd.Categorical.from_codes(frame["kind"].to_numpy(), categories=kinds)
-        return frame
+        packed = [np.frombuffer(self._packed[event], _TYPES[event]) for event in EVENTS]
+        events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])
+        kinds = sorted(self._kinds)
+        place: np.ndarray = np.array([kinds.index(kind) for kind in self._kinds])
 
-    def _column(self, name: str) -> np.ndarray:
-        """One column of the records of all events, event by event; kinds by their place in the alphabet."""
-        parts = [self._values_of(event, name) for event in EVENTS]
-        column = np.concatenate(parts, dtype=_COLUMNS[name][0], casting="unsafe")
-        if name != "kind":
-            return column
-        place = {kind: place for place, kind in enumerate(sorted(self._kinds))}
-        return np.array([place[kind] for kind in self._kinds], column.dtype)[column]
+        def column(name: str) -> np.ndarray:
+            values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
+            if name == "kind":
+                values = place.astype("i1")[values]
+            return values
 
-    def _values_of(self, event: str, name: str) -> np.ndarray:
-        """One column of the records of one event."""
-        fields, packed = _FIELDS[event], self._values[event]
-        many = self._many_messages if event == "message" else []
-        if name == "start" and name not in fields:
-            name = "end"
-        if name not in fields:
-            length = len(packed) // len(fields) + sum(block[2].size for block in many)
-            return np.broadcast_to(_COLUMNS[name][1], length)
-        place = fields.index(name)
-        one_by_one = np.array(packed[place :: len(fields)])
-        blocks = [np.broadcast_to(block[place], block[2].shape).ravel() for block in many]
-        return np.concatenate([one_by_one, *blocks], dtype="f8")
+        def who() -> np.ndarray:
+            return (events.astype("i8") << 56) + (column("node").astype("i8") + 1 << 28) + column("peer") + 1
+
+        # one at a time: with millions of rows a copy of all would be felt
+        others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")
+        order = _order(chain([column("end")], (who() for _ in [0]), map(column, others)))
+        columns: dict[str, Any] = {
+            "event": pd.Categorical.from_codes(events[order], categories=pd.Index(EVENTS))
+        }
+        columns |= {name: column(name)[order] for name in _COLUMNS}
+        columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(kinds))
+        return pd.DataFrame(columns, copy=False)
+
+
+def _column(rows: np.ndarray, name: str) -> np.ndarray:
+    """One column of the records of one event."""
+    if name == "start" and name not in rows.dtype.fields:  # type: ignore[operator]
+        name = "end"
+    if name in rows.dtype.fields:  # type: ignore[operator]
+        return np.asarray(rows[name])
+    kind, nothing = _COLUMNS[name]
+    return np.full(len(rows), nothing, kind)
 
 
 def _order(columns: Iterable[np.ndarray]) -> np.ndarray:
@@ -158,6 +169,7 @@ def _order(columns: Iterable[np.ndarray]) -> np.ndarray:
     first = next(columns)
     order = np.argsort(first, kind="stable")
     opens = np.concatenate([[True], np.diff(first[order]) != 0])[: len(first)]  # rows unlike the one before
+    del first
     while not opens.all():
         column = next(columns, None)
         if column is None:
@@ -170,6 +182,11 @@ def _order(columns: Iterable[np.ndarray]) -> np.ndarray:
     return order
 
 
+def of(records: pd.DataFrame, event: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Some columns of the records of one event: with millions of rows the others would be felt."""
+    return records.loc[(records["event"] == event).to_numpy(), list(columns)]
+
+
 def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The records of several processes in one table, in the order in which things ended."""
     kinds = sorted({str(kind) for frame in frames for kind in frame["kind"].cat.categories})
@@ -180,7 +197,7 @@ def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def save_records(scenario: Scenario, records: pd.DataFrame, out: Path) -> None:
     """Write scenario.yaml and records.parquet, and remove what an earlier run left there."""
     out.mkdir(parents=True, exist_ok=True)
-    for stale in ("result.json", "parameters.npy"):
+    for stale in ("result.json", "parameters.npy", "utilisation.parquet"):
         (out / stale).unlink(missing_ok=True)
     (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
     records.to_parquet(out / "records.parquet", index=False)
@@ -200,6 +217,12 @@ class Result:
     parameters: np.ndarray | None = None
     """The final flat vector, shape (n,); None when nothing was learned."""
     warnings: Sequence[str] = field(default_factory=tuple)
+    utilisation: pd.DataFrame | None = None
+    """How busy links and processors were: a row per resource and interval; None where it is not known.
+
+    Columns: resource ("server 0's down-link", or "server 0" for its processor), start and end (s), busy
+    (fraction of the interval, in [0, 1]), bytes (carried; NaN for a processor).
+    """
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -208,25 +231,43 @@ class Result:
 
         return metrics(self)
 
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """When the first mini-batch started and the last update was applied (s); the same if none was."""
+        start = float(of(self.records, "gradient", ["start"])["start"].min())
+        end = float(of(self.records, "update", ["end"])["end"].max())
+        start = 0.0 if np.isnan(start) else start
+        return start, start if np.isnan(end) else end
+
+    @cached_property
+    def breakdown(self) -> pd.DataFrame:
+        """Where each worker's time went: compute, send, network and wait, fractions of the run's duration."""
+        from analysis.breakdown import breakdown
+
+        return breakdown(self.records, self.scenario.cluster.workers, *self.span)
+
     @property
     def curve(self) -> pd.DataFrame:
         """Held-out loss and accuracy against time (s since the first mini-batch started) and version."""
-        is_gradient, is_evaluation = (self.records["event"] == e for e in ("gradient", "evaluation"))
-        start = self.records.loc[is_gradient, "start"].min()
-        rows = self.records.loc[is_evaluation].assign(time=lambda table: table["end"] - start)
-        return rows[["time", "version", "loss", "accuracy"]].reset_index(drop=True)
+        rows = of(self.records, "evaluation", ["end", "version", "loss", "accuracy"])
+        rows.insert(0, "time", rows.pop("end") - self.span[0])
+        return rows.reset_index(drop=True)
 
     def to_json(self) -> str:
         """The metrics as one JSON object."""
         return json.dumps(self.metrics, allow_nan=False)
 
     def save(self, directory: str | Path) -> None:
-        """Write scenario.yaml, result.json, records.parquet and parameters.npy; the folder is made."""
+        """Write scenario.yaml, result.json, records.parquet and, if there are any, parameters.npy and
+        utilisation.parquet; the folder is made.
+        """
         out = Path(directory)
         text = self.to_json()
         save_records(self.scenario, self.records, out)
         if self.parameters is not None:
             np.save(out / "parameters.npy", self.parameters)
+        if self.utilisation is not None:
+            self.utilisation.to_parquet(out / "utilisation.parquet", index=False)
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from math import nan
 from random import Random
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -167,7 +168,7 @@ class RealNode:
             self.byes += 1
             return True
         nbytes = 0 if body is None else body.nbytes
-        self.recorder.message(sender, self.rank, start, self.now, kind, nbytes)
+        self.recorder.message(sender, self.rank, start, nan, self.now, kind, nbytes)
         if body is not None:
             body = body.to(self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)

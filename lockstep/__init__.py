@@ -35,6 +35,11 @@ def check(scenario: Scenario) -> None:
         fits(scenario.strategy.name, scenario.strategy.parameters, scenario.cluster)
     except StrategyError as error:
         raise ScenarioError(error.problem, key=error.key) from error
+    if scenario.cluster.network.varying:
+        from simulator.topology import topology
+        from simulator.traffic import varying_links
+
+        varying_links(topology(scenario.cluster), scenario.cluster.network.varying)
     workload = scenario.workload
     if isinstance(workload, scenarios.Data) and workload.model not in ("mlp", "cnn"):
         from workloads import sizes

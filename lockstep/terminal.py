@@ -44,13 +44,17 @@ def show(result: Result, out: Path | None) -> None:
         "", done, title=f"{m['scenario']}: {m['strategy']}, {m['workers']} workers", title_justify="left"
     )
     stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
+    parts = result.breakdown.mean()
+    parts = parts if parts["send"] else parts.drop("send")  # a real run does not know it
     rows = {
         "duration": number(m["duration_s"], "s"),
         "throughput": number(m["throughput"], "samples/s"),
         "speedup": f"{number(m['speedup'])} (efficiency {percent(m['efficiency'])})",
         "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
         "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
-        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in m["breakdown"].items()),
+        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
+        "bottleneck": m["bottleneck"] or _NOTHING,
+        "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else _NOTHING,
         "sent": size(m["bytes_sent"]),
         "held-out loss": number(m["loss"]),
         "accuracy": percent(m["accuracy"]),

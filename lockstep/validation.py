@@ -9,7 +9,7 @@ import pandas as pd
 import scenarios
 from analysis.records import Result
 from executor.launch import RunFailed, execute
-from scenarios import Network, Scenario
+from scenarios import IntraHost, Network, Scenario
 from workloads import build, deterministic_threads, sizes
 
 _TURNS = 40  # push-pulls timed of each kind
@@ -78,7 +78,8 @@ def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
         bandwidth=loopback.bandwidth,
         latency=loopback.latency,
         message_overhead=loopback.overhead,
-        goodput=1.0,
+        intra_host=IntraHost.model_construct(bandwidth=loopback.bandwidth, latency=loopback.latency),
+        topology=scenario.cluster.network.topology.unlimited(),  # who shares a rack may share its slowness
     )
     changes: dict[str, Any] = {"network": network}
     if scenario.cluster.compute == "measured":

@@ -20,6 +20,7 @@ _WORDS = {
     "Input should": "must",
     "String should have at least 1 character": "must not be empty",
     "List should have at least 1 item after validation, not 0": "must have at least one item",
+    "Tuple should have at least 1 item after validation, not 0": "must have at least one item",
     "a valid integer": "a whole number",
     "a valid tuple": "a list",
     "a valid dictionary": "a mapping",
@@ -29,7 +30,7 @@ _WORDS = {
     "less than or equal to": "at most",
     "False": "false",
 }  # pydantic's words and ours
-_SHORTHANDS = {"strategy": "name", "cluster.servers": "count"}
+_SHORTHANDS = {"strategy": "name", "cluster.servers": "count", "cluster.network.topology": "kind"}
 
 
 def shipped() -> dict[str, Path]:
@@ -89,7 +90,7 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:
-    document = scenario.model_dump(exclude_none=True)
+    document = scenario.model_dump(exclude_none=True, by_alias=True)
     # in these two a null is a value
     return document | {"strategy": scenario.strategy.model_dump(), "sweep": scenario.sweep}
 

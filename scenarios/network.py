@@ -1,18 +1,170 @@
-"""The network between the machines: `cluster.network`. Bandwidths are bytes/s, times seconds."""
+"""The network between the hosts: `cluster.network`. Bandwidths are bytes/s, sizes bytes, times seconds.
 
-from pydantic import Field
+Hosts are numbered from 0: the workers' first, then those of dedicated servers. Bandwidths and bursts count
+bytes on the wire; `goodput` of them are data.
+"""
 
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from scenarios.files import beside, rows
 from scenarios.section import Section
-from scenarios.units import Bandwidth, Duration
+from scenarios.topology import Racks, Star, Topology
+from scenarios.units import Bandwidth, Duration, PositiveDuration, Quantity, fail
+
+_Host = Annotated[int, Field(ge=0)]
+_Bytes = Annotated[float, Quantity("a size", "B", "64 KiB")]
+_Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
+
+
+class Burst(Section):
+    """A token bucket: after idle time a card sends at `line_rate` until its tokens are used up.
+
+    The bucket holds `size` and fills at the card's bandwidth.
+    """
+
+    size: _Bytes
+    line_rate: Bandwidth
+
+
+class Card(Section):
+    """The network cards of some hosts: `bandwidth` instead of that of the others."""
+
+    hosts: tuple[_Host, ...] = Field(
+        strict=False, min_length=1, description="the hosts' numbers, such as 'hosts: [3, 4]'"
+    )
+    bandwidth: Bandwidth
+
+
+class IntraHost(Section):
+    """One link inside each host (PCIe, NVLink, loopback), which all messages between its processes share."""
+
+    bandwidth: Bandwidth | None = None
+    latency: Duration = 0.0
+
+
+class Change(Section):
+    """From the instant `at` on, a link has `factor` times its bandwidth."""
+
+    at: Duration
+    factor: _Factor = Field(description="what the bandwidth is multiplied by, such as 'factor: 0.3'")
+
+
+class Varying(Section):
+    """Links whose bandwidth changes in time by a factor, which is 1 before the first instant.
+
+    `links` is a pattern of their names, in which * stands for anything. The changes are a `schedule`, or the
+    lines "seconds, factor" of `file`; with `repeat` they begin anew every so many seconds.
+    """
+
+    links: str = Field(min_length=1, description="""a pattern of links' names, such as "worker 3's *\"""")
+    schedule: tuple[Change, ...] | None = Field(None, strict=False, min_length=1)
+    file: str | None = None
+    repeat: PositiveDuration | None = None
+
+    @property
+    def steps(self) -> tuple[tuple[float, float], ...]:
+        """The instants (s, the first one 0) and the factors from then on; reads the file, if there is one."""
+        given = tuple((change.at, change.factor) for change in self.schedule or ())
+        steps = given if self.file is None else _read(Path(self.file))
+        return steps if steps[0][0] == 0 else ((0.0, 1.0), *steps)
+
+    @field_validator("file")
+    @classmethod
+    def _absolute(cls, file: str | None, info: ValidationInfo) -> str | None:
+        if file is None:
+            return None
+        path = beside(file, info)
+        for (earlier, _), (later, _) in pairwise(_read(path)):
+            if later <= earlier:
+                fail(f"the file's instants must rise, but {later!r} s follows {earlier!r} s")
+        return str(path)
+
+    @model_validator(mode="after")
+    def _one_order(self) -> Self:
+        if (self.schedule is None) == (self.file is None):
+            fail("give exactly one of schedule ([{at: 0 s, factor: 1}, {at: 10 s, factor: 0.3}]) and file")
+        for index, (earlier, later) in enumerate(pairwise(self.schedule or ()), 1):
+            if later.at <= earlier.at:
+                fail(f"must be later than {earlier.at!r} s, not {later.at!r} s", "schedule", index, "at")
+        last = self.steps[-1][0]
+        if self.repeat is not None and self.repeat <= last:
+            fail(f"must be longer than the last instant ({last!r} s), not {self.repeat!r} s", "repeat")
+        return self
+
+
+def _change(line: str) -> tuple[float, float] | None:
+    at, factor = map(float, line.split(","))
+    return (at, factor) if 0 <= at < math.inf and 1e-6 <= factor <= 1e6 else None
+
+
+def _read(path: Path) -> tuple[tuple[float, float], ...]:
+    form = "seconds, a comma and a factor from 1e-6 to 1e6"
+    return rows(path, _change, "seconds and factors", form)
+
+
+class Background(Section):
+    """Traffic of others: `flows` flows from one host to another, each of at most `bandwidth`, or greedy.
+
+    With `on` and `off` each flow comes and goes, for exponential times with these means.
+    """
+
+    source: int = Field(alias="from", ge=0, description="a host's number, such as 'from: 0'")
+    to: int = Field(ge=0, description="a host's number, such as 'to: 5'")
+    bandwidth: Bandwidth | None = None
+    flows: int = Field(1, ge=1, le=10_000)
+    on: PositiveDuration | None = None
+    off: PositiveDuration | None = None
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.source == self.to:
+            fail(f"must be another host than {self.source}, where it comes from", "to")
+        if (self.on is None) != (self.off is None):
+            missing = "on" if self.on is None else "off"
+            fail(f"on and off go together; give {missing} too, such as '{missing}: 3 s'", missing)
+        return self
 
 
 class Network(Section):
     """`bandwidth` (bytes/s; None: unlimited) is per direction per NIC, `latency` (s) one way per message.
 
-    `message_overhead` (s) is added to every message; `goodput` is the share of bandwidth left for data.
+    Every message takes its sender `message_overhead` and its receiver `receive_overhead` (s), one after
+    another. `goodput` is the share of bandwidth left for data.
     """
 
     bandwidth: Bandwidth | None = None
     latency: Duration = 0.0
-    message_overhead: Duration = 0.0
-    goodput: float = Field(1.0, gt=0, le=1)
+    message_overhead: Duration = Field(0.0, description="sender's time per message, such as '5 us'")
+    receive_overhead: Duration = Field(0.0, description="receiver's time per message, such as '5 us'")
+    goodput: float = Field(1.0, gt=0, le=1, description="share of bandwidth left for data, such as 0.95")
+    duplex: Literal["full", "half"] = Field("full", description="half: up and down share the NIC's bandwidth")
+    burst: Burst | None = None
+    server_bandwidth: Bandwidth | None = Field(
+        None, description="of the hosts that servers and relays have of their own"
+    )
+    cards: tuple[Card, ...] = Field((), strict=False)
+    intra_host: IntraHost | None = None
+    topology: Topology = Star(kind="star")
+    varying: tuple[Varying, ...] = Field((), strict=False)
+    background: tuple[Background, ...] = Field((), strict=False)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        shape, burst = self.topology, self.burst
+        if isinstance(shape, Racks) and shape.oversubscription is not None and self.bandwidth is None:
+            needs = "needs the cards' bandwidth; give cluster.network.bandwidth, or uplink instead"
+            fail(needs, "topology", "oversubscription")
+        if burst is not None and self.bandwidth is None:
+            fail("needs the cards' bandwidth; give cluster.network.bandwidth", "burst")
+        rates = {"bandwidth": self.bandwidth, "server_bandwidth": self.server_bandwidth}
+        rates |= {f"cards[{index}].bandwidth": card.bandwidth for index, card in enumerate(self.cards)}
+        for key, rate in rates.items():
+            if burst is not None and rate is not None and burst.line_rate < rate:
+                problem = f"must be at least {key} ({rate!r} B/s), not {burst.line_rate!r} B/s"
+                fail(problem, "burst", "line_rate")
+        return self

@@ -12,6 +12,7 @@ from scenarios.compute import Compute
 from scenarios.network import Network
 from scenarios.section import Section, one_of
 from scenarios.stragglers import Persistent, Straggler
+from scenarios.topology import Sites
 from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
@@ -67,6 +68,7 @@ def _compute(data: Any) -> type[Section] | None:
 class Cluster(Section):
     """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
 
+    Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
     Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
     it touches ÷ `memory_bandwidth` (bytes/s; None: no time), one at a time on a node.
     With `cores_per_host` the processes that compute on a host share that many cores.
@@ -97,17 +99,19 @@ class Cluster(Section):
         """The number of workers' hosts."""
         return -(-self.workers // self.workers_per_host)
 
+    @property
+    def server_groups(self) -> tuple[int, ...]:
+        """The group (rack, leaf, site) of each host that servers and relays have of their own."""
+        groups = self.network.topology.groups(self.hosts)
+        return self.servers.places or tuple(host % groups for host in range(self.servers.hosts))
+
     def host_of(self, worker: int) -> int:
         """The host of a worker."""
         return worker // self.workers_per_host
 
-    def host_of_server(self, shard: int) -> int:
-        """The host of a server: one of its own, or a worker's."""
-        return shard % self.hosts if self.servers.colocated else self.hosts + shard
-
     def group_of(self, worker: int) -> int:
         """The group (rack, leaf, site) of a worker's host; 0 in a star."""
-        return 0
+        return self.network.topology.group_of(self.host_of(worker))
 
     def workers_by(self, scope: str) -> dict[int, list[int]]:
         """The workers of each "host" or "rack" that has any, by its number."""
@@ -116,6 +120,32 @@ class Cluster(Section):
         for worker in range(self.workers):
             found.setdefault(number_of(worker), []).append(worker)
         return found
+
+    @model_validator(mode="after")
+    def _hosts_exist(self) -> Self:
+        network, shape = self.network, self.network.topology
+        if isinstance(shape, Sites) and sum(shape.hosts) != self.hosts:
+            problem = f"must add up to the {self.hosts} workers' hosts, not to {sum(shape.hosts)}"
+            fail(problem, "network", "topology", "hosts")
+        for index, group in enumerate(self.servers.places or ()):
+            if group >= (groups := shape.groups(self.hosts)):
+                problem = f"must be a rack, leaf or site, from 0 to {groups - 1}, not {group}"
+                fail(problem, "servers", "places", index)
+        last = self.hosts + self.servers.hosts - 1
+        named: list[tuple[int, tuple[str | int, ...]]] = []
+        for index, card in enumerate(network.cards):
+            named += [(host, ("cards", index, "hosts", place)) for place, host in enumerate(card.hosts)]
+        cards = set()
+        for host, at in named:
+            if host in cards:
+                fail(f"host {host} has two cards; keep one", "network", *at)
+            cards.add(host)
+        for index, flow in enumerate(network.background):
+            named += [(flow.source, ("background", index, "from")), (flow.to, ("background", index, "to"))]
+        for host, at in named:
+            if host > last:
+                fail(f"must be a host's number, from 0 to {last}, not {host}", "network", *at)
+        return self
 
     @model_validator(mode="after")
     def _stragglers_exist(self) -> Self:

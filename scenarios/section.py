@@ -36,7 +36,7 @@ class Section(BaseModel):
             return data
         if cls.shorthand and isinstance(data, str | int):
             data = {cls.shorthand: data}
-        fields = cls.model_fields
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         if not isinstance(data, dict):
             fail(f"must be a mapping (keys: {', '.join(fields)}), not {shown(data)}")
         for key in data:

@@ -23,6 +23,8 @@ from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.ring import Disturbed, Rings, separate_lanes
 from simulator.sized import Sized, concatenate
+from simulator.topology import topology
+from simulator.traffic import compete, vary
 from strategies import Vector, find, unused
 from strategies.placement import hosts, roles_of, shards_of
 from workloads import Learner, build, deterministic_threads, sizes
@@ -91,13 +93,14 @@ class Simulation:
         self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
 
         network = cluster.network
-        bandwidth = None if network.bandwidth is None else network.bandwidth * network.goodput
+        overheads = network.message_overhead, network.receive_overhead
         self.environment = simpy.Environment()
-        self.network = Network(
-            self.environment, self.host_of, bandwidth, network.latency, network.message_overhead
-        )
+        self.network = Network(self.environment, topology(cluster), self.host_of, *overheads)
+        vary(self.network, network.varying)
+        compete(self.network, network.background, network.goodput, scenario.seed)
         self.cores = Cores(self.environment, self.host_of, cluster.cores_per_host)
-        lanes = separate_lanes(self.network, range(cluster.workers)) if shortcuts else None
+        unsteady = network.varying or network.background or network.burst or network.receive_overhead
+        lanes = separate_lanes(self.network, range(cluster.workers)) if shortcuts and not unsteady else None
         self.rings = None if lanes is None else Rings(self, lanes)
         self.compute = compute_times(scenario, self.sizes)
         self.backward = getattr(cluster.compute, "backward", 0.0)
@@ -265,8 +268,11 @@ class Simulation:
 
     def _warnings(self) -> list[str]:
         warnings = unused(self.scenario.strategy.name, self.scenario.strategy.parameters)
-        if self.scenario.cluster.network.bandwidth is None:
+        cluster = self.scenario.cluster
+        if cluster.network.bandwidth is None:
             warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
+        if cluster.network.server_bandwidth is not None and cluster.servers.colocated:
+            warnings.append("cluster.network.server_bandwidth means nothing to co-located servers: ignored")
         if not self.versions:
             warnings.append("the run stopped before the first update")
         return warnings

@@ -44,6 +44,12 @@ class Call:
         environment.schedule(self, priority, delay)  # type: ignore[arg-type]
 
 
+class Aside(Call):
+    """One that keeps no run going by itself: what makes them, such as endless flows, would go on for ever."""
+
+    __slots__ = ()
+
+
 class Link:
     """One direction of a network card or of a cable. Capacity in bytes/s.
 
@@ -350,7 +356,7 @@ class Flows:
         if tokens is not None and tokens.left and load > link.sustained:
             delay = tokens.left / (load - link.sustained)
             tokens.empty_at = self.environment.now + delay
-            Call(self.environment, delay, partial(self._empty, link, tokens))
+            Aside(self.environment, delay, partial(self._empty, link, tokens))
 
     def _empty(self, link: Link, tokens: Tokens, _: simpy.Event) -> None:
         if tokens.empty_at == self.environment.now:  # else the load has changed since

@@ -1,27 +1,28 @@
-"""The network: messages between hosts on a switch that is never full.
+"""The network: messages between nodes, over the links of a topology.
 
-Each host has a network card with an up-link and a down-link (full duplex). From one node to another there is
-one connection, which carries one message at a time, in the order of sending, as TCP does. A message waits for
-the sender's per-message overhead (one at a time per sender), then for its turn on the connection, flows over
-the sender's up-link and the receiver's down-link, and arrives one latency after its last byte has left.
-Between nodes of one host it arrives at once.
+From one node to another there is one connection, which carries one message at a time, in the order of
+sending, as TCP does. A message waits for the sender's per-message overhead (one at a time per sender), then
+for its turn on the connection, flows over the links between the two hosts, and arrives one latency after its
+last byte has left. It is handed over after the receiver's per-message overhead (one at a time per receiver,
+in the order of arrival).
 
 Not modelled: packets, headers, TCP's slow start and congestion control, loss, switch buffers.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import simpy
 
-from simulator.flows import Call, Flows, Link
+from simulator.flows import Aside, Call, Flows
+from simulator.topology import Path, Topology
 
 
 class Transfer:
-    """A message on its way. Awaiting it waits until its last byte has left."""
+    """A message on its way. Awaiting it waits until its last byte has left, which is at `left_at`."""
 
-    __slots__ = ("arrived", "connection", "event", "left", "message", "nbytes", "network", "start")
+    __slots__ = ("arrived", "connection", "event", "left_at", "message", "nbytes", "network", "start")
 
     def __init__(
         self,
@@ -37,17 +38,17 @@ class Transfer:
         self.message = message
         self.arrived = arrived
         self.start = network.environment.now
-        self.left = False
+        self.left_at = float("inf")
         self.event: simpy.Event | None = None  # made only if somebody waits
 
     def __await__(self) -> Generator[simpy.Event, Any, None]:
-        if not self.left:
+        if self.left_at == float("inf"):
             self.event = self.event or simpy.Event(self.network.environment)
             yield self.event
 
     def gone(self) -> None:
         """The last byte has left: the next message may go, and this one arrives a latency later."""
-        self.left = True
+        self.left_at = self.network.environment.now
         if self.event is not None:
             self.event.succeed()
         connection = self.connection
@@ -57,18 +58,25 @@ class Transfer:
             following = connection.waiting[0]
             Call(self.network.environment, 0.0, lambda _: self.network.start(following))
 
-    def _there(self, _: simpy.Event) -> None:
+    def _there(self, event: simpy.Event) -> None:
+        if self.network.receive_overhead:
+            self.network.take_in(self.connection.to, self._handed_over)
+        else:
+            self._handed_over(event)
+
+    def _handed_over(self, _: simpy.Event) -> None:
         self.network.bytes_arrived += self.nbytes
-        self.network.under_way -= 1
+        self.network.messages -= 1
         self.arrived(self)
 
 
 class Connection:
-    """What carries the messages from one node to another, one at a time."""
+    """What carries the messages to the node `to` from one other, one at a time."""
 
-    __slots__ = ("latency", "path", "waiting")
+    __slots__ = ("latency", "path", "to", "waiting")
 
-    def __init__(self, path: tuple[Link, ...], latency: float) -> None:
+    def __init__(self, to: int, path: Path, latency: float) -> None:
+        self.to = to
         self.path = path
         self.latency = latency
         self.waiting: deque[Transfer] = deque()  # the first one is under way
@@ -80,23 +88,22 @@ class Network:
     def __init__(
         self,
         environment: simpy.Environment,
-        host_of: list[int],
-        bandwidth: float | None,
-        latency: float,
-        overhead: float,
+        topology: Topology,
+        host_of: Sequence[int],
+        message_overhead: float = 0.0,
+        receive_overhead: float = 0.0,
     ) -> None:
-        """Bandwidth in bytes/s per direction and host (None: unlimited); latency and overhead in s."""
+        """Overheads in s: what a message takes of its sender's and of its receiver's time."""
         self.environment = environment
         self.flows = Flows(environment)
+        self.topology = topology
         self.host_of = host_of
-        self.latency = latency
-        self.overhead = overhead
+        self.message_overhead = message_overhead
+        self.receive_overhead = receive_overhead
         self.bytes_sent = self.bytes_arrived = 0
-        self.under_way = 0  # messages
-        hosts = sorted(set(host_of)) if bandwidth is not None else []
-        self.up = {host: Link(f"host {host}'s up-link", bandwidth or 0.0) for host in hosts}
-        self.down = {host: Link(f"host {host}'s down-link", bandwidth or 0.0) for host in hosts}
+        self.messages = 0  # under way
         self.ready = [0.0] * len(host_of)  # when each sender has done with its messages' overheads
+        self._taken_in = [0.0] * len(host_of)  # and each receiver
         self._connections: dict[tuple[int, int], Connection] = {}
 
     def send(
@@ -105,10 +112,10 @@ class Network:
         """Send a message of `nbytes`; `arrived` is called with the transfer when it is there."""
         transfer = Transfer(self, self.connection(sender, to), nbytes, message, arrived)
         self.bytes_sent += nbytes
-        self.under_way += 1
-        if self.overhead:
+        self.messages += 1
+        if self.message_overhead:
             now = self.environment.now
-            self.ready[sender] = max(now, self.ready[sender]) + self.overhead
+            self.ready[sender] = max(now, self.ready[sender]) + self.message_overhead
             Call(self.environment, self.ready[sender] - now, lambda _: self._enqueue(transfer))
         else:
             self._enqueue(transfer)
@@ -118,13 +125,21 @@ class Network:
         """What carries the messages from one rank to another."""
         connection = self._connections.get((sender, to))
         if connection is None:
-            connection = self._connections[sender, to] = self._connect(self.host_of[sender], self.host_of[to])
+            path, latency = self.topology.path(self.host_of[sender], self.host_of[to])
+            connection = self._connections[sender, to] = Connection(to, path, latency)
         return connection
 
-    def _connect(self, source: int, target: int) -> Connection:
-        if source == target:
-            return Connection((), 0.0)
-        return Connection((self.up[source], self.down[target]) if self.up else (), self.latency)
+    def take_in(self, receiver: int, handed_over: Callable[[simpy.Event], object]) -> None:
+        """Let a message that has arrived take its receiver's time, after those before it."""
+        now = self.environment.now
+        self._taken_in[receiver] = max(now, self._taken_in[receiver]) + self.receive_overhead
+        Call(self.environment, self._taken_in[receiver] - now, handed_over)
+
+    def under_way(self) -> bool:
+        """Whether a message is, or anything will happen but asides: the background's, and bursts' ends."""
+        return self.bytes_sent != self.bytes_arrived or any(
+            not isinstance(event, Aside) for *_, event in self.environment._queue
+        )
 
     def _enqueue(self, transfer: Transfer) -> None:
         waiting = transfer.connection.waiting

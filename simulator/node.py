@@ -116,9 +116,8 @@ class SimulatedNode:
     def take_in(self, transfer: Transfer) -> None:
         """Hand a message that has arrived to whoever waits for it, or keep it."""
         message: Message = transfer.message
-        self.simulation.recorder.message(
-            message.sender, self.rank, transfer.start, self.now, message.kind, transfer.nbytes
-        )
+        times = transfer.start, transfer.left_at, self.now
+        self.simulation.recorder.message(message.sender, self.rank, *times, message.kind, transfer.nbytes)
         for place, (kind, sender, event) in enumerate(self.waiting):
             if _matches(message, kind, sender):
                 del self.waiting[place]

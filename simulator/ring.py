@@ -52,9 +52,10 @@ def separate_lanes(network: Network, workers: range) -> Lanes | None:
 
 
 class Times(NamedTuple):
-    """When each message starts and arrives, by step and sender, shape (2(p−1), p), and what follows. In s."""
+    """When each message starts, has left, arrives, by step and sender, shape (2(p−1), p), and more. In s."""
 
     starts: np.ndarray
+    left: np.ndarray
     ends: np.ndarray
     done: np.ndarray  # when each worker is done, shape (p,)
     ready: np.ndarray  # when each has done with its messages' overheads, shape (p,)
@@ -75,7 +76,7 @@ def schedule(
     bytes. Added up in the order in which the network and SimPy do, so that the times have the same bits.
     """
     steps, p = nbytes.shape
-    starts, ends = np.empty((steps, p)), np.empty((steps, p))
+    starts, gone, ends = np.empty((steps, p)), np.empty((steps, p)), np.empty((steps, p))
     previous = np.arange(p) - 1
     adding = {size: add_s(3 * size) for size in np.unique(nbytes).tolist()}
     seconds = np.vectorize(adding.get, otypes=[float])(nbytes) if any(adding.values()) else None
@@ -85,13 +86,13 @@ def schedule(
         if overhead:
             ready = np.maximum(start, ready) + overhead
             begun = start + (ready - start)
-        left = begun + nbytes[step] / lanes.rate
+        gone[step] = left = begun + nbytes[step] / lanes.rate
         np.add(left, lanes.latency, out=ends[step])
         received = np.maximum(start, ends[step, previous])
         if seconds is not None and step < p - 1:
             received += (received + seconds[step, previous]) - received
         start = np.maximum(received, left)
-    return Times(starts, ends, start, ready)
+    return Times(starts, gone, ends, start, ready)
 
 
 def ring_sum(vectors: list[Any]) -> list[Any]:
@@ -143,7 +144,7 @@ class Rings:
     def enter(self, node: SimulatedNode, vector: Vector) -> simpy.Event:
         """Let a worker take part; the event happens when it is done, with the sum."""
         if not self._open or not self._open[-1].missing:
-            if self.simulation.network.under_way:
+            if self.simulation.network.messages:
                 raise Disturbed
             self._open.append(Ring(len(vector), self._sizes(vector)))
         ring, index = self._open[-1], node.index
@@ -171,7 +172,7 @@ class Rings:
             times = ring.times or self._times(ring)
             if now != stop.time and (times.ends == now).any():
                 raise Disturbed  # the end may have come before these messages or after
-            self._record(times.starts, times.ends, ring.nbytes, times.ends < now)
+            self._record(times, ring.nbytes, times.ends < now)
 
     def _sizes(self, vector: Vector) -> np.ndarray:
         """Bytes of each message, by step and sender."""
@@ -201,7 +202,7 @@ class Rings:
         network = self.simulation.network
         ready = np.array(network.ready[: len(ring.entered)])
         return schedule(
-            ring.entered, ready, ring.nbytes, self.lanes, network.overhead, self.simulation.apply_s
+            ring.entered, ready, ring.nbytes, self.lanes, network.message_overhead, self.simulation.apply_s
         )
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: simpy.Event) -> None:
@@ -211,7 +212,7 @@ class Rings:
         if not ring.inside:
             assert ring.times is not None
             self._open.remove(ring)
-            self._record(ring.times.starts, ring.times.ends, ring.nbytes)
+            self._record(ring.times, ring.nbytes)
             total_bytes = int(ring.nbytes.sum())
             self.simulation.network.bytes_sent += total_bytes
             self.simulation.network.bytes_arrived += total_bytes
@@ -220,10 +221,10 @@ class Rings:
             self.simulation.nodes[worker].waiting.remove(waited)
             happen(waited[-1], total)
 
-    def _record(self, starts: np.ndarray, ends: np.ndarray, nbytes: np.ndarray, arrived: Any = ...) -> None:
+    def _record(self, times: Times, nbytes: np.ndarray, arrived: Any = ...) -> None:
         """Record the messages that have arrived: all of them, or those of a mask."""
         senders = np.arange(nbytes.shape[1])
         to = (senders + 1) % len(senders)
         node, peer = (np.broadcast_to(ranks, nbytes.shape)[arrived] for ranks in (senders, to))
-        recorder = self.simulation.recorder
-        recorder.messages(node, peer, starts[arrived], ends[arrived], "ring", nbytes[arrived])
+        starts, left, ends = (column[arrived] for column in (times.starts, times.left, times.ends))
+        self.simulation.recorder.messages(node, peer, starts, left, ends, "ring", nbytes[arrived])

@@ -4,14 +4,20 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given, settings
+from conftest import scenario
+from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.metrics import breakdown, staleness
+import lockstep
+from analysis.metrics import staleness
 from analysis.records import EVENTS, Recorder, Result, join
 from scenarios import Scenario
 
@@ -54,18 +60,12 @@ def result_of(
     )
 
 
-def parts(result: Result) -> dict[str, float]:
-    found = result.metrics["breakdown"]
-    assert list(found) == ["compute", "network", "wait"]
-    return {name: pytest.approx(part, abs=1e-12) for name, part in found.items()}
-
-
 # --- duration, throughput, speedup --------------------------------------------------------------------------
 
 
 def test_duration_runs_from_the_first_batch_to_the_last_update() -> None:
     def write(r: Recorder) -> None:
-        r.message(0, 2, 0.0, 0.5, "pull", 0)  # before the first mini-batch: off the clock
+        r.message(0, 2, 0.0, nan, 0.5, "pull", 0)  # before the first mini-batch: off the clock
         r.gradient(0, 0.5, 1.5, 0)
         r.gradient(1, 0.75, 2.0, 0)
         r.update(2, 0, 2.0, 0, 0, 1)
@@ -157,7 +157,7 @@ def test_decentralised_each_holder_applies_its_own_gradients() -> None:
 def test_bytes_are_those_of_messages_and_of_collectives() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 1.0, 0)
-        r.message(0, 1, 1.0, 2.0, "push", 4000)
+        r.message(0, 1, 1.0, nan, 2.0, "push", 4000)
         r.collective(0, 1.0, 2.0, 0, 300)
         r.update(1, 0, 2.0, 0, 0, 1)
 
@@ -195,142 +195,6 @@ def test_staleness_agrees_with_counting(values: list[int]) -> None:
     assert found["p50"] == ordered[math.ceil(len(values) / 2) - 1]
     assert found["p99"] == ordered[math.ceil(99 * len(values) / 100) - 1]
     assert found["histogram"] == {str(v): values.count(v) for v in sorted(set(values))}
-
-
-# --- breakdown ----------------------------------------------------------------------------------------------
-
-
-def test_breakdown_of_one_push_pull() -> None:
-    def write(r: Recorder) -> None:
-        r.gradient(0, 0.0, 4.0, 0)
-        r.message(0, 1, 4.0, 5.0, "push", 8)  # network
-        r.update(1, 0, 7.0, 0, 0, 1)  # from 5 to 7 the server is at work: waiting
-        r.message(1, 0, 7.0, 8.0, "parameters", 8)
-        r.gradient(0, 8.0, 9.0, 1)
-        r.update(1, 0, 10.0, 1, 0, 1)
-
-    found = parts(result_of(write, workers=1))
-    assert found == {"compute": 0.5, "network": 0.2, "wait": 0.3}
-
-
-def test_messages_that_overlap_are_not_counted_twice() -> None:
-    def write(r: Recorder) -> None:
-        r.gradient(0, 0.0, 2.0, 0)
-        r.message(0, 1, 1.0, 5.0, "push", 8)  # a second of it under the gradient
-        r.message(0, 2, 2.0, 4.0, "push", 8)  # within the first
-        r.message(2, 0, 4.5, 6.0, "parameters", 8)  # beyond it
-        r.update(1, 0, 10.0, 0, 0, 1)
-        r.update(2, 0, 10.0, 0, 0, 1)
-
-    found = parts(result_of(write, workers=1, holders=[1, 2]))
-    assert found == {"compute": 0.2, "network": 0.4, "wait": 0.4}
-
-
-def test_messages_between_workers_are_both_workers_network_time() -> None:
-    def write(r: Recorder) -> None:
-        r.gradient(0, 0.0, 1.0, 0)
-        r.gradient(1, 0.0, 2.0, 0)
-        r.message(0, 1, 1.0, 4.0, "ring", 8)
-        for worker in range(2):
-            r.update(worker, worker, 4.0, 0, 0, 1)
-
-    found = parts(result_of(write, holders=range(2)))
-    assert found == {"compute": 3 / 8, "network": 5 / 8, "wait": 0}
-
-
-def test_messages_between_servers_are_nobodys_time() -> None:
-    def write(r: Recorder) -> None:
-        r.gradient(0, 0.0, 1.0, 0)
-        r.message(1, 2, 1.0, 2.0, "forward", 8)
-        r.update(2, 0, 2.0, 0, 0, 1)
-
-    found = parts(result_of(write, workers=1, holders=[2]))
-    assert found == {"compute": 0.5, "network": 0, "wait": 0.5}
-
-
-def test_a_collective_is_network_once_everybody_has_entered_it() -> None:
-    def write(r: Recorder) -> None:
-        r.gradient(0, 0.0, 1.0, 0)
-        r.gradient(1, 0.0, 3.0, 0)
-        r.collective(0, 1.0, 4.0, 0, 8)  # waits for the other until 3
-        r.collective(1, 3.0, 4.0, 0, 8)
-        for worker in range(2):
-            r.update(worker, worker, 4.0, 0, 0, 1)
-
-    found = parts(result_of(write, holders=range(2)))
-    assert found == {"compute": 4 / 8, "network": 2 / 8, "wait": 2 / 8}
-
-
-def test_each_collective_has_its_own_beginning() -> None:
-    def write(r: Recorder) -> None:
-        r.gradient(0, 0.0, 1.0, 0)
-        for number in range(2):
-            r.collective(0, 1.0 + 2 * number, 2.0 + 2 * number, number, 8)
-        r.update(0, 0, 4.0, 0, 0, 1)
-
-    found = parts(result_of(write, workers=1, holders=[0]))
-    assert found == {"compute": 0.25, "network": 0.5, "wait": 0.25}
-
-
-def test_what_lies_outside_the_run_does_not_count() -> None:
-    def write(r: Recorder) -> None:
-        r.message(1, 0, 0.0, 10.0, "parameters", 8)
-        r.gradient(0, 10.0, 11.0, 0)
-        r.update(1, 0, 12.0, 0, 0, 1)
-        r.gradient(0, 11.5, 99.0, 1)
-
-    found = parts(result_of(write, workers=1))
-    assert found == {"compute": 0.75, "network": 0, "wait": 0.25}
-
-
-def test_an_idle_worker_waits() -> None:
-    def write(r: Recorder) -> None:
-        r.gradient(0, 0.0, 1.0, 0)
-        r.update(2, 0, 1.0, 0, 0, 1)
-
-    assert parts(result_of(write)) == {"compute": 0.5, "network": 0, "wait": 0.5}
-
-
-SPAN = st.tuples(st.floats(0, 20), st.floats(0, 20)).map(sorted)
-NODE = st.integers(0, 4)  # three workers, two servers
-
-
-@given(
-    st.lists(st.tuples(NODE.filter(lambda n: n < 3), SPAN), max_size=8),
-    st.lists(st.tuples(NODE, NODE, SPAN), max_size=12),
-    st.lists(st.tuples(NODE.filter(lambda n: n < 3), SPAN, st.integers(0, 2)), max_size=6),
-    st.floats(0, 5),
-    st.floats(0.01, 15),
-)
-@settings(deadline=None)
-def test_breakdown_is_a_partition_of_the_workers_time(
-    gradients: list[Any], messages: list[Any], collectives: list[Any], start: float, duration: float
-) -> None:
-    recorder = Recorder()
-    for step, (worker, (a, b)) in enumerate(gradients):
-        recorder.gradient(worker, a, b, step)
-    for sender, to, (a, b) in messages:
-        recorder.message(sender, to, a, b, "push", 8)
-    for worker, (a, b), number in collectives:
-        recorder.collective(worker, a, b, number, 8)
-    events = dict(iter(recorder.frame().groupby("event", observed=False)))
-    found = breakdown(events, 3, start, start + duration)
-    assert all(0 <= part <= 1 for part in found.values())
-    assert sum(found.values()) == pytest.approx(1)
-
-
-@given(st.lists(SPAN, min_size=1, max_size=10))
-@settings(deadline=None)
-def test_compute_is_the_length_of_the_union_of_the_gradients(spans: list[Any]) -> None:
-    recorder = Recorder()
-    for step, (a, b) in enumerate(spans):
-        recorder.gradient(0, a, b, step)
-    events = dict(iter(recorder.frame().groupby("event", observed=False)))
-    union, until = 0.0, 0.0
-    for a, b in sorted(spans):
-        union += max(0.0, b - max(a, until))
-        until = max(until, b)
-    assert breakdown(events, 1, 0.0, 20.0)["compute"] == pytest.approx(union / 20)
 
 
 # --- learning -----------------------------------------------------------------------------------------------
@@ -431,12 +295,13 @@ def test_gradients_that_take_no_time_have_no_speedup() -> None:
 def test_records_of_several_processes_are_joined_in_the_order_in_which_things_ended() -> None:
     one, two = Recorder(), Recorder()
     one.gradient(0, 0.0, 3.0, 0)
-    one.message(0, 1, 3.0, 4.0, "push", 8)
-    two.message(1, 0, 1.0, 2.0, "parameters", 8)
+    one.message(0, 1, 3.0, 3.5, 4.0, "push", 8)
+    two.message(1, 0, 1.0, nan, 2.0, "parameters", 8)
     two.gradient(1, 0.0, 3.5, 0)
     table = join([one.frame(), two.frame()])
     assert list(table["end"]) == [2.0, 3.0, 3.5, 4.0]
     assert list(table["kind"]) == ["parameters", "", "", "push"]
+    assert table["left"].dropna().to_dict() == {3: 3.5}
     assert list(table["event"].cat.categories) == list(EVENTS)
     assert list(table.index) == [0, 1, 2, 3]
 
@@ -449,3 +314,68 @@ def test_many_records_are_packed_in_blocks() -> None:
     frame = recorder.frame()
     assert list(frame["version"]) == list(range(count))
     assert (frame["node"] == frame["version"] % 7).all()
+
+
+# --- dropped gradients, and runs too short ------------------------------------------------------------------
+
+
+def test_a_dropped_gradient_counts_once_for_all_shards() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 1.0, 0)
+        r.update(2, 0, 1.0, 0, 0, 1)
+        r.update(3, 0, 1.0, 0, 0, 1)
+        r.drop(2, 1, 2.0, 1, 3)  # one push of three mini-batches,
+        r.drop(3, 1, 2.5, 1, 3)  # thrown away by both shards
+        r.drop(2, 0, 3.0, 1, 1)  # one that only one shard has thrown away yet
+
+    result = result_of(write, holders=[2, 3])
+    assert result.metrics["dropped"] == 3 + 1
+    drops = result.records[result.records["event"] == "drop"]
+    assert list(drops["start"]) == list(drops["end"]) == [2.0, 2.5, 3.0]
+    assert list(drops["batches"]) == [3, 3, 1]
+    assert result.metrics["samples"] == 10
+
+
+def pushes(each: int, staleness: int, holders: Sequence[int] = (2,)) -> Result:
+    """Two workers whose pushes are applied by each shard, all but the first with this staleness."""
+
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        for shard in holders:
+            for version in range(2 * each):
+                r.update(shard, version % 2, 1.0 + version, version, staleness if version else 0, 5)
+
+    return result_of(write, holders=holders)
+
+
+@pytest.mark.parametrize("holders", [(2,), (2, 3)])
+def test_a_run_too_short_for_its_staleness_says_so(holders: tuple[int, ...]) -> None:
+    (warning,) = pushes(2, staleness=1, holders=holders).metrics["warnings"]
+    assert warning.startswith("a short run: 2.0 pushes a worker were applied on average; with fewer than 3 ")
+    assert pushes(3, staleness=1, holders=holders).metrics["warnings"] == []
+
+
+def test_synchronous_runs_are_never_too_short() -> None:
+    assert pushes(1, staleness=0).metrics["warnings"] == []
+
+
+@pytest.mark.parametrize(("steps", "warned"), [(1, True), (2, True), (3, False)])
+def test_the_mean_staleness_of_a_short_run_is_a_sixth_too_low_or_more(steps: int, warned: bool) -> None:
+    run = lockstep.simulate(scenario(cluster__workers=10, stop={"steps": steps}))
+    assert run.metrics["staleness"]["mean"] == pytest.approx(9 * (1 - 1 / (2 * steps)))
+    assert [w[:11] for w in run.metrics["warnings"] if "short" in w] == ["a short run"] * warned
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def test_utilisation_is_saved_and_a_stale_one_removed(tmp_path: Path) -> None:
+    busy = pd.DataFrame(
+        {"resource": ["server 0"], "start": [0.0], "end": [1.0], "busy": [0.5], "bytes": [nan]},
+    )
+    result = replace(result_of(gradient_only), utilisation=busy)
+    result.save(tmp_path)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "utilisation.parquet"), busy)
+    replace(result, utilisation=None).save(tmp_path)
+    assert not (tmp_path / "utilisation.parquet").exists()

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import simpy
+from delivery import messages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import scenarios
 from simulator.max_min import max_min
 from simulator.network import Network
+from simulator.topology import Topology
 
 
 @st.composite
@@ -56,19 +59,11 @@ def test_rates_equal_those_of_an_independent_solver(load) -> None:
 
 
 def deliver(hosts: list[int], sends, **network) -> tuple[list[tuple[float, int]], Network]:
-    """(arrival, number) of messages sent as (time, sender, receiver, bytes), in the order they arrive."""
-    environment = simpy.Environment()
-    net = Network(environment, hosts, **{"bandwidth": 100.0, "latency": 0.0, "overhead": 0.0, **network})
-    arrivals: list[tuple[float, int]] = []
-
-    def run():
-        for number, (at, sender, to, nbytes) in enumerate(sends):
-            yield environment.timeout(max(0.0, at - environment.now))
-            net.send(sender, to, nbytes, number, lambda t: arrivals.append((environment.now, t.message)))
-
-    environment.process(run())
-    environment.run()
-    return arrivals, net
+    """What `messages` returns, between ranks on the given hosts, with cards of 100 B/s."""
+    residents = [[f"rank {rank}" for rank, h in enumerate(hosts) if h == host] for host in sorted(set(hosts))]
+    described = scenarios.Network.model_construct(**{"bandwidth": 100.0, **network})
+    overheads = {key: value for key, value in network.items() if key.endswith("overhead")}
+    return messages(Topology(described, residents), hosts, sends, **overheads)
 
 
 def test_flows_speed_up_when_others_leave() -> None:
@@ -107,6 +102,41 @@ def test_nodes_of_one_host_do_not_use_the_network() -> None:
 
 def test_unlimited_bandwidth_leaves_the_latency() -> None:
     assert deliver([0, 1], [(0, 0, 1, 10**12)], bandwidth=None, latency=0.25)[0] == [(0.25, 0)]
+
+
+@pytest.mark.parametrize("senders", [1, 2, 5])
+def test_a_receiver_takes_in_one_message_after_another(senders: int) -> None:
+    """Fan-in of N empty messages takes N times the overhead; messages elsewhere do not wait."""
+    sends = [(0, sender, 6, 0) for sender in range(senders)] + [(0, 5, 7, 0)]
+    arrived, _ = deliver(list(range(8)), sends, latency=1.0, receive_overhead=0.5)
+    assert sorted(arrived)[0] == (1.5, 0)
+    times = {number: time for time, number in arrived}
+    assert [times[n] for n in range(senders)] == pytest.approx([1 + 0.5 * (n + 1) for n in range(senders)])
+    assert times[senders] == 1.5
+
+
+def test_a_receiver_is_idle_between_messages_far_apart() -> None:
+    sends = [(0, 0, 1, 100), (0, 2, 1, 0), (10, 0, 1, 100)]
+    arrived, _ = deliver([0, 1, 2], sends, receive_overhead=2.0)
+    assert arrived == [(2.0, 1), (4.0, 0), (13.0, 2)]
+
+
+def test_overheads_of_both_ends_add_up() -> None:
+    sends = [(0, 0, 1, 100), (0, 0, 2, 100)]
+    arrived, _ = deliver([0, 1, 2], sends, latency=1.0, message_overhead=2.0, receive_overhead=4.0)
+    # the second leaves a second after the first has gone
+    assert arrived == [(2.0 + 1 + 1 + 4, 0), (4.0 + 1 + 1 + 4, 1)]
+
+
+def test_a_transfer_knows_when_its_last_byte_left() -> None:
+    environment = simpy.Environment()
+    star = Topology(scenarios.Network.model_construct(bandwidth=100.0, latency=3.0), [["a"], ["b"]])
+    network = Network(environment, star, [0, 1], receive_overhead=4.0)
+    ends = []
+    transfer = network.send(0, 1, 200, None, lambda t: ends.append((t.left_at, environment.now)))
+    assert transfer.left_at == float("inf")
+    environment.run()
+    assert ends == [(2.0, 9.0)]
 
 
 @settings(max_examples=60)

@@ -97,8 +97,8 @@ def test_records_are_a_tidy_table(engine: str, request: pytest.FixtureRequest) -
     records: pd.DataFrame = request.getfixturevalue(engine).records
     assert isinstance(records, pd.DataFrame)
     assert list(records.columns) == [
-        "event", "node", "peer", "start", "end", "kind", "version", "staleness", "batches", "nbytes", "loss",
-        "accuracy",
+        "event", "node", "peer", "start", "left", "end", "kind", "version", "staleness", "batches",
+        "nbytes", "loss", "accuracy",
     ]  # fmt: skip
     assert list(records["event"].cat.categories) == list(EVENTS)
     assert list(records.index) == list(range(len(records)))

@@ -35,7 +35,8 @@ seed: 7
 KEYS = {
     "schema", "engine", "scenario", "seed", "workers", "strategy", "duration_s", "updates", "updates_per_s",
     "samples", "throughput", "dropped", "staleness", "speedup", "efficiency", "bytes_sent", "breakdown",
-    "loss", "accuracy", "target", "time_to_target_s", "parameters_sha256", "warnings",
+    "breakdown_by_worker", "utilisation", "bottleneck", "loss", "accuracy", "target", "time_to_target_s",
+    "parameters_sha256", "warnings",
 }  # fmt: skip
 
 

@@ -1,0 +1,173 @@
+"""What limits a run, in words: the resource or the activity that takes the largest share of its time."""
+
+import re
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from analysis.records import of
+from analysis.utilisation import mean_busy
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+
+_STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
+_IN_TURN = 1.05  # both directions of a link together, when one rests while the other is busy
+_ALIKE = 0.9  # times as busy as the busiest: all of a class that are so are named together
+
+
+def bottleneck(result: "Result") -> str | None:
+    """Name what limits the run, and how many shards would move it elsewhere; None if the run did nothing.
+
+    Compared are, as fractions of the run's duration: how busy the busiest link and the busiest processor
+    were, and what the median worker did: computing, waiting for others, and communicating for which no
+    link accounts. A link accounts for communication with both of its directions, since in synchronous
+    training one rests while the other is busy. Without utilisation, as in a real run, no link is named.
+    """
+    if result.span[1] <= result.span[0]:
+        return None
+    compute, send, network, wait = (float(part) for part in result.breakdown.median())
+    communicate = send + network
+    busy = mean_busy(result)
+    links = {name: share for name, share in (busy or {}).items() if "link" in name}
+    processors = {name: share for name, share in (busy or {}).items() if "link" not in name}
+    link, processor = _Busiest.of(links), _Busiest.of(processors)
+    accounted = min(communicate, link.both) if link else 0.0
+    share = max(link.share, accounted) if link else 0.0
+    shares = {
+        "link": share,
+        "processor": processor.share if processor else 0.0,
+        "computing": compute,
+        "waiting": wait,
+        "latency": communicate - accounted,
+    }
+    kind = max(shares, key=lambda name: shares[name])  # the first of equals
+    if link and kind == "link":
+        together = accounted > link.share and link.opposite >= link.share / 2 and link.both <= _IN_TURN
+        return link.sentence(together) + _more_shards(
+            result, link, links, {"computing": compute / share, "waiting for others": wait / share}
+        )
+    if processor and kind == "processor":
+        return processor.sentence(False) + _more_shards(
+            result, processor, links, {"computing": compute / processor.share}
+        )
+    if kind == "computing":
+        return f"computing: workers compute {compute:.0%} of their time{_for_the_slowest(result, wait)}"
+    if kind == "waiting":
+        return f"waiting for others {wait:.0%}: {_who_is_slow(result)}"
+    if busy is None:
+        return f"the network: workers wait for it {communicate:.0%} of their time"
+    most = f"no link over {ceil(100 * link.share)}% busy" if link else "no bandwidth is limited"
+    return f"latency and overheads: {most}, workers wait for the network {communicate:.0%} of their time"
+
+
+class _Busiest(NamedTuple):
+    """The busiest of some resources, and the others of its class that are as busy."""
+
+    name: str
+    share: float  # of the run's duration that it was busy
+    opposite: float  # of the duration that the opposite direction of the link was
+    alike: bool  # all of its class are about as busy, and there are several
+
+    @staticmethod
+    def of(resources: dict[str, float]) -> "_Busiest | None":
+        if not any(resources.values()):
+            return None
+        name = max(resources, key=lambda resource: resources[resource])
+        share, card = resources[name], _undirected(name)
+        opposite = sum(s for other, s in resources.items() if other != name and _undirected(other) == card)
+        class_ = [s for other, s in resources.items() if class_of(other) == class_of(name)]
+        return _Busiest(name, share, opposite, len(class_) > 1 and min(class_) >= _ALIKE * share)
+
+    @property
+    def both(self) -> float:
+        """How busy both directions were, one after the other."""
+        return self.share + self.opposite
+
+    @property
+    def who(self) -> str:
+        return class_of(self.name) if self.alike else in_words(self.name)
+
+    def sentence(self, together: bool) -> str:
+        """How busy it was; `together` with the link's opposite direction."""
+        if not together:
+            return f"{self.who}, {self.share:.0%} busy"
+        both = re.sub(r"\b(up|down)-link(s?)", r"up-link\2 and down-link\2", self.who)
+        return f"{both}, together {min(1.0, self.both):.0%} busy"
+
+
+def in_words(name: str) -> str:
+    """A resource in a sentence: "server 0" is its processor."""
+    return f"{name}'s processor (applying updates)" if re.fullmatch(r"server \d+", name) else name
+
+
+def class_of(name: str) -> str:
+    """All that do the same as a resource: "the workers' up-links"; of a name that is not known, the name."""
+    if re.fullmatch(r"server \d+", name):
+        return "the servers' processors (applying updates)"
+    if re.fullmatch(r"the link from site \d+ to site \d+", name):
+        return "the links between the sites"
+    found = re.fullmatch(r"(\w+) \d+'s (.*)", name)
+    if found is None:
+        return name
+    owners = {"leaf": "leaves"}.get(found[1], found[1] + "s")
+    return f"the {owners}' " + re.sub(r" \d+$", "s", re.sub("link$|link(?= )", "links", found[2]))
+
+
+def _undirected(link: str) -> str:
+    """What the names of both directions of a link have in common."""
+    return re.sub(r"\b(up|down)\b( to| from)?", "", link)
+
+
+def _more_shards(
+    result: "Result", busiest: _Busiest, links: dict[str, float], others: dict[str, float]
+) -> str:
+    """How many shards would make something else the bottleneck; nothing where more of them would not.
+
+    With S′ instead of S shards each carries S/S′ of the bytes a gradient, while the workers' links carry and
+    the workers compute as much as before; how fast the run is then scales all of them alike. `others`: how
+    large the shares of other activities are, relative to that of the busiest resource.
+    """
+    shards, workers = len(result.holders), result.scenario.cluster.workers
+    if result.holders[0] < workers:
+        return ""
+    if result.scenario.cluster.servers.colocated:
+        hosts = sum(class_of(name) == class_of(busiest.name) for name in links)
+        spread = not busiest.alike and shards < hosts
+        return f"; {hosts} shards would spread it over all hosts" if spread else ""
+    if not busiest.name.startswith("server "):
+        return ""
+    needed = {what: 1 / other for what, other in others.items() if other > 0}  # times as many shards
+    for name, other in links.items():
+        if other > 0 and not name.startswith("server "):
+            class_ = class_of(name)
+            needed[class_] = min(needed.get(class_, np.inf), busiest.share / other)
+    if not needed:
+        return ""
+    following = min(needed, key=lambda what: needed[what])
+    count = int(shards * needed[following] * (1 + 1e-9)) + 1  # strictly more: as many would be a tie
+    return f"; {count:,} shards would move it to {following}"
+
+
+def _slowest(result: "Result") -> tuple[int, float]:
+    """The worker whose mean gradient takes longest, and how many times the median worker's."""
+    gradients = of(result.records, "gradient", ["node", "start", "end"])
+    means = (gradients["end"] - gradients["start"]).groupby(gradients["node"]).mean()
+    median, slowest = float(means.median()), int(means.to_numpy().argmax())
+    times = float(means.iloc[slowest]) / median if median > 0 else 1.0
+    return int(means.index[slowest]), times
+
+
+def _who_is_slow(result: "Result") -> str:
+    worker, times = _slowest(result)
+    if times < _STANDS_OUT:
+        return "no worker stands out, their gradients take different times"
+    return f"worker {worker} is the slowest ({times:.1f} times the median gradient)"
+
+
+def _for_the_slowest(result: "Result", wait: float) -> str:
+    """More about workers that compute most of their time, but also wait for a straggler."""
+    if wait < 0.2:
+        return ""
+    return f", and wait for others {wait:.0%}: {_who_is_slow(result)}"

@@ -1,0 +1,32 @@
+"""How busy links and processors were."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+
+MOST = 64  # resources named in the metrics
+
+
+def mean_busy(result: "Result") -> dict[str, float] | None:
+    """Of every resource the fraction of the run's duration in which it was busy; None where unknown.
+
+    `Result.utilisation` says how busy each was within intervals; one that reaches beyond the run counts
+    with the part that lies within.
+    """
+    table, (begin, finish) = result.utilisation, result.span
+    if table is None or finish <= begin:
+        return None
+    within = table["end"].clip(upper=finish) - table["start"].clip(lower=begin)
+    seconds = table["busy"] * within.clip(lower=0)
+    busy = seconds.groupby(table["resource"], sort=False, observed=True).sum()
+    return {str(name): float(share) for name, share in (busy / (finish - begin)).clip(0, 1).items()}
+
+
+def utilisation(result: "Result") -> dict[str, float] | None:
+    """`mean_busy` of all resources, or of the 64 busiest if there are more, in the order of the table."""
+    busy = mean_busy(result)
+    if busy is None or len(busy) <= MOST:
+        return busy
+    busiest = set(sorted(busy, key=lambda name: -busy[name])[:MOST])
+    return {name: share for name, share in busy.items() if name in busiest}

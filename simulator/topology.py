@@ -1,0 +1,130 @@
+"""The links between hosts, and which of them a message crosses.
+
+Every host has a network card with an up-link and a down-link (full duplex) or one link for both; between
+racks, leaves or sites there are more links, all directed. A switch itself is never full.
+"""
+
+from collections.abc import Callable, Sequence
+
+from scenarios import Cluster, FatTree, Network, Racks, Sites
+from simulator.bucket import Bucket
+from simulator.flows import Link
+from strategies.placement import hosts, roles_of
+
+Path = tuple[Link, ...]
+# From a host to one of another group: the links between their cards, and the latency (s) they add.
+Between = Callable[[int, int], tuple[Path, float]]
+
+
+def topology(cluster: Cluster) -> "Topology":
+    """Return the links of a cluster.
+
+    Those of servers and relays are there even if the strategy has none: names and numbers stay the same.
+    """
+    residents: list[list[str]] = [[] for _ in range(cluster.hosts + cluster.servers.hosts)]
+    everyone = roles_of(cluster, has_servers=True)
+    host_of = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
+    for role, host in zip(everyone, host_of, strict=True):
+        residents[host].append(f"{role.kind} {role.index}")
+    return Topology(cluster.network, residents, cluster.server_groups)
+
+
+class Topology:
+    """All links of a network, and the path from any host to any other."""
+
+    def __init__(
+        self, network: Network, residents: Sequence[Sequence[str]], server_groups: Sequence[int] = ()
+    ) -> None:
+        """`residents[host]` names the processes there; the last hosts are those in `server_groups`."""
+        self.links: list[Link] = []
+        self._network = network
+        everywhere = range(len(residents))
+        workers = len(residents) - len(server_groups)
+        self._group = [*(network.topology.group_of(host) for host in range(workers)), *server_groups]
+        self._names = [who[0] if len(who) == 1 else f"host {host}" for host, who in enumerate(residents)]
+        cards: dict[int, float | None] = dict.fromkeys(everywhere[:workers], network.bandwidth)
+        for host in everywhere[workers:]:
+            cards[host] = network.server_bandwidth or network.bandwidth
+        for card in network.cards:
+            cards |= dict.fromkeys(card.hosts, card.bandwidth)
+        self._up: list[Path] = []
+        self._down: list[Path] = []
+        for host in everywhere:
+            name, capacity = self._names[host], cards[host]
+            if network.duplex == "half":
+                self._up.append(self._card(f"{name}'s link", capacity))
+                self._down.append(self._up[-1])
+            else:
+                self._up.append(self._card(f"{name}'s up-link", capacity))
+                self._down.append(self._card(f"{name}'s down-link", capacity))
+        inner = network.intra_host
+        self._inner: dict[int, Path] = {}
+        if inner is not None and inner.bandwidth is not None:
+            for host in everywhere:
+                if len(residents[host]) > 1:
+                    self._inner[host] = self._add(Link(f"host {host}'s inner link", inner.bandwidth))
+        self._between = self._fabric(network.topology.groups(workers))
+
+    def path(self, source: int, target: int) -> tuple[Path, float]:
+        """The links from one host to another or to itself, in order, and a message's latency (s), one way."""
+        network = self._network
+        if source == target:
+            return self._inner.get(source, ()), network.intra_host.latency if network.intra_host else 0.0
+        links: Path = ()
+        latency = 0.0
+        if self._group[source] != self._group[target]:
+            links, latency = self._between(source, target)
+        return (*self._up[source], *links, *self._down[target]), network.latency + latency
+
+    def _add(self, link: Link) -> Path:
+        self.links.append(link)
+        return (link,)
+
+    def _cable(self, name: str, bandwidth: float | None) -> Path:
+        """A link between switches; none if it is unlimited."""
+        return () if bandwidth is None else self._add(Link(name, bandwidth * self._network.goodput))
+
+    def _card(self, name: str, bandwidth: float | None) -> Path:
+        burst, goodput = self._network.burst, self._network.goodput
+        if bandwidth is None or burst is None:
+            return self._cable(name, bandwidth)
+        bucket = Bucket(burst.size * goodput, burst.line_rate * goodput)
+        return self._add(Link(name, bandwidth * goodput, bucket))
+
+    def _fabric(self, groups: int) -> Between:
+        shape = self._network.topology
+        if isinstance(shape, Racks):
+            return self._racks(shape, groups)
+        if isinstance(shape, FatTree):
+            return self._fat_tree(shape, groups)
+        if isinstance(shape, Sites):
+            return self._sites(shape, groups)
+        return lambda source, target: ((), 0.0)
+
+    def _racks(self, shape: Racks, racks: int) -> Between:
+        capacity, card = shape.uplink, self._network.bandwidth
+        if shape.oversubscription is not None and card is not None:
+            capacity = shape.hosts_per_rack * card / shape.oversubscription
+        up = [self._cable(f"rack {rack}'s up-link", capacity) for rack in range(racks)]
+        down = [self._cable(f"rack {rack}'s down-link", capacity) for rack in range(racks)]
+        group = self._group
+        return lambda source, target: ((*up[group[source]], *down[group[target]]), shape.latency)
+
+    def _fat_tree(self, shape: FatTree, leaves: int) -> Between:
+        places = [(leaf, spine) for leaf in range(leaves) for spine in range(shape.spines)]
+        up = {at: self._cable(f"leaf {at[0]}'s link up to spine {at[1]}", shape.link) for at in places}
+        down = {at: self._cable(f"leaf {at[0]}'s link down from spine {at[1]}", shape.link) for at in places}
+
+        def between(source: int, target: int) -> tuple[Path, float]:
+            spine = target % shape.spines
+            links = (*up[self._group[source], spine], *down[self._group[target], spine])
+            return links, shape.latency
+
+        return between
+
+    def _sites(self, shape: Sites, sites: int) -> Between:
+        wan: dict[tuple[int, int], tuple[Path, float]] = {}
+        for pair in [(a, b) for a in range(sites) for b in range(sites) if a != b]:
+            bandwidth, latency = shape.wan(*pair)
+            wan[pair] = self._cable(f"the link from site {pair[0]} to site {pair[1]}", bandwidth), latency
+        return lambda source, target: wan[self._group[source], self._group[target]]

@@ -1,0 +1,246 @@
+"""What limits a run, in words: sentences by hand, and the truth of "N shards would move it"."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from math import nan
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import scenario
+from test_metrics import result_of
+
+import lockstep
+from analysis.bottleneck import bottleneck, class_of, in_words
+from analysis.records import Recorder, Result
+from analysis.utilisation import mean_busy
+
+
+def table(busy: dict[str, float], end: float = 10.0) -> pd.DataFrame:
+    """A utilisation of one interval."""
+    rows = [(name, 0.0, end, share, nan) for name, share in busy.items()]
+    return pd.DataFrame(rows, columns=["resource", "start", "end", "busy", "bytes"])
+
+
+def run(
+    compute: float,
+    communicate: float,
+    busy: dict[str, float] | None,
+    workers: int = 4,
+    holders: Any = None,
+    slow: float = 1.0,
+) -> Result:
+    """Ten seconds in which workers compute and communicate for these fractions and wait for the rest.
+
+    The last worker computes `slow` times as long.
+    """
+
+    def write(r: Recorder) -> None:
+        for worker in range(workers):
+            end = 10 * compute * (slow if worker == workers - 1 else 1)
+            r.gradient(worker, 0.0, end, 0)
+            r.message(worker, workers, end, end + 10 * communicate, end + 10 * communicate, "push", 8)
+        r.update(workers, 0, 10.0, 0, 0, 1)
+
+    result = result_of(write, workers=workers, holders=holders)
+    return replace(result, utilisation=None if busy is None else table(busy))
+
+
+CARDS = {"worker 0's up-link": 0.24, "worker 1's up-link": 0.24, "server 0's up-link": 0.97}
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (run(0.93, 0.05, {"server 0's down-link": 0.3}), "computing: workers compute 93% of their time"),
+        (
+            run(0.31, 0.05, None, slow=3.0),
+            "waiting for others 64%: worker 3 is the slowest (3.0 times the median gradient)",
+        ),
+        (
+            run(0.3, 0.1, None),
+            "waiting for others 60%: no worker stands out, their gradients take different times",
+        ),
+        (
+            run(0.6, 0.05, None, slow=1.5),
+            "computing: workers compute 60% of their time, and wait for others 35%: worker 3 is the slowest "
+            "(1.5 times the median gradient)",
+        ),
+        (
+            run(0.05, 0.9, {**CARDS, "server 0's down-link": 0.96}),
+            "server 0's up-link, 97% busy; 5 shards would move it to the workers' up-links",
+        ),
+        (
+            run(0.2, 0.8, {"server 0's down-link": 0.97}),
+            "server 0's down-link, 97% busy; 5 shards would move it to computing",
+        ),
+        (
+            run(0.1, 0.9, {"server 0's down-link": 0.45, "server 0's up-link": 0.44}),
+            "server 0's up-link and down-link, together 89% busy; 9 shards would move it to computing",
+        ),
+        (
+            run(0.1, 0.1, {"server 0's down-link": 0.3, "server 0": 0.95}),
+            "server 0's processor (applying updates), 95% busy; 10 shards would move it to computing",
+        ),
+        (
+            run(0.1, 0.9, {"server 0's up-link": 0.9, "server 1's up-link": 0.9}, holders=[4, 5]),
+            "the servers' up-links, 90% busy; 19 shards would move it to computing",
+        ),
+        (run(0.1, 0.9, {"rack 0's up-link": 0.5, "rack 1's up-link": 0.99}), "rack 1's up-link, 99% busy"),
+        (
+            run(0.1, 0.9, {f"worker {w}'s up-link": 0.8 for w in range(4)}, holders=range(4)),
+            "the workers' up-links, 80% busy",
+        ),
+        (
+            run(0.1, 0.9, {"the link from site 0 to site 1": 0.9, "the link from site 1 to site 0": 0.1}),
+            "the link from site 0 to site 1, 90% busy",
+        ),
+        (
+            run(0.3, 0.7, {"server 0's up-link": 0.035, "server 0's down-link": 0.035}),
+            "latency and overheads: no link over 4% busy, workers wait for the network 70% of their time",
+        ),
+        (
+            run(0.3, 0.7, {}),
+            "latency and overheads: no bandwidth is limited, workers wait for the network 70% of their time",
+        ),
+        (run(0.3, 0.7, None), "the network: workers wait for it 70% of their time"),
+    ],
+)  # fmt: skip
+def test_sentences(result: Result, sentence: str) -> None:
+    assert bottleneck(result) == sentence
+    assert result.metrics["bottleneck"] == sentence
+
+
+def test_a_run_that_did_nothing_has_none() -> None:
+    result = result_of(lambda r: None)
+    assert bottleneck(result) is None
+    assert result.metrics["utilisation"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "class_"),
+    [
+        ("server 0", "server 0's processor (applying updates)", "the servers' processors (applying updates)"),
+        ("worker 3's up-link", "worker 3's up-link", "the workers' up-links"),
+        ("host 12's inner link", "host 12's inner link", "the hosts' inner links"),
+        ("leaf 0's link up to spine 1", "leaf 0's link up to spine 1", "the leaves' links up to spines"),
+        ("the link from site 0 to site 1", "the link from site 0 to site 1", "the links between the sites"),
+        ("the backbone", "the backbone", "the backbone"),
+    ],
+)  # fmt: skip
+def test_names(name: str, words: str, class_: str) -> None:
+    assert (in_words(name), class_of(name)) == (words, class_)
+
+
+# --- the truth of the clause about shards -------------------------------------------------------------------
+
+
+def on_a_star(**changes: Any) -> Result:
+    """A simulated run with the mean utilisation of every card, from the bytes in its records."""
+    result = lockstep.simulate(scenario(**changes))
+    workers, (begin, end) = result.scenario.cluster.workers, result.span
+    messages = result.records[result.records["event"] == "message"]
+    messages = messages[(messages["end"] > begin) & (messages["start"] < end)]  # whole ones: good enough
+    capacity = result.scenario.cluster.network.bandwidth * (end - begin)
+    apart = not result.scenario.cluster.servers.colocated
+
+    def host(rank: int) -> str:
+        if apart:
+            return f"worker {rank}" if rank < workers else f"server {rank - workers}"
+        return f"host {rank % workers}"
+
+    messages = messages[messages["node"].map(host) != messages["peer"].map(host)]
+    busy: dict[str, float] = {}
+    for column, direction in (("node", "up"), ("peer", "down")):
+        carried = messages.groupby(messages[column].map(host))["nbytes"].sum() / capacity
+        busy |= {f"{name}'s {direction}-link": min(1.0, share) for name, share in carried.items()}
+    return replace(result, utilisation=table(busy, end))
+
+
+def saturated(strategy: str, shards: Any, **changes: Any) -> Result:
+    return on_a_star(
+        cluster__workers=8,
+        cluster__servers=shards,
+        cluster__network={"bandwidth": "4 MB/s", "latency": "100 us"},
+        workload__parameters=100_000,
+        strategy=strategy,
+        stop={"steps": 30},
+        **changes,
+    )
+
+
+def moved(first: Callable[[Any], Result]) -> tuple[str, str, Result]:
+    """What limits a run with one shard, to what some more should move it, and the run with so many."""
+    before = first(1)
+    sentence = bottleneck(before)
+    found = re.fullmatch(r"server 0's (.*); (\d+) shards would move it to (.*)", sentence or "")
+    assert found, sentence
+    after = first(int(found[2]))
+    fewer = bottleneck(first(int(found[2]) - 2)) or ""
+    assert "server" in fewer, fewer  # no more shards than it takes; with one fewer it may be a tie
+    return found[1], found[3], after
+
+
+def test_as_many_shards_move_it_to_the_workers_links() -> None:
+    # Times of 20 ms that vary, so that pushes and pulls overlap; a gradient takes 100 ms to send.
+    compute = {"time": {"distribution": "exponential", "mean": "20 ms"}}
+    what, to, after = moved(lambda shards: saturated("asynchronous", shards, cluster__compute=compute))
+    assert re.match(r"(up|down)-link, \d+% busy", what)
+    assert to in ("the workers' up-links", "the workers' down-links")
+    busy = mean_busy(after)
+    assert busy is not None
+    servers = max(share for name, share in busy.items() if name.startswith("server"))
+    assert max(share for name, share in busy.items() if class_of(name) == to) > servers
+    assert (bottleneck(after) or "").startswith("the workers'")
+
+
+def test_directions_that_take_turns_are_named_together() -> None:
+    # Equal constant times: all push together, then all pull; neither direction is busy for more than half.
+    sentence = bottleneck(saturated("synchronous", 1)) or ""
+    assert sentence.startswith("server 0's up-link and down-link, together 99% busy; 9 shards"), sentence
+
+
+@pytest.mark.parametrize("strategy", ["asynchronous", "synchronous"])
+def test_as_many_shards_move_it_to_computing(strategy: str) -> None:
+    # 0.1 s to send a gradient, half a second to compute it: one shard's card is full with five workers.
+    compute = {"time": {"distribution": "constant", "value": "250 ms"}}
+    *_, to, after = moved(lambda shards: saturated(strategy, shards, cluster__compute=compute))
+    assert to == "computing"
+    assert (bottleneck(after) or "").startswith("computing: ")
+
+
+def test_shards_on_all_hosts_spread_it() -> None:
+    def colocated(shards: int) -> Result:
+        return saturated("asynchronous", {"count": shards, "colocated": True})
+
+    sentence = bottleneck(colocated(2)) or ""
+    said = r"host [01]'s (up|down)-link(.*), \S+ ?\d+% busy; 8 shards would spread it over all hosts"
+    assert re.fullmatch(said, sentence), sentence
+    assert re.match(r"the hosts' [^;]* busy$", bottleneck(colocated(8)) or "")
+
+
+def test_a_ring_has_no_shards() -> None:
+    sentence = bottleneck(saturated("all-reduce", 1)) or ""
+    assert re.match(r"the workers' .*-links?, (together )?\d+% busy$", sentence), sentence
+
+
+# --- utilisation --------------------------------------------------------------------------------------------
+
+
+def test_mean_utilisation_is_of_the_runs_duration() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 2.0, 3.0, 0)
+        r.update(2, 0, 6.0, 0, 0, 1)
+
+    result = result_of(write)
+    rows = [("a", 0.0, 4.0, 0.5, 8.0), ("a", 4.0, 8.0, 1.0, 8.0), ("b", 0.0, 2.0, 1.0, 8.0)]
+    columns = ["resource", "start", "end", "busy", "bytes"]
+    result = replace(result, utilisation=pd.DataFrame(rows, columns=columns))
+    assert mean_busy(result) == {"a": 0.75, "b": 0.0}
+
+
+def test_the_figures_have_the_64_busiest() -> None:
+    busy = {f"worker {w}'s up-link": w / 100 for w in range(100)}
+    assert list(run(0.5, 0.4, busy).metrics["utilisation"]) == list(busy)[36:]
+    assert len(run(0.5, 0.4, dict(list(busy.items())[:64])).metrics["utilisation"]) == 64

@@ -1,0 +1,281 @@
+"""Where workers' time went: records by hand with known fractions, and an oracle that looks at instants."""
+
+import json
+from itertools import pairwise
+from math import nan
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import scenario
+from hypothesis import given
+from hypothesis import strategies as st
+from test_metrics import result_of
+
+import lockstep
+from analysis.breakdown import PARTS, breakdown
+from analysis.records import Recorder, Result
+
+
+def parts(result: Result) -> dict[str, float]:
+    found = result.metrics["breakdown"]
+    assert list(found) == ["compute", "network", "wait"]
+    return {name: pytest.approx(part, abs=1e-12) for name, part in found.items()}
+
+
+# --- all workers together, in three parts -------------------------------------------------------------------
+
+
+def test_breakdown_of_one_push_pull() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 4.0, 0)
+        r.message(0, 1, 4.0, nan, 5.0, "push", 8)  # network
+        r.update(1, 0, 7.0, 0, 0, 1)  # from 5 to 7 the server is at work: waiting
+        r.message(1, 0, 7.0, nan, 8.0, "parameters", 8)
+        r.gradient(0, 8.0, 9.0, 1)
+        r.update(1, 0, 10.0, 1, 0, 1)
+
+    found = parts(result_of(write, workers=1))
+    assert found == {"compute": 0.5, "network": 0.2, "wait": 0.3}
+
+
+def test_messages_that_overlap_are_not_counted_twice() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 2.0, 0)
+        r.message(0, 1, 1.0, nan, 5.0, "push", 8)  # a second of it under the gradient
+        r.message(0, 2, 2.0, nan, 4.0, "push", 8)  # within the first
+        r.message(2, 0, 4.5, nan, 6.0, "parameters", 8)  # beyond it
+        r.update(1, 0, 10.0, 0, 0, 1)
+        r.update(2, 0, 10.0, 0, 0, 1)
+
+    found = parts(result_of(write, workers=1, holders=[1, 2]))
+    assert found == {"compute": 0.2, "network": 0.4, "wait": 0.4}
+
+
+def test_messages_between_workers_are_both_workers_network_time() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 2.0, 0)
+        r.message(0, 1, 1.0, nan, 4.0, "ring", 8)
+        for worker in range(2):
+            r.update(worker, worker, 4.0, 0, 0, 1)
+
+    found = parts(result_of(write, holders=range(2)))
+    assert found == {"compute": 3 / 8, "network": 5 / 8, "wait": 0}
+
+
+def test_messages_between_servers_are_nobodys_time() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.message(1, 2, 1.0, nan, 2.0, "forward", 8)
+        r.update(2, 0, 2.0, 0, 0, 1)
+
+    found = parts(result_of(write, workers=1, holders=[2]))
+    assert found == {"compute": 0.5, "network": 0, "wait": 0.5}
+
+
+def test_a_collective_is_network_once_everybody_has_entered_it() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 3.0, 0)
+        r.collective(0, 1.0, 4.0, 0, 8)  # waits for the other until 3
+        r.collective(1, 3.0, 4.0, 0, 8)
+        for worker in range(2):
+            r.update(worker, worker, 4.0, 0, 0, 1)
+
+    found = parts(result_of(write, holders=range(2)))
+    assert found == {"compute": 4 / 8, "network": 2 / 8, "wait": 2 / 8}
+
+
+def test_each_collective_has_its_own_beginning() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        for number in range(2):
+            r.collective(0, 1.0 + 2 * number, 2.0 + 2 * number, number, 8)
+        r.update(0, 0, 4.0, 0, 0, 1)
+
+    found = parts(result_of(write, workers=1, holders=[0]))
+    assert found == {"compute": 0.25, "network": 0.5, "wait": 0.25}
+
+
+def test_what_lies_outside_the_run_does_not_count() -> None:
+    def write(r: Recorder) -> None:
+        r.message(1, 0, 0.0, nan, 10.0, "parameters", 8)
+        r.gradient(0, 10.0, 11.0, 0)
+        r.update(1, 0, 12.0, 0, 0, 1)
+        r.gradient(0, 11.5, 99.0, 1)
+
+    found = parts(result_of(write, workers=1))
+    assert found == {"compute": 0.75, "network": 0, "wait": 0.25}
+
+
+def test_an_idle_worker_waits() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.update(2, 0, 1.0, 0, 0, 1)
+
+    assert parts(result_of(write)) == {"compute": 0.5, "network": 0, "wait": 0.5}
+
+
+# --- each worker, in four parts -----------------------------------------------------------------------------
+
+
+def rows(result: Result) -> list[list[float]]:
+    """compute, send, network and wait of each worker."""
+    assert tuple(result.breakdown.columns) == PARTS
+    return [pytest.approx(row, abs=1e-12) for row in result.breakdown.to_numpy().tolist()]
+
+
+def test_a_message_is_sending_until_its_last_byte_has_left() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 4.0, 0)
+        r.message(0, 1, 3.0, 6.0, 7.0, "push", 8)  # a second of it under the gradient
+        r.update(1, 0, 7.0, 0, 0, 1)
+        r.message(1, 0, 8.0, 9.0, 9.5, "parameters", 8)
+        r.update(1, 0, 10.0, 1, 0, 1)
+
+    result = result_of(write, workers=1)
+    assert rows(result) == [[0.4, 0.2, 0.25, 0.15]]
+    assert parts(result) == {"compute": 0.4, "network": 0.45, "wait": 0.15}
+
+
+def test_a_worker_that_sends_does_not_wait_for_what_comes_in() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 2.0, 0)
+        r.gradient(1, 0.0, 2.0, 0)
+        r.message(0, 1, 2.0, 6.0, 6.0, "ring", 8)
+        r.message(1, 0, 2.0, 4.0, 8.0, "ring", 8)
+        for worker in range(2):
+            r.update(worker, worker, 8.0, 0, 0, 1)
+
+    assert rows(result_of(write, holders=range(2))) == [[0.25, 0.5, 0.25, 0], [0.25, 0.25, 0.5, 0]]
+
+
+def test_what_is_not_known_to_be_leaving_is_the_network() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.message(0, 1, 1.0, nan, 2.0, "push", 8)
+        r.update(1, 0, 2.0, 0, 0, 1)
+
+    assert rows(result_of(write, workers=1)) == [[0.5, 0, 0.5, 0]]
+
+
+def test_a_collective_that_all_have_entered_is_sending() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 3.0, 0)
+        r.collective(0, 1.0, 4.0, 0, 8)
+        r.collective(1, 3.0, 4.0, 0, 8)
+        for worker in range(2):
+            r.update(worker, worker, 4.0, 0, 0, 1)
+
+    found = rows(result_of(write, holders=range(2)))
+    assert found == [[0.25, 0.25, 0, 0.5], [0.75, 0.25, 0, 0]]
+
+
+def test_the_figures_have_a_list_over_the_workers() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 1.0, 0)
+        r.message(0, 2, 1.0, 2.0, 3.0, "push", 8)
+        r.update(2, 0, 4.0, 0, 0, 1)
+
+    m = json.loads(result_of(write).to_json())
+    assert m["breakdown_by_worker"] == {
+        "compute": [0.25, 0.0],
+        "send": [0.25, 0.0],
+        "network": [0.25, 0.0],
+        "wait": [0.25, 1.0],
+    }
+
+
+@pytest.mark.parametrize("strategy", ["asynchronous", "synchronous", "all-reduce"])
+def test_a_push_pull_in_the_simulator(strategy: str) -> None:
+    # Two workers, 1 s a gradient; 4 kB at 4 kB/s, latency 1/4 s: pushes and pulls of both share the server's
+    # card (2 s each), a ring sends 2 kB twice.
+    run = lockstep.simulate(
+        scenario(
+            cluster__workers=2,
+            cluster__network={"bandwidth": "4 kB/s", "latency": "250 ms"},
+            cluster__compute={"time": {"distribution": "constant", "value": "1 s"}},
+            strategy=strategy,
+            stop={"updates": 20},
+        )
+    )
+    compute, send, network, wait = run.breakdown.mean()
+    duration = run.metrics["duration_s"]
+    assert (run.breakdown.sum(axis=1) - 1).abs().max() < 1e-12
+    if strategy == "synchronous":  # the run ends with the push of round 20
+        assert duration == pytest.approx(20 * (1 + 2 + 0.25) + 19 * 2.25)
+        assert [compute, send, network, wait] == pytest.approx(
+            [20 / duration, 20 * 2 / duration, (20 * 0.25 + 19 * 2.25) / duration, 0], abs=1e-12
+        )
+    if strategy == "all-reduce":
+        assert duration == pytest.approx(20 * (1 + 2 * (0.5 + 0.25)))
+        assert [compute, send, network, wait] == pytest.approx([1 / 2.5, 1 / 2.5, 0.5 / 2.5, 0])
+
+
+# --- against an oracle --------------------------------------------------------------------------------------
+
+SPAN = st.tuples(st.floats(0, 20), st.floats(0, 20)).map(sorted)
+THREE = st.tuples(st.floats(0, 20), st.floats(0, 20), st.floats(0, 20)).map(sorted)
+WORKER, NODE = st.integers(0, 2), st.integers(0, 4)  # three workers, two servers
+
+
+def by_instants(
+    gradients: list[Any], messages: list[Any], collectives: list[Any], begin: float, finish: float
+) -> np.ndarray:
+    """The definition, word by word: what each of three workers did between any two neighbouring times."""
+    spans = [span for *_, span in gradients] + [span for _, _, span in messages]
+    spans += [span for _, span, _ in collectives]
+    times = sorted({begin, finish, *(min(max(t, begin), finish) for s in spans for t in s if t == t)})
+    entered = {
+        number: max(span[0] for _, span, n in collectives if n == number) for *_, number in collectives
+    }
+    found = np.zeros((3, 4))
+    for a, b in pairwise(times):
+        now = (a + b) / 2
+        for w in range(3):
+            if any(worker == w and start < now < end for worker, (start, end) in gradients):
+                part = 0
+            elif any(sender == w and start < now < left for sender, _, (start, left, _) in messages) or any(
+                worker == w and entered[number] < now < span[1] for worker, span, number in collectives
+            ):
+                part = 1
+            else:
+                part = 2 if any(w in ends and s[0] < now < s[2] for *ends, s in messages) else 3
+            found[w, part] += b - a
+    return found / (finish - begin)
+
+
+@given(
+    st.lists(st.tuples(WORKER, SPAN), max_size=6),
+    st.lists(st.tuples(NODE, NODE, THREE, st.booleans()), max_size=8),
+    st.lists(st.tuples(WORKER, SPAN, st.integers(0, 2)), max_size=4),
+    st.floats(0, 5),
+    st.floats(0.01, 15),
+)
+def test_each_workers_time_is_what_the_definition_says(
+    gradients: list[Any], messages: list[Any], collectives: list[Any], begin: float, duration: float
+) -> None:
+    recorder = Recorder()
+    for step, (worker, (a, b)) in enumerate(gradients):
+        recorder.gradient(worker, a, b, step)
+    messages = [(s, to, (a, left if known else nan, b)) for s, to, (a, left, b), known in messages]
+    for sender, to, (a, left, b) in messages:
+        recorder.message(sender, to, a, left, b, "push", 8)
+    for worker, (a, b), number in collectives:
+        recorder.collective(worker, a, b, number, 8)
+    found = breakdown(recorder.frame(), 3, begin, begin + duration)
+    assert ((found >= 0) & (found <= 1)).all(axis=None)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-12)
+    expected = by_instants(gradients, messages, collectives, begin, begin + duration)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+def test_no_duration_is_nothing() -> None:
+    assert (breakdown(Recorder().frame(), 2, 1.0, 1.0) == 0).all(axis=None)
+    assert breakdown(Recorder().frame(), 2, 1.0, 1.0).shape == (2, 4)
+
+
+def test_a_run_without_records_is_all_waiting() -> None:
+    assert breakdown(Recorder().frame(), 1, 0.0, 1.0)["wait"].tolist() == [1.0]
