@@ -8,10 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from lockstep import cli, simgrid, terminal, theory, theory_queues, theory_rounds, verify_case
+import lockstep
+from lockstep import cli, simgrid, terminal, theory, theory_queues, theory_rounds
 from lockstep.verify import cases, chosen, verify
 from lockstep.verify_case import Case, Outcome, estimate, within
-from simulator import flows, max_min, network
+from scenarios import Cluster, override
+from simulator import max_min
 from simulator.engine import SimulationError
 
 CASES = {case.name: case for case in cases()}
@@ -94,25 +96,25 @@ def test_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 # A wrong simulator is caught
 
 
+def altered(patch: pytest.MonkeyPatch, key: str, value: Callable[[Cluster], str]) -> None:
+    """Simulate something else than what the case says, as a simulator would that reads its input wrongly."""
+    right = lockstep.simulate
+    patch.setattr(lockstep, "simulate", lambda case: right(override(case, key, value(case.cluster))))
+
+
 def wrong_latency(patch: pytest.MonkeyPatch) -> str:
-    original = network.Network._connect
-    patch.setattr(network.Network, "_connect", lambda *a: _with(original(*a), "latency", 1.001))
+    altered(patch, "cluster.network.latency", lambda cluster: f"{1.001 * cluster.network.latency} s")
     return "all-reduce ring"
 
 
-def _with(thing, attribute: str, factor: float):
-    setattr(thing, attribute, factor * getattr(thing, attribute))
-    return thing
-
-
 def wrong_bandwidth(patch: pytest.MonkeyPatch) -> str:
-    original = flows.Link.__init__
-
-    def init(self, name: str, capacity: float, *rest) -> None:
-        original(self, name, capacity * 0.999, *rest)
-
-    patch.setattr(flows.Link, "__init__", init)
+    altered(patch, "cluster.network.bandwidth", lambda cluster: f"{0.999 * cluster.network.bandwidth} B/s")
     return "push then pull"
+
+
+def slow_workers(patch: pytest.MonkeyPatch) -> str:
+    altered(patch, "cluster.compute.time.mean", lambda cluster: f"{1.1 * cluster.compute.time.mean} s")
+    return "rounds synchronous exponential n=8 shift=0"
 
 
 def unfair_rates(patch: pytest.MonkeyPatch) -> str:
@@ -124,12 +126,6 @@ def _one_flow_slower(paths, capacity):
     found = max_min.max_min(paths, capacity)
     rate, link = found[0]
     return {**found, 0: (rate * (1 - 1e-6), link)}
-
-
-def slow_workers(patch: pytest.MonkeyPatch) -> str:
-    original = verify_case.exponential
-    patch.setattr("lockstep.verify_rounds.exponential", lambda mean, shift: original(mean * 1.15, shift))
-    return "rounds synchronous exponential"
 
 
 def lost_staleness(patch: pytest.MonkeyPatch) -> str:
