@@ -135,12 +135,11 @@ class Recorder:
 
         def column(name: str) -> np.ndarray:
             values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
-            if name == "kind":
-                values = place.astype("i1")[values]
-            return values
+            return np.take(place, values) if name == "kind" else values
 
         def who() -> np.ndarray:
-            return (events.astype("i8") << 56) + (column("node").astype("i8") + 1 << 28) + column("peer") + 1
+            node: np.ndarray = column("node").astype("i8") + 1
+            return np.asarray((events.astype("i8") << 56) + (node << 28) + column("peer") + 1)
 
         # one at a time: with millions of rows a copy of all would be felt
         others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")

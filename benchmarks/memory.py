@@ -1,4 +1,4 @@
-"""How much memory a run's records take: the peak of a whole `lockstep simulate --out`.
+"""How much memory a run and its records take: the peak of a `lockstep simulate --out` of its own process.
 
 Run: python benchmarks/memory.py [STEPS]. Asynchronous, sizes only, 10,000 workers and one server; with the
 100 steps that are the default, a million gradients and updates and two million messages. Takes minutes.

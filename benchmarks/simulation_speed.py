@@ -17,7 +17,7 @@ from lockstep import Scenario
 from simulator.engine import Simulation
 
 REPEATS = 3
-CASES = {"asynchronous": [16, 128, 1000, 10_000], "synchronous": [1000], "all-reduce": [64]}
+CASES = {"asynchronous": [16, 128, 1000, 10_000], "synchronous": [1000], "all-reduce": [64, 1024]}
 
 
 def scenario(strategy: str, workers: int, steps: int) -> Scenario:

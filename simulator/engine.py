@@ -21,7 +21,7 @@ from simulator.cores import Cores
 from simulator.flows import Call
 from simulator.network import Network
 from simulator.node import SimulatedNode
-from simulator.ring import Disturbed, Rings, separate_lanes
+from simulator.ring import Disturbed, Rings
 from simulator.sized import Sized, concatenate
 from simulator.topology import topology
 from simulator.traffic import compete, vary
@@ -100,8 +100,7 @@ class Simulation:
         compete(self.network, network.background, network.goodput, scenario.seed)
         self.cores = Cores(self.environment, self.host_of, cluster.cores_per_host)
         unsteady = network.varying or network.background or network.burst or network.receive_overhead
-        lanes = separate_lanes(self.network, range(cluster.workers)) if shortcuts and not unsteady else None
-        self.rings = None if lanes is None else Rings(self, lanes)
+        self.rings = Rings(self) if shortcuts and not unsteady else None
         self.compute = compute_times(scenario, self.sizes)
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
@@ -185,7 +184,7 @@ class Simulation:
         return accuracy is not None and accuracy >= target
 
     def run(self, progress: Progress | None = None) -> None:
-        """Let time pass until the run is over."""
+        """Let time pass until the run is over. Raises Disturbed if it must be made without shortcuts."""
         environment, until = self.environment, self.scenario.stop.time
         self.progress = progress
         if until is not None:

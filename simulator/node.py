@@ -107,8 +107,9 @@ class SimulatedNode:
         part: int = 0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        if self.simulation.rings is not None:
-            self.simulation.rings.refuse_messages()
+        rings = self.simulation.rings
+        if rings is not None and rings.inside:
+            rings.give_up()
         message = Message(kind, self.rank, body, version, batches, part, sources)
         nbytes = 0 if body is None else body.nbytes
         return self.simulation.network.send(self.rank, to, nbytes, message, self.simulation.nodes[to].take_in)
@@ -224,8 +225,9 @@ class SimulatedNode:
             self.simulation.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        if program is ring and self.simulation.rings is not None:
-            return Wait(self.simulation.rings.enter(self, vector))
+        rings = self.simulation.rings
+        if program is ring and rings is not None and rings.lanes is not None:
+            return Wait(rings.enter(self, vector))
         return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:

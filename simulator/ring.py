@@ -11,9 +11,9 @@ be made again without this shortcut.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import simpy
@@ -132,17 +132,21 @@ class Ring:
 
 
 class Rings:
-    """The ring all-reduces of a simulation whose lanes are separate."""
+    """The ring all-reduces of a simulation."""
 
-    def __init__(self, simulation: "Simulation", lanes: Lanes) -> None:
+    def __init__(self, simulation: "Simulation") -> None:
         self.simulation = simulation
-        self.lanes = lanes
         self.inside = 0  # workers that are in a ring
         self._open: list[Ring] = []  # at most two: some may have entered the next before all are done
         self._nbytes: dict[tuple[int, int], np.ndarray] = {}
 
+    @cached_property
+    def lanes(self) -> Lanes | None:
+        """What the messages would go through; None: they share links, and only messages can tell."""
+        return separate_lanes(self.simulation.network, range(len(self.simulation.workers)))
+
     def enter(self, node: SimulatedNode, vector: Vector) -> simpy.Event:
-        """Let a worker take part; the event happens when it is done, with the sum."""
+        """Let a worker take part, there being lanes; the event happens when it is done, with the sum."""
         if not self._open or not self._open[-1].missing:
             if self.simulation.network.messages:
                 raise Disturbed
@@ -160,10 +164,9 @@ class Rings:
             self._complete(ring)
         return event
 
-    def refuse_messages(self) -> None:
-        """A message is being sent."""
-        if self.inside:
-            raise Disturbed
+    def give_up(self) -> NoReturn:
+        """A message is sent while workers are in a ring."""
+        raise Disturbed
 
     def end(self) -> None:
         """Record what has arrived by now of the rings under way: the run is over."""
@@ -199,11 +202,11 @@ class Rings:
             At(simulation.environment, instant, partial(self._leave, ring, workers, total))
 
     def _times(self, ring: Ring) -> Times:
-        network = self.simulation.network
+        network, lanes = self.simulation.network, self.lanes
+        assert lanes is not None
         ready = np.array(network.ready[: len(ring.entered)])
-        return schedule(
-            ring.entered, ready, ring.nbytes, self.lanes, network.message_overhead, self.simulation.apply_s
-        )
+        overhead, add_s = network.message_overhead, self.simulation.apply_s
+        return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s)
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: simpy.Event) -> None:
         """Let the workers go on that are done at this instant."""

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
+from scenarios import Network as NetworkSection
 from simulator.engine import Simulation, SimulationError
 from simulator.network import Network
 from simulator.ring import Disturbed, Lanes, schedule, separate_lanes
+from simulator.topology import Topology
 from strategies import STRATEGIES, Contribution, Node, Strategy
 from strategies.collectives import ring
 from workloads import deterministic_threads
@@ -85,7 +87,6 @@ def scenarios(draw: st.DrawFn, **fixed: Any) -> Scenario:
     return scenario(**changes | fixed)
 
 
-@settings(max_examples=200)
 @given(scenarios())
 def test_same_records(config: Scenario) -> None:
     assert_same(config)
@@ -97,27 +98,45 @@ def test_same_records_and_parameters_when_learning(config: Scenario) -> None:
     assert_same(config)
 
 
-@settings(max_examples=25)
-@given(scenarios(cluster__network={"bandwidth": "1 MB/s", "latency": "1 ms"}), st.data())
-def test_same_records_with_unequal_links(config: Scenario, data: st.DataObject) -> None:
-    p = config.cluster.workers
-    rates = data.draw(st.lists(st.floats(1e4, 1e7), min_size=2 * p, max_size=2 * p))
-    latencies = data.draw(st.lists(st.floats(0, 0.01), min_size=p, max_size=p))
-    tables = []
-    for shortcuts in (True, False):
-        simulation = Simulation(config, shortcuts)
-        network = simulation.network
-        for link, rate in zip([*network.up.values(), *network.down.values()], rates, strict=False):
-            link.capacity = rate
-        for worker, latency in enumerate(latencies):
-            network.connection(worker, (worker + 1) % p).latency = latency
-        if simulation.rings is not None:
-            lanes = separate_lanes(network, range(p))
-            assert lanes is not None
-            simulation.rings.lanes = lanes
-        simulation.run()
-        tables.append(simulation.result().records)
-    pd.testing.assert_frame_equal(*tables, check_exact=True)
+@settings(max_examples=60)
+@given(st.data())
+def test_same_records_on_any_network(data: st.DataObject) -> None:
+    workers, per_host = data.draw(st.integers(2, 9)), data.draw(st.integers(1, 3))
+    hosts = -(-workers // per_host)
+    bandwidth = st.floats(1e4, 1e7).map(lambda b: f"{b!r} B/s")
+    network: dict[str, Any] = {"bandwidth": "1 MB/s", "latency": "1 ms"}
+    network["cards"] = [{"hosts": [host], "bandwidth": data.draw(bandwidth)} for host in range(0, hosts, 2)]
+    network |= data.draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "duplex": st.just("half"),
+                "receive_overhead": st.just("300 us"),
+                "intra_host": st.just({"bandwidth": "5 MB/s", "latency": "10 us"}),
+                "burst": st.just({"size": "2 kB", "line_rate": "10 MB/s"}),
+                "topology": st.sampled_from(
+                    [
+                        {"kind": "racks", "hosts_per_rack": 2, "oversubscription": 3, "latency": "2 ms"},
+                        {"kind": "fat-tree", "hosts_per_leaf": 2, "spines": 2, "link": "700 kB/s"},
+                    ]
+                ),
+                "varying": st.just([{"links": "*up-link", "schedule": [{"at": "0 s", "factor": 0.4}]}]),
+                "background": st.just([{"from": 0, "to": hosts - 1, "bandwidth": "100 kB/s"}]),
+            },
+        )
+    )
+    if hosts == 1 or network.get("duplex") == "half":
+        network.pop("background", None)
+        network.pop("varying", None)
+    config = data.draw(
+        scenarios(
+            cluster__workers=workers,
+            cluster__workers_per_host=per_host,
+            cluster__network=network,
+            cluster__stragglers=[{"worker": 1, "slowdown": 2}],
+        )
+    )
+    assert_same(config)
 
 
 @pytest.mark.parametrize("slowdown", [1, 1.3])
@@ -224,7 +243,8 @@ def test_paths_that_share_a_link_are_not_separate() -> None:
     """Two workers on one host, each with a neighbour elsewhere."""
 
     def network(*hosts: int) -> Network:
-        return Network(simpy.Environment(), list(hosts), bandwidth=1e6, latency=0.0, overhead=0.0)
+        residents = [[f"worker {w}" for w, host in enumerate(hosts) if host == h] for h in sorted(set(hosts))]
+        return Network(simpy.Environment(), Topology(NetworkSection(bandwidth="1 MB/s"), residents), hosts)
 
     assert separate_lanes(network(0, 1, 2, 3), range(4)) is not None
     assert separate_lanes(network(0, 0, 1, 1), range(4)) is not None

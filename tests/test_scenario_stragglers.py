@@ -114,6 +114,13 @@ def test_one_clear_message(folder: Path, old: str, new: str, line: int, key: str
     assert "more problem" not in str(caught.value)
 
 
+def test_racks_are_those_of_the_topology(folder: Path) -> None:
+    racks = "cluster.network.topology={kind: racks, hosts_per_rack: 2}"
+    assert load(folder / "good.yaml", [racks, "cluster.stragglers[3].rack=1"])
+    with pytest.raises(ScenarioError, match="no worker is there; racks with workers are 0 to 1"):
+        load(folder / "good.yaml", [racks, "cluster.stragglers[3].rack=2"])
+
+
 def test_every_form_is_read_and_written(folder: Path) -> None:
     good = load(folder / "good.yaml")
     kinds = [type(straggler).__name__ for straggler in good.cluster.stragglers]

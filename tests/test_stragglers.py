@@ -53,8 +53,29 @@ def test_a_persistent_slowdown_multiplies_each_draw_to_the_last_bit() -> None:
 def test_a_host_and_a_rack_are_slow_as_a_whole() -> None:
     by_host = times(case({"host": 1, "slowdown": 4}, workers=5, per_host=2))
     assert [time.draw(0.0) for time in by_host] == [1, 1, 4, 4, 1]
-    by_rack = times(case({"rack": 0, "slowdown": 2}))  # in a star all hosts are one group
-    assert [time.draw(0.0) for time in by_rack] == [2, 2, 2, 2]
+    star = times(case({"rack": 0, "slowdown": 2}))  # all its hosts are one group
+    assert [time.draw(0.0) for time in star] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"kind": "racks", "hosts_per_rack": 2},
+        {"kind": "fat-tree", "hosts_per_leaf": 2},
+        {"kind": "sites", "hosts": [2, 1]},
+    ],
+)
+def test_a_rack_is_a_group_of_hosts(topology: dict) -> None:
+    """Six workers on three hosts, the third of which is alone in its group."""
+    items = [{"rack": 0, **SPELLS}, {"rack": 1, "slowdown": 3}]
+    config = scenario(
+        cluster__workers=6, cluster__workers_per_host=2, cluster__network={"topology": topology},
+        cluster__compute=SECOND, cluster__stragglers=items,
+    )  # fmt: skip
+    seen = np.array([[time.draw(10.0 * k) for k in range(200)] for time in times(config)])
+    assert (seen[:4] == seen[0]).all()
+    assert 1 < seen[0].mean() < 4
+    assert (seen[4:] == 3).all()
 
 
 def test_nobody_else_has_a_slowness() -> None:

@@ -101,7 +101,7 @@ class Slowness:
             slowdown, until = prod(value for value, _ in found), min(end for _, end in found)
             if time + work * slowdown <= until:
                 return (time - now) + work * slowdown
-            work = max(0.0, work - (until - time) / slowdown)
+            work -= (until - time) / slowdown
             time = until
 
 
