@@ -40,6 +40,11 @@ Names = Annotated[
     typer.Option("--strategy", metavar="NAME", help="Compare these instead of the file's; repeatable."),
 ]
 
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", metavar="PATTERN", help="Only cases with this in their name; repeatable."),
+]
+
 
 @app.command()
 def simulate(
@@ -135,6 +140,25 @@ def validate(
             print(
                 f"Written to {out}: validation.png, validation.svg, validation.json, and each run's records."
             )
+
+
+@app.command()
+def verify(case: Cases = None, json_: Json = False, quiet: Quiet = False) -> None:
+    """Check the simulator against closed forms.
+
+    A case that fails makes the exit status 3.
+    """
+    from lockstep.verify import chosen, verify
+
+    cases = chosen(case or [])
+    with terminal.progress("verifying", quiet or json_) as progress:
+        found = verify(cases, progress)
+    if json_:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        terminal.show_verification(found)
+    if found["failed"]:
+        raise typer.Exit(3)
 
 
 def _only_its_own(scenario: Scenario) -> Scenario:

@@ -96,6 +96,34 @@ _COMPARED: dict[str, tuple[str, Callable[[dict[str, Any]], float | None]]] = {
 }  # figure: its error's key, and its value in the metrics
 
 
+def show_verification(found: dict[str, Any]) -> None:
+    """Theory against simulation: a row a case, as a table on a terminal and as bare columns in a pipe."""
+    head = ("case", "theory", "simulated", "error", "tolerance", "verdict")
+    title = "The simulator against theory"
+    table = Table(title=title, title_justify="left") if sys.stdout.isatty() else Table.grid(padding=(0, 2))
+    for name in head:
+        right = name not in ("case", "verdict")
+        table.add_column(name, justify="right" if right else "left", no_wrap=right)
+    if not sys.stdout.isatty():
+        table.add_row(*head)
+    for row in found["cases"]:
+        figures = [
+            number(row["theory"]),
+            number(row["simulated"]),
+            *map(_small, (row["error"], row["tolerance"])),
+        ]
+        style = "bold red" if row["verdict"] == "fail" else None
+        table.add_row(row["case"], *figures, row["verdict"], style=style)
+    _console().print(table)
+    for what, why in found["skipped"].items():
+        print(f"{what}: skipped ({why})")
+    print(f"{len(found['cases'])} cases, {found['failed'] or 'none'} failed.")
+
+
+def _small(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:.1e}"
+
+
 def _warn(*runs: dict[str, Any]) -> None:
     """Print what the runs of one strategy warn of, each thing once."""
     for warning in dict.fromkeys(warning for metrics in runs for warning in metrics["warnings"]):

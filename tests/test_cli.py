@@ -348,7 +348,7 @@ def test_help(command: Lockstep, arguments: tuple[str, ...]) -> None:
     text = fine(ended)
     assert ended.err == ""
     assert text.startswith("Usage: lockstep [OPTIONS] COMMAND")
-    for name in ("simulate", "run", "validate", "scenarios", "strategies", "schema"):
+    for name in ("simulate", "run", "validate", "scenarios", "strategies", "schema", "verify"):
         assert re.search(rf"^  {name} +[A-Z].*\.$", text, re.M), name
     assert "..." not in text.split("Commands:")[1]  # no line is cut short
     assert all(len(line) <= 80 for line in text.splitlines())

@@ -1,6 +1,5 @@
 """Max-min fairness, and what the network does with it over time."""
 
-import numpy as np
 import pytest
 import simpy
 from delivery import messages
@@ -8,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scenarios
+from lockstep.verify_links import water_filling
 from simulator.max_min import max_min
 from simulator.network import Network
 from simulator.topology import Topology
@@ -35,20 +35,6 @@ def test_every_flow_has_a_full_link_on_which_none_is_faster(load) -> None:
             and all(rates[other] <= rates[flow] * (1 + 1e-9) for other, p in paths.items() if link in p)
         ]
         assert bottlenecks
-
-
-def water_filling(paths: dict[int, list[int]], capacity: dict[int, float]) -> np.ndarray:
-    """An independent solver: raise all rates that can still rise by the same amount, with matrices."""
-    crosses = np.array([[link in path for link in capacity] for path in paths.values()], dtype=float)
-    room = np.array(list(capacity.values()))
-    rates, rising = np.zeros(len(paths)), np.ones(len(paths), dtype=bool)
-    while rising.any():
-        load = rising @ crosses
-        raise_by = np.min(np.where(load > 0, (room - rates @ crosses) / np.maximum(load, 1), np.inf))
-        rates[rising] += raise_by
-        full = room - rates @ crosses <= 1e-9 * room
-        rising &= ~(crosses @ full > 0)
-    return rates
 
 
 @given(loads())
