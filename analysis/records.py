@@ -95,12 +95,12 @@ class Recorder:
         kind: str,
         nbytes: np.ndarray,
     ) -> None:
-        """Many messages of one kind: arrays of the same shape."""
+        """Many messages of one kind: arrays that broadcast to the shape of `starts`."""
         rows = np.empty(starts.size, _TYPES["message"])
         code = self._kinds.setdefault(kind, len(self._kinds)) if starts.size else 0
         values = (senders, to, starts, left, ends, code, nbytes)
         for name, column in zip(_FIELDS["message"], values, strict=True):
-            rows[name] = column.ravel() if isinstance(column, np.ndarray) else column
+            rows[name] = np.broadcast_to(np.asarray(column), starts.shape).ravel()
         self._packed["message"] += rows.tobytes()
 
     def collective(self, worker: int, start: float, end: float, number: int, nbytes: int) -> None:

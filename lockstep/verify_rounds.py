@@ -152,7 +152,7 @@ CASES: list[Case] = [
     Case("rounds synchronous, unequal workers", unequal_synchronous),
     *grid("rounds k-sync n=8 k={k} shift={shift}", k_sync, k=[1, K, 8], shift=[0, SHIFT]),
     *grid("rounds k-sync pareto n=8 k={k}", k_sync_pareto, k=[6]),
-    *grid("rounds k-batch-sync n=8 k={k} shift={shift}", k_batch_sync, k=[K, N], shift=[0, SHIFT]),
+    *grid("rounds k-batch-sync n=8 k={k} shift={shift}", k_batch_sync, k=[K, N, 12], shift=[0, SHIFT]),
     *grid("rounds k-async n=8 k={k}", lambda k: k_async(k, 0), k=[1, K, 8]),
     *grid("rounds k-async n=8 k={k} shift=0.5", lambda k: k_async(k, SHIFT), k=[K, 6]),
     *grid("rounds k-async n=8 k={k} shift=0.5, bound", k_async_bound, k=[2, K]),

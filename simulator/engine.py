@@ -15,7 +15,7 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT
 
-from analysis.records import Recorder, Result
+from analysis.records import Recorder, Result, of
 from scenarios import Scenario
 from simulator.cores import Cores
 from simulator.events import Call
@@ -25,6 +25,7 @@ from simulator.ring import Disturbed, Rings
 from simulator.sized import Sized, concatenate
 from simulator.topology import topology
 from simulator.traffic import compete, vary
+from simulator.usage import Usage
 from strategies import Vector, find, unused
 from strategies.placement import hosts, roles_of, shards_of
 from workloads import Learner, build, deterministic_threads, sizes
@@ -121,6 +122,11 @@ class Simulation:
             process = self.start(rank, program(self.nodes[rank]))
             if role.kind == "worker":
                 self.programs.append(process)
+        self.usage = Usage(self.network.flows, self.network.topology.links)
+        if self.apply_s(1):
+            for node, role in zip(self.nodes, self.roles, strict=True):
+                if role.kind != "worker":
+                    self.usage.add(f"{role.kind} {role.index}", node.applied_s)
 
     def start(self, rank: int, program: Coroutine[Any, Any, None]) -> simpy.Process:
         """Let a program run; its failure ends the simulation."""
@@ -255,14 +261,17 @@ class Simulation:
                 found = learner.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy)
                 parameters = vector.numpy()
+        records = self.recorder.frame()
+        updates = of(records, "update", ["end"])["end"]
         return Result(
             engine="simulator",
             scenario=self.scenario,
-            records=self.recorder.frame(),
+            records=records,
             holders=self.holders,
             gradient_s=mean_gradient_s(self.scenario, self.sizes),
             parameters=parameters,
             warnings=self._warnings(),
+            utilisation=self.usage.table(float(updates.max()) if len(updates) else self.environment.now),
         )
 
     def _warnings(self) -> list[str]:

@@ -170,6 +170,12 @@ class Flows:
         if link.flows:
             self._solve_later((link,))
 
+    def ended(self, count: int) -> None:
+        """So many flows have ended: the watcher may want to know."""
+        self._unwatched -= count
+        if self._watcher is not None and self._unwatched <= 0:
+            self._unwatched = self._watcher()
+
     def carried(self, link: Link) -> float:
         """Bytes that a link has carried so far, those of flows under way included."""
         now = self.environment.now
@@ -222,9 +228,7 @@ class Flows:
             if not (link.alone and self._widen(link)):
                 for flow in finished:
                     self._solve_later(flow.path)
-            self._unwatched -= len(finished)
-            if self._watcher is not None and self._unwatched <= 0:
-                self._unwatched = self._watcher()
+            self.ended(len(finished))
         self._plan(link, now)
         for flow in finished:
             flow.done()

@@ -205,6 +205,10 @@ class SimulatedNode:
         await pause(self.environment, self.applying - self.now)
         return function()
 
+    def applied_s(self) -> float:
+        """How long it has been busy with updates so far, s."""
+        return self.apply_s - max(0.0, self.applying - self.now)
+
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:
             self.simulation.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)

@@ -176,6 +176,7 @@ class Rings:
             if now != stop.time and (times.ends == now).any():
                 raise Disturbed  # the end may have come before these messages or after
             self._record(times, ring.nbytes, times.ends < now)
+            self._count(times, ring.nbytes, now)
 
     def _sizes(self, vector: Vector) -> np.ndarray:
         """Bytes of each message, by step and sender."""
@@ -216,6 +217,9 @@ class Rings:
             assert ring.times is not None
             self._open.remove(ring)
             self._record(ring.times, ring.nbytes)
+            self._count(ring.times, ring.nbytes, np.inf)
+            if not self._open:  # else links have carried bytes of the next ring, not counted yet
+                self.simulation.network.flows.ended(ring.nbytes.size)
             total_bytes = int(ring.nbytes.sum())
             self.simulation.network.bytes_sent += total_bytes
             self.simulation.network.bytes_arrived += total_bytes
@@ -223,6 +227,17 @@ class Rings:
             waited = ring.waits[worker]
             self.simulation.nodes[worker].waiting.remove(waited)
             waited[-1].happen(total)
+
+    def _count(self, times: Times, nbytes: np.ndarray, now: float) -> None:
+        """Let the links know what they have carried by now."""
+        assert self.lanes is not None
+        seconds = nbytes / self.lanes.rate
+        left = np.where(times.left <= now, 0.0, np.minimum(times.left - now, seconds))
+        carried = (nbytes - np.where(left > 0, left * self.lanes.rate, 0.0)).sum(axis=0)
+        workers = self.simulation.workers
+        for index, count in enumerate(carried.tolist()):
+            for link in self.simulation.network.connection(index, (index + 1) % len(workers)).path:
+                link.entered += count
 
     def _record(self, times: Times, nbytes: np.ndarray, arrived: Any = ...) -> None:
         """Record the messages that have arrived: all of them, or those of a mask."""

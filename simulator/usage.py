@@ -21,9 +21,9 @@ class Reading(NamedTuple):
     """What has been done by an instant, since the start of the run."""
 
     time: float  # s
-    carried: list[float]  # bytes, by each link
-    offered: list[float]  # bytes that each link could have carried at its capacity
-    worked: list[float]  # s that each of the other resources was busy
+    carried: np.ndarray  # bytes, by each link
+    offered: np.ndarray  # bytes that each link could have carried at its capacity
+    worked: np.ndarray  # s that each of the other resources was busy
 
 
 class Usage:
@@ -51,13 +51,13 @@ class Usage:
         """
         readings = [*self._readings, self._read()]
         if readings[0].time > 0:
-            nothing = [0.0] * len(self._links)
-            readings.insert(0, Reading(0.0, nothing, nothing, [0.0] * len(self._others)))
+            nothing = np.zeros(len(self._links))
+            readings.insert(0, Reading(0.0, nothing, nothing, np.zeros(len(self._others))))
         all_times = np.array([reading.time for reading in readings])
         times = np.unique(np.minimum(all_times, until))
         start, end = times[:-1], times[1:]
 
-        def in_each_interval(values: list[list[float]]) -> np.ndarray:
+        def in_each_interval(values: list[np.ndarray]) -> np.ndarray:
             done = np.array(values).reshape(len(all_times), -1).T
             return np.array([np.diff(np.interp(times, all_times, row)) for row in done]).reshape(
                 -1, len(start)
@@ -69,7 +69,9 @@ class Usage:
         names = [*(link.name for link in self._links), *self._others]
         return pd.DataFrame(
             {
-                "resource": np.repeat(np.array(names, dtype=object), len(start)),
+                "resource": pd.Categorical.from_codes(
+                    np.repeat(np.arange(len(names)), len(start)), categories=pd.Index(names, dtype=str)
+                ),
                 "start": np.tile(start, len(names)),
                 "end": np.tile(end, len(names)),
                 "bytes": np.concatenate([carried, np.full(worked.shape, np.nan)]).ravel(),
@@ -94,9 +96,9 @@ class Usage:
         flows, links = self._flows, self._links
         return Reading(
             flows.environment.now,
-            [flows.carried(link) for link in links],
-            [flows.offered(link) for link in links],
-            [busy_seconds() for busy_seconds in self._others.values()],
+            np.array([flows.carried(link) for link in links]),
+            np.array([flows.offered(link) for link in links]),
+            np.array([busy_seconds() for busy_seconds in self._others.values()]),
         )
 
     def _check(self, *readings: Reading) -> None:

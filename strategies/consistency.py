@@ -4,6 +4,8 @@ A server serves its children: the workers, or the relays between (relays.py). A 
 says so ("leave"): a server that waits for K pushes then waits for as many as can still come.
 """
 
+from collections.abc import Callable
+
 from strategies.bounds import Count, Whole
 from strategies.node import Message, Node
 from strategies.parameter_server import Shard, count
@@ -86,12 +88,25 @@ async def first_of_more(node: Node, rule: Transformation, *, backups: Whole = 1)
             pushes = []
 
 
-async def first_k(node: Node, rule: Transformation, *, k: Count = 1) -> None:
-    """K-sync and K-batch-sync: the first `k` gradients of a version make the update, which all get.
+async def first_k_workers(node: Node, rule: Transformation, *, k: Count = 1) -> None:
+    """K-sync: the first `k` workers' gradients of a version make the update, which all get.
 
-    Whoever still computes gives up (schedules.until_updated, schedules.restarting); what was already on its
-    way is dropped. Dutta et al. 2018, "Slow and stale gradients can win the race", §2.
+    Whoever still computes gives up (schedules.until_updated); what was already on its way is dropped. Dutta
+    et al. 2018, "Slow and stale gradients can win the race", §2.
     """
+    await _first(node, rule, lambda pushes, members: pushes >= min(k, members))
+
+
+async def first_k_batches(node: Node, rule: Transformation, *, k: Count = 1) -> None:
+    """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
+
+    Who has pushed one goes on with another of the same version (schedules.restarting). Dutta et al. 2018, §2.
+    """
+    await _first(node, rule, lambda pushes, members: pushes >= k or not members)
+
+
+async def _first(node: Node, rule: Transformation, enough: Callable[[int, int], bool]) -> None:
+    """Update as soon as the pushes of a version are enough for so many members; then answer all members."""
     shard, members = Shard(node, rule), list(node.children)
     pushes: list[Message] = []
     while True:
@@ -104,7 +119,7 @@ async def first_k(node: Node, rule: Transformation, *, k: Count = 1) -> None:
             node.dropped(message)
         else:
             pushes.append(message)
-        if pushes and len(pushes) >= min(k, len(members)):
+        if pushes and enough(len(pushes), len(members)):
             await shard.mean_update(pushes)
             for member in members:
                 shard.answer(member)

@@ -80,9 +80,9 @@ STRATEGIES: dict[str, Strategy] = {
         schedules.every_batch, consistency.first_of_more, rules.sgd, at_most={"backups": -1}
     ),
     "k-sync": Strategy(
-        schedules.until_updated, consistency.first_k, rules.sgd, equal_steps=True, at_most={"k": 0}
+        schedules.until_updated, consistency.first_k_workers, rules.sgd, equal_steps=True, at_most={"k": 0}
     ),
-    "k-batch-sync": Strategy(schedules.restarting, consistency.first_k, rules.sgd),
+    "k-batch-sync": Strategy(schedules.restarting, consistency.first_k_batches, rules.sgd),
     "model-averaging": Strategy(
         schedules.averaging, consistency.barrier, equal_steps=True, relay=relays.gather
     ),
