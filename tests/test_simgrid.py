@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lockstep import simgrid
-from lockstep.simgrid import Case
-from lockstep.simgrid_cases import (
+from lockstep.verification import simgrid
+from lockstep.verification.simgrid import Case
+from lockstep.verification.simgrid_cases import (
     TOLERANCE,
     Topology,
     compare,

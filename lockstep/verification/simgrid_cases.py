@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import simpy
 
-from lockstep import simgrid
-from lockstep.simgrid import Case
+from lockstep.verification import simgrid
+from lockstep.verification.simgrid import Case
 from simulator.flows import Flows, Link
 
 TOLERANCE = 1e-6  # relative: both are exact but for rounding, so this is far from what either resolves
