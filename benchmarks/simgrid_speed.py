@@ -30,7 +30,8 @@ HERE = Path(__file__).parent
 TARGET = {128: 1.0, 1000: 10.0}  # workers: times SimGrid's rate
 CHECKED = 10
 # As in lockstep/verification/simgrid_child.py, with SimGrid's usual precision and what makes it fastest here.
-# Slower: the default network/optim:Lazy, network/solver:fairbottleneck and bmf. No faster: sendto() without a server.
+# Slower: the default network/optim:Lazy, network/solver:fairbottleneck and bmf. No faster:
+# sendto() without a server.
 CONFIGURATION = [
     "--log=root.thresh:error",
     *("--cfg=network/model:CM02", "--cfg=network/TCP-gamma:0", "--cfg=network/crosstraffic:0"),

@@ -154,7 +154,7 @@ def test_a_simulation_that_breaks_down_is_a_case_that_fails(monkeypatch: pytest.
     def breaks() -> Outcome:
         raise SimulationError("the nodes wait for each other for ever")
 
-    monkeypatch.setattr("lockstep.verify.cases", lambda: [Case("one", breaks)])
+    monkeypatch.setattr("lockstep.verification.cases", lambda: [Case("one", breaks)])
     status, out, _ = command("--json")
     row = json.loads(out)["cases"][0]
     assert status == 3
