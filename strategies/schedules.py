@@ -68,36 +68,29 @@ async def downpour(
     Dean et al. 2012, algorithm 7.1 with n_push = n_fetch = the window. Local momentum is kept across
     windows. A last window cut short by the end of the run is pushed as it is.
     """
-    await _local_steps(ParameterServer(node), communication_window, learning_rate, momentum)
-
-
-async def averaging(
-    node: Node,
-    *,
-    averaging_period: Count = 10,
-    chunks: Count = 1,
-    learning_rate: Rate = 0.05,
-    momentum: Momentum = 0.0,
-) -> None:
-    """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
-
-    What is pushed is how far the model has moved; the mean of the moves leads to the mean of the models.
-    Local momentum is kept. In `chunks`, one comes back while the next is pushed.
-    """
-    await _local_steps(ParameterServer(node, chunks), averaging_period, learning_rate, momentum)
-
-
-async def _local_steps(server: ParameterServer, period: int, learning_rate: float, momentum: float) -> None:
-    """Take local steps; every `period` of them push their sum, and go on from the answer."""
-    node, optimizer = server.node, sgd(learning_rate=learning_rate, momentum=momentum)
+    server = ParameterServer(node)
+    optimizer = sgd(learning_rate=learning_rate, momentum=momentum)
     velocity = optimizer.initial
     parameters = await server.pull()
     while await node.next_batch_available():
         total: Any = 0
-        for _ in range(period):
+        for _ in range(communication_window):
             step, velocity = optimizer.step(await node.gradient(parameters), velocity)
             parameters, total = parameters + step, total + step
             if not await node.next_batch_available():
                 break
         parameters = await server.push_pull(total)
     server.leave()
+
+
+async def averaging(
+    node: Node, *, averaging_period: Count = 10, learning_rate: Rate = 0.05, momentum: Momentum = 0.0
+) -> None:
+    """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
+
+    What is pushed is how far the model has moved; the mean of the moves leads to the mean of the models.
+    Local momentum is kept.
+    """
+    await downpour(
+        node, communication_window=averaging_period, learning_rate=learning_rate, momentum=momentum
+    )

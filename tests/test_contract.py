@@ -47,7 +47,6 @@ ROWS = [
     Row({"name": "k-sync", "k": 2}, deterministic=True, is_sgd_alone=False),
     Row({"name": "k-batch-sync", "k": 2}, deterministic=False, is_sgd_alone=False, updates=None, drops=True),
     Row({"name": "model-averaging", "averaging_period": 1}, deterministic=True),
-    Row({"name": "model-averaging", "averaging_period": 1, "chunks": 2}, deterministic=True),
     Row({"name": "model-averaging", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
     Row({"name": "asynchronous"}, deterministic=False, updates=16),
     Row({"name": "k-async", "k": 1}, deterministic=False, updates=16),
