@@ -62,7 +62,7 @@ def theirs(command: list[str], described: Scenario, folder: Path) -> tuple[float
     """The same of SimGrid."""
     size, network = sizes(described.workload), described.cluster.network
     workers, steps = described.cluster.workers, described.stop.steps
-    drawn = array("d", (times.draw() for times in compute_times(described, size) for _ in range(steps)))
+    drawn = array("d", (times.draw(0.0) for times in compute_times(described, size) for _ in range(steps)))
     file = folder / "compute_times"
     file.write_bytes(drawn.tobytes())
     values = map(str, [workers, steps, size.nbytes, network.bandwidth, network.latency, file])
