@@ -58,10 +58,9 @@ class Usage:
         start, end = times[:-1], times[1:]
 
         def in_each_interval(values: list[np.ndarray]) -> np.ndarray:
-            done = np.array(values).reshape(len(all_times), -1).T
-            return np.array([np.diff(np.interp(times, all_times, row)) for row in done]).reshape(
-                -1, len(start)
-            )
+            done = np.array(values).T
+            intervals = [np.diff(np.interp(times, all_times, row)) for row in done]
+            return np.array(intervals).reshape(len(done), len(start))
 
         carried = in_each_interval([reading.carried for reading in readings])
         offered = in_each_interval([reading.offered for reading in readings])
