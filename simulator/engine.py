@@ -18,7 +18,7 @@ from simpy.events import URGENT
 from analysis.records import Recorder, Result, of
 from scenarios import Scenario
 from simulator.cores import Cores
-from simulator.events import Call
+from simulator.events import Activity, Call, Environment
 from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.ring import Disturbed, Rings
@@ -95,7 +95,7 @@ class Simulation:
 
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
-        self.environment = simpy.Environment()
+        self.environment = Environment()
         self.network = Network(self.environment, topology(cluster), self.host_of, *overheads)
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
@@ -128,23 +128,17 @@ class Simulation:
                 if role.kind != "worker":
                     self.usage.add(f"{role.kind} {role.index}", node.applied_s)
 
-    def start(self, rank: int, program: Coroutine[Any, Any, None]) -> simpy.Process:
+    def start(self, rank: int, program: Coroutine[Any, Any, None]) -> Activity:
         """Let a program run; its failure ends the simulation."""
-        process = self.environment.process(program)  # type: ignore[arg-type]  # a coroutine will do
 
-        def ended(event: simpy.Event) -> None:
-            if not event.ok:
-                error: Any = event.value
-                if not isinstance(error, Exception):  # Ctrl-C
-                    raise error
-                who = f"{self.roles[rank].kind} {self.roles[rank].index}"
-                lines = traceback.format_exception(error)
-                raise SimulationError(
-                    f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
-                ) from error
+        def failed(error: Exception) -> NoReturn:
+            who = f"{self.roles[rank].kind} {self.roles[rank].index}"
+            lines = traceback.format_exception(error)
+            raise SimulationError(
+                f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
+            ) from error
 
-        process.callbacks.append(ended)
-        return process
+        return Activity(self.environment, program, failed)
 
     def concatenate(self, parts: Sequence[Any]) -> Any:
         """Join vectors, or sizes, end to end."""
@@ -202,7 +196,7 @@ class Simulation:
             if self.rings is not None:
                 self.rings.end()
             return
-        stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
+        stuck = [rank for rank, program in enumerate(self.programs) if program.alive]
         if stuck:
             waits = "; ".join(self._waits(rank) for rank in stuck[:4])
             raise SimulationError(f"the nodes wait for each other for ever: {waits}")
