@@ -103,6 +103,7 @@ class Simulation:
         unsteady = network.varying or network.background or network.burst or network.receive_overhead
         self.rings = Rings(self) if shortcuts and not unsteady else None
         self.compute = compute_times(scenario, self.sizes)
+        self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
@@ -152,9 +153,8 @@ class Simulation:
 
     def apply_s(self, nbytes: int) -> float:
         """Seconds that work on `nbytes` bytes of memory takes."""
-        cluster = self.scenario.cluster
-        touched = nbytes / cluster.memory_bandwidth if cluster.memory_bandwidth else 0.0
-        return cluster.apply_overhead + touched
+        touched = nbytes / self._memory_bandwidth if self._memory_bandwidth else 0.0
+        return self._apply_overhead + touched
 
     def gradient(self, parameters: Any, worker: int, step: int) -> Vector:
         """The gradient itself: real, or its size."""
