@@ -132,7 +132,9 @@ class Simulation:
     def start(self, rank: int, program: Coroutine[Any, Any, None]) -> Activity:
         """Let a program run; its failure ends the simulation."""
 
-        def failed(error: Exception) -> NoReturn:
+        def failed(error: BaseException) -> NoReturn:
+            if not isinstance(error, Exception):  # Ctrl-C
+                raise error
             who = f"{self.roles[rank].kind} {self.roles[rank].index}"
             lines = traceback.format_exception(error)
             raise SimulationError(

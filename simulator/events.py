@@ -90,17 +90,18 @@ def pause(environment: simpy.Environment, seconds: float) -> Moment:
 
 
 class Activity:
-    """Drives a coroutine from moment to moment; `failed` is told of an exception that ends it."""
+    """Drives a coroutine from moment to moment; `failed` is told soon of an exception that ends it."""
 
-    __slots__ = ("_failed", "_go_on", "_send", "alive")
+    __slots__ = ("_environment", "_failed", "_go_on", "_send", "alive")
 
     def __init__(
         self,
         environment: simpy.Environment,
         program: Coroutine[Any, Any, None],
-        failed: Callable[[Exception], object],
+        failed: Callable[[BaseException], object],
     ) -> None:
         self.alive = True
+        self._environment = environment
         self._send, self._failed, self._go_on = program.send, failed, self._resume
         Call(environment, 0.0, self._go_on, URGENT)
 
@@ -109,9 +110,10 @@ class Activity:
             awaited = self._send(None)
         except StopIteration:
             self.alive = False
-        except Exception as error:
+        except BaseException as error:
             self.alive = False
-            self._failed(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+            failure = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+            Call(self._environment, 0.0, lambda _: self._failed(failure))
         else:
             awaited.callbacks.append(self._go_on)
 
