@@ -130,9 +130,10 @@ def _more_shards(
     large the shares of other activities are, relative to that of the busiest resource.
     """
     shards, workers = len(result.holders), result.scenario.cluster.workers
-    if result.holders[0] < workers:
-        return ""
-    if result.scenario.cluster.servers.colocated:
+    servers = result.scenario.cluster.servers
+    if result.holders[0] < workers or servers.hierarchy is not None or servers.shares is not None:
+        return ""  # no server, or more of them would change more than their number
+    if servers.colocated:
         hosts = sum(class_of(name) == class_of(busiest.name) for name in links)
         spread = not busiest.alike and shards < hosts
         return f"; {hosts} shards would spread it over all hosts" if spread else ""

@@ -150,7 +150,8 @@ class Recorder:
 
         # one at a time: with millions of rows a copy of all would be felt
         others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")
-        order = _order(chain([column("end")], (who() for _ in [0]), map(column, others)))
+        ties = (np.nan_to_num(column(name)) for name in others)
+        order = _order(chain([column("end")], (who() for _ in [0]), ties))
         columns: dict[str, Any] = {
             "event": pd.Categorical.from_codes(events[order], categories=pd.Index(EVENTS))
         }

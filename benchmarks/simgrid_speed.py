@@ -20,7 +20,8 @@ from pathlib import Path
 
 from simulation_speed import REPEATS, scenario
 
-from lockstep import Scenario, simgrid
+from lockstep import Scenario
+from lockstep.verification import simgrid
 from simulator.engine import Simulation
 from workloads import sizes
 from workloads.compute_time import compute_times
@@ -28,8 +29,9 @@ from workloads.compute_time import compute_times
 HERE = Path(__file__).parent
 TARGET = {128: 1.0, 1000: 10.0}  # workers: times SimGrid's rate
 CHECKED = 10
-# As in lockstep/simgrid_child.py, with SimGrid's usual precision and what makes it fastest here. Slower: the
-# default network/optim:Lazy, network/solver:fairbottleneck and bmf. No faster: sendto() without a server.
+# As in lockstep/verification/simgrid_child.py, with SimGrid's usual precision and what makes it fastest here.
+# Slower: the default network/optim:Lazy, network/solver:fairbottleneck and bmf. No faster:
+# sendto() without a server.
 CONFIGURATION = [
     "--log=root.thresh:error",
     *("--cfg=network/model:CM02", "--cfg=network/TCP-gamma:0", "--cfg=network/crosstraffic:0"),

@@ -9,13 +9,14 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import scenarios
 from analysis.records import Result
 from scenarios import Scenario, ScenarioError
 from strategies import StrategyError, find, fits
 
-__all__ = ["Result", "Scenario", "ScenarioError", "load", "run", "simulate", "validate"]
+__all__ = ["Result", "Scenario", "ScenarioError", "load", "run", "simulate", "validate", "verify"]
 
 Progress = Callable[[float], None]
 
@@ -70,3 +71,13 @@ def validate(scenario: Scenario, progress: Progress | None = None) -> tuple[Resu
     check(scenario)
     predicted = simulate(on_loopback(scenario, measure_loopback(parameters(scenario))))
     return predicted, run(scenario, progress)
+
+
+def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:
+    """Hold the simulator against closed forms: what `lockstep verify --json` prints (docs/verify.md).
+
+    `patterns`: parts of names of cases; all cases without one. Raises ScenarioError for one in no name.
+    """
+    from lockstep.verification import chosen, verify
+
+    return verify(chosen(patterns), progress)

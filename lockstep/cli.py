@@ -148,7 +148,7 @@ def verify(case: Cases = None, json_: Json = False, quiet: Quiet = False) -> Non
 
     A case that fails makes the exit status 3.
     """
-    from lockstep.verify import chosen, verify
+    from lockstep.verification import chosen, verify
 
     cases = chosen(case or [])
     with terminal.progress("verifying", quiet or json_) as progress:

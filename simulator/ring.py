@@ -232,8 +232,11 @@ class Rings:
         """Let the links know what they have carried by now."""
         assert self.lanes is not None
         seconds = nbytes / self.lanes.rate
-        left = np.where(times.left <= now, 0.0, np.minimum(times.left - now, seconds))
-        carried = (nbytes - np.where(left > 0, left * self.lanes.rate, 0.0)).sum(axis=0)
+        under_way = (times.left > now) & (seconds > 0)
+        waiting = np.minimum((times.left - now)[under_way] / seconds[under_way], 1.0)  # share of the message
+        sent = nbytes.astype(float)
+        sent[under_way] *= 1.0 - waiting
+        carried = sent.sum(axis=0)
         workers = self.simulation.workers
         for index, count in enumerate(carried.tolist()):
             for link in self.simulation.network.connection(index, (index + 1) % len(workers)).path:

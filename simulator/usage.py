@@ -58,9 +58,8 @@ class Usage:
         start, end = times[:-1], times[1:]
 
         def in_each_interval(values: list[np.ndarray]) -> np.ndarray:
-            done = np.array(values).T
-            intervals = [np.diff(np.interp(times, all_times, row)) for row in done]
-            return np.array(intervals).reshape(len(done), len(start))
+            done = [np.diff(np.interp(times, all_times, row)) for row in np.array(values).T]
+            return np.array(done).reshape(len(done), len(start))
 
         carried = in_each_interval([reading.carried for reading in readings])
         offered = in_each_interval([reading.offered for reading in readings])

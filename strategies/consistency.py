@@ -27,12 +27,16 @@ async def immediate(node: Node, rule: Transformation) -> None:
         shard.answer(message.sender)
 
 
-async def barrier(node: Node, rule: Transformation, *, chunks: Count = 1) -> None:
+async def barrier(node: Node, rule: Transformation) -> None:
     """Synchronous: apply the mean of one push from every worker, then answer them all.
 
-    The mean is taken in the order of ranks, not of arrival, so that the sum is the same in every run. Each of
-    the `chunks` of a shard has its own barrier, so that the answer to one travels while the next is pushed.
+    The mean is taken in the order of ranks, not of arrival, so that the sum is the same in every run.
     """
+    await barriers(node, rule)
+
+
+async def barriers(node: Node, rule: Transformation, *, chunks: Count = 1) -> None:
+    """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed."""
     parts = [Shard(node, rule, part, chunks) for part in range(chunks)]
     for _ in node.children:
         child = (await node.receive("pull")).sender

@@ -60,7 +60,8 @@ class Strategy:
             return lambda node: serve(node, self.rule(**_chosen(self.rule, values)), **_chosen(serve, values))
         part = self.schedule if kind == "worker" else self.relay
         assert part is not None, "this strategy has no relays"
-        return lambda node: part(node, **_chosen(part, values))
+        own = {name: value for name, value in values.items() if name in self.parameters}
+        return lambda node: part(node, **_chosen(part, own))
 
 
 def _keywords(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -74,7 +75,7 @@ def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, An
 
 STRATEGIES: dict[str, Strategy] = {
     "synchronous": Strategy(
-        schedules.in_chunks, consistency.barrier, rules.sgd, equal_steps=True, relay=relays.gather
+        schedules.in_chunks, consistency.barriers, rules.sgd, equal_steps=True, relay=relays.gather
     ),
     "backup-workers": Strategy(
         schedules.every_batch, consistency.first_of_more, rules.sgd, at_most={"backups": -1}

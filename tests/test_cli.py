@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ruamel.yaml import YAML
 
 import lockstep
 from lockstep import cli, terminal
-from lockstep.schema import json_schema
 from scenarios import load, shipped
 from strategies import STRATEGIES
 
@@ -152,7 +150,8 @@ def test_json_is_alone_on_the_standard_output_of_a_process(sizes_only: Path) -> 
 def test_out_of_a_run_that_learned_nothing(command: Lockstep, sizes_only: Path, tmp_path: Path) -> None:
     out = tmp_path / "made" / "too"
     printed = fine(command("simulate", sizes_only, "--out", out, "--json"))
-    assert {path.name for path in out.iterdir()} == {"scenario.yaml", "result.json", "records.parquet"}
+    files = {"scenario.yaml", "result.json", "records.parquet", "utilisation.parquet"}
+    assert {path.name for path in out.iterdir()} == files
     assert (out / "result.json").read_text() == printed
     assert load(out / "scenario.yaml") == load(sizes_only)
     records = pd.read_parquet(out / "records.parquet")
@@ -359,94 +358,6 @@ def test_help_of_a_command(command: Lockstep, name: str) -> None:
     text = fine(command(name, "--help"))
     for option in ("--set KEY=VALUE", "--out DIR", "--json", "--quiet"):
         assert option in text
-
-
-# --- the JSON Schema ----------------------------------------------------------------------------------------
-
-
-def accepts(value: Any, schema: Any, whole: dict[str, Any]) -> bool:
-    """Whether a JSON Schema (those of its words that ours uses) accepts a value."""
-    if isinstance(schema, bool):
-        return schema
-    known = {
-        "$ref", "$schema", "$defs", "title", "description", "default", "examples", "discriminator", "type",
-        "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
-        "prefixItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "minItems",
-        "pattern",
-    }  # fmt: skip
-    assert set(schema) <= known, set(schema) - known
-    if "$ref" in schema:
-        return accepts(value, whole["$defs"][schema["$ref"].removeprefix("#/$defs/")], whole)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    types: dict[str, bool] = {
-        "object": isinstance(value, dict),
-        "array": isinstance(value, list),
-        "string": isinstance(value, str),
-        "boolean": isinstance(value, bool),
-        "null": value is None,
-        "integer": number and value == int(value),
-        "number": number,
-    }
-    tests: list[bool] = [
-        types[schema["type"]] if "type" in schema else True,
-        value == schema.get("const", value),
-        value in schema.get("enum", [value]),
-        any(accepts(value, one, whole) for one in schema.get("anyOf", [True])),
-        sum(accepts(value, one, whole) for one in schema.get("oneOf", [True])) == 1,
-    ]
-    if number:
-        tests += [
-            value >= schema.get("minimum", value),
-            value <= schema.get("maximum", value),
-            value > schema.get("exclusiveMinimum", -np.inf),
-            value < schema.get("exclusiveMaximum", np.inf),
-        ]
-    if isinstance(value, str):
-        tests.append(len(value) >= schema.get("minLength", 0))
-    if isinstance(value, list):
-        tests += [len(value) >= schema.get("minItems", 0)]
-        tests += [accepts(item, schema.get("items", True), whole) for item in value]
-    if isinstance(value, dict):
-        properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-        tests.append(set(schema.get("required", [])) <= set(value))
-        tests += [accepts(item, properties.get(key, others), whole) for key, item in value.items()]
-    return all(tests)
-
-
-def test_schema_is_what_the_package_makes(command: Lockstep) -> None:
-    assert json.loads(fine(command("schema"))) == json.loads(json.dumps(json_schema()))
-
-
-def plain(path: Path) -> Any:
-    return YAML(typ="safe", pure=True).load(path)
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_schema_accepts_what_ships(name: str) -> None:
-    schema = json_schema()
-    assert accepts(plain(shipped()[name]), schema, schema)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda s: s.update(sede=1),
-        lambda s: s["cluster"].update(worker=4),
-        lambda s: s["cluster"]["network"].update(bandwith="1 Gbit/s"),
-        lambda s: s["cluster"].update(workers=0),
-        lambda s: s["strategy"].update(communication_windw=5),
-        lambda s: s["strategy"].update(communication_window=0),
-        lambda s: s["strategy"].update(name="dwnpour"),
-        lambda s: s.update(strategy="dwnpour"),
-        lambda s: s["stop"].update(epochs="ten"),
-        lambda s: s.pop("stop"),
-    ],
-)
-def test_schema_rejects_mistakes(change: Callable[[Any], None]) -> None:
-    schema, scenario = json_schema(), plain(shipped()["quickstart"])
-    assert accepts(scenario, schema, schema)
-    change(scenario)
-    assert not accepts(scenario, schema, schema)
 
 
 # --- bad input ----------------------------------------------------------------------------------------------
@@ -715,7 +626,8 @@ def test_validate_several_strategies(command: Lockstep, learning: Path, tmp_path
     for name in names:
         for side in ("predicted", "measured"):
             kept = {path.name for path in (out / name / side).iterdir()}
-            assert kept == {"scenario.yaml", "result.json", "records.parquet", "parameters.npy"}
+            use = {"utilisation.parquet"} if side == "predicted" else set()
+            assert kept == {"scenario.yaml", "result.json", "records.parquet", "parameters.npy"} | use
             assert load(out / name / side / "scenario.yaml").strategy.name == name
     points = json.loads((out / "validation.json").read_text())["points"]
     assert [point["predicted"]["strategy"] for point in points] == list(names)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scenarios
-from lockstep.verify_links import water_filling
+from lockstep.verification.links import water_filling
 from simulator.max_min import max_min
 from simulator.network import Network
 from simulator.topology import Topology

@@ -107,6 +107,14 @@ def test_a_hierarchy_learns_what_the_server_alone_does(strategy: str, fan_out: i
     assert tree.metrics["samples"] == flat.metrics["samples"]
 
 
+def test_relays_do_not_heed_another_strategy_s_parameters() -> None:
+    changes = {"cluster__servers": {"hierarchy": {"groups": 2}}, "stop": {"steps": 20}}
+    plain = lockstep.simulate(scenario(strategy="model-averaging", **changes))
+    other = lockstep.simulate(scenario(strategy={"name": "model-averaging", "chunks": 3}, **changes))
+    assert other.records.equals(plain.records)
+    assert "chunks means nothing to model-averaging" in other.warnings[0]
+
+
 def test_a_relay_combines_what_comes_while_it_waits() -> None:
     """Asynchronous: all mini-batches are applied, in fewer updates, with less staleness than n − 1."""
     run = lockstep.simulate(

@@ -4,16 +4,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lockstep import simgrid
-from lockstep.simgrid import Case
-from lockstep.simgrid_cases import (
+from lockstep.verification import simgrid
+from lockstep.verification.simgrid import Case
+from lockstep.verification.simgrid_cases import (
     TOLERANCE,
-    Topology,
     compare,
     difference,
-    fat_tree,
     named,
-    racks,
     simulated,
 )
 
@@ -76,24 +73,6 @@ def test_its_absence_is_said() -> None:
     assert "python3-simgrid" in str(simgrid.available())
     with pytest.raises(RuntimeError, match="not installed"):
         compare()
-
-
-def ends(topology: Topology, sends: list[tuple[int, int, int]]) -> list[float]:
-    capacity, path = topology
-    return simulated(
-        Case("", capacity, [(0.0, path(source, target), size) for source, target, size in sends])
-    )
-
-
-def test_the_topologies_are_what_they_say() -> None:
-    """Closed forms, so that the cases mean something even where SimGrid is absent."""
-    second = 1_250_000_000  # bytes that a card carries in one
-    # four cards of a rack share an up-link of one card; inside a rack they do not
-    assert ends(racks(2, 4, 4.0), [(h, 4 + h, second) for h in range(4)]) == pytest.approx([4.0] * 4)
-    assert ends(racks(2, 4, 4.0), [(h, (h + 1) % 4, second) for h in range(4)]) == pytest.approx([1.0] * 4)
-    # from leaf 0 to leaf 1 all take one spine; to leaves 1 and 2 they take two
-    assert ends(fat_tree(3, 2, 2), [(0, 2, second), (1, 3, second)]) == pytest.approx([2.0, 2.0])
-    assert ends(fat_tree(3, 2, 2), [(0, 2, second), (1, 4, second)]) == pytest.approx([1.0, 1.0])
 
 
 def test_the_named_cases_end_no_sooner_than_their_links_allow() -> None:

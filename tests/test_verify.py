@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lockstep
-from lockstep import cli, simgrid, terminal, theory, theory_queues, theory_rounds
-from lockstep.verify import cases, chosen, verify
-from lockstep.verify_case import Case, Outcome, estimate, within
+from lockstep import cli, terminal
+from lockstep.verification import cases, chosen, simgrid, theory, theory_queues, theory_rounds, verify
+from lockstep.verification.case import Case, Outcome, estimate, within
 from scenarios import Cluster, override
 from simulator import max_min
 from simulator.engine import SimulationError
@@ -118,7 +118,7 @@ def slow_workers(patch: pytest.MonkeyPatch) -> str:
 
 
 def unfair_rates(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr("lockstep.verify_links.max_min", _one_flow_slower)
+    patch.setattr("lockstep.verification.links.max_min", _one_flow_slower)
     return "max-min"
 
 
@@ -154,7 +154,7 @@ def test_a_simulation_that_breaks_down_is_a_case_that_fails(monkeypatch: pytest.
     def breaks() -> Outcome:
         raise SimulationError("the nodes wait for each other for ever")
 
-    monkeypatch.setattr("lockstep.verify.cases", lambda: [Case("one", breaks)])
+    monkeypatch.setattr("lockstep.verification.cases", lambda: [Case("one", breaks)])
     status, out, _ = command("--json")
     row = json.loads(out)["cases"][0]
     assert status == 3

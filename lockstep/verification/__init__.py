@@ -6,16 +6,8 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
-from lockstep import (
-    simgrid,
-    simgrid_cases,
-    verify_links,
-    verify_network,
-    verify_queues,
-    verify_rounds,
-    verify_staleness,
-)
-from lockstep.verify_case import Case, Outcome, within
+from lockstep.verification import links, network, queues, rounds, simgrid, simgrid_cases, staleness
+from lockstep.verification.case import Case, Outcome, within
 from scenarios import ScenarioError
 from simulator.engine import SimulationError
 
@@ -24,7 +16,7 @@ _FIGURES = ("theory", "simulated", "error", "tolerance")
 
 def cases() -> list[Case]:
     """All cases; those that need SimGrid only where it is installed."""
-    kinds = (verify_network, verify_links, verify_rounds, verify_staleness, verify_queues)
+    kinds = (network, links, rounds, staleness, queues)
     own = [case for kind in kinds for case in kind.CASES]
     if simgrid.available() is not None:
         return own

@@ -6,19 +6,20 @@ Links are counted: a topology is their capacities, and a function from two hosts
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import simpy
 
-from lockstep import simgrid
-from lockstep.simgrid import Case
+from lockstep.verification import simgrid
+from lockstep.verification.simgrid import Case
+from scenarios import Network
+from simulator import topology as topologies
 from simulator.flows import Flows, Link
 
 TOLERANCE = 1e-6  # relative: both are exact but for rounding, so this is far from what either resolves
 
 Path = Callable[[int, int], tuple[int, ...]]
 Topology = tuple[list[float], Path]
-CARD = 1.25e9  # 10 Gbit/s, in bytes/s
 SIZE = 100_000_000
 
 
@@ -64,53 +65,23 @@ def simulated(case: Case) -> list[float]:
     return ends
 
 
-def star(cards: Sequence[float]) -> Topology:
-    """Hosts on a switch that is never full; `cards` are theirs, bytes/s in each direction."""
-    return [*cards, *cards], lambda source, target: (source, len(cards) + target)
-
-
-def half_duplex_star(cards: Sequence[float]) -> Topology:
-    """The same, but both directions of a card are one link."""
-    return list(cards), lambda source, target: (source, target)
-
-
-def racks(count: int, hosts: int, oversubscription: float) -> Topology:
-    """Racks of `hosts` each; a rack's link to the core carries their sum divided by the oversubscription."""
-    capacity, cards = star([CARD] * count * hosts)
-    first = len(capacity)
-    uplink = CARD * hosts / oversubscription
-
-    def path(source: int, target: int) -> tuple[int, ...]:
-        up, down = cards(source, target)
-        here, there = source // hosts, target // hosts
-        return (up, down) if here == there else (up, first + here, first + count + there, down)
-
-    return capacity + [uplink] * 2 * count, path
-
-
-def fat_tree(leaves: int, hosts: int, spines: int) -> Topology:
-    """Two levels: every leaf switch has `hosts` and a cable to each spine, as fast as a card.
-
-    The spine between two leaves is the sum of their numbers modulo the number of spines.
-    """
-    capacity, cards = star([CARD] * leaves * hosts)
-    first = len(capacity)
-
-    def path(source: int, target: int) -> tuple[int, ...]:
-        up, down = cards(source, target)
-        here, there = source // hosts, target // hosts
-        spine = (here + there) % spines
-        across = first + here * spines + spine, first + (leaves + there) * spines + spine
-        return (up, down) if here == there else (up, *across, down)
-
-    return capacity + [CARD] * 2 * leaves * spines, path
+def described(hosts: int, **network: Any) -> Topology:
+    """The links of so many hosts with cards of 10 Gbit/s, and whatever else `cluster.network` says."""
+    section = Network.model_validate({"bandwidth": "10 Gbit/s", **network})
+    topology = topologies.Topology(section, [[f"worker {host}"] for host in range(hosts)])
+    number = {link: index for index, link in enumerate(topology.links)}
+    capacity = [link.capacity for link in topology.links]
+    return capacity, lambda source, target: tuple(number[link] for link in topology.path(source, target)[0])
 
 
 def named() -> list[Case]:
     """Return the cases with names: each a topology and who sends how much to whom, when."""
     random = Random(3)
-    plain, mixed = star([CARD] * 17), star([CARD * random.choice([0.1, 0.4, 1, 4]) for _ in range(17)])
-    half, racked, tree = half_duplex_star([CARD] * 9), racks(4, 4, 4.0), fat_tree(4, 4, 2)
+    cards = [{"hosts": [host], "bandwidth": f"{random.choice([1, 4, 10, 40])} Gbit/s"} for host in range(17)]
+    plain, mixed, half = described(17), described(17, cards=cards), described(9, duplex="half")
+    racked = described(16, topology={"kind": "racks", "hosts_per_rack": 4, "oversubscription": 4})
+    tree = described(16, topology={"kind": "fat-tree", "hosts_per_leaf": 4, "spines": 2, "link": "10 Gbit/s"})
+    sites = described(16, topology={"kind": "sites", "hosts": [6, 6, 4], "bandwidth": "3 Gbit/s"})
     workers = range(1, 17)
 
     def case(name: str, topology: Topology, sends: list[tuple[float, int, int, int]]) -> Case:
@@ -145,4 +116,5 @@ def named() -> list[Case]:
         case("fat tree, a ring over all", tree, shift),
         case("fat tree, incast", tree, [(0.0, host, 0, SIZE) for host in range(1, 16)]),
         case("fat tree, anyone to anyone", tree, anyone(16, 200)),
+        case("three sites, anyone to anyone", sites, anyone(16, 200)),
     ]

@@ -3,8 +3,8 @@
 import numpy as np
 import simpy
 
-from lockstep import theory_queues as theory
-from lockstep.verify_case import (
+from lockstep.verification import theory_queues as theory
+from lockstep.verification.case import (
     Case,
     Outcome,
     between_updates,

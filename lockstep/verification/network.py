@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lockstep import theory
-from lockstep.verify_case import (
+from lockstep.verification import theory
+from lockstep.verification.case import (
     ROUNDING,
     Case,
     Outcome,

@@ -1,8 +1,7 @@
 """Cases of `lockstep verify` about waiting for compute: seconds per update, the network being free."""
 
-from lockstep import theory_rounds as theory
-from lockstep.theory import push_then_pull
-from lockstep.verify_case import (
+from lockstep.verification import theory_rounds as theory
+from lockstep.verification.case import (
     Case,
     Outcome,
     between_updates,
@@ -14,6 +13,7 @@ from lockstep.verify_case import (
     pareto,
     simulate,
 )
+from lockstep.verification.theory import push_then_pull
 
 MEAN = 1.0  # s, of a gradient
 SHIFT = 0.5  # s

@@ -3,7 +3,7 @@
 import numpy as np
 import simpy
 
-from lockstep.verify_case import Array, Case, Outcome, exact, grid
+from lockstep.verification.case import Array, Case, Outcome, exact, grid
 from simulator.flows import Flows, Link
 from simulator.max_min import max_min
 

@@ -6,8 +6,18 @@ from typing import Any
 import numpy as np
 
 from analysis.records import Result
-from lockstep import theory_rounds as theory
-from lockstep.verify_case import Case, Outcome, constant, exact, exponential, grid, pareto, simulate, within
+from lockstep.verification import theory_rounds as theory
+from lockstep.verification.case import (
+    Case,
+    Outcome,
+    constant,
+    exact,
+    exponential,
+    grid,
+    pareto,
+    simulate,
+    within,
+)
 
 N = 8
 UPDATES = 8_000

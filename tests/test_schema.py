@@ -1,0 +1,57 @@
+"""The JSON Schema that editors use: it accepts what ships, and rejects mistakes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
+
+from lockstep.cli import app
+from lockstep.schema import json_schema
+from scenarios import shipped
+
+
+def problems(document: Any) -> list[str]:
+    Draft202012Validator.check_schema(json_schema())
+    return [error.message for error in Draft202012Validator(json_schema()).iter_errors(document)]
+
+
+def plain(path: Path) -> Any:
+    return YAML(typ="safe", pure=True).load(path)
+
+
+def test_the_command_prints_what_the_package_makes() -> None:
+    printed = CliRunner().invoke(app, ["schema"])
+    assert json.loads(printed.stdout) == json.loads(json.dumps(json_schema()))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_it_accepts_what_ships(name: str) -> None:
+    assert problems(plain(shipped()[name])) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.update(sede=1),
+        lambda s: s["cluster"].update(worker=4),
+        lambda s: s["cluster"]["network"].update(bandwith="1 Gbit/s"),
+        lambda s: s["cluster"].update(workers=0),
+        lambda s: s["cluster"]["stragglers"].append({"wroker": 1, "slowdown": 2}),
+        lambda s: s["strategy"].update(communication_windw=5),
+        lambda s: s["strategy"].update(communication_window=0),
+        lambda s: s["strategy"].update(name="dwnpour"),
+        lambda s: s.update(strategy="dwnpour"),
+        lambda s: s["stop"].update(epochs="ten"),
+        lambda s: s.pop("stop"),
+    ],
+)
+def test_it_rejects_mistakes(change: Callable[[Any], None]) -> None:
+    scenario = plain(shipped()["quickstart"])
+    assert problems(scenario) == []
+    change(scenario)
+    assert problems(scenario)
