@@ -66,10 +66,6 @@ class Batches:
             self.reserved[worker] = True
         return True
 
-    def take(self, worker: int) -> None:
-        """The worker uses the one it has."""
-        self.reserved[worker] = False
-
 
 class Simulation:
     """The state of one run that its nodes share."""
@@ -225,8 +221,9 @@ class Simulation:
                 "give gradients or messages a time, or stop.steps"
             )
 
-    def step(self) -> None:
-        """Count a mini-batch that a worker begins; now and then tell who wants to know what is done."""
+    def begin_batch(self, worker: int) -> None:
+        """A worker uses the mini-batch it has; now and then tell who wants to know what is done."""
+        self.batches.reserved[worker] = False
         self.steps += 1
         if self._only_time_ends_it:
             self._check_that_time_passes()

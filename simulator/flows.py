@@ -120,9 +120,9 @@ class _Look:
     __slots__ = ("callbacks", "link")
     _ok = True
 
-    def __init__(self, link: Link, callbacks: Sequence[Callable[["_Look"], None]]) -> None:
+    def __init__(self, link: Link) -> None:
         self.link = link
-        self.callbacks = callbacks
+        self.callbacks: Sequence[Callable[[_Look], None]]
 
 
 class Flows:
@@ -172,7 +172,8 @@ class Flows:
         narrow.clock += narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
         self._hold(narrow, flow, size)
-        if narrow.held and narrow.held[0][2] is flow:  # else the next to finish does so later than planned
+        held = narrow.held
+        if held and held[0][2] is flow:  # else the next to finish does so later than planned
             self._plan(narrow, now)
         if narrow.tokens is not None and not others:
             self._plan_tokens(narrow, least)
@@ -254,8 +255,11 @@ class Flows:
         link.since = now
         until = clock * _SAME + rate * now * 1e-15
         finished = []
-        while held and held[0][0] <= until:
-            due, flow = held[0][0], heappop(held)[2]
+        while held:
+            due, _, flow = held[0]
+            if due > until:
+                break
+            heappop(held)
             if flow.owner is link and flow.due == due:  # else it was cancelled, or held elsewhere since
                 finished.append(flow)
                 flow.owner = None
@@ -267,7 +271,7 @@ class Flows:
                 for flow in finished:
                     self._solve_later(flow.path)
             self.ended(len(finished))
-        self._plan(link, now)
+        self._plan(link, now, look)
         for flow in finished:
             flow.done()
 
@@ -306,20 +310,28 @@ class Flows:
             self._number += 1
             heappush(link.held, (due, self._number, flow))
 
-    def _plan(self, link: Link, now: float) -> None:
-        """See that the link is looked at when the first of its flows is done; too early does no harm."""
+    def _plan(self, link: Link, now: float, look: _Look | None = None) -> None:
+        """See that the link is looked at when the first of its flows is done; too early does no harm.
+
+        `look` is one that is over, and may be used again.
+        """
         held = link.held
-        while held and (held[0][2].owner is not link or held[0][2].due != held[0][0]):
+        while held:
+            due, _, flow = held[0]
+            if flow.owner is link and flow.due == due:
+                break
             heappop(held)  # it was cancelled, or held elsewhere since
-        if not held:
+        else:
             link.wake = inf
             return
-        left = held[0][0] - link.clock
+        left = due - link.clock
         delay = left / link.rate if left > 0 else 0.0
         at = now + delay
         if at < link.wake:
             link.wake = at
-            schedule(self.environment, _Look(link, self._looks), delay)
+            look = look or _Look(link)
+            look.callbacks = self._looks
+            schedule(self.environment, look, delay)
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:

@@ -46,6 +46,7 @@ class SimulatedNode:
         self.environment = simulation.environment
         self.network = simulation.network
         self.recorder = simulation.recorder
+        self.concatenate: Callable[[Sequence[Vector]], Vector] = simulation.concatenate
         self.rank = rank
         self.index, self.shard = role.index, role.shard
         self.workers: Sequence[int] = simulation.workers
@@ -72,10 +73,6 @@ class SimulatedNode:
     def initial_parameters(self) -> Vector:
         initial: Vector = self.simulation.initial
         return initial
-
-    def concatenate(self, parts: Sequence[Vector]) -> Vector:
-        joined: Vector = self.simulation.concatenate(parts)
-        return joined
 
     def send(
         self,
@@ -127,21 +124,21 @@ class SimulatedNode:
 
     async def gradient(self, parameters: Vector) -> Vector:
         step, duration = self._begin()
-        (done,) = self._compute(step, [duration])
-        await done
+        if self.cores is None:
+            self._record(step, duration)
+            await pause(self.environment, duration)
+        else:
+            await self._compute(step, [duration])[0]
         return self.simulation.gradient(parameters, self.rank, step)
 
     def _compute(self, step: int, milestones: list[float]) -> Sequence[Moment]:
         """Compute for the last of some numbers of seconds, on a core of its own; what happens at each."""
-        recorder, environment = self.recorder, self.environment
         if self.cores is None:
-            # Recorded now: it counts as computing even if the run ends before it does.
-            now = environment._now
-            recorder.gradient(self.rank, now, now + milestones[-1], step)
-            return [pause(environment, seconds) for seconds in milestones]
+            self._record(step, milestones[-1])
+            return [pause(self.environment, seconds) for seconds in milestones]
         self.computing[step] = self.now
         events = self.cores.compute(self.rank, milestones)
-        events[-1].then(lambda _: recorder.gradient(self.rank, self.computing.pop(step), self.now, step))
+        events[-1].then(lambda _: self.recorder.gradient(self.rank, self.computing.pop(step), self.now, step))
         return events
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
@@ -185,10 +182,14 @@ class SimulatedNode:
     def _begin(self) -> tuple[int, float]:
         """Take a mini-batch; its number, and the seconds that its gradient takes."""
         step, simulation = self.step, self.simulation
-        simulation.batches.take(self.rank)
-        simulation.step()
+        simulation.begin_batch(self.rank)
         self.step = step + 1
         return step, simulation.compute[self.rank].draw(self.environment._now)
+
+    def _record(self, step: int, seconds: float) -> None:
+        """Record a gradient that is begun: it counts as computing even if the run ends before it does."""
+        now = self.environment._now
+        self.recorder.gradient(self.rank, now, now + seconds, step)
 
     async def apply(self, function: Callable[[], T], nbytes: int) -> T:
         seconds = self.simulation.apply_s(nbytes)
