@@ -217,12 +217,14 @@ class Flows:
 
     def carried(self, link: Link) -> float:
         """Bytes that a link has carried so far, those of flows under way included."""
-        now = self.environment.now
+        if not link.flows:
+            return link.entered
+        now = self.environment._now
         return link.entered - sum([flow.left(now) for flow in link.flows])
 
     def offered(self, link: Link) -> float:
         """Bytes that a link could have carried so far at its capacity, bursts apart."""
-        return link.offered + link.sustained * (self.environment.now - link.sustained_since)
+        return link.offered + link.sustained * (self.environment._now - link.sustained_since)
 
     def _harmless(self, flow: Flow, narrow: Link, rate: float) -> bool:
         """Whether a new flow leaves all others on its path with what they have, but on its narrow link."""
