@@ -65,6 +65,7 @@ _PACK = {
     event: Struct("=" + "".join(_CODES[_COLUMNS[name][0]] for name in fields)).pack
     for event, fields in _FIELDS.items()
 }
+_PACK_GRADIENT, _PACK_MESSAGE, _PACK_UPDATE = _PACK["gradient"], _PACK["message"], _PACK["update"]
 
 
 class Recorder:
@@ -72,18 +73,24 @@ class Recorder:
 
     def __init__(self) -> None:
         self._packed = {event: bytearray() for event in EVENTS}
+        # The three that a run consists of are at hand: looking them up would be felt.
+        self._gradients, self._messages, self._updates = (
+            self._packed[event] for event in ("gradient", "message", "update")
+        )
         self._kinds: dict[str, int] = {"": 0}
 
     def gradient(self, worker: int, start: float, end: float, step: int) -> None:
         """A worker computed the gradient of its mini-batch number `step`."""
-        self._packed["gradient"] += _PACK["gradient"](worker, start, end, step)
+        self._gradients += _PACK_GRADIENT(worker, start, end, step)
 
     def message(
         self, sender: int, to: int, start: float, left: float, end: float, kind: str, nbytes: int
     ) -> None:
         """A message was handed over at `start`, its last byte `left` (NaN: unknown), it arrived at `end`."""
-        code = self._kinds.setdefault(kind, len(self._kinds))
-        self._packed["message"] += _PACK["message"](sender, to, start, left, end, code, nbytes)
+        code = self._kinds.get(kind)
+        if code is None:
+            code = self._kinds[kind] = len(self._kinds)
+        self._messages += _PACK_MESSAGE(sender, to, start, left, end, code, nbytes)
 
     def messages(
         self,
@@ -111,7 +118,7 @@ class Recorder:
         self, holder: int, worker: int, time: float, version: int, staleness: int, batches: int
     ) -> None:
         """A holder of parameters applied a worker's contribution to them, when they were at `version`."""
-        self._packed["update"] += _PACK["update"](holder, worker, time, version, staleness, batches)
+        self._updates += _PACK_UPDATE(holder, worker, time, version, staleness, batches)
 
     def drop(self, holder: int, worker: int, time: float, version: int, batches: int) -> None:
         """A holder of parameters threw away what a worker had computed from this version of them."""

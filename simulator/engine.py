@@ -18,7 +18,7 @@ from simpy.events import URGENT
 from analysis.records import Recorder, Result, of
 from scenarios import Scenario
 from simulator.cores import Cores
-from simulator.events import Call
+from simulator.events import Activity, Call, Environment
 from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.ring import Disturbed, Rings
@@ -66,10 +66,6 @@ class Batches:
             self.reserved[worker] = True
         return True
 
-    def take(self, worker: int) -> None:
-        """The worker uses the one it has."""
-        self.reserved[worker] = False
-
 
 class Simulation:
     """The state of one run that its nodes share."""
@@ -97,7 +93,7 @@ class Simulation:
 
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
-        self.environment = simpy.Environment()
+        self.environment = Environment()
         self.network = Network(self.environment, topology(cluster), self.host_of, *overheads)
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
@@ -105,6 +101,7 @@ class Simulation:
         unsteady = network.varying or network.background or network.burst or network.receive_overhead
         self.rings = Rings(self) if shortcuts and not unsteady else None
         self.compute = compute_times(scenario, self.sizes)
+        self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
@@ -130,23 +127,19 @@ class Simulation:
                 if role.kind != "worker":
                     self.usage.add(f"{role.kind} {role.index}", node.applied_s)
 
-    def start(self, rank: int, program: Coroutine[Any, Any, None]) -> simpy.Process:
+    def start(self, rank: int, program: Coroutine[Any, Any, None]) -> Activity:
         """Let a program run; its failure ends the simulation."""
-        process = self.environment.process(program)  # type: ignore[arg-type]  # a coroutine will do
 
-        def ended(event: simpy.Event) -> None:
-            if not event.ok:
-                error: Any = event.value
-                if not isinstance(error, Exception):  # Ctrl-C
-                    raise error
-                who = f"{self.roles[rank].kind} {self.roles[rank].index}"
-                lines = traceback.format_exception(error)
-                raise SimulationError(
-                    f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
-                ) from error
+        def failed(error: BaseException) -> NoReturn:
+            if not isinstance(error, Exception):  # Ctrl-C
+                raise error
+            who = f"{self.roles[rank].kind} {self.roles[rank].index}"
+            lines = traceback.format_exception(error)
+            raise SimulationError(
+                f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
+            ) from error
 
-        process.callbacks.append(ended)
-        return process
+        return Activity(self.environment, program, failed)
 
     def concatenate(self, parts: Sequence[Any]) -> Any:
         """Join vectors, or sizes, end to end."""
@@ -160,9 +153,8 @@ class Simulation:
 
     def apply_s(self, nbytes: int) -> float:
         """Seconds that work on `nbytes` bytes of memory takes."""
-        cluster = self.scenario.cluster
-        touched = nbytes / cluster.memory_bandwidth if cluster.memory_bandwidth else 0.0
-        return cluster.apply_overhead + touched
+        touched = nbytes / self._memory_bandwidth if self._memory_bandwidth else 0.0
+        return self._apply_overhead + touched
 
     def gradient(self, parameters: Any, worker: int, step: int) -> Vector:
         """The gradient itself: real, or its size."""
@@ -204,7 +196,7 @@ class Simulation:
             if self.rings is not None:
                 self.rings.end()
             return
-        stuck = [rank for rank, program in enumerate(self.programs) if program.is_alive]
+        stuck = [rank for rank, program in enumerate(self.programs) if program.alive]
         if stuck:
             waits = "; ".join(self._waits(rank) for rank in stuck[:4])
             raise SimulationError(f"the nodes wait for each other for ever: {waits}")
@@ -231,8 +223,9 @@ class Simulation:
                 "give gradients or messages a time, or stop.steps"
             )
 
-    def step(self) -> None:
-        """Count a mini-batch that a worker begins; now and then tell who wants to know what is done."""
+    def begin_batch(self, worker: int) -> None:
+        """A worker uses the mini-batch it has; now and then tell who wants to know what is done."""
+        self.batches.reserved[worker] = False
         self.steps += 1
         if self._only_time_ends_it:
             self._check_that_time_passes()

@@ -12,7 +12,7 @@ bytes that the link has carried, only when they must be known: as long as it hol
 others hold them back below its sustained capacity, they need nothing to be done at a change.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
@@ -21,7 +21,7 @@ import simpy
 from simpy.events import EventPriority
 
 from simulator.bucket import Bucket, Tokens
-from simulator.events import Aside, Call
+from simulator.events import Aside, Call, schedule
 from simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
@@ -68,21 +68,22 @@ def _positive(name: str, capacity: float, bucket: Bucket | None) -> float:
 
 
 class Flow:
-    """A message on its way over `path`; `owner` is the link that holds it back.
+    """`size` bytes on their way over `path`, of one or more links; `owner` is the link that holds it back.
 
-    `due` is what the owner's clock reads when the flow is done. An endless flow counts as one of no bytes
-    that nobody ends: the bytes it has left are negative, those it has carried.
+    `due` is what the owner's clock reads when the flow is done.
     """
 
-    __slots__ = ("done", "due", "endless", "owner", "path", "size")
+    __slots__ = ("due", "owner", "path", "size")
+    endless = False
 
-    def __init__(self, path: tuple[Link, ...], size: float, done: Callable[[], object]) -> None:
+    def __init__(self, path: tuple[Link, ...], size: float) -> None:
         self.path = path
-        self.endless = size == inf
-        self.size = 0.0 if self.endless else size
-        self.done = done
+        self.size = size
         self.owner: Link | None = None
         self.due = 0.0
+
+    def done(self) -> object:
+        """The last byte has left."""
 
     def left(self, now: float) -> float:
         """Bytes left to carry."""
@@ -91,6 +92,37 @@ class Flow:
             return self.size
         left = self.due - (owner.clock + owner.rate * (now - owner.since))
         return left if left > 0 or self.endless else 0.0
+
+
+class _Told(Flow):
+    """A flow that lets somebody know when it is done."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, path: tuple[Link, ...], size: float, done: Callable[[], object]) -> None:
+        super().__init__(path, size)
+        self._done = done
+
+    def done(self) -> object:
+        return self._done()
+
+
+class _Endless(Flow):
+    """Counts as one of no bytes that nobody ends: those it has left are negative, those it has carried."""
+
+    __slots__ = ()
+    endless = True
+
+
+class _Look:
+    """Calls `Flows._look` with itself."""
+
+    __slots__ = ("callbacks", "link")
+    _ok = True
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.callbacks: Sequence[Callable[[_Look], None]]
 
 
 class Flows:
@@ -102,6 +134,7 @@ class Flows:
         self._number = 0
         self._watcher: Callable[[], int] | None = None
         self._unwatched = 0  # how many flows may end before the watcher is called
+        self._looks = [self._look]
 
     def watch(self, watcher: Callable[[], int]) -> None:
         """Call the watcher when a flow ends, and again after as many more as it said."""
@@ -112,8 +145,14 @@ class Flows:
 
         An infinite number of bytes is background traffic, which does not keep the simulation running.
         """
-        flow = Flow(path, nbytes, done)
-        size, narrow, least, others = flow.size, path[0], inf, 0
+        flow = _Endless(path, 0.0) if nbytes == inf else _Told(path, nbytes, done)
+        self.add(flow)
+        return flow
+
+    def add(self, flow: Flow) -> None:
+        """Let a flow begin."""
+        path, size = flow.path, flow.size
+        narrow, least, others = path[0], inf, 0
         for link in path:
             if link.tokens is not None and not link.count:
                 self._read_tokens(link)
@@ -128,16 +167,16 @@ class Flows:
         narrow.alone = not others or (narrow.alone and narrow.count == others)
         if not narrow.alone or not self._harmless(flow, narrow, least):
             self._solve_later(path)
-            return flow
-        now = self.environment.now
+            return
+        now = self.environment._now
         narrow.clock += narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
         self._hold(narrow, flow, size)
-        if narrow.held and narrow.held[0][2] is flow:  # else the next to finish does so later than planned
+        held = narrow.held
+        if held and held[0][2] is flow:  # else the next to finish does so later than planned
             self._plan(narrow, now)
         if narrow.tokens is not None and not others:
             self._plan_tokens(narrow, least)
-        return flow
 
     def cancel(self, flow: Flow) -> None:
         """End a flow where it is, without calling its `done`; no effect on one that has ended."""
@@ -178,12 +217,14 @@ class Flows:
 
     def carried(self, link: Link) -> float:
         """Bytes that a link has carried so far, those of flows under way included."""
-        now = self.environment.now
+        if not link.flows:
+            return link.entered
+        now = self.environment._now
         return link.entered - sum([flow.left(now) for flow in link.flows])
 
     def offered(self, link: Link) -> float:
         """Bytes that a link could have carried so far at its capacity, bursts apart."""
-        return link.offered + link.sustained * (self.environment.now - link.sustained_since)
+        return link.offered + link.sustained * (self.environment._now - link.sustained_since)
 
     def _harmless(self, flow: Flow, narrow: Link, rate: float) -> bool:
         """Whether a new flow leaves all others on its path with what they have, but on its narrow link."""
@@ -205,9 +246,9 @@ class Flows:
                             owner.bound = share
         return True
 
-    def _look(self, link: Link, _: simpy.Event) -> None:
+    def _look(self, look: _Look) -> None:
         """End the flows of a link that are done by now."""
-        now = self.environment.now
+        link, now = look.link, self.environment._now
         if link.wake != now:  # it has been looked at since, or is to be later
             return
         link.wake = inf
@@ -216,8 +257,11 @@ class Flows:
         link.since = now
         until = clock * _SAME + rate * now * 1e-15
         finished = []
-        while held and held[0][0] <= until:
-            due, flow = held[0][0], heappop(held)[2]
+        while held:
+            due, _, flow = held[0]
+            if due > until:
+                break
+            heappop(held)
             if flow.owner is link and flow.due == due:  # else it was cancelled, or held elsewhere since
                 finished.append(flow)
                 flow.owner = None
@@ -229,7 +273,7 @@ class Flows:
                 for flow in finished:
                     self._solve_later(flow.path)
             self.ended(len(finished))
-        self._plan(link, now)
+        self._plan(link, now, look)
         for flow in finished:
             flow.done()
 
@@ -268,20 +312,28 @@ class Flows:
             self._number += 1
             heappush(link.held, (due, self._number, flow))
 
-    def _plan(self, link: Link, now: float) -> None:
-        """See that the link is looked at when the first of its flows is done; too early does no harm."""
+    def _plan(self, link: Link, now: float, look: _Look | None = None) -> None:
+        """See that the link is looked at when the first of its flows is done; too early does no harm.
+
+        `look` is one that is over, and may be used again.
+        """
         held = link.held
-        while held and (held[0][2].owner is not link or held[0][2].due != held[0][0]):
+        while held:
+            due, _, flow = held[0]
+            if flow.owner is link and flow.due == due:
+                break
             heappop(held)  # it was cancelled, or held elsewhere since
-        if not held:
+        else:
             link.wake = inf
             return
-        left = held[0][0] - link.clock
+        left = due - link.clock
         delay = left / link.rate if left > 0 else 0.0
         at = now + delay
         if at < link.wake:
             link.wake = at
-            Call(self.environment, delay, partial(self._look, link))
+            look = look or _Look(link)
+            look.callbacks = self._looks
+            schedule(self.environment, look, delay)
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:

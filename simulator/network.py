@@ -11,20 +11,21 @@ Not modelled: packets, headers, TCP's slow start and congestion control, loss, s
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from math import inf
 from typing import Any
 
 import simpy
 
-from simulator.events import NORMAL, Aside, Call
-from simulator.flows import Flows
+from simulator.events import Aside, Call, Moment, schedule
+from simulator.flows import Flow, Flows
 from simulator.topology import Path, Topology
 
 
-class Transfer:
+class Transfer(Flow):
     """A message on its way. Awaiting it waits until its last byte has left, which is at `left_at`."""
 
     __slots__ = (
-        *("arrived", "callbacks", "connection", "event", "left_at", "message", "nbytes", "network", "start"),
+        *("arrived", "callbacks", "connection", "left_at", "message", "moment", "nbytes", "network", "start"),
     )
     _ok = True  # it is its own event when it arrives
 
@@ -36,43 +37,36 @@ class Transfer:
         message: Any,
         arrived: Callable[["Transfer"], object],
     ) -> None:
+        self.path = connection.path
+        self.size = self.nbytes = nbytes
+        self.owner = None
+        self.due = 0.0
         self.network = network
         self.connection = connection
-        self.nbytes = nbytes
         self.message = message
         self.arrived = arrived
-        self.start = network.environment.now
-        self.left_at = float("inf")
-        self.event: simpy.Event | None = None  # made only if somebody waits
-        self.callbacks = [self._there]
+        self.start: float = network.environment._now
+        self.left_at = inf
+        self.moment: Moment | None = None  # made only if somebody waits
+        self.callbacks = network.arrivals
 
-    def __await__(self) -> Generator[simpy.Event, Any, None]:
-        if self.left_at == float("inf"):
-            self.event = self.event or simpy.Event(self.network.environment)
-            yield self.event
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self.left_at == inf:
+            self.moment = self.moment or Moment()
+            yield from self.moment.__await__()
 
-    def gone(self) -> None:
+    def done(self) -> None:
         """The last byte has left: the next message may go, and this one arrives a latency later."""
-        self.left_at = self.network.environment.now
-        if self.event is not None:
-            self.event.succeed()
-        connection = self.connection
-        connection.waiting.popleft()
-        self.network.environment.schedule(self, NORMAL, connection.latency)  # type: ignore[arg-type]
-        if connection.waiting:
-            following = connection.waiting[0]
-            Call(self.network.environment, 0.0, lambda _: self.network.start(following))
-
-    def _there(self, event: Any) -> None:
-        if self.network.receive_overhead:
-            self.network.take_in(self.connection.to, self._handed_over)
-        else:
-            self._handed_over(event)
-
-    def _handed_over(self, _: Any) -> None:
-        self.network.bytes_arrived += self.nbytes
-        self.network.messages -= 1
-        self.arrived(self)
+        connection, environment = self.connection, self.network.environment
+        self.left_at = environment._now
+        if self.moment is not None:
+            self.moment.soon(environment)
+        waiting = connection.waiting
+        waiting.popleft()
+        schedule(environment, self, connection.latency)
+        if waiting:
+            following = waiting[0]
+            Call(environment, 0.0, lambda _: self.network.start(following))
 
 
 class Connection:
@@ -110,12 +104,14 @@ class Network:
         self.ready = [0.0] * len(host_of)  # when each sender has done with its messages' overheads
         self._taken_in = [0.0] * len(host_of)  # and each receiver
         self._connections: dict[tuple[int, int], Connection] = {}
+        self.arrivals = [self._take_in if receive_overhead else self._hand_over]  # what an arrival calls
 
     def send(
         self, sender: int, to: int, nbytes: int, message: Any, arrived: Callable[[Transfer], object]
     ) -> Transfer:
         """Send a message of `nbytes`; `arrived` is called with the transfer when it is there."""
-        transfer = Transfer(self, self.connection(sender, to), nbytes, message, arrived)
+        connection = self._connections.get((sender, to)) or self.connection(sender, to)
+        transfer = Transfer(self, connection, nbytes, message, arrived)
         self.bytes_sent += nbytes
         self.messages += 1
         if self.message_overhead:
@@ -134,11 +130,16 @@ class Network:
             connection = self._connections[sender, to] = Connection(to, path, latency)
         return connection
 
-    def take_in(self, receiver: int, handed_over: Callable[[simpy.Event], object]) -> None:
-        """Let a message that has arrived take its receiver's time, after those before it."""
-        now = self.environment.now
+    def _take_in(self, transfer: Transfer) -> None:
+        """Let a message that is there take its receiver's time, after those before it."""
+        now, receiver = self.environment.now, transfer.connection.to
         self._taken_in[receiver] = max(now, self._taken_in[receiver]) + self.receive_overhead
-        Call(self.environment, self._taken_in[receiver] - now, handed_over)
+        Call(self.environment, self._taken_in[receiver] - now, lambda _: self._hand_over(transfer))
+
+    def _hand_over(self, transfer: Transfer) -> None:
+        self.bytes_arrived += transfer.nbytes
+        self.messages -= 1
+        transfer.arrived(transfer)
 
     def under_way(self) -> bool:
         """Whether a message is, or anything will happen but asides: the background's, and bursts' ends."""
@@ -154,8 +155,7 @@ class Network:
 
     def start(self, transfer: Transfer) -> None:
         """Let a message flow whose turn it is."""
-        path = transfer.connection.path
-        if path and transfer.nbytes:
-            self.flows.start(path, transfer.nbytes, transfer.gone)
+        if transfer.path and transfer.nbytes:
+            self.flows.add(transfer)
         else:
-            transfer.gone()
+            transfer.done()

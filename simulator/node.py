@@ -18,17 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Ready(Awaitable[T]):
+async def ready(value: T) -> T:
     """A value that is there already."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self.value
-        yield
+    return value
 
 
 class Later(Awaitable[T]):
@@ -52,6 +44,9 @@ class SimulatedNode:
     def __init__(self, simulation: "Simulation", rank: int, role: Role) -> None:
         self.simulation = simulation
         self.environment = simulation.environment
+        self.network = simulation.network
+        self.recorder = simulation.recorder
+        self.concatenate: Callable[[Sequence[Vector]], Vector] = simulation.concatenate
         self.rank = rank
         self.index, self.shard = role.index, role.shard
         self.workers: Sequence[int] = simulation.workers
@@ -79,10 +74,6 @@ class SimulatedNode:
         initial: Vector = self.simulation.initial
         return initial
 
-    def concatenate(self, parts: Sequence[Vector]) -> Vector:
-        joined: Vector = self.simulation.concatenate(parts)
-        return joined
-
     def send(
         self,
         to: int,
@@ -99,16 +90,15 @@ class SimulatedNode:
             simulation.rings.give_up()
         nbytes = 0 if body is None else body.nbytes
         message = Message(kind, rank, body, version, batches, part, sources)
-        return simulation.network.send(rank, to, nbytes, message, simulation.nodes[to].take_in)
+        return self.network.send(rank, to, nbytes, message, simulation.nodes[to].take_in)
 
     def take_in(self, transfer: Transfer) -> None:
         """Hand a message that has arrived to whoever waits for it, or keep it."""
         message: Message = transfer.message
-        sent_kind, sent_by = message.kind, message.sender
-        times = transfer.start, transfer.left_at, self.environment.now
-        self.simulation.recorder.message(sent_by, self.rank, *times, sent_kind, transfer.nbytes)
-        for place, (kind, sender, arrival) in enumerate(self.waiting):
-            if (kind is None or kind == sent_kind) and (sender is None or sender == sent_by):
+        kind, sender, now = message.kind, message.sender, self.environment._now
+        self.recorder.message(sender, self.rank, transfer.start, transfer.left_at, now, kind, transfer.nbytes)
+        for place, (wanted, by, arrival) in enumerate(self.waiting):
+            if (wanted is None or wanted == kind) and (by is None or by == sender):
                 del self.waiting[place]
                 arrival.happen(message)
                 return
@@ -117,10 +107,11 @@ class SimulatedNode:
             self._stop_computing(False)
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
-        for place, message in enumerate(self.mail):
-            if _matches(message, kind, sender):
-                del self.mail[place]
-                return Ready(message)
+        if self.mail:
+            for place, message in enumerate(self.mail):
+                if _matches(message, kind, sender):
+                    del self.mail[place]
+                    return ready(message)
         arrival = Moment()
         self.waiting.append((kind, sender, arrival))
         return arrival
@@ -128,25 +119,26 @@ class SimulatedNode:
     def arrived(self, kind: str | None = None) -> bool:
         return any(_matches(message, kind, None) for message in self.mail)
 
-    def next_batch_available(self) -> Awaitable[bool]:
-        return Ready(self.simulation.batches.available(self.rank, self.step))
+    async def next_batch_available(self) -> bool:
+        return self.simulation.batches.available(self.rank, self.step)
 
     async def gradient(self, parameters: Vector) -> Vector:
         step, duration = self._begin()
-        (done,) = self._compute(step, [duration])
-        await done
+        if self.cores is None:
+            self._record(step, duration)
+            await pause(self.environment, duration)
+        else:
+            await self._compute(step, [duration])[0]
         return self.simulation.gradient(parameters, self.rank, step)
 
     def _compute(self, step: int, milestones: list[float]) -> Sequence[Moment]:
         """Compute for the last of some numbers of seconds, on a core of its own; what happens at each."""
-        recorder, environment = self.simulation.recorder, self.environment
         if self.cores is None:
-            # Recorded now: it counts as computing even if the run ends before it does.
-            recorder.gradient(self.rank, self.now, self.now + milestones[-1], step)
-            return [pause(environment, seconds) for seconds in milestones]
+            self._record(step, milestones[-1])
+            return [pause(self.environment, seconds) for seconds in milestones]
         self.computing[step] = self.now
         events = self.cores.compute(self.rank, milestones)
-        events[-1].then(lambda _: recorder.gradient(self.rank, self.computing.pop(step), self.now, step))
+        events[-1].then(lambda _: self.recorder.gradient(self.rank, self.computing.pop(step), self.now, step))
         return events
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
@@ -161,7 +153,7 @@ class SimulatedNode:
             (done,) = self.cores.compute(self.rank, [duration])
         done.then(lambda _: self._stop_computing(True) if self.interrupt == (kind, stopped) else None)
         finished = await stopped
-        self.simulation.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
+        self.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
         if finished:
             return self.simulation.gradient(parameters, self.rank, step)
         if self.cores is not None:
@@ -189,20 +181,22 @@ class SimulatedNode:
 
     def _begin(self) -> tuple[int, float]:
         """Take a mini-batch; its number, and the seconds that its gradient takes."""
-        step = self.step
-        self.simulation.batches.take(self.rank)
-        self.simulation.step()
-        self.step += 1
-        return step, self.simulation.compute[self.rank].draw(self.now)
+        step, simulation = self.step, self.simulation
+        simulation.begin_batch(self.rank)
+        self.step = step + 1
+        return step, simulation.compute[self.rank].draw(self.environment._now)
 
-    def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
+    def _record(self, step: int, seconds: float) -> None:
+        """Record a gradient that is begun: it counts as computing even if the run ends before it does."""
+        now = self.environment._now
+        self.recorder.gradient(self.rank, now, now + seconds, step)
+
+    async def apply(self, function: Callable[[], T], nbytes: int) -> T:
         seconds = self.simulation.apply_s(nbytes)
-        return self._apply(function, seconds) if seconds else Ready(function())
-
-    async def _apply(self, function: Callable[[], T], seconds: float) -> T:
-        self.applying = max(self.applying, self.now) + seconds
-        self.apply_s += seconds
-        await pause(self.environment, self.applying - self.now)
+        if seconds:
+            self.applying = max(self.applying, self.now) + seconds
+            self.apply_s += seconds
+            await pause(self.environment, self.applying - self.now)
         return function()
 
     def applied_s(self) -> float:
@@ -211,7 +205,7 @@ class SimulatedNode:
 
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:
-            self.simulation.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
+            self.recorder.drop(self.rank, source.worker, self.now, source.version, source.batches)
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
         rings = self.simulation.rings
@@ -224,14 +218,13 @@ class SimulatedNode:
         start, number = self.now, self.collectives
         self.collectives += 1
         total = await self.collective(ring, vector)
-        self.simulation.recorder.collective(self.rank, start, self.now, number, 0)
+        self.recorder.collective(self.rank, start, self.now, number, 0)
         return total
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
+        rank, now = self.rank, self.environment._now
         for part in contributions:
-            self.simulation.recorder.update(
-                self.rank, part.worker, self.now, version - 1, part.staleness, part.batches
-            )
+            self.recorder.update(rank, part.worker, now, version - 1, part.staleness, part.batches)
         if self.simulation.updated(self, version, parameters):
             await Moment()  # this node's part in the run is over
 

@@ -17,8 +17,9 @@ class Sized:
         return self.length
 
     def __getitem__(self, part: slice) -> "Sized":
-        length = len(range(*part.indices(self.length)))
-        return self if length == self.length else Sized(length, self.itemsize)
+        if part.start == 0 and part.stop == self.length and part.step is None:
+            return self
+        return Sized(len(range(*part.indices(self.length))), self.itemsize)
 
     def _same(self, other: Any = None) -> Self:
         if isinstance(other, Sized) and other.length != self.length:

@@ -33,6 +33,7 @@ class Usage:
         self._flows = flows
         self._links = links
         self._others: dict[str, Callable[[], float]] = {}
+        self._bursts = np.array([link.tokens.bucket.size if link.tokens else 0.0 for link in links])
         self._readings: list[Reading] = []
         self._distance = 1  # between two readings, in flows that have ended
         flows.watch(self._watch)
@@ -81,8 +82,9 @@ class Usage:
         """Take a reading; how many flows should end before the next one."""
         links = self._links
         if not self._readings or self._flows.environment.now > self._readings[-1].time:
-            self._readings.append(self._read())
-            self._check(*self._readings[-2:])
+            reading = self._read()
+            self._check(reading)
+            self._readings.append(reading)
         values = sum([len(link.flows) for link in links]) + len(links) + len(self._others)
         self._distance = max(self._distance, values // _VALUES_PER_FLOW)
         if len(self._readings) == _MOST:
@@ -99,12 +101,11 @@ class Usage:
             np.array([busy_seconds() for busy_seconds in self._others.values()]),
         )
 
-    def _check(self, *readings: Reading) -> None:
+    def _check(self, reading: Reading) -> None:
         """No link may have carried more since the last reading than it can."""
-        before, after = readings[0], readings[-1]
-        for number, link in enumerate(self._links):
-            since = (0.0, 0.0) if before is after else (before.carried[number], before.offered[number])
-            burst = link.tokens.bucket.size if link.tokens is not None else 0.0
-            room = after.offered[number] - since[1] + burst + 1e-9 * after.offered[number]
-            if after.carried[number] - since[0] > room:
-                raise AssertionError(f"{link.name} has carried more than its capacity allows")
+        carried, offered = reading.carried, reading.offered
+        if self._readings:
+            carried, offered = carried - self._readings[-1].carried, offered - self._readings[-1].offered
+        above = np.flatnonzero(carried > offered + self._bursts + 1e-9 * reading.offered)
+        if len(above):
+            raise AssertionError(f"{self._links[above[0]].name} has carried more than its capacity allows")

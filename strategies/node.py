@@ -5,6 +5,7 @@ executor's blocks in real time; a strategy cannot tell which, and must not try t
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -41,7 +42,8 @@ class Source(NamedTuple):
     batches: int  # mini-batches whose gradients it holds
 
 
-class Message(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Message:
     """What one node sends to another: a kind, perhaps a body, and a small header."""
 
     kind: str
@@ -58,7 +60,8 @@ class Message(NamedTuple):
         return self.sources or (Source(self.sender, self.version, self.batches),)
 
 
-class Contribution(NamedTuple):
+@dataclass(slots=True)
+class Contribution:
     """One worker's part in an update."""
 
     worker: int  # rank

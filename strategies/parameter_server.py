@@ -7,7 +7,8 @@ pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the server
 Failure: a worker or a server that dies ends the run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any
 
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.placement import cut
@@ -42,16 +43,16 @@ class ParameterServer:
         self.versions = [0] * len(self.slices)
         self.batches_pushed = 0
 
-    async def pull(self) -> Vector:
+    def pull(self) -> Awaitable[Vector]:
         """Ask every server for its shard; all parameters, shape (n,)."""
         for server in self.node.parents:
             self.node.send(server, "pull")
-        return await self.answers()
+        return self.answers()
 
-    async def push_pull(self, update: Vector) -> Vector:
+    def push_pull(self, update: Vector) -> Awaitable[Vector]:
         """Push an update of shape (n,) and wait for the new parameters, shape (n,)."""
         self.push(update)
-        return await self.answers()
+        return self.answers()
 
     def push(self, update: Vector) -> None:
         """Push an update of shape (n,)."""
@@ -72,13 +73,12 @@ class ParameterServer:
 
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""
-        bodies = {}
+        bodies: list[Any] = [None] * len(self.slices)
         for server, _ in self.addresses:
             answer = await self.node.receive("parameters", server)
             number = self.numbers[server, answer.part]
-            assert answer.body is not None
             bodies[number], self.versions[number] = answer.body, answer.version
-        return self.node.concatenate([bodies[number] for number in range(len(bodies))])
+        return self.node.concatenate(bodies)
 
     def leave(self) -> None:
         """Tell the servers that nothing more will come, so that they do not wait for it."""
@@ -99,20 +99,19 @@ class Shard:
 
     async def apply(self, pushes: Sequence[Message], over: int) -> list[Contribution]:
         """Apply the sum of the pushed updates, in the order given, divided by `over`; whose they were."""
-        bodies = [push.body for push in pushes if push.body is not None]
 
         def work() -> Vector:
-            total = sum(bodies[1:], bodies[0])
-            step, self.state = self.rule.step(total / over, self.state)
+            total = sum_of(pushes)
+            step, self.state = self.rule.step(total if over == 1 else total / over, self.state)
             return self.parameters + step
 
         self.parameters = await self.node.apply(work, (len(pushes) + 2) * self.parameters.nbytes)
-        self.version += 1
-        return [
-            Contribution(source.worker, self.version - 1 - source.version, source.batches)
-            for push in pushes
-            for source in push.pushed_by
-        ]
+        before, contributions = self.version, []
+        self.version = before + 1
+        for push in pushes:
+            for worker, version, batches in push.pushed_by:
+                contributions.append(Contribution(worker, before - version, batches))
+        return contributions
 
     async def update(self, pushes: Sequence[Message], over: int) -> None:
         """Apply, and tell the engine."""
@@ -126,6 +125,14 @@ class Shard:
     def answer(self, worker: int) -> None:
         """Send the parameters to a worker (or a relay), without waiting for them to get there."""
         self.node.send(worker, "parameters", self.parameters, version=self.version, part=self.part)
+
+
+def sum_of(pushes: Sequence[Message]) -> Vector:
+    """The sum of what was pushed, in the order given."""
+    total: Any = pushes[0].body
+    for push in pushes[1:]:
+        total = total + push.body
+    return total  # type: ignore[no-any-return]
 
 
 def count(pushes: Iterable[Message]) -> int:

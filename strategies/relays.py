@@ -5,9 +5,11 @@ A relay has one parent, its shard's server or another relay, so a tree of any de
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from strategies.bounds import Count
 from strategies.node import Message, Node
+from strategies.parameter_server import sum_of
 
 
 async def gather(node: Node, *, chunks: Count = 1) -> None:
@@ -54,9 +56,9 @@ async def combine(node: Node) -> None:
 
 
 async def _push_sum(node: Node, pushes: list[Message]) -> None:
-    bodies = [push.body for push in pushes if push.body is not None]
-    nbytes = (len(bodies) + 1) * bodies[0].nbytes
-    total = await node.apply(lambda: sum(bodies[1:], bodies[0]), nbytes)
+    body: Any = pushes[0].body
+    nbytes = (len(pushes) + 1) * body.nbytes
+    total = await node.apply(lambda: sum_of(pushes), nbytes)
     sources = tuple(source for push in pushes for source in push.pushed_by)
     node.send(node.parents[0], "push", total, part=pushes[0].part, sources=sources)
 
