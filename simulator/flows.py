@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
 import simpy
 from simpy.events import EventPriority
 
 from simulator.bucket import Bucket, Tokens
-from simulator.events import Aside, Call, schedule
+from simulator.events import NORMAL, Aside, Call
 from simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
@@ -135,6 +136,8 @@ class Flows:
         self._watcher: Callable[[], int] | None = None
         self._unwatched = 0  # how many flows may end before the watcher is called
         self._looks = [self._look]
+        self._queue: list[Any] = environment._queue  # at hand for what is done most
+        self._numbers = environment._eid
 
     def watch(self, watcher: Callable[[], int]) -> None:
         """Call the watcher when a flow ends, and again after as many more as it said."""
@@ -162,16 +165,16 @@ class Flows:
             link.entered += size
             link.used += 1
             share = link.capacity / (before + 1)
-            if share < least or (share == least and link.used > narrow.used):
+            if share <= least and (share < least or link.used > narrow.used):
                 narrow, least, others = link, share, before
         narrow.alone = not others or (narrow.alone and narrow.count == others)
         if not narrow.alone or not self._harmless(flow, narrow, least):
             self._solve_later(path)
             return
         now = self.environment._now
-        narrow.clock += narrow.rate * (now - narrow.since)
+        narrow.clock = clock = narrow.clock + narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
-        self._hold(narrow, flow, size)
+        self._hold(narrow, flow, clock + size)
         held = narrow.held
         if held and held[0][2] is flow:  # else the next to finish does so later than planned
             self._plan(narrow, now)
@@ -231,13 +234,14 @@ class Flows:
         for link in flow.path:
             if link is narrow:
                 continue
-            share = link.sustained / len(link.flows)
+            flows = link.flows
+            share = link.sustained / len(flows)
             if link.count or rate > share:
                 return False
             if share < narrow.bound:
                 narrow.bound = share
-            if len(link.flows) > 1:
-                for other in link.flows:
+            if len(flows) > 1:
+                for other in flows:
                     if other is not flow:
                         owner = other.owner
                         if owner is None or owner.rate > share:
@@ -272,7 +276,9 @@ class Flows:
             if not (link.alone and self._widen(link)):
                 for flow in finished:
                     self._solve_later(flow.path)
-            self.ended(len(finished))
+            self._unwatched -= len(finished)
+            if self._unwatched <= 0:
+                self.ended(0)
         self._plan(link, now, look)
         for flow in finished:
             flow.done()
@@ -303,10 +309,10 @@ class Flows:
         link.clock += link.rate * (now - link.since)
         link.since = now
 
-    def _hold(self, link: Link, flow: Flow, left: float) -> None:
-        """Let a flow with bytes left share the link's clock, which must read the present."""
+    def _hold(self, link: Link, flow: Flow, due: float) -> None:
+        """Let a flow share the link's clock, until it reads `due`."""
         flow.owner = link
-        flow.due = due = link.clock + left
+        flow.due = due
         link.count += 1
         if not flow.endless:
             self._number += 1
@@ -333,7 +339,7 @@ class Flows:
             link.wake = at
             look = look or _Look(link)
             look.callbacks = self._looks
-            schedule(self.environment, look, delay)
+            heappush(self._queue, (at, NORMAL, next(self._numbers), look))
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:
@@ -363,7 +369,8 @@ class Flows:
         for flow, left in moved:
             if flow.owner is not None:
                 flow.owner.count -= 1
-            self._hold(found[flow][1], flow, left)
+            owner = found[flow][1]
+            self._hold(owner, flow, owner.clock + left)
         loads, fastest = dict.fromkeys(reached, 0.0), dict.fromkeys(reached, 0.0)
         for flow, (rate, owner) in found.items():
             owner.rate, owner.bound = rate, 0.0
