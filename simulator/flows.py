@@ -177,7 +177,7 @@ class Flows:
         self._hold(narrow, flow, clock + size)
         held = narrow.held
         if held and held[0][2] is flow:  # else the next to finish does so later than planned
-            self._plan(narrow, now)
+            self._wake(narrow, flow.due, now)
         if narrow.tokens is not None and not others:
             self._plan_tokens(narrow, least)
 
@@ -256,21 +256,20 @@ class Flows:
         if link.wake != now:  # it has been looked at since, or is to be later
             return
         link.wake = inf
-        rate, held = link.rate, link.held
+        rate, held, finished = link.rate, link.held, []
         link.clock = clock = link.clock + rate * (now - link.since)
         link.since = now
         until = clock * _SAME + rate * now * 1e-15
-        finished = []
         while held:
             due, _, flow = held[0]
-            if due > until:
-                break
-            heappop(held)
             if flow.owner is link and flow.due == due:  # else it was cancelled, or held elsewhere since
+                if due > until:
+                    break
                 finished.append(flow)
                 flow.owner = None
                 for crossed in flow.path:
                     del crossed.flows[flow]
+            heappop(held)
         if finished:
             link.count -= len(finished)
             if not (link.alone and self._widen(link)):
@@ -279,7 +278,8 @@ class Flows:
             self._unwatched -= len(finished)
             if self._unwatched <= 0:
                 self.ended(0)
-        self._plan(link, now, look)
+        if held:
+            self._wake(link, due, now, look)
         for flow in finished:
             flow.done()
 
@@ -318,23 +318,21 @@ class Flows:
             self._number += 1
             heappush(link.held, (due, self._number, flow))
 
-    def _plan(self, link: Link, now: float, look: _Look | None = None) -> None:
-        """See that the link is looked at when the first of its flows is done; too early does no harm.
-
-        `look` is one that is over, and may be used again.
-        """
+    def _plan(self, link: Link, now: float) -> None:
+        """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
         while held:
             due, _, flow = held[0]
             if flow.owner is link and flow.due == due:
-                break
+                self._wake(link, due, now)
+                return
             heappop(held)  # it was cancelled, or held elsewhere since
-        else:
-            link.wake = inf
-            return
+        link.wake = inf
+
+    def _wake(self, link: Link, due: float, now: float, look: _Look | None = None) -> None:
+        """Look at the link when its clock will read `due`; `look` is one that is over, to be used again."""
         left = due - link.clock
-        delay = left / link.rate if left > 0 else 0.0
-        at = now + delay
+        at = now + left / link.rate if left > 0 else now
         if at < link.wake:
             link.wake = at
             look = look or _Look(link)
