@@ -11,12 +11,13 @@ Not modelled: packets, headers, TCP's slow start and congestion control, loss, s
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from heapq import heappush
 from math import inf
 from typing import Any
 
 import simpy
 
-from simulator.events import Aside, Call, Moment, schedule
+from simulator.events import NORMAL, Aside, Call, Moment
 from simulator.flows import Flow, Flows
 from simulator.topology import Path, Topology
 
@@ -57,10 +58,11 @@ class Transfer(Flow):
     def done(self) -> None:
         """The last byte has left: the next message may go, and this one arrives a latency later."""
         connection, environment = self.connection, self.network.environment
-        self.left_at = environment._now
+        self.left_at = now = environment._now
         if self.moment is not None:
             self.moment.soon(environment)
-        schedule(environment, self, connection.latency)
+        queue: list[Any] = environment._queue
+        heappush(queue, (now + connection.latency, NORMAL, next(environment._eid), self))
         if connection.waiting:
             following = connection.waiting.popleft()
             Call(environment, 0.0, lambda _: self.network.begin(following))
