@@ -15,9 +15,31 @@ import simpy
 import lockstep
 from lockstep import Scenario
 from simulator.engine import Simulation
+from strategies import STRATEGIES, Contribution, Node, Strategy
 
 REPEATS = 3
-CASES = {"asynchronous": [16, 128, 1000, 10_000], "synchronous": [1000], "all-reduce": [64, 1024]}
+CASES = {
+    "asynchronous": [16, 128, 1000, 10_000],
+    "synchronous": [1000],
+    "all-reduce": [64, 1024],
+    "gossip": [1000],
+}
+
+
+async def gossip(node: Node) -> None:
+    """Every step: a gradient, the parameters to one peer at random, the mean with whatever has arrived."""
+    parameters, version = node.initial_parameters(), 0
+    others = [worker for worker in node.workers if worker != node.rank]
+    while await node.next_batch_available():
+        parameters = parameters - 0.05 * await node.gradient(parameters)
+        node.send(node.rng.choice(others), "model", parameters)
+        while node.arrived("model"):
+            parameters = (parameters + (await node.receive("model")).body) / 2
+        version += 1
+        await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
+
+
+STRATEGIES["gossip"] = Strategy(gossip)
 
 
 def scenario(strategy: str, workers: int, steps: int) -> Scenario:

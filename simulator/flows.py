@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
 import simpy
 from simpy.events import EventPriority
 
 from simulator.bucket import Bucket, Tokens
-from simulator.events import Aside, Call, schedule
+from simulator.events import NORMAL, Aside, Call
 from simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
@@ -135,6 +136,8 @@ class Flows:
         self._watcher: Callable[[], int] | None = None
         self._unwatched = 0  # how many flows may end before the watcher is called
         self._looks = [self._look]
+        self._queue: list[Any] = environment._queue  # at hand for what is done most
+        self._numbers = environment._eid
 
     def watch(self, watcher: Callable[[], int]) -> None:
         """Call the watcher when a flow ends, and again after as many more as it said."""
@@ -162,19 +165,19 @@ class Flows:
             link.entered += size
             link.used += 1
             share = link.capacity / (before + 1)
-            if share < least or (share == least and link.used > narrow.used):
+            if share <= least and (share < least or link.used > narrow.used):
                 narrow, least, others = link, share, before
         narrow.alone = not others or (narrow.alone and narrow.count == others)
         if not narrow.alone or not self._harmless(flow, narrow, least):
             self._solve_later(path)
             return
         now = self.environment._now
-        narrow.clock += narrow.rate * (now - narrow.since)
+        narrow.clock = clock = narrow.clock + narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
-        self._hold(narrow, flow, size)
+        self._hold(narrow, flow, clock + size)
         held = narrow.held
         if held and held[0][2] is flow:  # else the next to finish does so later than planned
-            self._plan(narrow, now)
+            self._wake(narrow, flow.due, now)
         if narrow.tokens is not None and not others:
             self._plan_tokens(narrow, least)
 
@@ -231,13 +234,14 @@ class Flows:
         for link in flow.path:
             if link is narrow:
                 continue
-            share = link.sustained / len(link.flows)
+            flows = link.flows
+            share = link.sustained / len(flows)
             if link.count or rate > share:
                 return False
             if share < narrow.bound:
                 narrow.bound = share
-            if len(link.flows) > 1:
-                for other in link.flows:
+            if len(flows) > 1:
+                for other in flows:
                     if other is not flow:
                         owner = other.owner
                         if owner is None or owner.rate > share:
@@ -252,28 +256,30 @@ class Flows:
         if link.wake != now:  # it has been looked at since, or is to be later
             return
         link.wake = inf
-        rate, held = link.rate, link.held
+        rate, held, finished = link.rate, link.held, []
         link.clock = clock = link.clock + rate * (now - link.since)
         link.since = now
         until = clock * _SAME + rate * now * 1e-15
-        finished = []
         while held:
             due, _, flow = held[0]
-            if due > until:
-                break
-            heappop(held)
             if flow.owner is link and flow.due == due:  # else it was cancelled, or held elsewhere since
+                if due > until:
+                    break
                 finished.append(flow)
                 flow.owner = None
                 for crossed in flow.path:
                     del crossed.flows[flow]
+            heappop(held)
         if finished:
             link.count -= len(finished)
             if not (link.alone and self._widen(link)):
                 for flow in finished:
                     self._solve_later(flow.path)
-            self.ended(len(finished))
-        self._plan(link, now, look)
+            self._unwatched -= len(finished)
+            if self._unwatched <= 0:
+                self.ended(0)
+        if held:
+            self._wake(link, due, now, look)
         for flow in finished:
             flow.done()
 
@@ -303,37 +309,35 @@ class Flows:
         link.clock += link.rate * (now - link.since)
         link.since = now
 
-    def _hold(self, link: Link, flow: Flow, left: float) -> None:
-        """Let a flow with bytes left share the link's clock, which must read the present."""
+    def _hold(self, link: Link, flow: Flow, due: float) -> None:
+        """Let a flow share the link's clock, until it reads `due`."""
         flow.owner = link
-        flow.due = due = link.clock + left
+        flow.due = due
         link.count += 1
         if not flow.endless:
             self._number += 1
             heappush(link.held, (due, self._number, flow))
 
-    def _plan(self, link: Link, now: float, look: _Look | None = None) -> None:
-        """See that the link is looked at when the first of its flows is done; too early does no harm.
-
-        `look` is one that is over, and may be used again.
-        """
+    def _plan(self, link: Link, now: float) -> None:
+        """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
         while held:
             due, _, flow = held[0]
             if flow.owner is link and flow.due == due:
-                break
+                self._wake(link, due, now)
+                return
             heappop(held)  # it was cancelled, or held elsewhere since
-        else:
-            link.wake = inf
-            return
+        link.wake = inf
+
+    def _wake(self, link: Link, due: float, now: float, look: _Look | None = None) -> None:
+        """Look at the link when its clock will read `due`; `look` is one that is over, to be used again."""
         left = due - link.clock
-        delay = left / link.rate if left > 0 else 0.0
-        at = now + delay
+        at = now + left / link.rate if left > 0 else now
         if at < link.wake:
             link.wake = at
             look = look or _Look(link)
             look.callbacks = self._looks
-            schedule(self.environment, look, delay)
+            heappush(self._queue, (at, NORMAL, next(self._numbers), look))
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:
@@ -363,7 +367,8 @@ class Flows:
         for flow, left in moved:
             if flow.owner is not None:
                 flow.owner.count -= 1
-            self._hold(found[flow][1], flow, left)
+            owner = found[flow][1]
+            self._hold(owner, flow, owner.clock + left)
         loads, fastest = dict.fromkeys(reached, 0.0), dict.fromkeys(reached, 0.0)
         for flow, (rate, owner) in found.items():
             owner.rate, owner.bound = rate, 0.0

@@ -12,12 +12,13 @@ is taken off the links' capacities (goodput).
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from heapq import heappush
 from math import inf
 from typing import Any
 
 import simpy
 
-from simulator.events import Aside, Call, Moment, schedule
+from simulator.events import NORMAL, Aside, Call, Moment
 from simulator.flows import Flow, Flows
 from simulator.topology import Path, Topology
 
@@ -41,7 +42,6 @@ class Transfer(Flow):
         self.path = connection.path
         self.size = self.nbytes = nbytes
         self.owner = None
-        self.due = 0.0
         self.network = network
         self.connection = connection
         self.message = message
@@ -59,27 +59,29 @@ class Transfer(Flow):
     def done(self) -> None:
         """The last byte has left: the next message may go, and this one arrives a latency later."""
         connection, environment = self.connection, self.network.environment
-        self.left_at = environment._now
+        self.left_at = now = environment._now
         if self.moment is not None:
             self.moment.soon(environment)
-        waiting = connection.waiting
-        waiting.popleft()
-        schedule(environment, self, connection.latency)
-        if waiting:
-            following = waiting[0]
-            Call(environment, 0.0, lambda _: self.network.start(following))
+        queue: list[Any] = environment._queue
+        heappush(queue, (now + connection.latency, NORMAL, next(environment._eid), self))
+        if connection.waiting:
+            following = connection.waiting.popleft()
+            Call(environment, 0.0, lambda _: self.network.begin(following))
+        else:
+            connection.busy = False
 
 
 class Connection:
     """What carries the messages to the node `to` from one other, one at a time."""
 
-    __slots__ = ("latency", "path", "to", "waiting")
+    __slots__ = ("busy", "latency", "path", "to", "waiting")
 
     def __init__(self, to: int, path: Path, latency: float) -> None:
         self.to = to
         self.path = path
         self.latency = latency
-        self.waiting: deque[Transfer] = deque()  # the first one is under way
+        self.busy = False  # a message is under way, or about to be
+        self.waiting: deque[Transfer] = deque()  # the next ones
 
 
 class Network:
@@ -119,8 +121,10 @@ class Network:
             now = self.environment.now
             self.ready[sender] = max(now, self.ready[sender]) + self.message_overhead
             Call(self.environment, self.ready[sender] - now, lambda _: self._enqueue(transfer))
+        elif connection.busy:
+            connection.waiting.append(transfer)
         else:
-            self._enqueue(transfer)
+            self.begin(transfer)
         return transfer
 
     def connection(self, sender: int, to: int) -> Connection:
@@ -149,13 +153,14 @@ class Network:
         )
 
     def _enqueue(self, transfer: Transfer) -> None:
-        waiting = transfer.connection.waiting
-        waiting.append(transfer)
-        if len(waiting) == 1:
-            self.start(transfer)
+        if transfer.connection.busy:
+            transfer.connection.waiting.append(transfer)
+        else:
+            self.begin(transfer)
 
-    def start(self, transfer: Transfer) -> None:
+    def begin(self, transfer: Transfer) -> None:
         """Let a message flow whose turn it is."""
+        transfer.connection.busy = True
         if transfer.path and transfer.nbytes:
             self.flows.add(transfer)
         else:

@@ -46,6 +46,7 @@ class SimulatedNode:
         self.environment = simulation.environment
         self.network = simulation.network
         self.recorder = simulation.recorder
+        self.batches = simulation.batches
         self.concatenate: Callable[[Sequence[Vector]], Vector] = simulation.concatenate
         self.rank = rank
         self.index, self.shard = role.index, role.shard
@@ -86,8 +87,9 @@ class SimulatedNode:
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
         simulation, rank = self.simulation, self.rank
-        if simulation.rings is not None and simulation.rings.inside:
-            simulation.rings.give_up()
+        rings = simulation.rings
+        if rings is not None and rings.inside:
+            rings.give_up()
         nbytes = 0 if body is None else body.nbytes
         message = Message(kind, rank, body, version, batches, part, sources)
         return self.network.send(rank, to, nbytes, message, simulation.nodes[to].take_in)
@@ -120,7 +122,7 @@ class SimulatedNode:
         return any(_matches(message, kind, None) for message in self.mail)
 
     async def next_batch_available(self) -> bool:
-        return self.simulation.batches.available(self.rank, self.step)
+        return self.batches.available(self.rank, self.step)
 
     async def gradient(self, parameters: Vector) -> Vector:
         step, duration = self._begin()

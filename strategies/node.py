@@ -59,6 +59,12 @@ class Message:
         """Whose updates are in the body."""
         return self.sources or (Source(self.sender, self.version, self.batches),)
 
+    def contributions(self, version: int) -> "list[Contribution]":
+        """The parts of those who are in the body, in an update of parameters that are at `version`."""
+        if not self.sources:
+            return [Contribution(self.sender, version - self.version, self.batches)]
+        return [Contribution(worker, version - computed, n) for worker, computed, n in self.sources]
+
 
 @dataclass(slots=True)
 class Contribution:

@@ -106,11 +106,10 @@ class Shard:
             return self.parameters + step
 
         self.parameters = await self.node.apply(work, (len(pushes) + 2) * self.parameters.nbytes)
-        before, contributions = self.version, []
-        self.version = before + 1
+        contributions: list[Contribution] = []
         for push in pushes:
-            for worker, version, batches in push.pushed_by:
-                contributions.append(Contribution(worker, before - version, batches))
+            contributions += push.contributions(self.version)
+        self.version += 1
         return contributions
 
     async def update(self, pushes: Sequence[Message], over: int) -> None:
