@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 _STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
 _IN_TURN = 1.05  # both directions of a link together, when one rests while the other is busy
 _ALIKE = 0.9  # times as busy as the busiest: all of a class that are so are named together
+_DOES = {"server": "applying updates", "relay": "adding up updates"}  # what a processor is busy with
+_PROCESSOR = re.compile(r"(server|relay) \d+")
 
 
 def bottleneck(result: "Result") -> str | None:
     """Name what limits the run, and how many shards would move it elsewhere; None if the run did nothing.
 
     Compared are, as fractions of the run's duration: how busy the busiest link and the busiest processor
-    were, and what the median worker did: computing, waiting for others, and communicating for which no
-    link accounts. A link accounts for communication with both of its directions, since in synchronous
-    training one rests while the other is busy. Without utilisation, as in a real run, no link is named.
+    were, and what the median worker did: computing, waiting for others, and communicating for which neither
+    accounts. A link accounts for communication with both of its directions, since in synchronous training
+    one rests while the other is busy, and the processor for what comes between them. Without utilisation,
+    as in a real run, no link is named.
     """
     if result.span[1] <= result.span[0] or not (result.records["event"] == "gradient").any():
         return None
@@ -35,12 +38,13 @@ def bottleneck(result: "Result") -> str | None:
     link, processor = _Busiest.of(links), _Busiest.of(processors)
     accounted = min(communicate, link.both) if link else 0.0
     share = max(link.share, accounted) if link else 0.0
+    applying = processor.share if processor else 0.0
     shares = {
         "link": share,
-        "processor": processor.share if processor else 0.0,
+        "processor": applying,
         "computing": compute,
         "waiting": wait,
-        "latency": communicate - accounted,
+        "latency": communicate - accounted - applying,
     }
     kind = max(shares, key=lambda name: shares[name])  # the first of equals
     if link and kind == "link":
@@ -50,7 +54,7 @@ def bottleneck(result: "Result") -> str | None:
         )
     if processor and kind == "processor":
         return processor.sentence(False) + _more_shards(
-            result, processor, links, {"computing": compute / processor.share}
+            result, processor, links, {"computing": compute / applying}
         )
     if kind == "computing":
         return f"computing: workers compute {compute:.0%} of their time{_for_the_slowest(result, wait)}"
@@ -58,7 +62,11 @@ def bottleneck(result: "Result") -> str | None:
         return f"waiting for others {wait:.0%}: {_who_is_slow(result)}"
     if busy is None:
         return f"the network: workers wait for it {communicate:.0%} of their time"
-    most = f"no link over {ceil(100 * link.share)}% busy" if link else "no bandwidth is limited"
+    limited = {"link": link.share if link else 0.0, "processor": applying}
+    which = " or ".join(kind for kind, busiest in limited.items() if busiest)
+    most = (
+        f"no {which} over {ceil(100 * max(limited.values()))}% busy" if which else "no bandwidth is limited"
+    )
     return f"latency and overheads: {most}, workers wait for the network {communicate:.0%} of their time"
 
 
@@ -99,13 +107,14 @@ class _Busiest(NamedTuple):
 
 def in_words(name: str) -> str:
     """A resource in a sentence: "server 0" is its processor."""
-    return f"{name}'s processor (applying updates)" if re.fullmatch(r"server \d+", name) else name
+    found = _PROCESSOR.fullmatch(name)
+    return f"{name}'s processor ({_DOES[found[1]]})" if found else name
 
 
 def class_of(name: str) -> str:
     """All that do the same as a resource: "the workers' up-links"; of a name that is not known, the name."""
-    if re.fullmatch(r"server \d+", name):
-        return "the servers' processors (applying updates)"
+    if found := _PROCESSOR.fullmatch(name):
+        return f"the {found[1]}s' processors ({_DOES[found[1]]})"
     if re.fullmatch(r"the link from site \d+ to site \d+", name):
         return "the links between the sites"
     found = re.fullmatch(r"(\w+) \d+'s (.*)", name)

@@ -30,26 +30,35 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
         (messages["node"], messages["start"], messages["end"]),
         (messages["peer"], messages["start"], messages["end"]),
     ]
-    nobody = nobody_computes(gradients, begin, finish)
-    everyone = pd.Series(np.repeat(np.arange(workers), len(nobody)))
-    idle = (everyone, *(pd.Series(np.tile(nobody[side], workers)) for side in ("start", "end")))
     # Each includes the one before; a message that leaves is under way.
-    cumulative = [
-        covered(spans, workers, begin, finish) / duration
-        for spans in (computing, [*computing, *sending, leaving], [*computing, *sending, *under_way, idle])
+    active = covered(computing, workers, begin, finish)
+    sent = covered([*computing, *sending, leaving], workers, begin, finish)
+    # Waiting is measured on a clock that stands still while nobody computes.
+    times, clock = while_computing(gradients, begin, finish)
+    busy = [
+        (node, pd.Series(np.interp(start, times, clock)), pd.Series(np.interp(end, times, clock)))
+        for node, start, end in (*computing, *sending, *under_way)
     ]
+    wait = clock[-1] - covered(busy, workers, 0.0, clock[-1])
+    cumulative = [part / duration for part in (active, sent, duration - wait)]
     bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
     shares = np.diff(np.maximum.accumulate(bounds), axis=0)
     return pd.DataFrame(dict(zip(PARTS, shares, strict=True)))
 
 
-def nobody_computes(gradients: pd.DataFrame, begin: float, finish: float) -> pd.DataFrame:
-    """The spans between `begin` and `finish` in which no worker computes: start, end."""
+def while_computing(gradients: pd.DataFrame, begin: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
+    """A clock that goes only while some worker computes: times from `begin` to `finish`, and what it shows.
+
+    Both in s; the clock shows 0 at `begin`, and goes evenly from one of the times to the next.
+    """
     ordered = gradients.sort_values("start")
-    start = np.append(ordered["start"].to_numpy(), finish)
-    reached = np.maximum(np.append(begin, ordered["end"].cummax().to_numpy()), begin)
-    gaps = pd.DataFrame({"start": reached, "end": np.minimum(start, finish)})
-    return gaps[gaps["end"] > gaps["start"]]
+    # Nobody computes from each of `until` to the next of `since`, from there to the next of `until` somebody.
+    until = np.append(begin, np.clip(ordered["end"].cummax(), begin, finish))
+    since = np.maximum(np.append(np.clip(ordered["start"], begin, finish), finish), until)
+    shown = np.append(0.0, np.cumsum(until[1:] - since[:-1]))
+    times, clock = np.column_stack([until, since]).ravel(), np.repeat(shown, 2)
+    moves = np.diff(times, prepend=-np.inf) > 0
+    return times[moves], clock[moves]
 
 
 def covered(

@@ -30,16 +30,19 @@ def run(
     workers: int = 4,
     holders: Any = None,
     slow: float = 1.0,
+    batches: int = 1,
 ) -> Result:
-    """Ten seconds in which workers compute and communicate for these fractions and wait for the rest.
+    """Ten seconds in which workers compute, then communicate for these fractions.
 
-    The last worker computes `slow` times as long.
+    The last worker computes `slow` times as long, and `batches` gradients in a row: the others wait for it.
     """
 
     def write(r: Recorder) -> None:
         for worker in range(workers):
-            end = 10 * compute * (slow if worker == workers - 1 else 1)
-            r.gradient(worker, 0.0, end, 0)
+            times, seconds = (batches, slow * compute) if worker == workers - 1 else (1, compute)
+            for step in range(times):
+                r.gradient(worker, 10 * seconds * step, 10 * seconds * (step + 1), step)
+            end = 10 * seconds * times
             r.message(worker, workers, end, end + 10 * communicate, end + 10 * communicate, "push", 8)
         r.update(workers, 0, 10.0, 0, 0, 1)
 
@@ -56,15 +59,15 @@ CARDS = {"worker 0's up-link": 0.24, "worker 1's up-link": 0.24, "server 0's up-
         (run(0.93, 0.05, {"server 0's down-link": 0.3}), "computing: workers compute 93% of their time"),
         (
             run(0.31, 0.05, None, slow=3.0),
-            "waiting for others 64%: worker 3 is the slowest (3.0 times the median gradient)",
+            "waiting for others 57%: worker 3 is the slowest (3.0 times the median gradient)",
         ),
         (
-            run(0.3, 0.1, None),
-            "waiting for others 60%: no worker stands out, their gradients take different times",
+            run(0.3, 0.1, None, batches=3),
+            "waiting for others 50%: no worker stands out, their gradients take different times",
         ),
         (
             run(0.6, 0.05, None, slow=1.5),
-            "computing: workers compute 60% of their time, and wait for others 35%: worker 3 is the slowest "
+            "computing: workers compute 60% of their time, and wait for others 25%: worker 3 is the slowest "
             "(1.5 times the median gradient)",
         ),
         (
@@ -101,6 +104,20 @@ CARDS = {"worker 0's up-link": 0.24, "worker 1's up-link": 0.24, "server 0's up-
             "latency and overheads: no link over 4% busy, workers wait for the network 70% of their time",
         ),
         (
+            run(0.1, 0.9, {"relay 0": 0.6, "relay 1": 0.6, "relay 0's up-link": 0.1}),
+            "the relays' processors (adding up updates), 60% busy",
+        ),
+        (
+            run(0.1, 0.9, {"relay 0": 0.3, "server 0": 0.1, "relay 0's up-link": 0.1}),
+            "latency and overheads: no link or processor over 30% busy, "
+            "workers wait for the network 90% of their time",
+        ),
+        (
+            run(0.3, 0.7, {"server 0": 0.1}),
+            "latency and overheads: no processor over 10% busy, "
+            "workers wait for the network 70% of their time",
+        ),
+        (
             run(0.3, 0.7, {}),
             "latency and overheads: no bandwidth is limited, workers wait for the network 70% of their time",
         ),
@@ -122,6 +139,7 @@ def test_a_run_that_did_nothing_has_none() -> None:
     ("name", "words", "class_"),
     [
         ("server 0", "server 0's processor (applying updates)", "the servers' processors (applying updates)"),
+        ("relay 3", "relay 3's processor (adding up updates)", "the relays' processors (adding up updates)"),
         ("worker 3's up-link", "worker 3's up-link", "the workers' up-links"),
         ("host 12's inner link", "host 12's inner link", "the hosts' inner links"),
         ("leaf 0's link up to spine 1", "leaf 0's link up to spine 1", "the leaves' links up to spines"),
@@ -223,6 +241,37 @@ def test_shards_on_all_hosts_spread_it() -> None:
 def test_a_ring_has_no_shards() -> None:
     sentence = bottleneck(saturated("all-reduce", 1)) or ""
     assert re.match(r"the workers' .*-links?, (together )?\d+% busy$", sentence), sentence
+
+
+def test_two_levels_wait_for_the_hosts_links_not_for_others() -> None:
+    # Three of a host's four workers have no message under way while the hosts' first workers exchange theirs.
+    result = lockstep.simulate(
+        scenario(
+            cluster__workers=8,
+            cluster__workers_per_host=4,
+            cluster__network={"bandwidth": "10 Gbit/s", "intra_host": {"bandwidth": "100 GB/s"}},
+            cluster__compute={"time": {"distribution": "constant", "value": "100 ms"}},
+            workload__parameters=250_000_000,
+            strategy={"name": "all-reduce", "algorithm": "two-level"},
+        )
+    )
+    assert re.match(r"the hosts' up-links, \d+% busy$", bottleneck(result) or "")
+    assert result.metrics["breakdown"]["wait"] == pytest.approx(0, abs=1e-12)
+
+
+def test_relays_that_add_up_are_named() -> None:
+    result = lockstep.simulate(
+        scenario(
+            cluster__workers=8,
+            cluster__servers={"count": 1, "hierarchy": {"groups": 2}},
+            cluster__network={"bandwidth": "1 GB/s"},
+            cluster__memory_bandwidth="200 MB/s",
+            workload__parameters=1_000_000,
+            strategy="synchronous",
+        )
+    )
+    said = r"the relays' processors \(adding up updates\), \d+% busy"
+    assert re.fullmatch(said, bottleneck(result) or ""), bottleneck(result)
 
 
 # --- utilisation --------------------------------------------------------------------------------------------

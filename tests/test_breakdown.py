@@ -23,6 +23,12 @@ def parts(result: Result) -> dict[str, float]:
     return {name: pytest.approx(part, abs=1e-12) for name, part in found.items()}
 
 
+def rows(result: Result) -> list[list[float]]:
+    """compute, send, network and wait of each worker."""
+    assert tuple(result.breakdown.columns) == PARTS
+    return [pytest.approx(row, abs=1e-12) for row in result.breakdown.to_numpy().tolist()]
+
+
 # --- all workers together, in three parts -------------------------------------------------------------------
 
 
@@ -30,26 +36,27 @@ def test_breakdown_of_one_push_pull() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 4.0, 0)
         r.message(0, 1, 4.0, nan, 5.0, "push", 8)  # network
-        r.update(1, 0, 7.0, 0, 0, 1)  # from 5 to 7 the server is at work: waiting
+        r.update(1, 0, 7.0, 0, 0, 1)  # from 5 to 7 the server is at work: network, too
         r.message(1, 0, 7.0, nan, 8.0, "parameters", 8)
         r.gradient(0, 8.0, 9.0, 1)
         r.update(1, 0, 10.0, 1, 0, 1)
 
     found = parts(result_of(write, workers=1))
-    assert found == {"compute": 0.5, "network": 0.2, "wait": 0.3}
+    assert found == {"compute": 0.5, "network": 0.5, "wait": 0}
 
 
 def test_messages_that_overlap_are_not_counted_twice() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 2.0, 0)
-        r.message(0, 1, 1.0, nan, 5.0, "push", 8)  # a second of it under the gradient
-        r.message(0, 2, 2.0, nan, 4.0, "push", 8)  # within the first
-        r.message(2, 0, 4.5, nan, 6.0, "parameters", 8)  # beyond it
-        r.update(1, 0, 10.0, 0, 0, 1)
+        r.gradient(1, 0.0, 10.0, 0)
+        r.message(0, 2, 1.0, nan, 5.0, "push", 8)  # a second of it under the gradient
+        r.message(0, 3, 2.0, nan, 4.0, "push", 8)  # within the first
+        r.message(3, 0, 4.5, nan, 6.0, "parameters", 8)  # beyond it
         r.update(2, 0, 10.0, 0, 0, 1)
+        r.update(3, 0, 10.0, 0, 0, 1)
 
-    found = parts(result_of(write, workers=1, holders=[1, 2]))
-    assert found == {"compute": 0.2, "network": 0.4, "wait": 0.4}
+    found = parts(result_of(write, holders=[2, 3]))
+    assert found == {"compute": (0.2 + 1) / 2, "network": 0.4 / 2, "wait": 0.4 / 2}
 
 
 def test_messages_between_workers_are_both_workers_network_time() -> None:
@@ -64,14 +71,14 @@ def test_messages_between_workers_are_both_workers_network_time() -> None:
     assert found == {"compute": 3 / 8, "network": 5 / 8, "wait": 0}
 
 
-def test_messages_between_servers_are_nobodys_time() -> None:
+def test_messages_between_servers_are_network_only_while_nobody_computes() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 1.0, 0)
-        r.message(1, 2, 1.0, nan, 2.0, "forward", 8)
-        r.update(2, 0, 2.0, 0, 0, 1)
+        r.gradient(1, 0.0, 2.0, 0)  # until 2 worker 0 waits for it
+        r.message(2, 3, 1.0, nan, 4.0, "forward", 8)
+        r.update(3, 0, 4.0, 0, 0, 1)
 
-    found = parts(result_of(write, workers=1, holders=[2]))
-    assert found == {"compute": 0.5, "network": 0, "wait": 0.5}
+    assert rows(result_of(write, holders=[3])) == [[0.25, 0, 0.5, 0.25], [0.5, 0, 0.5, 0]]
 
 
 def test_a_collective_is_network_once_everybody_has_entered_it() -> None:
@@ -90,26 +97,38 @@ def test_a_collective_is_network_once_everybody_has_entered_it() -> None:
 def test_each_collective_has_its_own_beginning() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 1.0, 0)
+        r.gradient(1, 0.0, 4.0, 0)
         for number in range(2):
             r.collective(0, 1.0 + 2 * number, 2.0 + 2 * number, number, 8)
         r.update(0, 0, 4.0, 0, 0, 1)
 
-    found = parts(result_of(write, workers=1, holders=[0]))
-    assert found == {"compute": 0.25, "network": 0.5, "wait": 0.25}
+    assert rows(result_of(write, holders=[0])) == [[0.25, 0.5, 0, 0.25], [1, 0, 0, 0]]
 
 
 def test_what_lies_outside_the_run_does_not_count() -> None:
     def write(r: Recorder) -> None:
-        r.message(1, 0, 0.0, nan, 10.0, "parameters", 8)
+        r.message(2, 0, 0.0, nan, 10.0, "parameters", 8)
         r.gradient(0, 10.0, 11.0, 0)
-        r.update(1, 0, 12.0, 0, 0, 1)
+        r.gradient(1, 10.0, 20.0, 0)
+        r.update(2, 0, 12.0, 0, 0, 1)
         r.gradient(0, 11.5, 99.0, 1)
 
-    found = parts(result_of(write, workers=1))
-    assert found == {"compute": 0.75, "network": 0, "wait": 0.25}
+    assert rows(result_of(write)) == [[0.75, 0, 0, 0.25], [1, 0, 0, 0]]
 
 
-def test_an_idle_worker_waits() -> None:
+def test_nobody_waits_for_gradients_while_nobody_computes() -> None:
+    def write(r: Recorder) -> None:
+        for worker in range(3):
+            r.gradient(worker, 0.0, 1.0, 0)
+        r.message(0, 1, 1.0, 3.0, 4.0, "ring", 8)  # worker 2 waits for what comes of it
+        for worker in range(3):
+            r.update(worker, worker, 4.0, 0, 0, 1)
+
+    result = result_of(write, workers=3, holders=range(3))
+    assert rows(result) == [[0.25, 0.5, 0.25, 0], [0.25, 0, 0.75, 0], [0.25, 0, 0.75, 0]]
+
+
+def test_an_idle_worker_waits_while_another_computes() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 1.0, 0)
         r.update(2, 0, 1.0, 0, 0, 1)
@@ -120,23 +139,18 @@ def test_an_idle_worker_waits() -> None:
 # --- each worker, in four parts -----------------------------------------------------------------------------
 
 
-def rows(result: Result) -> list[list[float]]:
-    """compute, send, network and wait of each worker."""
-    assert tuple(result.breakdown.columns) == PARTS
-    return [pytest.approx(row, abs=1e-12) for row in result.breakdown.to_numpy().tolist()]
-
-
 def test_a_message_is_sending_until_its_last_byte_has_left() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 4.0, 0)
-        r.message(0, 1, 3.0, 6.0, 7.0, "push", 8)  # a second of it under the gradient
-        r.update(1, 0, 7.0, 0, 0, 1)
-        r.message(1, 0, 8.0, 9.0, 9.5, "parameters", 8)
-        r.update(1, 0, 10.0, 1, 0, 1)
+        r.gradient(1, 0.0, 10.0, 0)
+        r.message(0, 2, 3.0, 6.0, 7.0, "push", 8)  # a second of it under the gradient
+        r.update(2, 0, 7.0, 0, 0, 1)
+        r.message(2, 0, 8.0, 9.0, 9.5, "parameters", 8)
+        r.update(2, 0, 10.0, 1, 0, 1)
 
-    result = result_of(write, workers=1)
-    assert rows(result) == [[0.4, 0.2, 0.25, 0.15]]
-    assert parts(result) == {"compute": 0.4, "network": 0.45, "wait": 0.15}
+    result = result_of(write)
+    assert rows(result) == [[0.4, 0.2, 0.25, 0.15], [1, 0, 0, 0]]
+    assert parts(result) == {"compute": 1.4 / 2, "network": 0.45 / 2, "wait": 0.15 / 2}
 
 
 def test_a_worker_that_sends_does_not_wait_for_what_comes_in() -> None:
@@ -183,8 +197,8 @@ def test_the_figures_have_a_list_over_the_workers() -> None:
     assert m["breakdown_by_worker"] == {
         "compute": [0.25, 0.0],
         "send": [0.25, 0.0],
-        "network": [0.25, 0.0],
-        "wait": [0.25, 1.0],
+        "network": [0.5, 0.75],
+        "wait": [0.0, 0.25],
     }
 
 
@@ -212,6 +226,27 @@ def test_a_push_pull_in_the_simulator(strategy: str) -> None:
     if strategy == "all-reduce":
         assert duration == pytest.approx(20 * (1 + 2 * (0.5 + 0.25)))
         assert [compute, send, network, wait] == pytest.approx([1 / 2.5, 1 / 2.5, 0.5 / 2.5, 0])
+
+
+@pytest.mark.parametrize(("workers_per_host", "steps"), [(1, 5), (4, 1)])
+def test_a_native_ring_has_the_breakdown_of_a_ring_of_messages(workers_per_host: int, steps: int) -> None:
+    # Not of hosts of 4 over many steps: some workers leave the ring, and compute, before others. Those then
+    # wait while others compute, where in a native collective that all have entered nobody waits.
+    native, ring = (
+        lockstep.simulate(
+            scenario(
+                cluster__workers=8,
+                cluster__workers_per_host=workers_per_host,
+                cluster__network={"bandwidth": "1 MB/s", "intra_host": {"bandwidth": "100 MB/s"}},
+                workload__parameters=100_000,
+                strategy={"name": "all-reduce", "algorithm": algorithm},
+                stop={"steps": steps},
+            )
+        ).metrics["breakdown"]
+        for algorithm in ("native", "ring")
+    )
+    assert native == pytest.approx(ring, abs=1e-6)
+    assert ring["wait"] == pytest.approx(0, abs=1e-12)
 
 
 # --- against an oracle --------------------------------------------------------------------------------------
@@ -242,7 +277,9 @@ def by_instants(
             ):
                 part = 1
             else:
-                part = 2 if any(w in ends and s[0] < now < s[2] for *ends, s in messages) else 3
+                under_way = any(w in ends and s[0] < now < s[2] for *ends, s in messages)
+                somebody_computes = any(start < now < end for _, (start, end) in gradients)
+                part = 2 if under_way or not somebody_computes else 3
             found[w, part] += b - a
     return found / (finish - begin)
 
@@ -277,5 +314,5 @@ def test_no_duration_is_nothing() -> None:
     assert breakdown(Recorder().frame(), 2, 1.0, 1.0).shape == (2, 4)
 
 
-def test_a_run_without_records_is_all_waiting() -> None:
-    assert breakdown(Recorder().frame(), 1, 0.0, 1.0)["wait"].tolist() == [1.0]
+def test_a_run_without_records_waits_for_nobody() -> None:
+    assert breakdown(Recorder().frame(), 1, 0.0, 1.0)["network"].tolist() == [1.0]
