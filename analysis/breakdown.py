@@ -12,8 +12,9 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     """A row a worker: the fractions of the time from `begin` to `finish` (s) that it spent on four things.
 
     compute: computing a gradient. send: not computing, and a message of its own is leaving, or it is in a
-    collective that everybody has entered. network: neither, but a message to or from it is under way. wait:
-    the rest, which is waiting for others. They sum to 1; all are 0 when no time has passed.
+    collective that everybody has entered. network: neither, but a message to or from it is under way, or no
+    worker computes, so that what it waits for is between others or at a server. wait: the rest, in which it
+    waits for others to compute. They sum to 1; all are 0 when no time has passed.
     """
     duration = finish - begin
     if duration <= 0:
@@ -29,14 +30,26 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
         (messages["node"], messages["start"], messages["end"]),
         (messages["peer"], messages["start"], messages["end"]),
     ]
+    nobody = nobody_computes(gradients, begin, finish)
+    everyone = pd.Series(np.repeat(np.arange(workers), len(nobody)))
+    idle = (everyone, *(pd.Series(np.tile(nobody[side], workers)) for side in ("start", "end")))
     # Each includes the one before; a message that leaves is under way.
     cumulative = [
         covered(spans, workers, begin, finish) / duration
-        for spans in (computing, [*computing, *sending, leaving], [*computing, *sending, *under_way])
+        for spans in (computing, [*computing, *sending, leaving], [*computing, *sending, *under_way, idle])
     ]
     bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
     shares = np.diff(np.maximum.accumulate(bounds), axis=0)
     return pd.DataFrame(dict(zip(PARTS, shares, strict=True)))
+
+
+def nobody_computes(gradients: pd.DataFrame, begin: float, finish: float) -> pd.DataFrame:
+    """The spans between `begin` and `finish` in which no worker computes: start, end."""
+    ordered = gradients.sort_values("start")
+    start = np.append(ordered["start"].to_numpy(), finish)
+    reached = np.maximum(np.append(begin, ordered["end"].cummax().to_numpy()), begin)
+    gaps = pd.DataFrame({"start": reached, "end": np.minimum(start, finish)})
+    return gaps[gaps["end"] > gaps["start"]]
 
 
 def covered(

@@ -32,7 +32,8 @@ class Servers(Section):
     """Parameter servers: `count` shards, on workers' hosts if `colocated`. A bare number is the count.
 
     `shares`: the sizes of the shards relative to each other. `places`: the number of the rack, leaf or site
-    in which each dedicated server (then each relay) stands; without it they are dealt out in turn.
+    in which each dedicated server (then each relay) stands; without it servers stand in each in turn, relays
+    where the first worker that they serve is.
     """
 
     shorthand: ClassVar[str] = "count"
@@ -101,9 +102,18 @@ class Cluster(Section):
 
     @property
     def server_groups(self) -> tuple[int, ...]:
-        """The group (rack, leaf, site) of each host that servers and relays have of their own."""
-        groups = self.network.topology.groups(self.hosts)
-        return self.servers.places or tuple(host % groups for host in range(self.servers.hosts))
+        """The group (rack, leaf, site) of each host that servers and relays have of their own.
+
+        Where `places` says, or servers in turn, and relays where the first worker that they serve is.
+        """
+        servers, groups = self.servers, self.network.topology.groups(self.hosts)
+        if servers.places is not None or servers.colocated:
+            return servers.places or ()
+        places = [server % groups for server in range(servers.count)]
+        relays = servers.hierarchy.groups if servers.hierarchy else 0
+        for relay in range(relays):  # worker w is in group w·relays // workers
+            places += [self.group_of(-(-relay * self.workers // relays))] * servers.count
+        return tuple(places)
 
     def host_of(self, worker: int) -> int:
         """The host of a worker."""

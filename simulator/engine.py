@@ -89,6 +89,8 @@ class Simulation:
         self.holders = self.servers or self.workers
         self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
 
+        self.worker_hosts = self.host_of[: cluster.workers]
+
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
         self.environment = Environment()

@@ -6,7 +6,8 @@ for its turn on the connection, flows over the links between the two hosts, and 
 last byte has left. It is handed over after the receiver's per-message overhead (one at a time per receiver,
 in the order of arrival).
 
-Not modelled: packets, headers, TCP's slow start and congestion control, loss, switch buffers.
+Not modelled: packets, TCP's slow start and congestion control, loss, switch buffers. What headers cost
+is taken off the links' capacities (goodput).
 """
 
 from collections import deque

@@ -14,6 +14,7 @@ B = 1e6  # bytes/s
 M = 4e6  # bytes: a million float32
 NO_COMPUTE = {"time": {"distribution": "constant", "value": "0 s"}}
 NETWORK = {"bandwidth": "1 MB/s"}
+RACKS = {"kind": "racks", "hosts_per_rack": 4, "uplink": "1 MB/s"}
 
 
 def round_s(run: lockstep.Result) -> float:
@@ -192,3 +193,18 @@ def test_an_update_costs_the_bytes_it_touches_and_is_serialised_at_its_shard() -
 def test_what_does_not_fit_the_cluster_is_said(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         lockstep.simulate(scenario(**changes))
+
+
+def test_a_relay_stands_in_the_rack_of_its_workers() -> None:
+    """Two racks of four workers, a relay for each: only the second one's sums go between the racks."""
+    run = lockstep.simulate(
+        scenario(
+            cluster__workers=8, cluster__servers={"hierarchy": {"groups": 2}}, cluster__compute=NO_COMPUTE,
+            cluster__network={"bandwidth": "1 MB/s", "topology": RACKS},
+            workload={"parameters": 1_000_000}, strategy="synchronous", stop={"updates": 3},
+        )
+    )  # fmt: skip
+    assert run.scenario.cluster.server_groups == (0, 0, 1)
+    carried = run.utilisation.groupby("resource", observed=True)["bytes"].sum()
+    assert carried["rack 1's up-link"] == 3 * M  # a sum a round, not a push of each worker
+    assert round_s(run) == pytest.approx(2 * (4 + 2) * M / B)
