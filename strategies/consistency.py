@@ -27,7 +27,12 @@ async def immediate(node: Node, rule: Transformation) -> None:
         shard.answer(message.sender)
 
 
-async def barrier(node: Node, rule: Transformation, *, chunks: Count = 1) -> None:
+async def barrier(node: Node, rule: Transformation) -> None:
+    """Apply the mean of one push from every worker, then answer them all."""
+    await barrier_in_chunks(node, rule)
+
+
+async def barrier_in_chunks(node: Node, rule: Transformation, *, chunks: Count = 1) -> None:
     """Synchronous: apply the mean of one push from every worker, then answer them all.
 
     The mean is taken in the order of ranks, not of arrival, so that the sum is the same in every run. Each of

@@ -74,7 +74,11 @@ def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, An
 
 STRATEGIES: dict[str, Strategy] = {
     "synchronous": Strategy(
-        schedules.in_chunks, consistency.barrier, rules.sgd, equal_steps=True, relay=relays.gather
+        schedules.in_chunks,
+        consistency.barrier_in_chunks,
+        rules.sgd,
+        equal_steps=True,
+        relay=relays.gather_in_chunks,
     ),
     "backup-workers": Strategy(
         schedules.every_batch, consistency.first_of_more, rules.sgd, at_most={"backups": -1}

@@ -168,3 +168,13 @@ def test_updates_that_take_no_time_do_end_a_run() -> None:
         stop={"updates": 3000},
     )  # fmt: skip
     assert lockstep.simulate(config).metrics["updates"] == 3000
+
+
+@pytest.mark.parametrize("servers", [1, {"count": 2, "hierarchy": {"groups": 2}}])
+def test_model_averaging_has_no_chunks(servers, engine) -> None:
+    config = scenario(
+        cluster__servers=servers, strategy={"name": "model-averaging", "averaging_period": 2, "chunks": 3}
+    )
+    result = engine(config)
+    assert result.metrics["samples"] == 4 * 5 * 32
+    assert "strategy.chunks means nothing to model-averaging: ignored" in result.metrics["warnings"]
