@@ -134,7 +134,8 @@ async def _first(node: Node, rule: Transformation, enough: Callable[[int, int], 
 async def every_k_workers(node: Node, rule: Transformation, *, k: Count = 1) -> None:
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
-    Dutta et al. 2018, §2.
+    Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
+    first, and with other workers waiting at every shard nobody is left to push.
     """
     shard, members = Shard(node, rule), len(node.children)
     pushes: list[Message] = []
