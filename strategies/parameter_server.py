@@ -7,7 +7,7 @@ pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the server
 Failure: a worker or a server that dies ends the run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.placement import cut
@@ -53,11 +53,10 @@ class ParameterServer:
         self.push(update)
         return await self.answers()
 
-    def push(self, update: Vector) -> None:
-        """Push an update of shape (n,)."""
+    def push(self, update: Vector) -> list[Awaitable[None]]:
+        """Push an update of shape (n,); awaiting these waits until it has left."""
         batches = self.batches()
-        for number, part in enumerate(self.slices):
-            self.push_part(number, update[part], batches)
+        return [self.push_part(number, update[part], batches) for number, part in enumerate(self.slices)]
 
     def batches(self) -> int:
         """The mini-batches computed since this was last asked."""
@@ -65,10 +64,10 @@ class ParameterServer:
         self.batches_pushed = self.node.step
         return new
 
-    def push_part(self, number: int, body: Vector, batches: int) -> None:
-        """Push one of the slices."""
+    def push_part(self, number: int, body: Vector, batches: int) -> Awaitable[None]:
+        """Push one of the slices; awaiting this waits until it has left."""
         server, part = self.addresses[number]
-        self.node.send(server, "push", body, version=self.versions[number], batches=batches, part=part)
+        return self.node.send(server, "push", body, version=self.versions[number], batches=batches, part=part)
 
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""

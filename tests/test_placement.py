@@ -185,3 +185,18 @@ def test_an_update_costs_the_bytes_it_touches_and_is_serialised_at_its_shard() -
 def test_what_does_not_fit_the_cluster_is_said(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         lockstep.simulate(scenario(**changes))
+
+
+def test_gradients_that_nobody_wants_any_more_do_not_pile_up() -> None:
+    """k-batch-sync on a network ten times slower than the workers: at most two a worker are under way.
+
+    A version comes after the answers, 0.4 s for 4 workers of 0.1 s each, two old gradients and a new one.
+    """
+    run = lockstep.simulate(
+        scenario(
+            cluster__network={"bandwidth": "1 MB/s"}, workload={"parameters": 25_000},
+            cluster__compute={"time": {"distribution": "lognormal", "mean": "10 ms", "cv": 0.5}},
+            strategy={"name": "k-batch-sync", "k": 1}, stop={"updates": 2},
+        )
+    )  # fmt: skip
+    assert run.metrics["duration_s"] <= 2 * (0.4 + 3 * 0.4)
