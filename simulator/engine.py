@@ -109,7 +109,7 @@ class Simulation:
         self.snapshots = {rank: Snapshots(self.sizes.nbytes) for rank in evaluated}
         self.versions: dict[int, int] = {}
         self.last_version = scenario.stop.updates  # the run is over when every holder is there
-        self._only_time_ends_it = self.batches.limits == Quota(None, None) and scenario.stop.updates is None
+        self._endless = self.batches.limits == Quota(None, None)  # but for a time, or a number of updates
         self.steps = self._steps_before = 0
         self._instant = 0.0
         self.progress: Progress | None = None
@@ -163,6 +163,8 @@ class Simulation:
     def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
         """Take note of new parameters; True when the node has made all the updates of the run."""
         self.versions[node.rank] = version
+        if self.last_version is not None:
+            self._steps_before = self.steps  # it comes closer to its end, even if no time passes
         if self.learner is not None and node.rank in self.snapshots:
             kept = self.snapshots[node.rank].offer(version, node.now, parameters)
             earlier = self.last_version is None or version < self.last_version
@@ -214,12 +216,12 @@ class Simulation:
         raise StopSimulation(None)
 
     def _check_that_time_passes(self) -> None:
-        """A run that only a time ends, of gradients and messages that take none, would never end."""
+        """Where nothing takes any time, a run may neither come to the instant nor the update that ends it."""
         if self.environment.now > self._instant:
             self._instant, self._steps_before = self.environment.now, self.steps
         if self.steps - self._steps_before > 1000 * len(self.workers):
             raise SimulationError(
-                f"virtual time stands still at {self._instant:g} s, and only a time ends the run: "
+                f"virtual time stands still at {self._instant:g} s, and the run does not end: "
                 "give gradients or messages a time, or stop.steps"
             )
 
@@ -227,7 +229,7 @@ class Simulation:
         """A worker uses the mini-batch it has; now and then tell who wants to know what is done."""
         self.batches.reserved[worker] = False
         self.steps += 1
-        if self._only_time_ends_it:
+        if self._endless:
             self._check_that_time_passes()
         if self.progress is None or self.steps % 64:
             return

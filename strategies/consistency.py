@@ -32,10 +32,10 @@ async def barrier(node: Node, rule: Transformation) -> None:
 
     The mean is taken in the order of ranks, not of arrival, so that the sum is the same in every run.
     """
-    await barriers(node, rule)
+    await barrier_in_chunks(node, rule)
 
 
-async def barriers(node: Node, rule: Transformation, *, chunks: Count = 1) -> None:
+async def barrier_in_chunks(node: Node, rule: Transformation, *, chunks: Count = 1) -> None:
     """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed."""
     parts = [Shard(node, rule, part, chunks) for part in range(chunks)]
     for _ in node.children:
@@ -133,7 +133,8 @@ async def _first(node: Node, rule: Transformation, enough: Callable[[int, int], 
 async def every_k_workers(node: Node, rule: Transformation, *, k: Count = 1) -> None:
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
-    Dutta et al. 2018, §2.
+    Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
+    first, and with other workers waiting at every shard nobody is left to push.
     """
     shard, members = Shard(node, rule), len(node.children)
     pushes: list[Message] = []

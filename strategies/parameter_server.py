@@ -54,11 +54,10 @@ class ParameterServer:
         self.push(update)
         return self.answers()
 
-    def push(self, update: Vector) -> None:
-        """Push an update of shape (n,)."""
+    def push(self, update: Vector) -> list[Awaitable[None]]:
+        """Push an update of shape (n,); awaiting these waits until it has left."""
         batches = self.batches()
-        for number, part in enumerate(self.slices):
-            self.push_part(number, update[part], batches)
+        return [self.push_part(number, update[part], batches) for number, part in enumerate(self.slices)]
 
     def batches(self) -> int:
         """The mini-batches computed since this was last asked."""
@@ -66,10 +65,10 @@ class ParameterServer:
         self.batches_pushed = self.node.step
         return new
 
-    def push_part(self, number: int, body: Vector, batches: int) -> None:
-        """Push one of the slices."""
+    def push_part(self, number: int, body: Vector, batches: int) -> Awaitable[None]:
+        """Push one of the slices; awaiting this waits until it has left."""
         server, part = self.addresses[number]
-        self.node.send(server, "push", body, version=self.versions[number], batches=batches, part=part)
+        return self.node.send(server, "push", body, version=self.versions[number], batches=batches, part=part)
 
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""

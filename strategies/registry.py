@@ -38,6 +38,8 @@ class Strategy:
     """Workers meet in every round: mini-batches are dealt out evenly, not first come first served."""
     relay: Callable[..., Coroutine[Any, Any, None]] | None = None
     """What stands between workers and server in a hierarchy; None: the strategy has no such form."""
+    sharded: bool = True
+    """Whether the parameters can be cut into shards, each with a server."""
     at_most: Mapping[str, int] = field(default_factory=dict)
     """Parameters that count workers: how much more than there are workers each may be."""
 
@@ -75,7 +77,11 @@ def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, An
 
 STRATEGIES: dict[str, Strategy] = {
     "synchronous": Strategy(
-        schedules.in_chunks, consistency.barriers, rules.sgd, equal_steps=True, relay=relays.gather
+        schedules.in_chunks,
+        consistency.barrier_in_chunks,
+        rules.sgd,
+        equal_steps=True,
+        relay=relays.gather_in_chunks,
     ),
     "backup-workers": Strategy(
         schedules.every_batch, consistency.first_of_more, rules.sgd, at_most={"backups": -1}
@@ -89,7 +95,9 @@ STRATEGIES: dict[str, Strategy] = {
     ),
     "asynchronous": Strategy(schedules.every_batch, consistency.immediate, rules.sgd, relay=relays.combine),
     "downpour": Strategy(schedules.downpour, consistency.immediate, relay=relays.combine),
-    "k-async": Strategy(schedules.every_batch, consistency.every_k_workers, rules.sgd, at_most={"k": 0}),
+    "k-async": Strategy(
+        schedules.every_batch, consistency.every_k_workers, rules.sgd, sharded=False, at_most={"k": 0}
+    ),
     "k-batch-async": Strategy(schedules.every_batch, consistency.every_k_batches, rules.sgd),
     "soft-sync": Strategy(schedules.every_batch, consistency.soft_sync, rules.sgd, at_most={"n": 0}),
     "ssp": Strategy(schedules.every_batch, consistency.bounded, rules.sgd),
@@ -127,6 +135,9 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
         if value > cluster.workers + more:
             limit = f"must be at most {cluster.workers + more}, with {cluster.workers} workers"
             raise StrategyError(f"strategy.{key}", f"{limit}, not {value}")
+    if strategy.has_servers and not strategy.sharded and cluster.servers.count > 1:
+        problem = f"{name} must have one server, not {cluster.servers.count}: the workers could wait for ever"
+        raise StrategyError("cluster.servers.count", problem)
     if cluster.servers.hierarchy and strategy.has_servers and strategy.relay is None:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.relay is not None)
         problem = f"{name} cannot have relays between workers and servers; remove it, or use one of {able}"

@@ -12,8 +12,13 @@ from strategies.node import Message, Node
 from strategies.parameter_server import sum_of
 
 
-async def gather(node: Node, *, chunks: Count = 1) -> None:
+async def gather(node: Node) -> None:
     """For a barrier: wait for every child, push the sum, and hand the answer to all of them."""
+    await gather_in_chunks(node)
+
+
+async def gather_in_chunks(node: Node, *, chunks: Count = 1) -> None:
+    """For a barrier in chunks: wait for every child, push the sum, and hand the answer to all of them."""
     (parent,) = node.parents
     for _ in node.children:
         await node.receive("pull")

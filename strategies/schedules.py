@@ -1,5 +1,6 @@
 """When a worker of a parameter server pulls and pushes, and what."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from strategies.bounds import Count, Momentum, Rate
@@ -48,15 +49,22 @@ async def until_updated(node: Node) -> None:
 
 
 async def restarting(node: Node) -> None:
-    """K-batch-sync: push one gradient after another, until there are new parameters to start afresh from."""
+    """K-batch-sync: push one gradient after another, until there are new parameters to start afresh from.
+
+    At most one waits to be sent: else a network slower than the workers would have ever more gradients of an
+    old version to carry before the first of a new one.
+    """
     server = ParameterServer(node)
     parameters = await server.pull()
+    leaving: list[Awaitable[None]] = []
     while await node.next_batch_available():
         gradient = await node.gradient_unless(parameters, "parameters")
         if gradient is None:
             parameters = await server.answers()
-        else:
-            server.push(gradient)
+            continue
+        for sent in leaving:
+            await sent
+        leaving = server.push(gradient)
     server.leave()
 
 

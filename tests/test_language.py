@@ -149,3 +149,32 @@ def test_defaults_make_a_name_alone_a_strategy() -> None:
         assert find(name, {}) is strategy
         for parameter in strategy.parameters.values():
             assert problem(parameter.default, parameter.annotation) is None
+
+
+def test_a_run_of_updates_that_never_come_does_not_stand_still_for_ever() -> None:
+    """Its worker pushes one gradient after another in no time, while the first update takes some."""
+    config = scenario(
+        cluster__workers=1, cluster__compute={"time": {"distribution": "constant", "value": "0 s"}},
+        cluster__apply_overhead="1 ms",
+        strategy={"name": "k-batch-sync"}, stop={"updates": 3},
+    )  # fmt: skip
+    with pytest.raises(SimulationError, match="virtual time stands still at 0 s"):
+        lockstep.simulate(config)
+
+
+def test_updates_that_take_no_time_do_end_a_run() -> None:
+    config = scenario(
+        cluster__workers=1, cluster__compute={"time": {"distribution": "constant", "value": "0 s"}},
+        stop={"updates": 3000},
+    )  # fmt: skip
+    assert lockstep.simulate(config).metrics["updates"] == 3000
+
+
+@pytest.mark.parametrize("servers", [1, {"count": 2, "hierarchy": {"groups": 2}}])
+def test_model_averaging_has_no_chunks(servers, engine) -> None:
+    config = scenario(
+        cluster__servers=servers, strategy={"name": "model-averaging", "averaging_period": 2, "chunks": 3}
+    )
+    result = engine(config)
+    assert result.metrics["samples"] == 4 * 5 * 32
+    assert "strategy.chunks means nothing to model-averaging: ignored" in result.metrics["warnings"]

@@ -184,6 +184,7 @@ def test_an_update_costs_the_bytes_it_touches_and_is_serialised_at_its_shard() -
     [
         ({"strategy": {"name": "k-sync", "k": 5}}, "strategy.k: must be at most 4, with 4 workers, not 5"),
         ({"strategy": {"name": "backup-workers", "backups": 4}}, "strategy.backups: must be at most 3"),
+        ({"strategy": "k-async", "cluster__servers": 2}, "cluster.servers.count: k-async must have one"),
         (
             {"strategy": "ssp", "cluster__servers": {"hierarchy": {"groups": 2}}},
             "cluster.servers.hierarchy: ssp cannot have relays .* one of synchronous",
@@ -208,3 +209,18 @@ def test_a_relay_stands_in_the_rack_of_its_workers() -> None:
     carried = run.utilisation.groupby("resource", observed=True)["bytes"].sum()
     assert carried["rack 1's up-link"] == 3 * M  # a sum a round, not a push of each worker
     assert round_s(run) == pytest.approx(2 * (4 + 2) * M / B)
+
+
+def test_gradients_that_nobody_wants_any_more_do_not_pile_up() -> None:
+    """k-batch-sync on a network ten times slower than the workers: at most two a worker are under way.
+
+    A version comes after the answers, 0.4 s for 4 workers of 0.1 s each, two old gradients and a new one.
+    """
+    run = lockstep.simulate(
+        scenario(
+            cluster__network={"bandwidth": "1 MB/s"}, workload={"parameters": 25_000},
+            cluster__compute={"time": {"distribution": "lognormal", "mean": "10 ms", "cv": 0.5}},
+            strategy={"name": "k-batch-sync", "k": 1}, stop={"updates": 2},
+        )
+    )  # fmt: skip
+    assert run.metrics["duration_s"] <= 2 * (0.4 + 3 * 0.4)
