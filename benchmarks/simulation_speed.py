@@ -75,7 +75,7 @@ def raw_timeouts(processes: int = 1000, events: int = 200_000) -> float:
 
 def iterations(strategy: str, workers: int) -> float:
     """Worker-iterations a second, records on, the set-up left out."""
-    steps = max(5, 20_000 // workers)
+    steps = max(20, 20_000 // workers)
     simulation = Simulation(scenario(strategy, workers, steps))
     start = time.perf_counter()
     simulation.run()
