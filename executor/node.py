@@ -96,6 +96,7 @@ class RealNode:
         self.children: Sequence[int] = self.role.children
         self.shards = shards
         self.holders = sum(role.kind == "server" for role in roles) or workers
+        self.relayed = any(role.kind == "relay" for role in roles)
         self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
@@ -299,9 +300,13 @@ class RealNode:
         if self.scenario.stop.updates is not None:
             self._tell_progress(version / self.scenario.stop.updates)
         if version == self.scenario.stop.updates:
-            if self.store.add("holders that are done", 1) == self.holders:
+            everyone = self.store.add("holders that are done", 1) == self.holders
+            if everyone:
                 self.store.set("stop", "1")
-            raise Stopped
+            if (
+                everyone or not self.relayed
+            ):  # else other shards may need more pushes: relays sum as they come
+                raise Stopped
         return Done(None)
 
     def _look_for_the_end(self) -> None:

@@ -87,6 +87,7 @@ class Simulation:
         self.workers: Sequence[int] = range(cluster.workers)
         self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
         self.holders = self.servers or self.workers
+        self.relayed = any(role.kind == "relay" for role in self.roles)
         self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
 
         self.worker_hosts = self.host_of[: cluster.workers]
@@ -161,7 +162,7 @@ class Simulation:
         return parameters if self.learner is None else self.learner.gradient(parameters, worker, step)
 
     def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
-        """Take note of new parameters; True when the node has made all the updates of the run."""
+        """Take note of new parameters; True when the node's part in the run is over."""
         self.versions[node.rank] = version
         if self.last_version is not None:
             self._steps_before = self.steps  # it comes closer to its end, even if no time passes
@@ -173,9 +174,12 @@ class Simulation:
         last = self.last_version
         if last is None or version < last:
             return False
-        if all(self.versions.get(holder, 0) >= last for holder in self.holders):
+        everyone = all(self.versions.get(holder, 0) >= last for holder in self.holders)
+        if everyone:
             Call(self.environment, 0.0, self._stop, URGENT)
-        return version == self.scenario.stop.updates
+        # Relays may have made more updates of the same pushes at this shard than at others, which will need
+        # more pushes from workers that wait for this one.
+        return version == self.scenario.stop.updates and (everyone or not self.relayed)
 
     def _target_reached(self, version: int) -> bool:
         target = self.scenario.stop.target_accuracy

@@ -42,7 +42,9 @@ async def until_updated(node: Node) -> None:
     parameters = await server.pull()
     while await node.next_batch_available():
         gradient = await node.gradient_unless(parameters, "parameters")
-        if gradient is not None:
+        if gradient is None:
+            server.batches()  # the one given up is in no push
+        else:
             server.push(gradient)
         parameters = await server.answers()
     server.leave()
@@ -60,6 +62,7 @@ async def restarting(node: Node) -> None:
     while await node.next_batch_available():
         gradient = await node.gradient_unless(parameters, "parameters")
         if gradient is None:
+            server.batches()  # the one given up is in no push
             parameters = await server.answers()
             continue
         for sent in leaving:

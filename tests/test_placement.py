@@ -224,3 +224,19 @@ def test_gradients_that_nobody_wants_any_more_do_not_pile_up() -> None:
         )
     )  # fmt: skip
     assert run.metrics["duration_s"] <= 2 * (0.4 + 3 * 0.4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shards_whose_relays_sum_differently_all_make_their_updates(seed: int) -> None:
+    """A relay on a slow card has more pushes in a sum: its shard needs more of them for as many updates."""
+    run = lockstep.simulate(
+        scenario(
+            cluster__workers=7, cluster__servers={"count": 2, "hierarchy": {"groups": 1}},
+            cluster__network={
+                "bandwidth": "1 MB/s", "latency": "1 ms", "cards": [{"hosts": [7], "bandwidth": "20 kB/s"}]
+            },
+            cluster__compute={"time": {"distribution": "exponential", "mean": "10 ms"}},
+            strategy="downpour", stop={"updates": 5}, seed=seed,
+        )
+    )  # fmt: skip
+    assert run.metrics["updates"] == 5

@@ -222,3 +222,12 @@ def test_native_all_reduce_of_uneven_chunks_sends_as_many_bytes_in_both_engines(
     expected = 2 * 2 * (5 - 1) * 8  # 2(p−1)M a round
     assert lockstep.simulate(config).metrics["bytes_sent"] == expected
     assert lockstep.run(config).metrics["bytes_sent"] == expected
+
+
+@pytest.mark.parametrize("name", ["k-sync", "k-batch-sync"])
+def test_gradients_that_were_given_up_are_not_counted_as_applied(name: str, engine) -> None:
+    config = scenario(
+        cluster__compute={"time": {"distribution": "exponential", "mean": "10 ms"}},
+        strategy={"name": name, "k": 2}, stop={"updates": 10},
+    )  # fmt: skip
+    assert engine(config).metrics["samples"] == 10 * 2 * 32
