@@ -116,6 +116,7 @@ class Simulation:
         self.progress: Progress | None = None
         self.over = False
         self.nodes = [SimulatedNode(self, rank, role) for rank, role in enumerate(self.roles)]
+        self.inboxes = [node.take_in for node in self.nodes]
         self.programs = []
         for rank, role in enumerate(self.roles):
             program = strategy.program(role.kind, scenario.strategy.parameters)

@@ -92,7 +92,7 @@ class SimulatedNode:
             rings.give_up()
         nbytes = 0 if body is None else body.nbytes
         message = Message(kind, rank, body, version, batches, part, sources)
-        return self.network.send(rank, to, nbytes, message, simulation.nodes[to].take_in)
+        return self.network.send(rank, to, nbytes, message, simulation.inboxes[to])
 
     def take_in(self, transfer: Transfer) -> None:
         """Hand a message that has arrived to whoever waits for it, or keep it."""

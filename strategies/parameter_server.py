@@ -39,7 +39,7 @@ class ParameterServer:
         self.node = node
         self.slices = [part for shard in node.shards for part in parts_of(shard, parts)]
         self.addresses = [(server, part) for server in node.parents for part in range(parts)]
-        self.numbers = {address: number for number, address in enumerate(self.addresses)}
+        self.firsts = [(server, number - part) for number, (server, part) in enumerate(self.addresses)]
         self.versions = [0] * len(self.slices)
         self.batches_pushed = 0
 
@@ -73,9 +73,9 @@ class ParameterServer:
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""
         bodies: list[Any] = [None] * len(self.slices)
-        for server, _ in self.addresses:
+        for server, first in self.firsts:
             answer = await self.node.receive("parameters", server)
-            number = self.numbers[server, answer.part]
+            number = first + answer.part
             bodies[number], self.versions[number] = answer.body, answer.version
         return self.node.concatenate(bodies)
 
