@@ -38,6 +38,8 @@ def bottleneck(result: "Result") -> str | None:
     link, processor = _Busiest.of(links), _Busiest.of(processors)
     accounted = min(communicate, link.both) if link else 0.0
     share = max(link.share, accounted) if link else 0.0
+    if result.scenario.cluster.network.background:  # which may fill a link that holds no worker up
+        share = min(share, communicate)
     applying = processor.share if processor else 0.0
     shares = {
         "link": share,
@@ -53,6 +55,8 @@ def bottleneck(result: "Result") -> str | None:
             result, link, links, {"computing": compute / share, "waiting for others": wait / share}
         )
     if processor and kind == "processor":
+        if result.scenario.cluster.apply_overhead:  # an update of any size takes that
+            return processor.sentence(False)
         return processor.sentence(False) + _more_shards(
             result, processor, links, {"computing": compute / applying}
         )

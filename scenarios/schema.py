@@ -37,7 +37,7 @@ class Servers(Section):
     """
 
     shorthand: ClassVar[str] = "count"
-    count: Count = 1
+    count: int = Field(1, ge=1, le=100_000)
     colocated: bool = False
     shares: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(None, strict=False)
     hierarchy: Hierarchy | None = None

@@ -293,3 +293,20 @@ def test_the_figures_have_the_64_busiest() -> None:
     busy = {f"worker {w}'s up-link": w / 100 for w in range(100)}
     assert list(run(0.5, 0.4, busy).metrics["utilisation"]) == list(busy)[36:]
     assert len(run(0.5, 0.4, dict(list(busy.items())[:64])).metrics["utilisation"]) == 64
+
+
+def test_more_shards_do_not_help_where_every_update_costs_the_same() -> None:
+    common = {"cluster__workers": 16, "cluster__apply_overhead": "2 ms", "stop": {"updates": 300}}
+    one, four = (lockstep.simulate(scenario(cluster__servers=n, **common)).metrics for n in (1, 4))
+    assert four["throughput"] == pytest.approx(one["throughput"], rel=0.02)
+    assert re.fullmatch(r"server 0's processor \(applying updates\), 9\d% busy", one["bottleneck"])
+
+
+def test_a_link_full_of_the_traffic_of_others_is_named_only_if_workers_wait_for_it() -> None:
+    def named(parameters: int) -> str:
+        network = {"bandwidth": "10 MB/s", "background": [{"from": 0, "to": 1}]}
+        config = scenario(cluster__network=network, workload={"parameters": parameters})
+        return lockstep.simulate(config).metrics["bottleneck"]
+
+    assert named(10).startswith("computing: workers compute 100%")
+    assert "link" in named(1_000_000)
