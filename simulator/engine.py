@@ -93,6 +93,7 @@ class Simulation:
         self.holders = self.servers or self.workers
         self.relayed = any(role.kind == "relay" for role in self.roles)
         self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
+        self.worker_hosts: Sequence[int] = self.host_of[: cluster.workers]  # one list for all nodes
 
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead

@@ -58,7 +58,7 @@ class SimulatedNode:
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
         self.shards: Sequence[slice] = simulation.shards
-        self.hosts: Sequence[int] = simulation.host_of[: len(simulation.workers)]
+        self.hosts: Sequence[int] = simulation.worker_hosts
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.collectives = 0
