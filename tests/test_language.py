@@ -182,6 +182,8 @@ def test_model_averaging_has_no_chunks(servers, engine) -> None:
 
 def test_nodes_share_what_all_of_them_know() -> None:
     """A copy for each is n² numbers: 80 GB for 100,000 workers."""
-    one, other = Simulation(scenario()).nodes[:2]
+    simulation = Simulation(scenario())
+    simulation.run()
+    one, other = simulation.nodes[:2]
     assert one.hosts is other.hosts
     assert one.shards is other.shards
