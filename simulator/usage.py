@@ -14,7 +14,7 @@ import pandas as pd
 from simulator.flows import Flows, Link
 
 _MOST = 128
-_VALUES_PER_FLOW = 1  # read for each flow that has ended: it then takes a few percent of the run
+_FLOWS_PER_VALUE = 3  # that end before a value is read again: it then takes about one percent of the run
 
 
 class Reading(NamedTuple):
@@ -86,7 +86,7 @@ class Usage:
             self._check(reading)
             self._readings.append(reading)
         values = sum([len(link.flows) for link in links]) + len(links) + len(self._others)
-        self._distance = max(self._distance, values // _VALUES_PER_FLOW)
+        self._distance = max(self._distance, values * _FLOWS_PER_VALUE)
         if len(self._readings) == _MOST:
             del self._readings[::2]
             self._distance *= 2
