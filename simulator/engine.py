@@ -91,8 +91,6 @@ class Simulation:
         self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
         self.worker_hosts: Sequence[int] = self.host_of[: cluster.workers]  # one list for all nodes
 
-        self.worker_hosts = self.host_of[: cluster.workers]  # for all nodes: a copy for each is n² numbers
-
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
         self.environment = Environment()

@@ -70,7 +70,8 @@ async def first_of_more(node: Node, rule: Transformation, *, backups: Whole = 1)
     """Backup workers: of n workers the first n − `backups` gradients of a version make the update.
 
     Late ones are dropped when they arrive, and their workers go on from the present version: Chen et al.
-    2016, "Revisiting distributed synchronous SGD", §3; TensorFlow's accumulators do the same.
+    2016, "Revisiting distributed synchronous SGD", §3; TensorFlow's accumulators do the same. Not for several
+    shards: late at one and on time at another, workers could wait for ever, as in `every_k_workers`.
     """
     shard, members = Shard(node, rule), len(node.children)
     pushes: list[Message] = []

@@ -84,7 +84,11 @@ STRATEGIES: dict[str, Strategy] = {
         relay=relays.gather_in_chunks,
     ),
     "backup-workers": Strategy(
-        schedules.every_batch, consistency.first_of_more, rules.sgd, at_most={"backups": -1}
+        schedules.every_batch,
+        consistency.first_of_more,
+        rules.sgd,
+        sharded=False,
+        at_most={"backups": -1},
     ),
     "k-sync": Strategy(
         schedules.until_updated, consistency.first_k_workers, rules.sgd, equal_steps=True, at_most={"k": 0}

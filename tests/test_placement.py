@@ -185,6 +185,7 @@ def test_an_update_costs_the_bytes_it_touches_and_is_serialised_at_its_shard() -
         ({"strategy": {"name": "k-sync", "k": 5}}, "strategy.k: must be at most 4, with 4 workers, not 5"),
         ({"strategy": {"name": "backup-workers", "backups": 4}}, "strategy.backups: must be at most 3"),
         ({"strategy": "k-async", "cluster__servers": 2}, "cluster.servers.count: k-async must have one"),
+        ({"strategy": "backup-workers", "cluster__servers": 2}, "count: backup-workers must have one"),
         (
             {"strategy": "ssp", "cluster__servers": {"hierarchy": {"groups": 2}}},
             "cluster.servers.hierarchy: ssp cannot have relays .* one of synchronous",
