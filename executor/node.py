@@ -16,6 +16,8 @@ from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
 from strategies import Collective, Contribution, Message, Source, Vector
+from strategies.codecs import Codec
+from strategies.node import Memory
 from strategies.parameter_server import shard_of
 from strategies.placement import Role
 from workloads import Learner
@@ -100,6 +102,9 @@ class RealNode:
         self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
+        self.epoch = 1
+        self.loss = nan
+        self.memory: Memory
         self.initial = initial
         self.transport = transport
         self.store = transport.store
@@ -118,6 +123,7 @@ class RealNode:
         self.byes = 0
         self.slice_s = _SLICE_S
         self._receiving = Lock()
+        self._applying = Lock()
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
@@ -130,8 +136,17 @@ class RealNode:
     def initial_parameters(self) -> Vector:
         return self.initial
 
+    def vector(self, values: Sequence[float]) -> Vector:
+        return self.initial.new_tensor(values)  # type: ignore[no-any-return]
+
     def concatenate(self, parts: Sequence[Vector]) -> Vector:
         return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
+
+    def encode(self, vector: Vector, codec: Codec) -> Vector:
+        raise NotImplementedError
+
+    def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
+        raise NotImplementedError
 
     def send(
         self,
@@ -142,9 +157,10 @@ class RealNode:
         version: int = 0,
         batches: int = 0,
         part: int = 0,
+        weight: float = 1.0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        header = [kind, self.rank, version, batches, part, sources, self.now]
+        header = [kind, self.rank, version, batches, part, weight, sources, self.now]
         return self.transport.send(to, header, body)  # type: ignore[arg-type]
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
@@ -164,7 +180,7 @@ class RealNode:
         found = self.transport.receive(timeout_s)
         if found is None:
             return False
-        (kind, sender, version, batches, part, sources, start), body = found
+        (kind, sender, version, batches, part, weight, sources, start), body = found
         if kind == _BYE:
             self.byes += 1
             return True
@@ -173,7 +189,7 @@ class RealNode:
         if body is not None:
             body = body.to(self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
-        self.mail.append(Message(kind, sender, body, version, batches, part, pushed_by))
+        self.mail.append(Message(kind, sender, body, version, batches, part, weight, pushed_by))
         return True
 
     def arrived(self, kind: str | None = None) -> bool:
@@ -187,7 +203,7 @@ class RealNode:
         if self._failure is not None:
             raise self._failure
         for parent in self.parents:
-            self.transport.send(parent, [_BYE, self.rank, 0, 0, 0, (), 0.0], None)
+            self.transport.send(parent, [_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0], None)
 
     def next_batch_available(self) -> Awaitable[bool]:
         self._look_for_the_end()
@@ -257,7 +273,8 @@ class RealNode:
         time.sleep(max(0.0, instant - self.now))
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        return Done(function())
+        with self._applying:
+            return Done(function())
 
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:

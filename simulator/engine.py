@@ -142,6 +142,12 @@ class Simulation:
 
         return Activity(self.environment, program, failed)
 
+    def vector(self, values: Sequence[float]) -> Any:
+        """A vector of these values, or its size."""
+        if self.learner is None:
+            return Sized(len(values), self.sizes.itemsize)
+        return self.initial.new_tensor(values)
+
     def concatenate(self, parts: Sequence[Any]) -> Any:
         """Join vectors, or sizes, end to end."""
         if len(parts) == 1:

@@ -3,13 +3,16 @@
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
+from math import nan
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.events import Moment, pause
 from simulator.network import Transfer
 from strategies import Collective, Contribution, Message, Source, Vector
+from strategies.codecs import Codec
 from strategies.collectives import ring
+from strategies.node import Memory
 from strategies.placement import Role
 
 if TYPE_CHECKING:
@@ -57,6 +60,9 @@ class SimulatedNode:
         self.hosts: Sequence[int] = simulation.worker_hosts
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
+        self.epoch = 1
+        self.loss = nan
+        self.memory: Memory
         self.collectives = 0
         self.cores = simulation.cores if simulation.cores.shared(rank) else None
         self.computing: dict[int, float] = {}  # on shared cores: when the gradient of a step was begun
@@ -75,6 +81,16 @@ class SimulatedNode:
         initial: Vector = self.simulation.initial
         return initial
 
+    def vector(self, values: Sequence[float]) -> Vector:
+        vector: Vector = self.simulation.vector(values)
+        return vector
+
+    def encode(self, vector: Vector, codec: Codec) -> Vector:
+        raise NotImplementedError
+
+    def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
+        raise NotImplementedError
+
     def send(
         self,
         to: int,
@@ -84,6 +100,7 @@ class SimulatedNode:
         version: int = 0,
         batches: int = 0,
         part: int = 0,
+        weight: float = 1.0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
         simulation, rank = self.simulation, self.rank
@@ -91,7 +108,7 @@ class SimulatedNode:
         if rings is not None and rings.inside:
             rings.give_up()
         nbytes = 0 if body is None else body.nbytes
-        message = Message(kind, rank, body, version, batches, part, sources)
+        message = Message(kind, rank, body, version, batches, part, weight, sources)
         return self.network.send(rank, to, nbytes, message, simulation.inboxes[to])
 
     def take_in(self, transfer: Transfer) -> None:

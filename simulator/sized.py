@@ -1,5 +1,6 @@
 """Bodies of a sizes-only simulation: a vector that knows its length and nothing else."""
 
+from math import nan
 from typing import Any, Self
 
 
@@ -26,7 +27,12 @@ class Sized:
             raise ValueError(f"vectors of {self.length} and {other.length} elements do not combine")
         return self
 
-    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = _same
+    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = _same
+    __truediv__ = __rtruediv__ = __pow__ = __neg__ = _same
+
+    def tolist(self) -> list[float]:
+        """The elements, which nobody knows."""
+        return [nan] * self.length
 
 
 def concatenate(parts: "list[Sized] | tuple[Sized, ...]") -> Sized:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
+from strategies.codecs import Codec
+
 T = TypeVar("T")
 
 
@@ -31,7 +33,12 @@ class Vector(Protocol):
     def __mul__(self, other: Any, /) -> Self: ...
     def __rmul__(self, other: Any, /) -> Self: ...
     def __truediv__(self, other: Any, /) -> Self: ...
+    def __rtruediv__(self, other: Any, /) -> Self: ...
+    def __pow__(self, exponent: float, /) -> Self: ...
     def __neg__(self) -> Self: ...
+    def tolist(self) -> list[float]:
+        """The elements; nan for each where nothing is learned."""
+        ...
 
 
 class Source(NamedTuple):
@@ -52,6 +59,7 @@ class Message:
     version: int = 0  # the version of the parameters in the body, or that the body was computed from
     batches: int = 0  # mini-batches whose gradients are in the body
     part: int = 0  # which part of the shard the body is, where shards go in parts
+    weight: float = 1.0  # of the body in a weighted sum: push-sum's
     sources: tuple[Source, ...] = ()  # of a sum of several pushes, in the order of summing
 
     @property
@@ -75,6 +83,24 @@ class Contribution:
     batches: int  # mini-batches whose gradients it holds
 
 
+class Memory(Protocol):
+    """The parameters in memory that all workers share, as on one host: nobody locks it (HOGWILD!).
+
+    Reads and additions go over the components one by one, and those of others go on meanwhile.
+    """
+
+    def read(self) -> Awaitable[tuple[Vector, int]]:
+        """A copy of all parameters, shape (n,), and how many additions had been completed when it began."""
+        ...
+
+    def add(self, update: Vector) -> Awaitable[int]:
+        """Add the components of `update` that are not zero; how many additions are now completed.
+
+        A component that another is adding to at the same moment may lose one of the two.
+        """
+        ...
+
+
 class Node(Protocol):
     """One process of the job: a worker, a server that holds one shard of the parameters, or a relay.
 
@@ -91,6 +117,9 @@ class Node(Protocol):
     hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
     rng: Random  # this node's own seeded stream
     step: int  # mini-batches whose gradient this node has computed
+    epoch: int  # mini-batches in one pass over this worker's own samples, rounded up; 1 if they are endless
+    loss: float  # mean over the mini-batch of the last gradient; nan before, and where nothing is learned
+    memory: Memory
 
     @property
     def now(self) -> float:
@@ -105,6 +134,18 @@ class Node(Protocol):
         """Join vectors end to end."""
         ...
 
+    def vector(self, values: Sequence[float]) -> Vector:
+        """A vector of these values, to be sent or summed along with others."""
+        ...
+
+    def encode(self, vector: Vector, codec: Codec) -> Vector:
+        """The vector as a codec sends it: a body whose `nbytes` is its size on the wire (codecs.py)."""
+        ...
+
+    def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
+        """What is left of a vector of `length` elements that was encoded."""
+        ...
+
     def send(
         self,
         to: int,
@@ -114,6 +155,7 @@ class Node(Protocol):
         version: int = 0,
         batches: int = 0,
         part: int = 0,
+        weight: float = 1.0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
         """Send a message to rank `to`; it is on its way even if nobody awaits what this returns.
@@ -155,7 +197,7 @@ class Node(Protocol):
         ...
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        """Do real work that touches `nbytes` bytes of memory; one at a time on a node."""
+        """Do real work that touches `nbytes` bytes of memory; a node's activities do it one at a time."""
         ...
 
     def collective(self, program: "Collective", vector: Vector) -> Awaitable[Vector]:
@@ -183,7 +225,10 @@ class Node(Protocol):
         ...
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        """Run a second activity on this node, beside the one that calls this."""
+        """Run a second activity on this node, beside the one that calls this.
+
+        Those of workers go on after all programs have ended, until every message has been dealt with.
+        """
         ...
 
     def sleep(self, seconds: float) -> Awaitable[None]:

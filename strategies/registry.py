@@ -4,7 +4,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from strategies import consistency, relays, rules, schedules
 from strategies.all_reduce import all_reduce
@@ -40,6 +40,9 @@ class Strategy:
     """What stands between workers and server in a hierarchy; None: the strategy has no such form."""
     sharded: bool = True
     """Whether the parameters can be cut into shards, each with a server."""
+    models: Literal["same", "own", "shared"] = "same"
+    """Without servers: all workers hold the same model, or each its own, whose mean is evaluated, or there is
+    one, in memory that they share."""
     at_most: Mapping[str, int] = field(default_factory=dict)
     """Parameters that count workers: how much more than there are workers each may be."""
 
