@@ -3,24 +3,11 @@
 Equal to one worker with the n-fold batch. Failure: a worker that dies ends the run.
 """
 
-from typing import Literal
-
 from strategies.bounds import Count
-from strategies.collectives import ALGORITHMS
+from strategies.collectives import ALGORITHMS, Algorithm
 from strategies.node import Contribution, Node
 from strategies.optimizers import Transformation
 from strategies.placement import cut
-
-Algorithm = Literal[
-    "ring",
-    "halving-doubling",
-    "recursive-doubling",
-    "binomial",
-    "two-level",
-    "parameter-server",
-    "auto",
-    "native",
-]  # the keys of ALGORITHMS
 
 
 async def all_reduce(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from strategies import consistency, local_steps, relays, rules, schedules
+from strategies import consistency, local_sgd, local_steps, relays, rules, schedules
 from strategies.all_reduce import all_reduce
 from strategies.bounds import problem
 from strategies.codecs import Codec
@@ -216,6 +216,10 @@ STRATEGIES: dict[str, Strategy] = {
     "ssp": Strategy(schedules.every_batch, consistency.bounded, at_any_time=True),
     "bounded-delay": Strategy(schedules.pipelined, consistency.every_clock, at_any_time=True),
     "all-reduce": Strategy(all_reduce, equal_steps=True),
+    "local-sgd": Strategy(local_sgd.local_sgd, equal_steps=True),
+    "post-local-sgd": Strategy(local_sgd.post_local_sgd, equal_steps=True),
+    "adacomm": Strategy(local_sgd.adacomm, equal_steps=True),
+    "diloco": Strategy(local_sgd.diloco, equal_steps=True),
 }
 
 

@@ -98,6 +98,17 @@ ROWS = [
     Row({"name": "all-reduce", "algorithm": "auto"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),
     Row({"name": "all-reduce", "momentum": 0.9}, deterministic=True),
+    Row({"name": "local-sgd", "averaging_period": 1}, deterministic=True),
+    Row({"name": "local-sgd", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
+    Row(
+        {"name": "local-sgd", "averaging_period": 3, "momentum": 0.9, "optimizer_state": "average"},
+        deterministic=True,
+        is_sgd=False,
+        updates=3,
+    ),
+    Row({"name": "post-local-sgd", "averaging_period": 3, "switch_step": 2}, True, is_sgd=False, updates=4),
+    Row({"name": "adacomm", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
+    Row({"name": "diloco", "averaging_period": 3}, True, is_sgd=False, is_sgd_alone=False, updates=3),
     Row({"name": "all-reduce", "buckets": 3}, deterministic=True),
 ]
 WORKERS, STEPS, RATE = 2, 8, 0.2
