@@ -10,7 +10,7 @@ BLACK = "Black and Kokorin 2016, Distributed deep learning (Skymind)"
 
 
 def against_one_machine(scenario: Scenario) -> dict[str, float]:
-    """Largest difference of a parameter to one machine that learns from all samples at once, ÷ the largest."""
+    """Largest difference of a parameter to one machine's with the n-fold mini-batch, ÷ the largest parameter."""
     together = scenario.workload.batch_size * scenario.cluster.workers
     alone = override(override(scenario, "cluster.workers", 1), "workload.batch_size", together)
     averaged, single = (lockstep.simulate(each).parameters for each in (scenario, alone))

@@ -15,7 +15,9 @@ SSP_RATES = (0.02, 0.05, 0.1)
 
 def _ssp(runs: Runs) -> list[Check]:
     def seconds(bounds: tuple[int, ...]) -> Array:
-        return runs.tuned([f"bound {bound}, rate {rate}" for bound in bounds for rate in SSP_RATES], "seconds")
+        return runs.tuned(
+            [f"bound {bound}, rate {rate}" for bound in bounds for rate in SSP_RATES], "seconds"
+        )
 
     def at_one_rate(bound: int, figure: str) -> Array:
         return runs[f"bound {bound}, rate {SSP_RATES[1]}", figure]
@@ -27,7 +29,11 @@ def _ssp(runs: Runs) -> list[Check]:
         Check("updates per s, bound 4 ÷ bound 0", Interval.of(waits), above=1.0),
         Check("updates to the target, no bound ÷ bound 0, rate 0.05", Interval.of(loses), above=1.0),
         Check("s to the target, bound 0 ÷ best between", Interval.of(seconds((0,)) / between), above=1.0),
-        Check("s to the target, no bound ÷ best between", Interval.of(seconds((NOBODY_WAITS,)) / between), above=1.0),
+        Check(
+            "s to the target, no bound ÷ best between",
+            Interval.of(seconds((NOBODY_WAITS,)) / between),
+            above=1.0,
+        ),
     ]
 
 
