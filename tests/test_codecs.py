@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import scenario
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nodes import real_nodes
 
@@ -122,6 +122,7 @@ def test_narrow_floats_round_to_nearest_and_stay_finite() -> None:
 
 
 @given(vectors())
+@example(torch.tensor([torch.finfo(torch.float32).max]))
 def test_int8_is_off_by_half_a_step_at_most(vector) -> None:
     back = left_of(vector, Codec("int8")).double()
     for begin in range(0, len(vector), 256):

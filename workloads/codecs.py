@@ -61,7 +61,8 @@ def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.f
     match name:
         case "int8":
             scales, multiples = fields
-            vector = (_blocks(multiples) * scales[:, None]).flatten()[:length]
+            most = torch.finfo(scales.dtype).max  # 127 × a scale that was rounded up may be more
+            vector = (_blocks(multiples) * scales[:, None]).clamp(-most, most).flatten()[:length]
         case "1-bit":
             levels, packed = fields
             vector = _from_bits(levels, packed, length)
