@@ -29,16 +29,9 @@ class Encoder:
 
     def encode(self, vector: "Vector") -> "Vector":
         """The body to send for a vector of shape (n,)."""
-        if self.codec.name == "none":
-            return vector
         if self.error_feedback:
             vector = vector + self.residual
         body = self.node.encode(vector, self.codec)
         if self.error_feedback:
             self.residual = vector - self.node.decode(body, self.codec, len(vector))
         return body
-
-
-def decode(node: "Node", body: "Vector", codec: Codec, length: int) -> "Vector":
-    """What is left of a vector of `length` elements."""
-    return body if codec.name == "none" else node.decode(body, codec, length)

@@ -21,7 +21,15 @@ async def immediate(node: Node, rule: Rule, *, warm_start: Whole = 0) -> None:
     With a warm start the first worker (or relay) makes so many updates alone: the others' first pull is
     answered after that ("starting with a single model replica", §5).
     """
-    await every_k_batches(node, rule, warm_start=warm_start)
+    if warm_start:
+        return await every_k_batches(node, rule, warm_start=warm_start)
+    shard = Shard(node, rule)
+    while True:
+        message = await node.receive()
+        if message.kind in ("push", "commit"):
+            await shard.update([message], over=1)
+        if message.kind in ("push", "pull"):
+            shard.answer(message.sender)
 
 
 def _wants_answer(message: Message) -> bool:
