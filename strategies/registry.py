@@ -80,8 +80,10 @@ class Strategy:
         found: dict[str, inspect.Parameter] = {}
         for part in self._parts():
             found |= {name: p for name, p in _keywords(part).items() if name not in found}
-        if self.consistency is not None and "chunks" not in _keywords(self.consistency):
-            found.pop("chunks", None)  # a schedule in chunks, with a server that knows none
+        if self.consistency is not None:
+            knowing = ["chunks" in _keywords(part) for part in (self.schedule, self.consistency)]
+            if not all(knowing):
+                found.pop("chunks", None)  # what one side would cut, the other would not put together
         return found
 
     def _parts(self) -> list[Callable[..., Any]]:
