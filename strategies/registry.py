@@ -48,7 +48,7 @@ class Strategy:
     pushes: Literal["gradients", "moves"] = "gradients"
     """What is pushed: the server descends along gradients, and adds moves."""
     commits: bool = False
-    """Whether it pulls, or pushes without wanting an answer, at any time: the server has to bear that."""
+    """Whether it pulls, or pushes without waiting for an answer, at any time: the server has to bear that."""
 
     # of the consistency
     equal_steps: bool = False
@@ -216,7 +216,7 @@ STRATEGIES: dict[str, Strategy] = {
     "dynsgd": Strategy(local_steps.downpour, rule=rules.scaled_by_staleness, **_COMMITS, **_IMMEDIATE),
     "dc-asgd": Strategy(schedules.every_batch, rule=rules.delay_compensated, **_IMMEDIATE),
     "ssp": Strategy(schedules.every_batch, consistency.bounded, at_any_time=True),
-    "bounded-delay": Strategy(schedules.pipelined, consistency.every_clock, at_any_time=True),
+    "bounded-delay": Strategy(schedules.pipelined, consistency.every_clock, commits=True, at_any_time=True),
     "all-reduce": Strategy(all_reduce, equal_steps=True),
     "local-sgd": Strategy(local_sgd.local_sgd, equal_steps=True),
     "post-local-sgd": Strategy(local_sgd.post_local_sgd, equal_steps=True),
