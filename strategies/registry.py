@@ -59,6 +59,8 @@ class Strategy:
     """Whether the parameters can be cut into shards, each with a server."""
     at_any_time: bool = False
     """Whether the server answers pulls, and takes commits, at any time."""
+    sums_along: bool = False
+    """Whether the server averages other vectors along (ParameterServer.push_pull_along)."""
 
     # of both
     tied: bool = False
@@ -136,7 +138,7 @@ class Strategy:
 
 FACTORS = {
     "schedule": ("schedule", "pushes", "commits"),
-    "consistency": ("consistency", "equal_steps", "relay", "sharded", "at_any_time"),
+    "consistency": ("consistency", "equal_steps", "relay", "sharded", "at_any_time", "sums_along"),
     "rule": ("rule",),
 }
 """What a scenario may take from another strategy with a parameter server, and what comes with it."""
@@ -155,6 +157,7 @@ _BARRIER: dict[str, Any] = {
     "consistency": consistency.barrier,
     "equal_steps": True,
     "relay": relays.gather,
+    "sums_along": True,
 }
 _IMMEDIATE: dict[str, Any] = {
     "consistency": consistency.immediate,
@@ -171,6 +174,7 @@ STRATEGIES: dict[str, Strategy] = {
         consistency.barrier_in_chunks,
         equal_steps=True,
         relay=relays.gather_in_chunks,
+        sums_along=True,
     ),
     "backup-workers": Strategy(
         schedules.every_batch,
@@ -193,6 +197,7 @@ STRATEGIES: dict[str, Strategy] = {
         consistency.blocks,
         equal_steps=True,
         relay=relays.gather,
+        sums_along=True,
         tied=True,
         **_MOVES,
     ),
@@ -271,6 +276,11 @@ def _composed(name: str, values: Mapping[str, Any]) -> Strategy:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.at_any_time and not s.tied)
         problem = f"{values.get('schedule', name)}'s schedule needs a server that answers at any time: {able}"
         raise StrategyError("strategy.consistency", problem)
+    averages = values.get("optimizer_state") == "average" and "optimizer_state" in found.parameters
+    if averages and found.has_servers and not found.sums_along:
+        able = ", ".join(other for other, s in STRATEGIES.items() if s.sums_along and not s.tied)
+        problem = f"average needs a server that averages the state along: {able}"
+        raise StrategyError("strategy.optimizer_state", problem)
     if found.rule is rules.delay_compensated and found.pushes != "gradients":
         problem = "compensates gradients; the schedule pushes how far a worker has moved"
         raise StrategyError("strategy.rule", problem)
