@@ -62,6 +62,9 @@ class Strategy:
     sums_along: bool = False
     """Whether the server averages other vectors along (ParameterServer.push_pull_along)."""
 
+    own_optimizer: bool = False
+    """Whether it brings what the server does with a sum, so that no optimizer can be chosen."""
+
     # of both
     tied: bool = False
     """Schedule and consistency are made for each other: neither goes with another's."""
@@ -93,7 +96,7 @@ class Strategy:
         if self._steps_locally:
             found.append(optimizer)
         if self.consistency is not None:
-            found += [self.consistency, self._server_optimizer]
+            found += [self.consistency] if self.own_optimizer else [self.consistency, self._server_optimizer]
             found += [self.rule] if self.rule else []
             found.append(ParameterServer)
         return found
@@ -198,6 +201,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         relay=relays.gather,
         sums_along=True,
+        own_optimizer=True,
         tied=True,
         **_MOVES,
     ),
