@@ -7,6 +7,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from strategies import consistency, local_sgd, local_steps, relays, rules, schedules
@@ -103,7 +104,7 @@ class Strategy:
 
     @property
     def _steps_locally(self) -> bool:
-        return "optimizer" in inspect.signature(self.schedule).parameters
+        return "optimizer" in _arguments(self.schedule)
 
     @property
     def _server_optimizer(self) -> Callable[..., Any]:
@@ -111,7 +112,8 @@ class Strategy:
 
     def program(self, kind: str, values: Mapping[str, Any]) -> Program:
         """The program of a worker, server or relay, with the parameters' values filled in."""
-        own = {name: value for name, value in values.items() if name in self.parameters}
+        known = self.parameters
+        own = {name: value for name, value in values.items() if name in known}
         if kind == "worker":
             return lambda node: self._work(node, own)
         if kind == "server":
@@ -147,9 +149,14 @@ FACTORS = {
 """What a scenario may take from another strategy with a parameter server, and what comes with it."""
 
 
-def _keywords(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(part).parameters.values()
-    return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+@cache  # every node asks again
+def _arguments(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(part).parameters
+
+
+@cache
+def _keywords(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return {p.name: p for p in _arguments(part).values() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
