@@ -5,16 +5,13 @@ loses, is in docs/strategies.md.
 """
 
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
-
-from strategies.bounds import Bound
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
     from strategies.node import Node, Vector
 
 Name = Literal["none", "fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
 NAMES: tuple[Name, ...] = get_args(Name)
-Ratio = Annotated[float, Bound(gt=0, le=1)]
 
 
 class Codec(NamedTuple):
@@ -31,9 +28,9 @@ class Codec(NamedTuple):
 class Encoder:
     """One sender's stream of vectors of one length, such as the pushes of one part of the parameters.
 
-    With error feedback (Seide et al. 2014; Stich et al. 2018, algorithm 1) what a message loses
-    is added to the next vector, v = x + r and r ← v − decoded: what has been decoded and the residual r add
-    up to what was put in, so every bit of it is sent sooner or later.
+    With error feedback (Seide et al. 2014; Stich et al. 2018, algorithm 1) what a message loses is added to
+    the next vector, v = x + r and r ← v − decoded: what has been decoded and the residual r add up to what
+    was put in.
     """
 
     def __init__(self, node: "Node", codec: Codec, error_feedback: bool = True) -> None:
