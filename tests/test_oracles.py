@@ -216,12 +216,12 @@ def test_without_elasticity_the_centre_stays_in_both_engines(engine) -> None:
 
 # One worker where it is not serial SGD (is_sgd_alone=False in test_contract.py), and what it is instead.
 #
-# easgd, aeasgd, eamsgd  The centre follows at a distance: test_peer_mistakes.py has the recurrence.
-# fedprox                Each round is drawn back to where it began: test_peer_mistakes.py.
-# diloco, bmuf           Momentum on whole rounds; without it, SGD (test_the_same_bits; bmuf's is 1 − 1/1 = 0).
-# downpour               Fetched more often than pushed, the server's parameters take the place of local steps.
-# k-batch-sync           As k-batch-async, but one that is begun while the answer is on its way is given up.
-# backup-workers, k-sync, k-async   More workers are asked for than there are: a scenario's error.
+# easgd, aeasgd, eamsgd: the centre follows at a distance (test_peer_mistakes.py has the recurrence).
+# fedprox: each round is drawn back to where it began (test_peer_mistakes.py).
+# diloco: momentum on whole rounds; without it, SGD (test_the_same_bits). BMUF's is 1 − 1/1 = 0 by default.
+# downpour, fetched more often than pushed: the server's parameters take the place of local steps.
+# k-batch-sync: as k-batch-async, but what is begun while the answer is on its way is given up.
+# backup-workers, k-sync, k-async: the rows ask for more workers than one, an error.
 
 
 def alone(**strategy: Any) -> tuple[Scenario, np.ndarray]:
