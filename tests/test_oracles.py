@@ -101,6 +101,7 @@ def test_the_same_but_for_rounding(one: dict[str, Any], other: dict[str, Any]) -
 
 # The simulator, event by event.
 
+
 def check_same_run(world: dict[str, Any], first: dict[str, Any], *others: dict[str, Any]) -> None:
     """All these strategies send, compute and apply the same at the same instants, and end alike."""
     runs = [lockstep.simulate(learning(**world, strategy=s)) for s in (first, *others)]
@@ -218,8 +219,8 @@ def test_without_elasticity_the_centre_stays_in_both_engines(engine) -> None:
 #
 # easgd, aeasgd, eamsgd  The centre follows at a distance: test_peer_mistakes.py has the recurrence.
 # fedprox                Each round is drawn back to where it began: test_peer_mistakes.py.
-# diloco, bmuf           Momentum on whole rounds; without it, SGD (test_the_same_bits; bmuf's is 1 − 1/1 = 0).
-# downpour               Fetched more often than pushed, the server's parameters take the place of local steps.
+# diloco, bmuf           Momentum on whole rounds; without it, SGD (test_the_same_bits; bmuf's is 0).
+# downpour               Fetched more often than pushed, the server's parameters replace local steps.
 # k-batch-sync           As k-batch-async, but one that is begun while the answer is on its way is given up.
 # backup-workers, k-sync, k-async   More workers are asked for than there are: a scenario's error.
 
