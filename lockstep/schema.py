@@ -3,7 +3,8 @@
 from typing import Any, Literal, get_args, get_origin
 
 from scenarios import Scenario
-from strategies import STRATEGIES
+from strategies import STRATEGIES, graphs
+from strategies.bounds import Graph
 
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
@@ -33,6 +34,10 @@ def _strategy(name: str) -> dict[str, Any]:
 def _values(annotation: Any) -> dict[str, Any]:
     if get_origin(annotation) is Literal:
         return {"enum": list(get_args(annotation))}
+    if annotation == Graph:
+        worker = {"type": "integer", "minimum": 0}
+        edge = {"type": "array", "items": worker, "minItems": 2, "maxItems": 2, "uniqueItems": True}
+        return {"oneOf": [{"enum": list(graphs.NAMES)}, {"type": "array", "items": edge}]}
     kind, bound = get_args(annotation)
     limits = {word: getattr(bound, name) for name, word in _KEYWORDS.items()}
     return {
