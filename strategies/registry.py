@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strategies import consistency, relays, rules, schedules
+from strategies.ad_psgd import ad_psgd
 from strategies.all_reduce import all_reduce
-from strategies.bounds import problem
+from strategies.bounds import misfit, problem
+from strategies.d_psgd import d_psgd
+from strategies.gossip import gossip
 from strategies.node import Node
+from strategies.sgp import sgp
 
 Program = Callable[[Node], Coroutine[Any, Any, None]]
 
@@ -109,6 +113,10 @@ STRATEGIES: dict[str, Strategy] = {
     "soft-sync": Strategy(schedules.every_batch, consistency.soft_sync, rules.sgd, at_most={"n": 0}),
     "ssp": Strategy(schedules.every_batch, consistency.bounded, rules.sgd),
     "all-reduce": Strategy(all_reduce, equal_steps=True),
+    "d-psgd": Strategy(d_psgd, equal_steps=True, models="own"),
+    "sgp": Strategy(sgp, equal_steps=True, models="own"),
+    "ad-psgd": Strategy(ad_psgd, models="own"),
+    "gossip": Strategy(gossip, models="own"),
 }
 
 
@@ -142,6 +150,10 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
         if value > cluster.workers + more:
             limit = f"must be at most {cluster.workers + more}, with {cluster.workers} workers"
             raise StrategyError(f"strategy.{key}", f"{limit}, not {value}")
+    for key, parameter in strategy.parameters.items():
+        wrong = misfit(values.get(key, parameter.default), parameter.annotation, cluster.workers)
+        if wrong is not None:
+            raise StrategyError(f"strategy.{key}", wrong)
     if strategy.has_servers and not strategy.sharded and cluster.servers.count > 1:
         problem = f"{name} must have one server, not {cluster.servers.count}: the workers could wait for ever"
         raise StrategyError("cluster.servers.count", problem)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import Result, Scenario
 from simulator.engine import Simulation
-from strategies import STRATEGIES
+from strategies import STRATEGIES, graphs
 from strategies.collectives import ALGORITHMS
 
 DISTRIBUTIONS = [
@@ -37,6 +37,11 @@ def strategies(draw: st.DrawFn, workers: int) -> dict[str, Any]:
     for key in STRATEGIES[name].parameters:
         if key == "algorithm":
             found[key] = draw(st.sampled_from(list(ALGORITHMS)))
+        elif key == "graph":
+            path = [[rank - 1, rank] for rank in range(1, workers)]
+            found[key] = draw(st.sampled_from([*graphs.NAMES, path]))
+        elif key == "probability":
+            found[key] = draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
         elif key not in ("learning_rate", "momentum"):
             found[key] = draw(st.integers(int(key not in ("bound", "backups")), most.get(key, 4)))
     return found
@@ -113,7 +118,8 @@ def checked(config: Scenario) -> Result:
     metrics, records = json.loads(run.to_json()), run.records
     assert (records["end"] >= records["start"]).all()
     updates = records[records["event"] == "update"]
-    assert (updates["staleness"] >= 0).all()
+    if STRATEGIES[config.strategy.name].models == "same":  # models may come from workers that are ahead
+        assert (updates["staleness"] >= 0).all()
     for _, made in updates.sort_values("version", kind="stable").groupby("node"):
         assert made["version"].unique().tolist() == list(range(made["version"].nunique()))
         assert made["end"].is_monotonic_increasing
