@@ -4,7 +4,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from scenarios import Scenario
 from strategies import STRATEGIES, graphs
-from strategies.bounds import Graph
+from strategies.bounds import Graph, optional
+from strategies.registry import FACTORS
 
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
@@ -23,6 +24,9 @@ def json_schema() -> dict[str, Any]:
 def _strategy(name: str) -> dict[str, Any]:
     parameters = STRATEGIES[name].parameters
     properties = {key: {**_values(p.annotation), "default": p.default} for key, p in parameters.items()}
+    if STRATEGIES[name].has_servers:
+        served = [other for other, strategy in STRATEGIES.items() if strategy.has_servers]
+        properties |= {factor: {"enum": served} for factor in FACTORS}
     return {
         "type": "object",
         "properties": {"name": {"const": name}, **properties},
@@ -32,6 +36,11 @@ def _strategy(name: str) -> dict[str, Any]:
 
 
 def _values(annotation: Any) -> dict[str, Any]:
+    annotation, may_be_none = optional(annotation)
+    if may_be_none:
+        return {"anyOf": [_values(annotation), {"type": "null"}]}
+    if annotation is bool:
+        return {"type": "boolean"}
     if get_origin(annotation) is Literal:
         return {"enum": list(get_args(annotation))}
     if annotation == Graph:

@@ -1,15 +1,13 @@
 """AD-PSGD: every worker averages its model with one random neighbour's, and nobody waits for the slow."""
 
-from strategies.bounds import Graph, Momentum, Rate
+from strategies.bounds import Graph
 from strategies.graphs import bipartite
 from strategies.node import Node
+from strategies.optimizers import Transformation
 from strategies.own_model import OwnModel
-from strategies.rules import sgd
 
 
-async def ad_psgd(
-    node: Node, *, graph: Graph = "ring", learning_rate: Rate = 0.05, momentum: Momentum = 0.0
-) -> None:
+async def ad_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:
     """Asynchronous decentralised parallel SGD (Lian et al. 2018, algorithm 1).
 
     Each mini-batch: x_i, x_j ← (x_i + x_j)/2 with a random neighbour j, then x_i ← x_i − η∇F(x̂_i), where x̂_i
@@ -18,7 +16,7 @@ async def ad_psgd(
     edges of `graph` inside the sides are left out. Both models go to the same mean, so that their sum stays.
     Failure: a worker that dies ends the run.
     """
-    model = OwnModel(node, sgd(learning_rate=learning_rate, momentum=momentum))
+    model = OwnModel(node, optimizer)
     links, asks = bipartite(graph, len(node.workers))
     partners = links[node.index] if asks[node.index] else ()
     if not partners:

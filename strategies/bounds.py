@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from strategies import graphs
 
@@ -21,13 +22,28 @@ class Bound:
 Count = Annotated[int, Bound(ge=1)]
 Whole = Annotated[int, Bound(ge=0)]
 Rate = Annotated[float, Bound(gt=0)]
+NonNegative = Annotated[float, Bound(ge=0)]
 Momentum = Annotated[float, Bound(ge=0, lt=1)]
 Probability = Annotated[float, Bound(ge=0, le=1)]
 Graph = Annotated[str | Sequence[Sequence[int]], "graph"]  # one of graphs.NAMES, or edges
+Fraction = Annotated[float, Bound(gt=0, le=1)]
+
+
+def optional(annotation: Any) -> tuple[Any, bool]:
+    """An annotation without None, and whether None was one of its choices."""
+    if get_origin(annotation) in (Union, UnionType) and NoneType in get_args(annotation):
+        (inner,) = [choice for choice in get_args(annotation) if choice is not NoneType]
+        return inner, True
+    return annotation, False
 
 
 def problem(value: Any, annotation: Any) -> str | None:
     """What is wrong with a value, and what would be valid; None if nothing is."""
+    annotation, may_be_none = optional(annotation)
+    if value is None and may_be_none:
+        return None
+    if annotation is bool:
+        return None if isinstance(value, bool) else f"{value!r} is not true or false"
     if get_origin(annotation) is Literal:
         choices = get_args(annotation)
         return None if value in choices else f"{value!r} is not one of {', '.join(map(str, choices))}"

@@ -6,28 +6,37 @@ says so ("leave"): a server that waits for K pushes then waits for as many as ca
 
 from collections.abc import Callable
 
-from strategies.bounds import Count, Whole
+from strategies.bounds import Count, Fraction, Momentum, Rate, Whole
 from strategies.node import Message, Node
+from strategies.optimizers import block_momentum as block_momentum_of
+from strategies.optimizers import server_optimizer
 from strategies.parameter_server import Shard, count
-from strategies.rules import Transformation
+from strategies.rules import Rule
 
 
-async def immediate(node: Node, rule: Transformation) -> None:
+async def immediate(node: Node, rule: Rule, *, warm_start: Whole = 0) -> None:
     """Asynchronous: apply every push as it arrives, and answer at once (Dean et al. 2012, §4.1).
 
     What a relay has summed is applied as one step: the sum, as if its workers' pushes had come one by one.
+    With a warm start the first worker (or relay) makes so many updates alone: the others' first pull is
+    answered after that ("starting with a single model replica", §5).
     """
+    if warm_start:
+        return await every_k_batches(node, rule, warm_start=warm_start)
     shard = Shard(node, rule)
     while True:
         message = await node.receive()
-        if message.kind == "leave":
-            continue
-        if message.kind == "push":
+        if message.kind in ("push", "commit"):
             await shard.update([message], over=1)
-        shard.answer(message.sender)
+        if message.kind in ("push", "pull"):
+            shard.answer(message.sender)
 
 
-async def barrier(node: Node, rule: Transformation) -> None:
+def _wants_answer(message: Message) -> bool:
+    return message.kind in ("pull", "push")
+
+
+async def barrier(node: Node, rule: Rule) -> None:
     """Synchronous: apply the mean of one push from every worker, then answer them all.
 
     The mean is taken in the order of ranks, not of arrival, so that the sum is the same in every run.
@@ -35,38 +44,44 @@ async def barrier(node: Node, rule: Transformation) -> None:
     await barrier_in_chunks(node, rule)
 
 
-async def barrier_in_chunks(node: Node, rule: Transformation, *, chunks: Count = 1) -> None:
-    """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed."""
+async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Count = 1) -> None:
+    """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed.
+
+    Parts beyond those are vectors that workers have averaged along with the parameters; they begin at 0.
+    """
     parts = [Shard(node, rule, part, chunks) for part in range(chunks)]
     for _ in node.children:
         child = (await node.receive("pull")).sender
         for shard in parts:
             shard.answer(child)
-    while True:
-        arrived: list[list[Message]] = [[] for _ in parts]
-        for _ in parts:
-            shard, pushes = await _complete(node, parts, arrived)
-            pushes.sort(key=lambda push: push.sender)
-            contributions = await shard.apply(pushes, count(pushes))
-            if all(other.version == shard.version for other in parts):
-                whole = node.concatenate([other.parameters for other in parts])
-                await node.updated(shard.version, whole, contributions)
-            for child in node.children:
-                shard.answer(child)
-
-
-async def _complete(
-    node: Node, parts: list[Shard], arrived: list[list[Message]]
-) -> tuple[Shard, list[Message]]:
-    """Wait until every child has pushed one and the same part."""
+    along: dict[int, Shard] = {}
+    arrived: dict[int, list[Message]] = {}
     while True:
         push = await node.receive("push")
-        arrived[push.part].append(push)
-        if len(arrived[push.part]) == len(node.children):
-            return parts[push.part], arrived[push.part]
+        pushes = arrived.setdefault(push.part, [])
+        pushes.append(push)
+        if len(pushes) < len(node.children):
+            continue
+        del arrived[push.part]
+        shard = parts[push.part] if push.part < chunks else _along(node, rule, push.part, along)
+        pushes.sort(key=lambda push: push.sender)
+        contributions = await shard.apply(pushes, count(pushes))
+        if push.part < chunks and all(other.version == shard.version for other in parts):
+            whole = node.concatenate([other.parameters for other in parts])
+            await node.updated(shard.version, whole, contributions)
+        for child in node.children:
+            shard.answer(child)
 
 
-async def first_of_more(node: Node, rule: Transformation, *, backups: Whole = 1) -> None:
+def _along(node: Node, rule: Rule, part: int, along: dict[int, Shard]) -> Shard:
+    """What is averaged along as that part: sums are added, whatever is done to the parameters."""
+    if part not in along:
+        along[part] = Shard(node, Rule(server_optimizer(), codec=rule.codec))
+        along[part].part, along[part].parameters = part, 0.0 * along[part].parameters
+    return along[part]
+
+
+async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
     """Backup workers: of n workers the first n − `backups` gradients of a version make the update.
 
     Late ones are dropped when they arrive, and their workers go on from the present version: Chen et al.
@@ -82,7 +97,7 @@ async def first_of_more(node: Node, rule: Transformation, *, backups: Whole = 1)
         elif message.kind == "leave":
             members -= 1
         elif message.version < shard.version:
-            node.dropped(message)
+            shard.drop(message)
             shard.answer(message.sender)
         else:
             pushes.append(message)
@@ -93,7 +108,7 @@ async def first_of_more(node: Node, rule: Transformation, *, backups: Whole = 1)
             pushes = []
 
 
-async def first_k_workers(node: Node, rule: Transformation, *, k: Count = 1) -> None:
+async def first_k_workers(node: Node, rule: Rule, *, k: Count = 1) -> None:
     """K-sync: the first `k` workers' gradients of a version make the update, which all get.
 
     Whoever still computes gives up (schedules.until_updated); what was already on its way is dropped. Dutta
@@ -102,7 +117,7 @@ async def first_k_workers(node: Node, rule: Transformation, *, k: Count = 1) -> 
     await _first(node, rule, lambda pushes, members: pushes >= min(k, members))
 
 
-async def first_k_batches(node: Node, rule: Transformation, *, k: Count = 1) -> None:
+async def first_k_batches(node: Node, rule: Rule, *, k: Count = 1) -> None:
     """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
 
     Who has pushed one goes on with another of the same version (schedules.restarting). Dutta et al. 2018, §2.
@@ -110,7 +125,7 @@ async def first_k_batches(node: Node, rule: Transformation, *, k: Count = 1) -> 
     await _first(node, rule, lambda pushes, members: pushes >= k or not members)
 
 
-async def _first(node: Node, rule: Transformation, enough: Callable[[int, int], bool]) -> None:
+async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> None:
     """Update as soon as the pushes of a version are enough for so many members; then answer all members."""
     shard, members = Shard(node, rule), list(node.children)
     pushes: list[Message] = []
@@ -121,7 +136,7 @@ async def _first(node: Node, rule: Transformation, enough: Callable[[int, int], 
         elif message.kind == "leave":
             members.remove(message.sender)
         elif message.version < shard.version:
-            node.dropped(message)
+            shard.drop(message)
         else:
             pushes.append(message)
         if pushes and enough(len(pushes), len(members)):
@@ -131,7 +146,7 @@ async def _first(node: Node, rule: Transformation, enough: Callable[[int, int], 
             pushes = []
 
 
-async def every_k_workers(node: Node, rule: Transformation, *, k: Count = 1) -> None:
+async def every_k_workers(node: Node, rule: Rule, *, k: Count = 1) -> None:
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
     Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
@@ -154,31 +169,41 @@ async def every_k_workers(node: Node, rule: Transformation, *, k: Count = 1) -> 
             pushes = []
 
 
-async def every_k_batches(node: Node, rule: Transformation, *, k: Count = 1) -> None:
+async def every_k_batches(node: Node, rule: Rule, *, k: Count = 1, warm_start: Whole = 0) -> None:
     """K-batch-async: update with any `k` gradients; nobody waits. Dutta et al. 2018, §2."""
-    shard, members = Shard(node, rule), len(node.children)
+    shard, members = Shard(node, rule), set(node.children)
+    first, early = node.children[0], list[int]()
     pushes: list[Message] = []
     while True:
         message = await node.receive()
-        if message.kind == "push":
+        if message.kind in ("push", "commit"):
             pushes.append(message)
-        members -= message.kind == "leave"
+        elif message.kind == "leave":
+            members.discard(message.sender)
         if len(pushes) == k or (pushes and not members):
-            await shard.mean_update(pushes)
+            pushes.sort(key=lambda push: push.sender)
+            await shard.update(pushes, over=len(pushes))
             pushes = []
-        if message.kind != "leave":
+        warm = shard.version >= warm_start or first not in members
+        if not warm and message.kind == "pull" and message.sender != first:
+            early.append(message.sender)
+        elif _wants_answer(message):
             shard.answer(message.sender)
+        if early and warm:
+            for child in early:
+                shard.answer(child)
+            early = []
 
 
-async def soft_sync(node: Node, rule: Transformation, *, n: Count = 1) -> None:
+async def soft_sync(node: Node, rule: Rule, *, n: Count = 1, warm_start: Whole = 0) -> None:
     """n-softsync: of λ workers, update with every c = ⌊λ/n⌋ gradients; nobody waits.
 
     Zhang, Gupta et al. 2016, "Staleness-aware async-SGD for distributed deep learning", eq. 5.
     """
-    await every_k_batches(node, rule, k=max(1, len(node.workers) // n))
+    await every_k_batches(node, rule, k=max(1, len(node.workers) // n), warm_start=warm_start)
 
 
-async def bounded(node: Node, rule: Transformation, *, bound: Whole = 3) -> None:
+async def bounded(node: Node, rule: Rule, *, bound: Whole = 3) -> None:
     """Stale synchronous parallel: apply every push as it arrives, but let nobody run ahead.
 
     A worker that has made c pushes gets its answer when all workers have made at least c − `bound` (Ho et al.
@@ -186,17 +211,64 @@ async def bounded(node: Node, rule: Transformation, *, bound: Whole = 3) -> None
     """
     shard = Shard(node, rule)
     clocks = dict.fromkeys(node.children, 0)
-    waiting: list[int] = []
+    waiting: list[tuple[int, int]] = []  # who wants an answer, and at which of its clocks
     while True:
         message = await node.receive()
         if message.kind == "leave":
             del clocks[message.sender]
-        else:
-            waiting.append(message.sender)
-        if message.kind == "push":
+        if message.kind in ("push", "commit"):
             clocks[message.sender] += 1
             await shard.update([message], over=1)
+        if _wants_answer(message):
+            waiting.append((message.sender, clocks[message.sender]))
         slowest = min(clocks.values(), default=0)
-        for worker in [worker for worker in waiting if clocks[worker] - bound <= slowest]:
-            waiting.remove(worker)
-            shard.answer(worker)
+        for worker, clock in waiting:
+            if clock - bound <= slowest:
+                shard.answer(worker)
+        waiting = [(worker, clock) for worker, clock in waiting if clock - bound > slowest]
+
+
+async def every_clock(node: Node, rule: Rule) -> None:
+    """Apply every push as it arrives, and answer a worker's c-th when all workers have made c."""
+    await bounded(node, rule, bound=0)
+
+
+async def blocks(
+    node: Node,
+    rule: Rule,
+    *,
+    block_momentum: Momentum | None = None,
+    block_learning_rate: Rate = 1.0,
+    block_nesterov: bool = False,
+) -> None:
+    """BMUF: a barrier, and momentum on the models' mean move; 1 − 1/workers of it if none is given.
+
+    Chen and Huo 2016 (optimizers.block_momentum); with `block_nesterov` workers start from a look-ahead.
+    """
+    momentum = 1 - 1 / len(node.workers) if block_momentum is None else block_momentum
+    optimizer = block_momentum_of(momentum, block_learning_rate, block_nesterov)
+    await barrier(node, rule._replace(optimizer=optimizer))
+
+
+async def participants(node: Node, rule: Rule, *, participation: Fraction = 1.0) -> None:
+    """FedAvg's server: each round a random fraction of the clients, at least one, whose mean is taken.
+
+    Weighted by the mini-batches that each has made (McMahan et al. 2017, "Communication-efficient learning of
+    deep networks from decentralized data", algorithm 1). Who is not chosen waits.
+    """
+    shard, members = Shard(node, rule), list(node.children)
+    for _ in members:
+        await node.receive("pull")
+    while members:
+        chosen = sorted(node.rng.sample(members, max(1, round(participation * len(members)))))
+        for client in chosen:
+            shard.answer(client)
+        pushes: list[Message] = []
+        while len(pushes) < len(chosen):
+            message = await node.receive()
+            if message.kind == "push":
+                pushes.append(message)
+            else:
+                members.remove(message.sender)
+        pushes.sort(key=lambda push: push.sender)
+        await shard.update(pushes, over=sum(push.batches for push in pushes), weighted=True)

@@ -1,18 +1,13 @@
 """Gossip: now and then a worker pushes a share of its model to others, and goes on without an answer."""
 
-from strategies.bounds import Count, Momentum, Probability, Rate
+from strategies.bounds import Count, Probability
 from strategies.node import Node
+from strategies.optimizers import Transformation
 from strategies.own_model import OwnModel
-from strategies.rules import sgd
 
 
 async def gossip(
-    node: Node,
-    *,
-    peers: Count = 1,
-    probability: Probability = 0.1,
-    learning_rate: Rate = 0.05,
-    momentum: Momentum = 0.0,
+    node: Node, optimizer: Transformation, *, peers: Count = 1, probability: Probability = 0.1
 ) -> None:
     """GoSGD (Blot et al. 2016, algorithm 3): push-sum averages of the models with random workers.
 
@@ -22,7 +17,7 @@ async def gossip(
     is lost. The paper has p = 0.01, for tens of thousands of mini-batches; 0.1 is one push every ten of them,
     as often as model averaging averages by default. Failure: a worker that dies ends the run.
     """
-    model = OwnModel(node, sgd(learning_rate=learning_rate, momentum=momentum), weight=1 / len(node.workers))
+    model = OwnModel(node, optimizer, weight=1 / len(node.workers))
     others = [worker for worker in node.workers if worker != node.rank]
     while await node.next_batch_available():
         while node.arrived("share"):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from strategies.node import Contribution, Message, Node, Vector
-from strategies.rules import Transformation
+from strategies.optimizers import Transformation
 
 _Told = tuple[int, Vector, list[Contribution]]  # the arguments of `Node.updated`
 

@@ -1,8 +1,9 @@
 """Both sides of a parameter server whose parameters are cut into one shard per server.
 
 A worker pulls all shards, and pushes its update cut the same way. A server's answer to a push is the new
-parameters of its shard: when it answers is the business of its consistency (consistency.py). Push then
-pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the servers' links are the narrow ones.
+parameters of its shard: when it answers is the business of its consistency (consistency.py). A commit is a
+push that wants no answer. Push then pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the
+servers' links are the narrow ones.
 
 Failure: a worker or a server that dies ends the run.
 """
@@ -10,9 +11,11 @@ Failure: a worker or a server that dies ends the run.
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
+from strategies.bounds import Fraction
+from strategies.codecs import Codec, Encoder, Name
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.placement import cut
-from strategies.rules import Transformation
+from strategies.rules import Arrival, Rule
 
 
 def shard_of(vector: Vector, index: int, count: int) -> Vector:
@@ -32,16 +35,31 @@ def parts_of(shard: slice, count: int) -> list[slice]:
 class ParameterServer:
     """A worker's view of the servers: all parameters, and the version of each part it last pulled.
 
-    Each shard travels in `parts` messages.
+    Each shard travels in `parts` messages. What is pushed goes through a codec, which with error feedback
+    adds to each push what it left out of the last one.
     """
 
-    def __init__(self, node: Node, parts: int = 1) -> None:
+    def __init__(
+        self,
+        node: Node,
+        *,
+        codec: Name = "none",
+        codec_ratio: Fraction = 0.01,
+        error_feedback: bool = True,
+    ) -> None:
         self.node = node
-        self.slices = [part for shard in node.shards for part in parts_of(shard, parts)]
-        self.addresses = [(server, part) for server in node.parents for part in range(parts)]
+        self.codec = Codec(codec, codec_ratio)
+        self.error_feedback = error_feedback
+        self.batches_pushed = 0
+        self.encoders: dict[tuple[int, int], Encoder] = {}
+        self.cut(1)
+
+    def cut(self, parts: int) -> None:
+        """Let each shard travel in so many messages from now on."""
+        self.slices = [part for shard in self.node.shards for part in parts_of(shard, parts)]
+        self.addresses = [(server, part) for server in self.node.parents for part in range(parts)]
         self.firsts = [(server, number - part) for number, (server, part) in enumerate(self.addresses)]
         self.versions = [0] * len(self.slices)
-        self.batches_pushed = 0
 
     def pull(self) -> Awaitable[Vector]:
         """Ask every server for its shard; all parameters, shape (n,)."""
@@ -54,10 +72,16 @@ class ParameterServer:
         self.push(update)
         return self.answers()
 
-    def push(self, update: Vector) -> list[Awaitable[None]]:
+    def push(self, update: Vector, kind: str = "push") -> list[Awaitable[None]]:
         """Push an update of shape (n,); awaiting these waits until it has left."""
         batches = self.batches()
-        return [self.push_part(number, update[part], batches) for number, part in enumerate(self.slices)]
+        return [
+            self.push_part(number, update[part], batches, kind) for number, part in enumerate(self.slices)
+        ]
+
+    def commit(self, update: Vector) -> None:
+        """Push an update of shape (n,) to which no answer is wanted."""
+        self.push(update, "commit")
 
     def batches(self) -> int:
         """The mini-batches computed since this was last asked."""
@@ -65,10 +89,18 @@ class ParameterServer:
         self.batches_pushed = self.node.step
         return new
 
-    def push_part(self, number: int, body: Vector, batches: int) -> Awaitable[None]:
+    def push_part(self, number: int, update: Vector, batches: int, kind: str = "push") -> Awaitable[None]:
         """Push one of the slices; awaiting this waits until it has left."""
         server, part = self.addresses[number]
-        return self.node.send(server, "push", body, version=self.versions[number], batches=batches, part=part)
+        body = self._encoded(server, part, update)
+        return self.node.send(server, kind, body, version=self.versions[number], batches=batches, part=part)
+
+    def _encoded(self, server: int, part: int, update: Vector) -> Vector:
+        if self.codec.name == "none":
+            return update
+        if (server, part) not in self.encoders:
+            self.encoders[server, part] = Encoder(self.node, self.codec, self.error_feedback)
+        return self.encoders[server, part].encode(update)
 
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""
@@ -79,6 +111,23 @@ class ParameterServer:
             bodies[number], self.versions[number] = answer.body, answer.version
         return self.node.concatenate(bodies)
 
+    async def push_pull_along(self, update: Vector, along: Sequence[Vector]) -> list[Vector]:
+        """As `push_pull`, with other vectors of shape (n,) that servers sum likewise; all of them anew."""
+        batches = self.batches()
+        answers: list[list[Any]] = [[None] * len(self.slices) for _ in range(1 + len(along))]
+        for number, (server, piece) in enumerate(zip(self.node.parents, self.slices, strict=True)):
+            for part, vector in enumerate(along, 1):
+                body = self._encoded(server, part, vector[piece])
+                self.node.send(server, "push", body, version=self.versions[number], part=part)
+            self.push_part(number, update[piece], batches)
+        for number, server in enumerate(self.node.parents):
+            for _ in answers:
+                answer = await self.node.receive("parameters", server)
+                answers[answer.part][number] = answer.body
+                if answer.part == 0:
+                    self.versions[number] = answer.version
+        return [self.node.concatenate(bodies) for bodies in answers]
+
     def leave(self) -> None:
         """Tell the servers that nothing more will come, so that they do not wait for it."""
         for server in self.node.parents:
@@ -88,32 +137,70 @@ class ParameterServer:
 class Shard:
     """A server's part of the parameters, or a part of that, its version, and the rule that updates it."""
 
-    def __init__(self, node: Node, rule: Transformation, part: int = 0, parts: int = 1) -> None:
+    def __init__(self, node: Node, rule: Rule, part: int = 0, parts: int = 1) -> None:
         self.node = node
         self.part = part
         self.parameters = node.initial_parameters()[parts_of(node.shards[node.shard], parts)[part]]
         self.version = 0
         self.rule = rule
-        self.state = rule.initial
+        self.state = rule.optimizer.initial
+        self.seen = rule.correction.initial if rule.correction else None
+        self.passes = 2 if rule.correction else 1  # over the shard's memory: for each push,
+        self.passes_once = 2 * len(rule.optimizer.initial)  # and for the parameters and each moment
+        self.pulled: dict[int, dict[int, Vector]] = {}  # by worker, by version: while a push may refer to it
 
-    async def apply(self, pushes: Sequence[Message], over: int) -> list[Contribution]:
-        """Apply the sum of the pushed updates, in the order given, divided by `over`; whose they were."""
+    async def apply(
+        self, pushes: Sequence[Message], over: float, weighted: bool = False
+    ) -> list[Contribution]:
+        """Apply the sum of the pushed updates, in the order given, divided by `over`; whose they were.
+
+        `weighted`: each counts as many times as it holds mini-batches.
+        """
 
         def work() -> Vector:
-            total = sum_of(pushes)
-            step, self.state = self.rule.step(total if over == 1 else total / over, self.state)
+            bodies = [self._corrected(push) for push in pushes]
+            if weighted:
+                bodies = [body * push.batches for body, push in zip(bodies, pushes, strict=True)]
+            total = sum_of(bodies)
+            step, self.state = self.rule.optimizer.step(total if over == 1 else total / over, self.state)
             return self.parameters + step
 
-        self.parameters = await self.node.apply(work, (len(pushes) + 2) * self.parameters.nbytes)
+        nbytes = self.parameters.nbytes
+        self.parameters = await self.node.apply(work, (len(pushes) * self.passes + self.passes_once) * nbytes)
         contributions: list[Contribution] = []
         for push in pushes:
             contributions += push.contributions(self.version)
         self.version += 1
         return contributions
 
-    async def update(self, pushes: Sequence[Message], over: int) -> None:
+    def _corrected(self, push: Message) -> Any:
+        update: Any = push.body
+        if self.rule.codec.name != "none":
+            update = self.node.decode(update, self.rule.codec, len(self.parameters))
+        correction = self.rule.correction
+        if correction is None:
+            return update
+        pulled = self.parameters
+        if correction.looks_back:
+            pulled = self.pulled[push.sender][push.version]
+            self._forget(push)
+        arrival = Arrival(self.version - push.version, self.parameters, pulled)
+        update, self.seen = correction.correct(update, arrival, self.seen)
+        return update
+
+    def _forget(self, push: Message) -> None:
+        """Keep what later pushes of that worker may come from."""
+        kept = self.pulled.get(push.sender, {})
+        self.pulled[push.sender] = {v: vector for v, vector in kept.items() if v >= push.version}
+
+    def drop(self, push: Message) -> None:
+        """Throw a push away, and tell the engine."""
+        self._forget(push)
+        self.node.dropped(push)
+
+    async def update(self, pushes: Sequence[Message], over: float, weighted: bool = False) -> None:
         """Apply, and tell the engine."""
-        contributions = await self.apply(pushes, over)
+        contributions = await self.apply(pushes, over, weighted)
         await self.node.updated(self.version, self.parameters, contributions)
 
     async def mean_update(self, pushes: Sequence[Message]) -> None:
@@ -122,14 +209,19 @@ class Shard:
 
     def answer(self, worker: int) -> None:
         """Send the parameters to a worker (or a relay), without waiting for them to get there."""
-        self.node.send(worker, "parameters", self.parameters, version=self.version, part=self.part)
+        parameters = self.parameters
+        if self.rule.correction is not None and self.rule.correction.looks_back:
+            self.pulled.setdefault(worker, {})[self.version] = parameters
+        if self.rule.optimizer.ahead is not None:
+            parameters = parameters + self.rule.optimizer.ahead(self.state)
+        self.node.send(worker, "parameters", parameters, version=self.version, part=self.part)
 
 
-def sum_of(pushes: Sequence[Message]) -> Vector:
-    """The sum of what was pushed, in the order given."""
-    total: Any = pushes[0].body
-    for push in pushes[1:]:
-        total = total + push.body
+def sum_of(bodies: Sequence[Any]) -> Vector:
+    """The sum of vectors, in the order given."""
+    total = bodies[0]
+    for body in bodies[1:]:
+        total = total + body
     return total  # type: ignore[no-any-return]
 
 

@@ -25,17 +25,17 @@ async def gather_in_chunks(node: Node, *, chunks: Count = 1) -> None:
     node.send(parent, "pull")
     for _ in range(chunks):
         _hand_down(node, await node.receive("parameters"), node.children)
-    arrived: list[list[Message]] = [[] for _ in range(chunks)]
+    arrived: dict[int, list[Message]] = {}
     while True:
         message = await node.receive()
         if message.kind == "parameters":
             _hand_down(node, message, node.children)
         if message.kind != "push":
             continue
-        pushes = arrived[message.part]
+        pushes = arrived.setdefault(message.part, [])
         pushes.append(message)
         if len(pushes) == len(node.children):
-            arrived[message.part] = []
+            del arrived[message.part]
             await _push_sum(node, sorted(pushes, key=lambda push: push.sender))
 
 
@@ -50,20 +50,20 @@ async def combine(node: Node) -> None:
         while node.arrived():
             messages.append(await node.receive())
         messages = [message for message in messages if message.kind != "leave"]
-        pushes = [message for message in messages if message.kind == "push"]
+        pushes = [message for message in messages if message.kind in ("push", "commit")]
         if pushes:
             await _push_sum(node, pushes)
         elif messages:
             node.send(parent, "pull")
         if messages:
             answer = await node.receive("parameters")
-            _hand_down(node, answer, [message.sender for message in messages])
+            _hand_down(node, answer, [message.sender for message in messages if message.kind != "commit"])
 
 
 async def _push_sum(node: Node, pushes: list[Message]) -> None:
     body: Any = pushes[0].body
     nbytes = (len(pushes) + 1) * body.nbytes
-    total = await node.apply(lambda: sum_of(pushes), nbytes)
+    total = await node.apply(lambda: sum_of([push.body for push in pushes]), nbytes)
     sources = tuple(source for push in pushes for source in push.pushed_by)
     node.send(node.parents[0], "push", total, part=pushes[0].part, sources=sources)
 

@@ -1,36 +1,80 @@
-"""Update rules: pure functions in the manner of optax.
+"""What a server does to each update it is pushed, before it is applied: corrections for staleness.
 
-An optimizer turns a gradient into a step to add to the parameters. The same one serves on a worker (local
-steps) or on a server. A rule is what a server does with the update it was sent.
+Pure functions in the manner of optax: state and update in, state and update out. What is then done with the
+sum of updates is the optimizer's business (optimizers.py). At staleness 0 every correction changes nothing.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from strategies.bounds import Momentum, Rate
+from strategies.bounds import NonNegative, Rate
+from strategies.codecs import Codec
 from strategies.node import Vector
-
-State = Any  # whatever the transformation wants back at its next call
-
-
-class Transformation(NamedTuple):
-    """`initial` is the state before the first call; `step(update, state)` gives (step to add, state)."""
-
-    initial: State
-    step: Callable[[Vector, State], tuple[Vector, State]]
+from strategies.optimizers import Optimizer, Transformation
+from strategies.optimizers import optimizer as optimizer_of
 
 
-def sgd(*, learning_rate: Rate = 0.05, momentum: Momentum = 0.0) -> Transformation:
-    """Stochastic gradient descent: v ← momentum·v + g, step −learning_rate·v (Polyak 1964)."""
+class Arrival(NamedTuple):
+    """How an update finds the server."""
 
-    def step(gradient: Vector, velocity: State) -> tuple[Vector, State]:
-        if momentum:
-            gradient = velocity = momentum * velocity + gradient
-        return -learning_rate * gradient, velocity
-
-    return Transformation(0.0, step)
+    staleness: int
+    parameters: Vector  # the server's now
+    pulled: Vector  # those the update was computed from: the same, if nothing was applied since
 
 
-def add() -> Transformation:
-    """The worker has already scaled what it sends: add it as it is."""
-    return Transformation(None, lambda update, state: (update, state))
+class Correction(NamedTuple):
+    """`initial` is the state before the first call; `correct(update, arrival, state)` gives both anew."""
+
+    initial: Any
+    correct: Callable[[Vector, Arrival, Any], tuple[Vector, Any]]
+    looks_back: bool = False  # whether it needs what was pulled: a copy of the parameters per worker
+
+
+class Rule(NamedTuple):
+    """What a server does with what it was pushed: decode, correct each, apply the sum."""
+
+    optimizer: Transformation
+    correction: Correction | None = None
+    codec: Codec = Codec("none")
+
+
+def scaled_by_staleness() -> Correction:
+    """DynSGD: Δ/(τ + 1) (Jiang et al. 2017, "Heterogeneity-aware distributed parameter servers", §5)."""
+    return Correction(None, lambda update, arrival, state: (update / (arrival.staleness + 1), state))
+
+
+def rate_over_staleness() -> Correction:
+    """Staleness-aware: each gradient at the rate α₀/τ, α₀ if τ = 0 (Zhang, Gupta et al. 2016, eq. 6)."""
+    return Correction(None, lambda update, arrival, state: (update / max(arrival.staleness, 1), state))
+
+
+def scaled_by_distance(*, optimizer: Optimizer = "sgd", learning_rate: Rate | None = None) -> Correction:
+    """Δ ⊙ 1/((x̃ₜ − x̃ₜ₋τ)²/η + 1), elementwise: the less, the farther the server has moved (Hermans 2017)."""
+    rate = optimizer_of(optimizer=optimizer, learning_rate=learning_rate).learning_rate
+
+    def correct(update: Vector, arrival: Arrival, state: Any) -> tuple[Vector, Any]:
+        moved = arrival.parameters - arrival.pulled
+        return update / (moved * moved / rate + 1.0), state
+
+    return Correction(None, correct, looks_back=True)
+
+
+def delay_compensated(
+    *, compensation: NonNegative | None = None, adaptive_compensation: bool = False
+) -> Correction:
+    """DC-ASGD: g + λ·g⊙g⊙(w − w_bak), with one backup per worker: the parameters that it pulled.
+
+    Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation", eq. 10: λ is 0.04,
+    or, if adaptive, λ₀/√(MS + 1e-7) with λ₀ = 2 and MS ← 0.95·MS + 0.05·g⊙g.
+    """
+    strength = (2.0 if adaptive_compensation else 0.04) if compensation is None else compensation
+
+    def correct(gradient: Any, arrival: Arrival, mean_square: Any) -> tuple[Vector, Any]:
+        weight: Any = strength
+        if adaptive_compensation:
+            mean_square = 0.95 * mean_square + 0.05 * (gradient * gradient)
+            weight = strength / (mean_square + 1e-7) ** 0.5
+        moved = arrival.parameters - arrival.pulled
+        return gradient + weight * (gradient * gradient * moved), mean_square
+
+    return Correction(0.0, correct, looks_back=True)

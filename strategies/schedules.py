@@ -1,17 +1,17 @@
-"""When a worker of a parameter server pulls and pushes, and what."""
+"""When a worker of a parameter server pulls and pushes, and what: gradients.
+
+Those that make local steps, and push how far they have moved, are in local_steps.py.
+"""
 
 from collections.abc import Awaitable
-from typing import Any
 
-from strategies.bounds import Count, Momentum, Rate
+from strategies.bounds import Count, Whole
 from strategies.node import Node
 from strategies.parameter_server import ParameterServer
-from strategies.rules import sgd
 
 
-async def every_batch(node: Node) -> None:
+async def every_batch(node: Node, server: ParameterServer) -> None:
     """Push the gradient of every mini-batch; the answer is the parameters for the next one."""
-    server = ParameterServer(node)
     parameters = await server.pull()
     while await node.next_batch_available():
         gradient = await node.gradient(parameters)
@@ -19,13 +19,13 @@ async def every_batch(node: Node) -> None:
     server.leave()
 
 
-async def in_chunks(node: Node, *, chunks: Count = 1) -> None:
+async def in_chunks(node: Node, server: ParameterServer, *, chunks: Count = 1) -> None:
     """As `every_batch`, but push each of the `chunks` of a shard as soon as the backward pass has made it.
 
     Wait-free backpropagation (Zhang et al. 2017, "Poseidon", §3.1); and the parameters of one chunk come back
     while the next is pushed: with c chunks on full-duplex links (1 + 1/c)·max(M/B, N·M/(S·B)).
     """
-    server = ParameterServer(node, chunks)
+    server.cut(chunks)
     parameters = await server.pull()
     while await node.next_batch_available():
         ready = node.backward(parameters, server.slices)
@@ -36,9 +36,8 @@ async def in_chunks(node: Node, *, chunks: Count = 1) -> None:
     server.leave()
 
 
-async def until_updated(node: Node) -> None:
+async def until_updated(node: Node, server: ParameterServer) -> None:
     """K-sync: push one gradient a version, or give it up when others have made the next version."""
-    server = ParameterServer(node)
     parameters = await server.pull()
     while await node.next_batch_available():
         gradient = await node.gradient_unless(parameters, "parameters")
@@ -50,13 +49,12 @@ async def until_updated(node: Node) -> None:
     server.leave()
 
 
-async def restarting(node: Node) -> None:
+async def restarting(node: Node, server: ParameterServer) -> None:
     """K-batch-sync: push one gradient after another, until there are new parameters to start afresh from.
 
     At most one waits to be sent: else a network slower than the workers would have ever more gradients of an
     old version to carry before the first of a new one.
     """
-    server = ParameterServer(node)
     parameters = await server.pull()
     leaving: list[Awaitable[None]] = []
     while await node.next_batch_available():
@@ -71,37 +69,19 @@ async def restarting(node: Node) -> None:
     server.leave()
 
 
-async def downpour(
-    node: Node, *, communication_window: Count = 5, learning_rate: Rate = 0.05, momentum: Momentum = 0.0
-) -> None:
-    """DOWNPOUR: local steps; every `communication_window` of them, push their sum and pull.
+async def pipelined(node: Node, server: ParameterServer, *, bound: Whole = 3) -> None:
+    """Bounded delay: go on computing while up to `bound` of the own pushes are not answered yet.
 
-    Dean et al. 2012, algorithm 7.1 with n_push = n_fetch = the window. Local momentum is kept across
-    windows. A last window cut short by the end of the run is pushed as it is.
+    Li et al. 2014, "Scaling distributed machine learning with the parameter server", §3.4: a task waits until
+    all that are more than `bound` older have finished; 0 is sequential. Always from the newest answer.
     """
-    server = ParameterServer(node)
-    optimizer = sgd(learning_rate=learning_rate, momentum=momentum)
-    velocity = optimizer.initial
-    parameters = await server.pull()
+    parameters, under_way = await server.pull(), 0
     while await node.next_batch_available():
-        total: Any = 0
-        for _ in range(communication_window):
-            step, velocity = optimizer.step(await node.gradient(parameters), velocity)
-            parameters, total = parameters + step, total + step
-            if not await node.next_batch_available():
-                break
-        parameters = await server.push_pull(total)
+        server.push(await node.gradient(parameters))
+        under_way += 1
+        while under_way > bound or (under_way and node.arrived("parameters")):
+            parameters = await server.answers()
+            under_way -= 1
+    for _ in range(under_way):
+        await server.answers()
     server.leave()
-
-
-async def averaging(
-    node: Node, *, averaging_period: Count = 10, learning_rate: Rate = 0.05, momentum: Momentum = 0.0
-) -> None:
-    """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
-
-    What is pushed is how far the model has moved; the mean of the moves leads to the mean of the models.
-    Local momentum is kept.
-    """
-    await downpour(
-        node, communication_window=averaging_period, learning_rate=learning_rate, momentum=momentum
-    )

@@ -1,6 +1,6 @@
 """Strategies in which every worker has a model of its own: what averages must keep, and what is evaluated."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -253,34 +253,3 @@ def test_a_run_ends(name: str, stop: dict[str, Any], engine: Callable[[Scenario]
     else:
         assert updates == min(stop.values())
     assert np.isfinite(result.metrics["loss"])
-
-
-# ------------------------------------------------------------------ predicted and measured
-
-
-@pytest.fixture
-def attempts() -> Iterator[int]:
-    """A machine that is busy with something else may be late; it is not three times in a row."""
-    return iter(range(3))
-
-
-def spread(result: Result) -> float:
-    """The mean distance of merged models, in versions: AD-PSGD's, there and back, have a mean of 0."""
-    histogram = result.metrics["staleness"]["histogram"]
-    return sum(abs(int(at)) * count for at, count in histogram.items()) / sum(histogram.values())
-
-
-@pytest.mark.parametrize("name", ["ad-psgd", "gossip"])
-def test_a_prediction_is_within_a_tenth(name: str, attempts: Iterator[int]) -> None:
-    config = case(
-        name, stop={"steps": 40}, cluster__stragglers=[{"worker": 2, "slowdown": 2}],
-        cluster__compute={"time": {"distribution": "lognormal", "mean": "25 ms", "cv": 0.3}},
-    )  # fmt: skip
-    predicted, errors = lockstep.simulate(config), []
-    for _ in attempts:
-        measured = lockstep.run(config)
-        pairs = [(spread(r), r.metrics["throughput"]) for r in (predicted, measured)]
-        errors.append(max(abs(a / b - 1) for a, b in zip(*pairs, strict=True)))
-        if errors[-1] < 0.1:
-            return
-    pytest.fail(f"predictions are off by {errors}")

@@ -1,7 +1,7 @@
 """What must hold in every run, whatever the strategy and the cluster: hypothesis puts small ones together."""
 
 import json
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ import lockstep
 from lockstep import Result, Scenario
 from simulator.engine import Simulation
 from strategies import STRATEGIES, graphs
-from strategies.collectives import ALGORITHMS
+from strategies.bounds import Graph, optional
 
 DISTRIBUTIONS = [
     {"distribution": "constant", "value": "10 ms"},
@@ -32,28 +32,41 @@ def some(**keys: Any) -> st.SearchStrategy[dict[str, Any]]:
 @st.composite
 def strategies(draw: st.DrawFn, workers: int) -> dict[str, Any]:
     name = draw(st.sampled_from(list(STRATEGIES)))
-    most = {"k": workers, "n": workers, "backups": workers - 1}
+    most = {"k": workers, "n": workers, "backups": workers - 1, "graph": workers}
     found: dict[str, Any] = {"name": name}
-    for key in STRATEGIES[name].parameters:
-        if key == "algorithm":
-            found[key] = draw(st.sampled_from(list(ALGORITHMS)))
-        elif key == "graph":
-            path = [[rank - 1, rank] for rank in range(1, workers)]
-            found[key] = draw(st.sampled_from([*graphs.NAMES, path]))
-        elif key == "probability":
-            found[key] = draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
-        elif key not in ("learning_rate", "momentum"):
-            found[key] = draw(st.integers(int(key not in ("bound", "backups")), most.get(key, 4)))
+    parameters = STRATEGIES[name].parameters
+    for key in parameters:
+        drawn = draw(_values(key, optional(parameters[key].annotation)[0], most.get(key, 4)))
+        if drawn is not None:
+            found[key] = drawn
     return found
 
 
+def _values(key: str, annotation: Any, most: int) -> st.SearchStrategy[Any]:
+    """Some of the values that a parameter may take."""
+    if annotation is bool:
+        return st.booleans()
+    if get_origin(annotation) is Literal:
+        choices = get_args(annotation)
+        return st.just(choices[0]) | st.sampled_from(choices)
+    if annotation == Graph:
+        path = [[rank - 1, rank] for rank in range(1, most)]
+        return st.sampled_from([*graphs.NAMES, path])
+    kind, bound = get_args(annotation)
+    if kind is float:
+        return st.none() if bound.le is None else st.sampled_from([0.3, 1.0])
+    return st.integers(int(bound.ge), most)
+
+
 @st.composite
-def servers(draw: st.DrawFn, workers: int, name: str) -> dict[str, Any]:
-    count = draw(st.integers(1, 3)) if STRATEGIES[name].sharded else 1
+def servers(draw: st.DrawFn, workers: int, strategy: dict[str, Any]) -> dict[str, Any]:
+    kind = STRATEGIES[strategy["name"]]
+    count = draw(st.integers(1, 3)) if kind.sharded else 1
     found = {"count": count, "colocated": draw(st.booleans())}
     if draw(st.booleans()):
         found["shares"] = draw(st.lists(st.sampled_from([1, 2, 100]), min_size=count, max_size=count))
-    if STRATEGIES[name].relay is not None and draw(st.booleans()):
+    as_it_is = kind.rule is None and strategy.get("codec", "none") == "none"
+    if kind.relay is not None and as_it_is and draw(st.booleans()):
         fan_out = draw(st.sampled_from([None, 1, 2]))
         found["hierarchy"] = {"groups": draw(st.integers(1, workers)), "fan_out": fan_out}
     return found
@@ -99,7 +112,7 @@ def clusters(draw: st.DrawFn) -> dict[str, Any]:
         **{f"cluster__{key}": value for key, value in costs.items()},
         "cluster__workers": workers,
         "cluster__workers_per_host": per_host,
-        "cluster__servers": draw(servers(workers, strategy["name"])),
+        "cluster__servers": draw(servers(workers, strategy)),
         "cluster__compute": compute,
         "cluster__network": draw(networks(-(-workers // per_host))),
         "cluster__stragglers": [{**item, "slowdown": 3} for item in stragglers],

@@ -1,0 +1,241 @@
+"""Schedules of workers that make steps of their own, and push how far they have moved."""
+
+from typing import Any, Literal
+
+from strategies.bounds import Count, Momentum, NonNegative, Rate
+from strategies.node import Node, Vector
+from strategies.optimizers import State, Transformation
+from strategies.parameter_server import ParameterServer
+
+
+async def walk(
+    node: Node, optimizer: Transformation, parameters: Vector, state: State, batches: int
+) -> tuple[Any, State, int]:
+    """Make up to so many local steps, at least one: their sum, the optimizer's state, how many they are."""
+    total: Any = 0
+    made = 0
+    while made < batches:
+        made += 1
+        step, state = optimizer.step(await node.gradient(parameters), state)
+        parameters, total = parameters + step, total + step
+        if not await node.next_batch_available():
+            break
+    return total, state, made
+
+
+async def downpour(
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    communication_window: Count = 5,
+    push_period: Count | None = None,
+    fetch_period: Count | None = None,
+) -> None:
+    """DOWNPOUR: local steps, whose sum is pushed every `push_period`; parameters come every `fetch_period`.
+
+    Dean et al. 2012, algorithm 7.1; both are the `communication_window` by default (in the paper 1). The
+    optimizer's state is kept. What remains at the end of the run is pushed as it is.
+    """
+    push_every, fetch_every = push_period or communication_window, fetch_period or communication_window
+    state, parameters = optimizer.initial, await server.pull()
+    total: Any = 0
+    while await node.next_batch_available():
+        step, state = optimizer.step(await node.gradient(parameters), state)
+        parameters, total = parameters + step, total + step
+        fetch, last = node.step % fetch_every == 0, not await node.next_batch_available()
+        if node.step % push_every == 0 or last:
+            if fetch or last:
+                parameters = await server.push_pull(total)
+            else:
+                server.commit(total)
+            total = 0
+        elif fetch:
+            parameters = await server.pull()
+    server.leave()
+
+
+async def agn(
+    node: Node, server: ParameterServer, optimizer: Transformation, *, communication_window: Count = 12
+) -> None:
+    """Accumulated gradient normalisation: λ local steps, of which the mean is pushed, −(1/λ)Σηg.
+
+    Hermans, Spanakis and Möckel 2017, "Accumulated gradient normalization", algorithm 1; dist-keras has it as
+    ADAG, with the window of 12. The optimizer's state is kept.
+    """
+    state, parameters = optimizer.initial, await server.pull()
+    while await node.next_batch_available():
+        total, state, made = await walk(node, optimizer, parameters, state, communication_window)
+        parameters = await server.push_pull(total / made)
+    server.leave()
+
+
+async def averaging(
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    averaging_period: Count = 10,
+    optimizer_state: Literal["keep", "reset", "average"] = "keep",
+) -> None:
+    """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
+
+    What is pushed is how far the model has moved; the mean of the moves leads to the mean of the models. The
+    optimizer's state is kept, or reset, or averaged along: each of its moments is one more vector to send.
+    """
+    state, parameters = optimizer.initial, await server.pull()
+    averaged: list[Vector] = []  # the moments as they were then
+    while await node.next_batch_available():
+        total, state, _ = await walk(node, optimizer, parameters, state, averaging_period)
+        if optimizer_state == "average":
+            moments = state[1:]
+            moved = (
+                [now - before for now, before in zip(moments, averaged, strict=True)] if averaged else moments
+            )
+            parameters, *averaged = await server.push_pull_along(total, moved)
+            state = (state[0], *averaged)
+        else:
+            parameters = await server.push_pull(total)
+        if optimizer_state == "reset":
+            state = optimizer.initial
+    server.leave()
+
+
+async def block_averaging(
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    averaging_period: Count = 10,
+    optimizer_state: Literal["keep", "reset", "average"] = "reset",
+) -> None:
+    """BMUF's workers: as in model averaging, but the optimizer's state is reset (Chen and Huo 2016, §2)."""
+    await averaging(
+        node, server, optimizer, averaging_period=averaging_period, optimizer_state=optimizer_state
+    )
+
+
+async def easgd(
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    communication_window: Count = 10,
+    rho: NonNegative = 5.0,
+) -> None:
+    """Elastic averaging, all together: xⁱ ← xⁱ − ηgⁱ − α(xⁱ − x̃), x̃ ← x̃ + αΣ(xⁱ − x̃), with α = ηρ.
+
+    Zhang, Choromanska and LeCun 2015, "Deep learning with elastic averaging SGD", eqs. 5–6, every
+    `communication_window` steps. The server takes means, so β(xⁱ − x̃) is pushed, with β = nα: while it is on
+    its way, the worker computes. The model is the centre x̃; a last move towards it ends the run.
+    """
+    alpha, n = optimizer.learning_rate * rho, len(node.workers)
+    x = centre = await server.pull()
+    state = optimizer.initial
+    while await node.next_batch_available():
+        back: Any = 0.0
+        meets = node.step > 0 and node.step % communication_window == 0
+        if meets:
+            back = alpha * (x - centre)
+            server.push(n * back)
+        step, state = optimizer.step(await node.gradient(x), state)
+        x = x + step - back
+        if meets:
+            centre = await server.answers()
+    await server.push_pull(n * alpha * (x - centre))
+    server.leave()
+
+
+async def aeasgd(
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    communication_window: Count = 32,
+    rho: NonNegative = 5.0,
+) -> None:
+    """Asynchronous elastic averaging: every window d = α(x − x̃), x̃ ← x̃ + d, x ← x − d, with α = ηρ.
+
+    Zhang et al. 2015, algorithm 1: the step is taken at x before it is moved. ρ and the window are those of
+    dist-keras. Stable for α ≤ (4 − 2η)/(4 − η) or so. The model is the centre x̃.
+    """
+    alpha = optimizer.learning_rate * rho
+    x, state = await server.pull(), optimizer.initial
+    while await node.next_batch_available():
+        back: Any = 0.0
+        if node.step > 0 and node.step % communication_window == 0:
+            back = alpha * (x - await server.pull())
+            server.commit(back)
+        step, state = optimizer.step(await node.gradient(x), state)
+        x = x + step - back
+    server.commit(alpha * (x - await server.pull()))
+    server.leave()
+
+
+async def eamsgd(
+    node: Node,
+    server: ParameterServer,
+    *,
+    communication_window: Count = 32,
+    rho: NonNegative = 5.0,
+    learning_rate: Rate = 0.05,
+    momentum: Momentum = 0.9,
+) -> None:
+    """As `aeasgd`, with Nesterov's momentum δ: v ← δv; x ← x + v; g at that x; x ← x − ηg; v ← v − ηg.
+
+    Zhang et al. 2015, algorithm 2 and the authors' code.
+    """
+    alpha = learning_rate * rho
+    x = await server.pull()
+    velocity: Any = 0.0
+    while await node.next_batch_available():
+        back: Any = 0.0
+        if node.step > 0 and node.step % communication_window == 0:
+            back = alpha * (x - await server.pull())
+            server.commit(back)
+        velocity = momentum * velocity
+        ahead = x + velocity
+        step = -learning_rate * await node.gradient(ahead)
+        x, velocity = ahead + step - back, velocity + step
+    server.commit(alpha * (x - await server.pull()))
+    server.leave()
+
+
+async def fedavg(
+    node: Node, server: ParameterServer, optimizer: Transformation, *, local_epochs: Count = 5
+) -> None:
+    """FedAvg's client: when chosen, `local_epochs` passes over its own samples from the server's model.
+
+    McMahan et al. 2017, algorithm 1 (E = 5); with endless data a pass is one mini-batch. The optimizer
+    starts afresh each time.
+    """
+    await fedprox(node, server, optimizer, local_epochs=local_epochs, mu=0.0)
+
+
+async def fedprox(
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    local_epochs: Count = 5,
+    mu: NonNegative = 0.01,
+) -> None:
+    """As FedAvg, on the local loss + (μ/2)‖w − wₜ‖²: the gradient is g + μ(w − wₜ).
+
+    Li et al. 2020, "Federated optimization in heterogeneous networks", eq. 2.
+    """
+    model = await server.pull()
+    while await node.next_batch_available():
+        w, state = model, optimizer.initial
+        for _ in range(local_epochs * node.epoch):
+            gradient = await node.gradient(w)
+            step, state = optimizer.step(gradient + mu * (w - model) if mu else gradient, state)
+            w = w + step
+            if not await node.next_batch_available():
+                break
+        last = not await node.next_batch_available()
+        if last:
+            server.leave()  # before the push: else the server could choose this client again
+        server.push(w - model)
+        if not last:
+            model = await server.answers()
