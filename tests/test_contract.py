@@ -191,8 +191,8 @@ def check_promises(row: Row, result: Result) -> None:
 def test_sizes_only_moves_the_same_bytes(row: Row) -> None:
     """A message of a sizes-only simulation is as large as a real one: both engines send the same bytes."""
     sized = scenario(
-        cluster__workers=WORKERS, cluster__servers=row.servers, workload={"parameters": PARAMETERS},
-        strategy=row.strategy, stop={"steps": STEPS},
+        cluster__workers=WORKERS, cluster__servers=row.servers, strategy=row.strategy, stop={"steps": STEPS},
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 16, "learning": False},
     )  # fmt: skip
     expected = lockstep.simulate(learning(row)).metrics["bytes_sent"]
     assert lockstep.simulate(sized).metrics["bytes_sent"] == expected
