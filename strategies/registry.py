@@ -9,8 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from strategies import consistency, local_sgd, local_steps, relays, rules, schedules
+from strategies.ad_psgd import ad_psgd
 from strategies.all_reduce import all_reduce
-from strategies.bounds import problem
+from strategies.bounds import misfit, problem
+from strategies.d_psgd import d_psgd
+from strategies.gossip import gossip
+from strategies.sgp import sgp
 from strategies.strategy import FACTORS, Strategy
 
 
@@ -221,6 +225,28 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         summary="many local steps, then Nesterov's momentum on the mean move (Douillard et al. 2023)",
     ),
+    "d-psgd": Strategy(
+        d_psgd,
+        equal_steps=True,
+        models="own",
+        summary="a step, and the weighted mean of the neighbours' models (Lian et al. 2017)",
+    ),
+    "sgp": Strategy(
+        sgp,
+        equal_steps=True,
+        models="own",
+        summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
+    ),
+    "ad-psgd": Strategy(
+        ad_psgd,
+        models="own",
+        summary="the mean with one random neighbour's model; nobody waits (Lian et al. 2018)",
+    ),
+    "gossip": Strategy(
+        gossip,
+        models="own",
+        summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
+    ),
 }
 
 
@@ -290,6 +316,10 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
         if value > cluster.workers + more:
             limit = f"must be at most {cluster.workers + more}, with {cluster.workers} workers"
             raise StrategyError(f"strategy.{key}", f"{limit}, not {value}")
+    for key, parameter in strategy.parameters.items():
+        wrong = misfit(values.get(key, parameter.default), parameter.annotation, cluster.workers)
+        if wrong is not None:
+            raise StrategyError(f"strategy.{key}", wrong)
     if strategy.has_servers and not strategy.sharded and cluster.servers.count > 1:
         problem = f"{name} must have one server, not {cluster.servers.count}"
         raise StrategyError("cluster.servers.count", problem)
