@@ -211,20 +211,21 @@ async def bounded(node: Node, rule: Rule, *, bound: Whole = 3) -> None:
     """
     shard = Shard(node, rule)
     clocks = dict.fromkeys(node.children, 0)
-    waiting: list[int] = []
+    waiting: list[tuple[int, int]] = []  # who wants an answer, and at which of its clocks
     while True:
         message = await node.receive()
         if message.kind == "leave":
             del clocks[message.sender]
-        elif _wants_answer(message):
-            waiting.append(message.sender)
         if message.kind in ("push", "commit"):
             clocks[message.sender] += 1
             await shard.update([message], over=1)
+        if _wants_answer(message):
+            waiting.append((message.sender, clocks[message.sender]))
         slowest = min(clocks.values(), default=0)
-        for worker in [worker for worker in waiting if clocks[worker] - bound <= slowest]:
-            waiting.remove(worker)
-            shard.answer(worker)
+        for worker, clock in waiting:
+            if clock - bound <= slowest:
+                shard.answer(worker)
+        waiting = [(worker, clock) for worker, clock in waiting if clock - bound > slowest]
 
 
 async def every_clock(node: Node, rule: Rule) -> None:

@@ -201,10 +201,10 @@ class Shard:
     def answer(self, worker: int) -> None:
         """Send the parameters to a worker (or a relay), without waiting for them to get there."""
         parameters = self.parameters
-        if self.rule.optimizer.ahead is not None:
-            parameters = parameters + self.rule.optimizer.ahead(self.state)
         if self.rule.correction is not None and self.rule.correction.looks_back:
             self.pulled.setdefault(worker, {})[self.version] = parameters
+        if self.rule.optimizer.ahead is not None:
+            parameters = parameters + self.rule.optimizer.ahead(self.state)
         self.node.send(worker, "parameters", parameters, version=self.version, part=self.part)
 
 

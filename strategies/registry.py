@@ -7,6 +7,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from strategies import consistency, local_sgd, local_steps, relays, rules, schedules
@@ -48,7 +49,7 @@ class Strategy:
     pushes: Literal["gradients", "moves"] = "gradients"
     """What is pushed: the server descends along gradients, and adds moves."""
     commits: bool = False
-    """Whether it pulls, or pushes without wanting an answer, at any time: the server has to bear that."""
+    """Whether it pulls, or pushes without waiting for an answer, at any time: the server has to bear that."""
 
     # of the consistency
     equal_steps: bool = False
@@ -59,6 +60,11 @@ class Strategy:
     """Whether the parameters can be cut into shards, each with a server."""
     at_any_time: bool = False
     """Whether the server answers pulls, and takes commits, at any time."""
+    sums_along: bool = False
+    """Whether the server averages other vectors along (ParameterServer.push_pull_along)."""
+
+    own_optimizer: bool = False
+    """Whether it brings what the server does with a sum, so that no optimizer can be chosen."""
 
     # of both
     tied: bool = False
@@ -80,8 +86,10 @@ class Strategy:
         found: dict[str, inspect.Parameter] = {}
         for part in self._parts():
             found |= {name: p for name, p in _keywords(part).items() if name not in found}
-        if self.consistency is not None and "chunks" not in _keywords(self.consistency):
-            found.pop("chunks", None)  # a schedule in chunks, with a server that knows none
+        if self.consistency is not None:
+            knowing = ["chunks" in _keywords(part) for part in (self.schedule, self.consistency)]
+            if not all(knowing):
+                found.pop("chunks", None)  # what one side would cut, the other would not put together
         return found
 
     def _parts(self) -> list[Callable[..., Any]]:
@@ -89,14 +97,14 @@ class Strategy:
         if self._steps_locally:
             found.append(optimizer)
         if self.consistency is not None:
-            found += [self.consistency, self._server_optimizer]
+            found += [self.consistency] if self.own_optimizer else [self.consistency, self._server_optimizer]
             found += [self.rule] if self.rule else []
             found.append(ParameterServer)
         return found
 
     @property
     def _steps_locally(self) -> bool:
-        return "optimizer" in inspect.signature(self.schedule).parameters
+        return "optimizer" in _arguments(self.schedule)
 
     @property
     def _server_optimizer(self) -> Callable[..., Any]:
@@ -104,7 +112,8 @@ class Strategy:
 
     def program(self, kind: str, values: Mapping[str, Any]) -> Program:
         """The program of a worker, server or relay, with the parameters' values filled in."""
-        own = {name: value for name, value in values.items() if name in self.parameters}
+        known = self.parameters
+        own = {name: value for name, value in values.items() if name in known}
         if kind == "worker":
             return lambda node: self._work(node, own)
         if kind == "server":
@@ -134,15 +143,20 @@ class Strategy:
 
 FACTORS = {
     "schedule": ("schedule", "pushes", "commits"),
-    "consistency": ("consistency", "equal_steps", "relay", "sharded", "at_any_time"),
+    "consistency": ("consistency", "equal_steps", "relay", "sharded", "at_any_time", "sums_along"),
     "rule": ("rule",),
 }
 """What a scenario may take from another strategy with a parameter server, and what comes with it."""
 
 
-def _keywords(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(part).parameters.values()
-    return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+@cache  # every node asks again
+def _arguments(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(part).parameters
+
+
+@cache
+def _keywords(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return {p.name: p for p in _arguments(part).values() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,6 +167,7 @@ _BARRIER: dict[str, Any] = {
     "consistency": consistency.barrier,
     "equal_steps": True,
     "relay": relays.gather,
+    "sums_along": True,
 }
 _IMMEDIATE: dict[str, Any] = {
     "consistency": consistency.immediate,
@@ -169,6 +184,7 @@ STRATEGIES: dict[str, Strategy] = {
         consistency.barrier_in_chunks,
         equal_steps=True,
         relay=relays.gather_in_chunks,
+        sums_along=True,
     ),
     "backup-workers": Strategy(
         schedules.every_batch,
@@ -191,6 +207,8 @@ STRATEGIES: dict[str, Strategy] = {
         consistency.blocks,
         equal_steps=True,
         relay=relays.gather,
+        sums_along=True,
+        own_optimizer=True,
         tied=True,
         **_MOVES,
     ),
@@ -214,7 +232,7 @@ STRATEGIES: dict[str, Strategy] = {
     "dynsgd": Strategy(local_steps.downpour, rule=rules.scaled_by_staleness, **_COMMITS, **_IMMEDIATE),
     "dc-asgd": Strategy(schedules.every_batch, rule=rules.delay_compensated, **_IMMEDIATE),
     "ssp": Strategy(schedules.every_batch, consistency.bounded, at_any_time=True),
-    "bounded-delay": Strategy(schedules.pipelined, consistency.every_clock, at_any_time=True),
+    "bounded-delay": Strategy(schedules.pipelined, consistency.every_clock, commits=True, at_any_time=True),
     "all-reduce": Strategy(all_reduce, equal_steps=True),
     "local-sgd": Strategy(local_sgd.local_sgd, equal_steps=True),
     "post-local-sgd": Strategy(local_sgd.post_local_sgd, equal_steps=True),
@@ -269,6 +287,11 @@ def _composed(name: str, values: Mapping[str, Any]) -> Strategy:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.at_any_time and not s.tied)
         problem = f"{values.get('schedule', name)}'s schedule needs a server that answers at any time: {able}"
         raise StrategyError("strategy.consistency", problem)
+    averages = values.get("optimizer_state") == "average" and "optimizer_state" in found.parameters
+    if averages and found.has_servers and not found.sums_along:
+        able = ", ".join(other for other, s in STRATEGIES.items() if s.sums_along and not s.tied)
+        problem = f"average needs a server that averages the state along: {able}"
+        raise StrategyError("strategy.optimizer_state", problem)
     if found.rule is rules.delay_compensated and found.pushes != "gradients":
         problem = "compensates gradients; the schedule pushes how far a worker has moved"
         raise StrategyError("strategy.rule", problem)
