@@ -13,7 +13,7 @@ from executor.process import Outcome, everyone
 from executor.store import get, has
 from scenarios import Scenario
 from strategies import unused
-from workloads import Learner, build, deterministic_threads, sizes
+from workloads import Learner, build, deterministic_threads, partition, sizes
 from workloads.compute_time import mean_gradient_s
 from workloads.snapshots import assemble
 
@@ -79,6 +79,7 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         gradient_s=mean_gradient_s(scenario, sizes(scenario.workload)) if emulated else measured_s,
         parameters=parameters,
         warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
+        + partition.unused(scenario.workload)
         + _overruns(found, len(gradients)),
     )
 

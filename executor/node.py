@@ -20,7 +20,7 @@ from strategies.codecs import Codec
 from strategies.node import Memory
 from strategies.parameter_server import shard_of
 from strategies.placement import Role
-from workloads import Learner
+from workloads import Learner, codecs, sizes
 from workloads.compute_time import ComputeTime
 from workloads.quota import Quota
 from workloads.slowness import slowness
@@ -48,7 +48,7 @@ class Done(Awaitable[T]):
 
 
 class Later(Awaitable[T]):
-    """A value that a node has from the instant `at` on."""
+    """A part of a gradient, which a node has from the instant `at` on."""
 
     def __init__(self, node: "RealNode", at: float, value: T) -> None:
         self.node = node
@@ -57,6 +57,7 @@ class Later(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         self.node._wait_until(self.at)
+        self.node._note_loss()
         return self.value
         yield
 
@@ -102,7 +103,7 @@ class RealNode:
         self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
-        self.epoch = 1
+        self.epoch = self._epoch(learner) if self.role.kind == "worker" else 1
         self.loss = nan
         self.memory: Memory
         self.initial = initial
@@ -129,6 +130,12 @@ class RealNode:
         self._over = False  # whether the end of the run has been seen
         self._failure: BaseException | None = None  # of a second activity
 
+    def _epoch(self, learner: Learner | None) -> int:
+        """Mini-batches in one pass over this worker's samples."""
+        if learner is None:
+            return sizes(self.scenario.workload).epoch(len(self.workers), self.index)
+        return learner.epoch(self.index)
+
     @property
     def now(self) -> float:
         return time.monotonic() - self.zero
@@ -143,10 +150,10 @@ class RealNode:
         return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
 
     def encode(self, vector: Vector, codec: Codec) -> Vector:
-        raise NotImplementedError
+        return codecs.encode(vector, codec, codec.seed(self.rng))  # type: ignore[arg-type]
 
     def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
-        raise NotImplementedError
+        return codecs.decode(body, codec, length, self.initial.dtype)  # type: ignore[arg-type]
 
     def send(
         self,
@@ -228,6 +235,7 @@ class RealNode:
         step, start, gradient, duration = self._compute(parameters)
         self._wait_until(start + duration)
         self.recorder.gradient(self.rank, start, self.now, step)
+        self._note_loss()
         return Done(gradient)
 
     def gradient_unless(self, parameters: Vector, kind: str) -> Awaitable[Vector | None]:
@@ -242,6 +250,7 @@ class RealNode:
             given_up = self.arrived(kind)
         if not given_up:
             self._wait_until(start + duration)
+            self._note_loss()
         self.recorder.gradient(self.rank, start, self.now, step)
         return Done(None if given_up else gradient)
 
@@ -268,6 +277,11 @@ class RealNode:
         if real > duration:
             self.overruns.append(real / duration if duration else float("inf"))
         return step, start, gradient, duration
+
+    def _note_loss(self) -> None:
+        """The gradient that was computed last is there."""
+        if self.learner is not None:
+            self.loss = self.learner.loss
 
     def _wait_until(self, instant: float) -> None:
         time.sleep(max(0.0, instant - self.now))

@@ -27,8 +27,9 @@ from simulator.topology import topology
 from simulator.traffic import compete, vary
 from simulator.usage import Usage
 from strategies import Vector, find, unused
+from strategies.codecs import Codec
 from strategies.placement import hosts, roles_of, shards_of
-from workloads import Learner, build, deterministic_threads, sizes
+from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
 from workloads.snapshots import Snapshots, assemble
@@ -158,14 +159,42 @@ class Simulation:
 
         return torch.cat(list(parts))
 
+    def encode(self, vector: Any, codec: Codec, seed: int) -> Any:
+        """The body that a codec sends, or its size: so many bytes."""
+        if self.learner is None:
+            return Sized(layouts.nbytes(codec, len(vector), vector.itemsize), 1)
+        from workloads import codecs
+
+        return codecs.encode(vector, codec, seed)
+
+    def decode(self, body: Any, codec: Codec, length: int) -> Any:
+        """What is left of a vector of `length` elements, or its size."""
+        if self.learner is None:
+            if body.nbytes != layouts.nbytes(codec, length, self.sizes.itemsize):
+                raise ValueError(f"{body.nbytes} bytes are not {length} elements as {codec.name} sends them")
+            return Sized(length, self.sizes.itemsize)
+        from workloads import codecs
+
+        return codecs.decode(body, codec, length, self.initial.dtype)
+
     def apply_s(self, nbytes: int) -> float:
         """Seconds that work on `nbytes` bytes of memory takes."""
         touched = nbytes / self._memory_bandwidth if self._memory_bandwidth else 0.0
         return self._apply_overhead + touched
 
-    def gradient(self, parameters: Any, worker: int, step: int) -> Vector:
-        """The gradient itself: real, or its size."""
-        return parameters if self.learner is None else self.learner.gradient(parameters, worker, step)
+    def gradient(self, node: SimulatedNode, parameters: Any, step: int) -> Vector:
+        """The gradient itself, and the loss at the node: real, or its size alone."""
+        if self.learner is None:
+            return parameters  # type: ignore[no-any-return]
+        gradient = self.learner.gradient(parameters, node.rank, step)
+        node.loss = self.learner.loss
+        return gradient
+
+    def epoch(self, worker: int) -> int:
+        """Mini-batches in one pass over a worker's samples."""
+        if self.learner is None:
+            return self.sizes.epoch(len(self.workers), worker)
+        return self.learner.epoch(worker)
 
     def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
         """Take note of new parameters; True when the node's part in the run is over."""
@@ -283,6 +312,7 @@ class Simulation:
 
     def _warnings(self) -> list[str]:
         warnings = unused(self.scenario.strategy.name, self.scenario.strategy.parameters)
+        warnings += partition.unused(self.scenario.workload)
         cluster = self.scenario.cluster
         if cluster.network.bandwidth is None:
             warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")

@@ -43,6 +43,8 @@ ROWS = [
     Row({"name": "synchronous"}, deterministic=True),
     Row({"name": "synchronous", "momentum": 0.9}, deterministic=True),
     Row({"name": "synchronous", "chunks": 3}, deterministic=True),
+    Row({"name": "synchronous", "codec": "top-k", "codec_ratio": 1.0}, deterministic=True),
+    Row({"name": "synchronous", "codec": "1-bit", "chunks": 3}, True, is_sgd=False, is_sgd_alone=False),
     Row(
         {"name": "backup-workers", "backups": 1},
         False,
@@ -80,6 +82,7 @@ ROWS = [
     Row({"name": "soft-sync", "n": 1}, deterministic=False),
     Row({"name": "soft-sync", "n": 2}, deterministic=False, is_sgd_alone=False, updates=16),
     Row({"name": "ssp", "bound": 2}, deterministic=False, updates=16),
+    Row({"name": "ssp", "rule": "dc-asgd", "codec": "1-bit"}, False, is_sgd_alone=False, updates=16),
     Row({"name": "bounded-delay", "bound": 0}, deterministic=False, updates=16),
     Row({"name": "bounded-delay", "bound": 2}, deterministic=False, is_sgd_alone=False, updates=16),
     Row({"name": "downpour", "communication_window": 3}, deterministic=False, updates=6),
@@ -100,6 +103,8 @@ ROWS = [
     Row({"name": "all-reduce", "algorithm": "auto"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),
     Row({"name": "all-reduce", "momentum": 0.9}, deterministic=True),
+    Row({"name": "all-reduce", "codec": "top-k", "codec_ratio": 1.0}, deterministic=True),
+    Row({"name": "all-reduce", "codec": "1-bit", "buckets": 3}, True, is_sgd=False, is_sgd_alone=False),
     Row({"name": "local-sgd", "averaging_period": 1}, deterministic=True),
     Row({"name": "local-sgd", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
     Row(
@@ -193,7 +198,8 @@ def check_promises(row: Row, result: Result) -> None:
 def test_sizes_only_moves_the_same_bytes(row: Row) -> None:
     """A message of a sizes-only simulation is as large as a real one: both engines send the same bytes."""
     sized = scenario(
-        cluster__workers=WORKERS, cluster__servers=row.servers, workload={"parameters": PARAMETERS},
+        cluster__workers=WORKERS, cluster__servers=row.servers,
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 16, "learning": False},
         strategy=row.strategy, stop={"steps": STEPS},
     )  # fmt: skip
     expected = lockstep.simulate(learning(row)).metrics["bytes_sent"]
