@@ -17,7 +17,7 @@ def test_every_strategy_has_one_of_its_name() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_learns_and_there_is_nothing_to_warn_of(name: str) -> None:
-    config = lockstep.load(name, ["stop={steps: 40}"])  # a part of it is enough to see that
+    config = lockstep.load(name)
     learner = build(config.workload, config.cluster.workers, config.seed)
     began = learner.evaluate(learner.initial()).loss
     metrics = lockstep.simulate(config).metrics
