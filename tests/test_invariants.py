@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import Result, Scenario
 from simulator.engine import Simulation
-from strategies import STRATEGIES
-from strategies.bounds import optional
+from strategies import STRATEGIES, graphs
+from strategies.bounds import Graph, optional
 
 DISTRIBUTIONS = [
     {"distribution": "constant", "value": "10 ms"},
@@ -32,7 +32,7 @@ def some(**keys: Any) -> st.SearchStrategy[dict[str, Any]]:
 @st.composite
 def strategies(draw: st.DrawFn, workers: int) -> dict[str, Any]:
     name = draw(st.sampled_from(list(STRATEGIES)))
-    most = {"k": workers, "n": workers, "backups": workers - 1}
+    most = {"k": workers, "n": workers, "backups": workers - 1, "graph": workers}
     found: dict[str, Any] = {"name": name}
     parameters = STRATEGIES[name].parameters
     for key in parameters:
@@ -49,6 +49,9 @@ def _values(key: str, annotation: Any, most: int) -> st.SearchStrategy[Any]:
     if get_origin(annotation) is Literal:
         choices = get_args(annotation)
         return st.just(choices[0]) | st.sampled_from(choices)
+    if annotation == Graph:
+        path = [[rank - 1, rank] for rank in range(1, most)]
+        return st.sampled_from([*graphs.NAMES, path])
     kind, bound = get_args(annotation)
     if kind is float:
         return st.none() if bound.le is None else st.sampled_from([0.3, 1.0])
@@ -128,7 +131,8 @@ def checked(config: Scenario) -> Result:
     metrics, records = json.loads(run.to_json()), run.records
     assert (records["end"] >= records["start"]).all()
     updates = records[records["event"] == "update"]
-    assert (updates["staleness"] >= 0).all()
+    if STRATEGIES[config.strategy.name].models == "same":  # models may come from workers that are ahead
+        assert (updates["staleness"] >= 0).all()
     for _, made in updates.sort_values("version", kind="stable").groupby("node"):
         assert made["version"].unique().tolist() == list(range(made["version"].nunique()))
         assert made["end"].is_monotonic_increasing

@@ -53,6 +53,7 @@ AVERAGING = {"name": "model-averaging", "averaging_period": 3}
 RESET = {**AVERAGING, "momentum": 0.9, "optimizer_state": "reset"}
 BMUF = {"name": "bmuf", "averaging_period": 3, "block_momentum": 0.0, "block_learning_rate": 1.0}
 DILOCO = {"name": "diloco", "averaging_period": 3, "outer_momentum": 0.0, "outer_learning_rate": 1.0}
+ALL = {"codec": "top-k", "codec_ratio": 1.0}
 IN_RANKS = {"algorithm": "parameter-server"}  # adds in the order of ranks, as servers do at a barrier
 
 
@@ -69,6 +70,9 @@ IN_RANKS = {"algorithm": "parameter-server"}  # adds in the order of ranks, as s
         ({**AVERAGING, "server_optimizer": "sgd", "server_learning_rate": 1.0}, AVERAGING, 2),
         ({"name": "fedprox", "mu": 0.0}, {"name": "fedavg"}, 1),
         ({"name": "all-reduce", **IN_RANKS}, SYNCHRONOUS, 2),  # reduce, then broadcast
+        ({"name": "synchronous", **ALL}, SYNCHRONOUS, 2),
+        ({**AVERAGING, **ALL, "error_feedback": False}, AVERAGING, 2),
+        ({"name": "all-reduce", **ALL}, SYNCHRONOUS, 2),  # everyone adds what came, in the order of ranks
         ({"name": "synchronous", "rule": "dynsgd"}, SYNCHRONOUS, 2),  # corrections at staleness 0
         ({"name": "synchronous", "rule": "staleness-aware"}, SYNCHRONOUS, 2),
         ({"name": "synchronous", "rule": "dc-asgd"}, SYNCHRONOUS, 2),
@@ -100,6 +104,7 @@ def test_the_same_but_for_rounding(one: dict[str, Any], other: dict[str, Any]) -
 
 
 # The simulator, event by event.
+
 
 def check_same_run(world: dict[str, Any], first: dict[str, Any], *others: dict[str, Any]) -> None:
     """All these strategies send, compute and apply the same at the same instants, and end alike."""
@@ -218,8 +223,8 @@ def test_without_elasticity_the_centre_stays_in_both_engines(engine) -> None:
 #
 # easgd, aeasgd, eamsgd  The centre follows at a distance: test_peer_mistakes.py has the recurrence.
 # fedprox                Each round is drawn back to where it began: test_peer_mistakes.py.
-# diloco, bmuf           Momentum on whole rounds; without it, SGD (test_the_same_bits; bmuf's is 1 − 1/1 = 0).
-# downpour               Fetched more often than pushed, the server's parameters take the place of local steps.
+# diloco, bmuf           Momentum on whole rounds; without it, SGD (test_the_same_bits; bmuf's is 0).
+# downpour               Fetched more often than pushed, the server's parameters replace local steps.
 # k-batch-sync           As k-batch-async, but one that is begun while the answer is on its way is given up.
 # backup-workers, k-sync, k-async   More workers are asked for than there are: a scenario's error.
 
