@@ -1,6 +1,8 @@
 """docs/strategies.md says what there is: every strategy, its own parameters and their defaults."""
 
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,6 @@ import lockstep
 from strategies import STRATEGIES
 from strategies.consistency import immediate
 from strategies.optimizers import optimizer
-from strategies.registry import _keywords
 
 PAGE = (Path(__file__).parent.parent / "docs" / "strategies.md").read_text(encoding="utf-8")
 ROWS = {
@@ -21,14 +22,19 @@ ROWS = {
     for name in re.findall(r"`([\w-]+)`", line.partition("|")[2].partition("|")[0])
     if line.startswith("| `")
 }
-SHARED = {*_keywords(optimizer), *_keywords(immediate)}  # these have sections of their own
+
+
+def keywords(part: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(part).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def own(name: str) -> dict[str, Any]:
-    """The parameters of a strategy's factors, and their defaults."""
+    """The parameters of a strategy's factors and their defaults, but those that have their own sections."""
     strategy = STRATEGIES[name]
+    shared = keywords(optimizer) | keywords(immediate)
     parts = [part for part in (strategy.schedule, strategy.consistency, strategy.rule) if part]
-    return {key: p.default for part in parts for key, p in _keywords(part).items() if key not in SHARED}
+    return {key: value for part in parts for key, value in keywords(part).items() if key not in shared}
 
 
 def documented(name: str) -> str:
