@@ -12,10 +12,11 @@ from analysis.records import Recorder, Result, join
 from executor.process import Outcome, everyone
 from executor.store import get, has
 from scenarios import Scenario
-from strategies import unused
+from strategies import find, unused
+from strategies.placement import evaluated
 from workloads import Learner, build, deterministic_threads, partition, sizes
 from workloads.compute_time import mean_gradient_s
-from workloads.snapshots import assemble
+from workloads.snapshots import assemble, joined
 
 _GRACE_S = 3.0  # for a process told to stop to hand over its records
 
@@ -54,16 +55,15 @@ def records(found: Sequence[Outcome]) -> pd.DataFrame:
 
 def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Result:
     """The result of a run that has ended; loss and accuracy are computed now, off the clock."""
-    roles = everyone(scenario)
+    roles, models = everyone(scenario), _models(scenario)
     found = outcomes(store, range(len(roles)))
     servers = [rank for rank, role in enumerate(roles) if role.kind == "server"]
     table, parameters = records(found), None
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            shards = [found[rank].snapshots for rank in servers or [0]]
-            for version, at, parts in assemble(shards):
-                vector = torch.cat(parts)
+            snapshots = [found[rank].snapshots for rank in evaluated(roles, models)]
+            for version, at, vector in assemble(snapshots, models == "own"):
                 held_out = learner.evaluate(vector)
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
                 parameters = vector.numpy()
@@ -94,6 +94,10 @@ def _overruns(found: Sequence[Outcome], gradients: int) -> list[str]:
     ]
 
 
+def _models(scenario: Scenario) -> str:
+    return find(scenario.strategy.name, scenario.strategy.parameters).models
+
+
 class Watch:
     """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
 
@@ -102,22 +106,21 @@ class Watch:
         self.store = store
         self.learner = learner
         self.seen = 0
-        self.holders = sum(role.kind == "server" for role in everyone(scenario)) or 1
+        self.models = _models(scenario)
+        self.holders = len(evaluated(everyone(scenario), self.models))
 
     def look(self) -> None:
-        """Evaluate the newest snapshot that all shards have; end the run if it is good enough."""
+        """Evaluate the newest snapshot that all holders have; end the run if it is good enough."""
         target = self.scenario.stop.target_accuracy
-        keys = [f"snapshot/{shard}" for shard in range(self.holders)]
+        keys = [f"snapshot/{holder}" for holder in range(self.holders)]
         if target is None or self.learner is None or not self.store.check(keys):
             return
         version = min(int(self.store.get(key)) for key in keys)
-        parts = [f"snapshot/{shard}/{version}" for shard in range(self.holders)]
-        if version <= self.seen or not self.store.check(parts):
+        keys = [f"snapshot/{holder}/{version}" for holder in range(self.holders)]
+        if version <= self.seen or not self.store.check(keys):
             return
         self.seen = version
-        vector = torch.cat(
-            [torch.frombuffer(bytearray(get(self.store, key)), dtype=torch.float32) for key in parts]
-        )
-        accuracy = self.learner.evaluate(vector).accuracy
+        parts = [torch.frombuffer(bytearray(get(self.store, key)), dtype=torch.float32) for key in keys]
+        accuracy = self.learner.evaluate(joined(parts, self.models == "own")).accuracy
         if accuracy is not None and accuracy >= target:
             self.store.set("stop", "1")

@@ -1,17 +1,19 @@
 """A node in real time: the executor's side of the strategy language. Its methods block."""
 
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from math import nan
 from random import Random
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from analysis.records import Recorder
+from executor.activities import Activities
+from executor.mailbox import Mailbox
+from executor.settling import settle
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
@@ -29,6 +31,7 @@ from workloads.snapshots import Snapshots
 T = TypeVar("T")
 _SLICE_S = 0.05  # how often a node that waits looks whether the run is over
 _POLL_S = 0.002  # messages are waited for in whole milliseconds
+_SETTLE_S = 0.01  # how often a worker whose program has ended looks whether the others' have
 _BYE = "bye"  # a child will send no more
 
 
@@ -88,7 +91,7 @@ class RealNode:
         compute: ComputeTime | None,
         learner: Learner | None,
         limits: Quota,
-        snapshots: Snapshots,
+        snapshots: Snapshots | None,
     ) -> None:
         workers = scenario.cluster.workers
         self.scenario = scenario
@@ -120,15 +123,14 @@ class RealNode:
         self.reserved = False
         self.collectives = 0
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
-        self.mail: deque[Message] = deque()
+        self.mailbox = Mailbox(self._fetch)
         self.byes = 0
-        self.slice_s = _SLICE_S
-        self._receiving = Lock()
+        self.activities = Activities(run_to_end)
         self._applying = Lock()
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
-        self._failure: BaseException | None = None  # of a second activity
+        self._program_ended = self._closing = False
 
     def _epoch(self, learner: Learner | None) -> int:
         """Mini-batches in one pass over this worker's samples."""
@@ -171,44 +173,35 @@ class RealNode:
         return self.transport.send(to, header, body)  # type: ignore[arg-type]
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
-        while True:
-            with self._receiving:
-                for place, message in enumerate(self.mail):
-                    if kind in (None, message.kind) and sender in (None, message.sender):
-                        del self.mail[place]
-                        return Done(message)
-                self._look_for_the_end()
-                if self.children and self.byes == len(self.children):
-                    raise Stopped
-                self._take_in(self.slice_s)
+        return Done(self.mailbox.receive(kind, sender, self._look_for_the_end, _SLICE_S))
 
-    def _take_in(self, timeout_s: float) -> bool:
-        """Move the next message that has arrived, if any, to the mail; whether there was one."""
+    def _fetch(self, timeout_s: float) -> Message | bool | None:
+        """The next message that has arrived; False for a farewell, None for nothing."""
         found = self.transport.receive(timeout_s)
         if found is None:
-            return False
+            return None
         (kind, sender, version, batches, part, weight, sources, start), body = found
         if kind == _BYE:
             self.byes += 1
-            return True
+            return False
         nbytes = 0 if body is None else body.nbytes
         self.recorder.message(sender, self.rank, start, nan, self.now, kind, nbytes)
         if body is not None:
             body = body.to(self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
-        self.mail.append(Message(kind, sender, body, version, batches, part, weight, pushed_by))
-        return True
+        return Message(kind, sender, body, version, batches, part, weight, pushed_by)
 
     def arrived(self, kind: str | None = None) -> bool:
-        with self._receiving:
-            while self._take_in(0.0):
-                pass
-            return any(kind in (None, message.kind) for message in self.mail)
+        return self.mailbox.arrived(kind)
 
     def finish(self) -> None:
-        """Raise what ended a second activity; tell those above that this node will send no more."""
-        if self._failure is not None:
-            raise self._failure
+        """See the second activities to their end; tell those above that this node will send no more."""
+        self._program_ended = True
+        if self.role.kind == "worker" and not self.parents:
+            settle(self)
+        self._closing = True
+        self.activities.join()
+        self._raise_failure()
         for parent in self.parents:
             self.transport.send(parent, [_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0], None)
 
@@ -244,10 +237,9 @@ class RealNode:
         step, start, gradient, duration = self._compute(parameters)
         given_up = self.arrived(kind)
         while not given_up and start + duration - self.now > _POLL_S:
-            with self._receiving:
-                self._take_in(min(_SLICE_S, start + duration - self.now - _POLL_S))
             self._look_for_the_end()
-            given_up = self.arrived(kind)
+            left_s = start + duration - self.now - _POLL_S
+            given_up = self.mailbox.arrived(kind, min(_SLICE_S, max(0.0, left_s)))
         if not given_up:
             self._wait_until(start + duration)
             self._note_loss()
@@ -322,7 +314,7 @@ class RealNode:
     ) -> Awaitable[None]:
         for part in contributions:
             self.recorder.update(self.rank, part.worker, self.now, version - 1, part.staleness, part.batches)
-        if self.learner is not None and (self.role.kind == "server" or self.index == 0):
+        if self.learner is not None and self.snapshots is not None:
             kept = self.snapshots.offer(version, self.now, parameters)
             if kept and self.scenario.stop.target_accuracy is not None:
                 part_bytes = parameters.cpu().numpy().tobytes()  # type: ignore[attr-defined]
@@ -330,7 +322,7 @@ class RealNode:
                 self.store.set(f"snapshot/{self.index}", str(version))
         if self.scenario.stop.updates is not None:
             self._tell_progress(version / self.scenario.stop.updates)
-        if version == self.scenario.stop.updates:
+        if version == self.scenario.stop.updates and not self._program_ended:
             everyone = self.store.add("holders that are done", 1) == self.holders
             if everyone:
                 self.store.set("stop", "1")
@@ -342,8 +334,9 @@ class RealNode:
 
     def _look_for_the_end(self) -> None:
         """Raise Stopped at the end of the run, unless others may wait for this worker in a collective."""
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
+        if self._closing or (self.children and self.byes == len(self.children)):
+            raise Stopped
         if self._is_over() and (self.children or self._claim("alone")):
             raise Stopped
 
@@ -369,14 +362,18 @@ class RealNode:
         return self._leaving == how
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        self.slice_s = 0.001  # several threads take turns at the inbox
-        Thread(target=self._run_beside, args=(program,), daemon=True).start()
+        self.activities.start(program)
 
-    def _run_beside(self, program: Coroutine[Any, Any, None]) -> None:
-        try:
-            run_to_end(program)
-        except BaseException as error:
-            self._failure = error
+    def _raise_failure(self) -> None:
+        """Raise what ended a second activity."""
+        if self.activities.failure is not None:
+            raise self.activities.failure
+
+    def hold_on(self) -> bool:
+        """Let a moment pass, and take in what arrives; whether the run is over."""
+        self._raise_failure()
+        self.mailbox.arrived(None, _SETTLE_S)
+        return self._is_over()
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         time.sleep(seconds)

@@ -44,6 +44,7 @@ class Transport:
         store.set(f"address/{rank}", f"tcp://{host}:{port}")
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._sending = Lock()  # sockets are not for several threads at once
+        self.sent = 0  # messages so far
 
     def send(self, to: int, header: list[Any], body: torch.Tensor | None) -> Sent:
         """Queue a message: a header of plain values and perhaps a body.
@@ -56,6 +57,7 @@ class Transport:
             frames.append(memoryview(body.detach().cpu().view(torch.uint8).numpy()))
         large = body is not None and body.nbytes >= _COPY_BELOW
         with self._sending:
+            self.sent += 1
             tracker = self._peer(to).send_multipart(frames, copy=not large, track=large)
         return Sent(tracker)
 

@@ -28,11 +28,11 @@ from simulator.traffic import compete, vary
 from simulator.usage import Usage
 from strategies import Vector, find, unused
 from strategies.codecs import Codec
-from strategies.placement import hosts, roles_of, shards_of
+from strategies.placement import evaluated, hosts, roles_of, shards_of
 from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
-from workloads.snapshots import Snapshots, assemble
+from workloads.snapshots import Snapshots, assemble, joined
 
 Progress = Callable[[float], None]
 
@@ -106,8 +106,10 @@ class Simulation:
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
-        evaluated = self.servers or self.workers[:1]
-        self.snapshots = {rank: Snapshots(self.sizes.nbytes) for rank in evaluated}
+        self.own_models = strategy.models == "own"
+        copies, first = (cluster.workers, self.initial) if self.own_models else (1, None)
+        ranks = evaluated(self.roles, strategy.models)
+        self.snapshots = {rank: Snapshots(copies * self.sizes.nbytes, first) for rank in ranks}
         self.versions: dict[int, int] = {}
         self.last_version = scenario.stop.updates  # the run is over when every holder is there
         self._endless = self.batches.limits == Quota(None, None)  # but for a time, or a number of updates
@@ -213,15 +215,17 @@ class Simulation:
         if everyone:
             Call(self.environment, 0.0, self._stop, URGENT)
         # Relays may have made more updates of the same pushes at this shard than at others, which will need
-        # more pushes from workers that wait for this one.
-        return version == self.scenario.stop.updates and (everyone or not self.relayed)
+        # more pushes from workers that wait for this one. Who has no more to do has no part to end.
+        ended = node.rank < len(self.programs) and not self.programs[node.rank].alive
+        return version == self.scenario.stop.updates and (everyone or not self.relayed) and not ended
 
     def _target_reached(self, version: int) -> bool:
         target = self.scenario.stop.target_accuracy
         parts = [shard.taken.get(version) for shard in self.snapshots.values()]
         if target is None or self.learner is None or not all(parts):
             return False
-        accuracy = self.learner.evaluate(self.concatenate([part for _, part in parts])).accuracy  # type: ignore[misc]
+        vector = joined([part for _, part in parts], self.own_models)  # type: ignore[misc]
+        accuracy = self.learner.evaluate(vector).accuracy
         return accuracy is not None and accuracy >= target
 
     def run(self, progress: Progress | None = None) -> None:
@@ -237,7 +241,8 @@ class Simulation:
             if self.rings is not None:
                 self.rings.end()
             return
-        stuck = [rank for rank, program in enumerate(self.programs) if program.alive]
+        ended = {rank for rank, version in self.versions.items() if version == self.scenario.stop.updates}
+        stuck = [rank for rank, program in enumerate(self.programs) if program.alive and rank not in ended]
         if stuck:
             waits = "; ".join(self._waits(rank) for rank in stuck[:4])
             raise SimulationError(f"the nodes wait for each other for ever: {waits}")
@@ -292,8 +297,7 @@ class Simulation:
         """What the run left; held-out loss and accuracy are computed now, off the clock."""
         parameters, learner = None, self.learner
         if learner is not None:
-            for version, time, parts in assemble(list(self.snapshots.values())):
-                vector = self.concatenate(parts)
+            for version, time, vector in assemble(list(self.snapshots.values()), self.own_models):
                 found = learner.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy)
                 parameters = vector.numpy()

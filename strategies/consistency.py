@@ -97,7 +97,7 @@ async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
         elif message.kind == "leave":
             members -= 1
         elif message.version < shard.version:
-            node.dropped(message)
+            shard.drop(message)
             shard.answer(message.sender)
         else:
             pushes.append(message)
@@ -136,7 +136,7 @@ async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> 
         elif message.kind == "leave":
             members.remove(message.sender)
         elif message.version < shard.version:
-            node.dropped(message)
+            shard.drop(message)
         else:
             pushes.append(message)
         if pushes and enough(len(pushes), len(members)):

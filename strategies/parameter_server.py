@@ -182,12 +182,21 @@ class Shard:
             return update
         pulled = self.parameters
         if correction.looks_back:
-            kept = self.pulled[push.sender]
-            pulled = kept[push.version]
-            self.pulled[push.sender] = {v: vector for v, vector in kept.items() if v >= push.version}
+            pulled = self.pulled[push.sender][push.version]
+            self._forget(push)
         arrival = Arrival(self.version - push.version, self.parameters, pulled)
         update, self.seen = correction.correct(update, arrival, self.seen)
         return update
+
+    def _forget(self, push: Message) -> None:
+        """Keep what later pushes of that worker may come from."""
+        kept = self.pulled.get(push.sender, {})
+        self.pulled[push.sender] = {v: vector for v, vector in kept.items() if v >= push.version}
+
+    def drop(self, push: Message) -> None:
+        """Throw a push away, and tell the engine."""
+        self._forget(push)
+        self.node.dropped(push)
 
     async def update(self, pushes: Sequence[Message], over: float, weighted: bool = False) -> None:
         """Apply, and tell the engine."""

@@ -7,6 +7,7 @@ is_sgd         And these are those of plain SGD on the mini-batches of all worke
 is_sgd_alone   One worker by itself does plain SGD.
 updates        How many updates each shard (or, without servers, each worker) makes here; None: it depends.
 drops          Gradients may be given up or thrown away.
+age            How stale its gradients are at most, if it is deterministic.
 """
 
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Row:
     servers: int = 2
     updates: int | None = 8  # of each shard, or rounds, with 2 workers and 8 mini-batches each
     drops: bool = False
+    age: int = 0
 
     def __str__(self) -> str:
         return "-".join(str(value) for value in self.strategy.values())
@@ -41,6 +43,8 @@ ROWS = [
     Row({"name": "synchronous"}, deterministic=True),
     Row({"name": "synchronous", "momentum": 0.9}, deterministic=True),
     Row({"name": "synchronous", "chunks": 3}, deterministic=True),
+    Row({"name": "synchronous", "codec": "top-k", "codec_ratio": 1.0}, deterministic=True),
+    Row({"name": "synchronous", "codec": "1-bit", "chunks": 3}, True, is_sgd=False, is_sgd_alone=False),
     Row(
         {"name": "backup-workers", "backups": 1},
         False,
@@ -78,6 +82,7 @@ ROWS = [
     Row({"name": "soft-sync", "n": 1}, deterministic=False),
     Row({"name": "soft-sync", "n": 2}, deterministic=False, is_sgd_alone=False, updates=16),
     Row({"name": "ssp", "bound": 2}, deterministic=False, updates=16),
+    Row({"name": "ssp", "rule": "dc-asgd", "codec": "1-bit"}, False, is_sgd_alone=False, updates=16),
     Row({"name": "bounded-delay", "bound": 0}, deterministic=False, updates=16),
     Row({"name": "bounded-delay", "bound": 2}, deterministic=False, is_sgd_alone=False, updates=16),
     Row({"name": "downpour", "communication_window": 3}, deterministic=False, updates=6),
@@ -98,6 +103,8 @@ ROWS = [
     Row({"name": "all-reduce", "algorithm": "auto"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),
     Row({"name": "all-reduce", "momentum": 0.9}, deterministic=True),
+    Row({"name": "all-reduce", "codec": "top-k", "codec_ratio": 1.0}, deterministic=True),
+    Row({"name": "all-reduce", "codec": "1-bit", "buckets": 3}, True, is_sgd=False, is_sgd_alone=False),
     Row({"name": "local-sgd", "averaging_period": 1}, deterministic=True),
     Row({"name": "local-sgd", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
     Row(
@@ -110,6 +117,13 @@ ROWS = [
     Row({"name": "adacomm", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
     Row({"name": "diloco", "averaging_period": 3}, True, is_sgd=False, is_sgd_alone=False, updates=3),
     Row({"name": "all-reduce", "buckets": 3}, deterministic=True),
+    Row({"name": "d-psgd", "graph": "ring"}, deterministic=True, is_sgd=False),
+    Row({"name": "d-psgd", "graph": "complete", "momentum": 0.9}, deterministic=True, is_sgd=False),
+    Row({"name": "d-psgd", "graph": [[0, 1]]}, deterministic=True, is_sgd=False, is_sgd_alone=False),
+    Row({"name": "sgp"}, deterministic=True, is_sgd=False),
+    Row({"name": "sgp", "momentum": 0.9}, deterministic=True, is_sgd=False),
+    Row({"name": "ad-psgd", "graph": "ring"}, deterministic=False),
+    Row({"name": "gossip", "probability": 0.5}, deterministic=False),
 ]
 WORKERS, STEPS, RATE = 2, 8, 0.2
 PARAMETERS = 320 + 18_496 + 32_896 + 2_580 + 210  # of the cnn on 8 × 8 images, layer by layer
@@ -176,9 +190,10 @@ def check_promises(row: Row, result: Result) -> None:
     steps = records[records["event"] == "gradient"].groupby("node")["version"].apply(list)
     assert steps.to_dict() == {worker: list(range(STEPS)) for worker in range(WORKERS)}
     updates = records[records["event"] == "update"]
-    assert (updates["staleness"] >= 0).all()
+    if STRATEGIES[row.strategy["name"]].models == "same":  # models may come from workers that are ahead
+        assert (updates["staleness"] >= 0).all()
     if row.deterministic:
-        assert (updates["staleness"] == 0).all()
+        assert updates["staleness"].max() == row.age
     assert (records["end"] >= records["start"]).all()
     assert np.isfinite(metrics["loss"])
     assert 0 <= metrics["accuracy"] <= 1
@@ -191,7 +206,8 @@ def check_promises(row: Row, result: Result) -> None:
 def test_sizes_only_moves_the_same_bytes(row: Row) -> None:
     """A message of a sizes-only simulation is as large as a real one: both engines send the same bytes."""
     sized = scenario(
-        cluster__workers=WORKERS, cluster__servers=row.servers, workload={"parameters": PARAMETERS},
+        cluster__workers=WORKERS, cluster__servers=row.servers,
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 16, "learning": False},
         strategy=row.strategy, stop={"steps": STEPS},
     )  # fmt: skip
     expected = lockstep.simulate(learning(row)).metrics["bytes_sent"]

@@ -36,7 +36,7 @@ def test_throughput_and_staleness_are_predicted(row: Row, loopback: Loopback) ->
     predicted = lockstep.simulate(validation.on_loopback(config, loopback))
     for attempt in range(3):  # the machine may be shared, which only ever slows a real run down
         error = validation.compare(predicted, lockstep.run(config))["error"]
-        if error["throughput"] < 0.1 or attempt == 2:
+        if max(error["throughput"], error["staleness_ks"]) < 0.1 or attempt == 2:
             break
     assert abs(error["throughput"]) < 0.1
     assert error["staleness_ks"] < 0.1
