@@ -165,6 +165,9 @@ def test_a_run_of_steps_loses_nothing(changes: dict[str, Any], steps: int) -> No
         assert applied + run.metrics["dropped"] >= computed  # a shard may drop what another applies
     else:
         assert applied == computed
+    if STRATEGIES[name].models == "own":  # every model that is sent is merged, however late it comes
+        updates, sent = (run.records[run.records["event"] == event] for event in ("update", "message"))
+        assert (updates["batches"] == 0).sum() == len(sent)
     if name == "ssp":
         assert _clock_gap(run) <= config.strategy.parameters["bound"]
 

@@ -101,7 +101,6 @@ def test_the_same_but_for_rounding(one: dict[str, Any], other: dict[str, Any]) -
 
 # The simulator, event by event.
 
-
 def check_same_run(world: dict[str, Any], first: dict[str, Any], *others: dict[str, Any]) -> None:
     """All these strategies send, compute and apply the same at the same instants, and end alike."""
     runs = [lockstep.simulate(learning(**world, strategy=s)) for s in (first, *others)]
