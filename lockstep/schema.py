@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 from scenarios import Scenario
 from strategies import STRATEGIES, graphs
 from strategies.bounds import Graph, optional
-from strategies.registry import FACTORS
+from strategies.strategy import FACTORS
 
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "le": "maximum"}
 

@@ -11,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nodes import real_nodes
 
+import lockstep
+from lockstep import Scenario
 from simulator.engine import Simulation
 from simulator.node import SimulatedNode
 from simulator.sized import Sized
@@ -335,3 +337,36 @@ print(len(records), "torch" in sys.modules)
     count, torch_is_there = done.stdout.split()
     assert int(count) % len(NAMES) == 0
     assert torch_is_there == "False"
+
+
+# ------------------------------------------------------------------ strategies
+
+
+def pushing(**strategy: object) -> Scenario:
+    """Two shards of 300 elements in two chunks each."""
+    return scenario(
+        cluster__workers=2, cluster__servers=2, workload={"problem": "logistic", "dimension": 600},
+        strategy={"name": "synchronous", "chunks": 2, "learning_rate": 0.1, **strategy}, stop={"steps": 4},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", LOSSY, ids=lambda codec: codec.name)
+def test_both_engines_end_with_the_same_bits(codec: Codec) -> None:
+    config = pushing(codec=codec.name, codec_ratio=codec.ratio)
+    predicted, measured = lockstep.simulate(config), lockstep.run(config)
+    assert np.array_equal(predicted.parameters, measured.parameters)
+    assert predicted.metrics["bytes_sent"] == measured.metrics["bytes_sent"]
+    for records in (predicted.records, measured.records):
+        pushes = records[records["kind"] == "push"]
+        assert len(pushes) == 2 * 4 * 4
+        assert set(pushes["nbytes"]) == {layouts.nbytes(codec, 150, 4)}
+
+
+def test_all_elements_are_none() -> None:
+    plain = lockstep.simulate(pushing()).parameters
+    assert np.array_equal(lockstep.simulate(pushing(codec="top-k", codec_ratio=1.0)).parameters, plain)
+    some = lockstep.simulate(pushing(codec="top-k")).parameters
+    without = lockstep.simulate(pushing(codec="top-k", error_feedback=False)).parameters
+    assert np.isfinite([some, without]).all()
+    assert not np.array_equal(some, plain)
+    assert not np.array_equal(some, without)
