@@ -270,7 +270,7 @@ def test_alone_a_bounded_delay_is_one_step_late() -> None:
     assert found == pytest.approx(x.numpy(), rel=ROUNDING, abs=ROUNDING)
 
 
-# Near, but not equal.
+# Near, but not equal. (D-PSGD on the complete graph, near to synchronous, is in test_decentralised.py.)
 
 
 def digits(seed: int, **strategy: Any) -> Result:
