@@ -3,13 +3,24 @@
 from collections.abc import Sequence
 
 from lockstep import selection
-from lockstep.literature import averaging, delays, elastic, momentum, servers, staleness, waiting, windows
+from lockstep.literature import (
+    averaging,
+    codecs,
+    delays,
+    elastic,
+    momentum,
+    peers,
+    servers,
+    staleness,
+    waiting,
+    windows,
+)
 from lockstep.literature.claim import Claim
 
 
 def claims() -> list[Claim]:
     """All claims."""
-    topics = (staleness, momentum, windows, delays, elastic, averaging, waiting, servers)
+    topics = (staleness, momentum, windows, delays, elastic, averaging, waiting, servers, peers, codecs)
     return [claim for topic in topics for claim in topic.CLAIMS]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import exp, inf
 from typing import Any, Literal
 
 import numpy as np
@@ -22,21 +22,33 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and its 95% confidence interval, mean ± half."""
+    """A mean over seeds and the ends of its 95% confidence interval."""
 
     mean: float
-    half: float
+    low: float
+    high: float
 
     @classmethod
     def of(cls, sample: Array) -> "Interval":
-        """Student's t of independent values, shape (seeds,), at least two."""
+        """By Student's t, of independent values, shape (seeds,), at least two."""
+        mean = float(sample.mean())
         t = float(stdtrit(len(sample) - 1, (1 + CONFIDENCE) / 2))
-        return cls(float(sample.mean()), t * float(sample.std(ddof=1)) / len(sample) ** 0.5)
+        half = t * float(sample.std(ddof=1)) / len(sample) ** 0.5
+        return cls(mean, mean - half, mean + half)
+
+    @classmethod
+    def of_ratio(cls, numerator: Array, denominator: Array) -> "Interval":
+        """Of the geometric mean of the seeds' ratios, which are to be positive, both of shape (seeds,)."""
+        logarithm = cls.of(np.log(numerator / denominator))
+        return cls(exp(logarithm.mean), exp(logarithm.low), exp(logarithm.high))
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that is so if the claim holds: a figure whose mean is `above` and `below` given values."""
+    """Something that is so if the claim holds: a figure whose mean is `above` and `below` given values.
+
+    Without either it is there for the reader and decides nothing.
+    """
 
     what: str
     value: Interval
@@ -46,10 +58,9 @@ class Check:
     @property
     def holds(self) -> bool | None:
         """Whether the whole interval is on the right side; None if it is on both."""
-        low, high = self.value.mean - self.value.half, self.value.mean + self.value.half
-        if low > self.above and high < self.below:
+        if self.value.low > self.above and self.value.high < self.below:
             return True
-        return False if high <= self.above or low >= self.below else None
+        return False if self.value.high <= self.above or self.value.low >= self.below else None
 
 
 def verdict(checks: Sequence[Check]) -> Verdict:

@@ -55,7 +55,7 @@ RHOS = (0.25, 1.0, 4.0)
 
 def _rho(runs: Runs) -> list[Check]:
     def ratio(a: float, b: float) -> Interval:
-        return Interval.of(runs[f"ρ = {a:g}", "spread"] / runs[f"ρ = {b:g}", "spread"])
+        return Interval.of_ratio(runs[f"ρ = {a:g}", "spread"], runs[f"ρ = {b:g}", "spread"])
 
     return [
         Check(f"distance between workers, ρ = {b:g} ÷ ρ = {a:g}", ratio(b, a), below=1.0)

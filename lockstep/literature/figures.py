@@ -6,18 +6,21 @@ import numpy as np
 import pandas as pd
 
 import lockstep
+from lockstep import Result
 from scenarios import Scenario
 
 CHANCE = log(10)  # the loss of who knows nothing of ten classes
 
 
-def learned(scenario: Scenario, target: float | None = None) -> dict[str, float]:
+def learned(
+    scenario: Scenario, target: float | None = None, result: Result | None = None
+) -> dict[str, float]:
     """Run a scenario in which digits are learned: the figures by which strategies are compared.
 
     `loss` and `error` (%) of the final parameters on held-out data; `staleness`, mean; `updates per s`;
     `samples per s`. With a `target` loss, `seconds` and `updates` until it was reached.
     """
-    result = lockstep.simulate(scenario)
+    result = result or lockstep.simulate(scenario)
     metrics, curve = result.metrics, result.curve
     found = {
         "loss": bounded(metrics["loss"]),

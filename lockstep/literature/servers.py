@@ -104,8 +104,8 @@ def _hierarchy(runs: Runs) -> list[Check]:
     found = []
     for name, relief in (("synchronous", 7.9), ("asynchronous", 1.0)):
         flat, relays = (f"{name}, {shape}" for shape in ("flat", "relays"))
-        less = Interval.of(runs[flat, "bytes"] / runs[relays, "bytes"])
-        more = Interval.of(runs[relays, "samples per s"] / runs[flat, "samples per s"])
+        less = Interval.of_ratio(runs[flat, "bytes"], runs[relays, "bytes"])
+        more = Interval.of_ratio(runs[relays, "samples per s"], runs[flat, "samples per s"])
         found.append(Check(f"bytes to the root, flat ÷ 8 relays, {name}", less, above=relief))
         found.append(Check(f"samples/s, 8 relays ÷ flat, {name}", more, above=1.0))
     return found

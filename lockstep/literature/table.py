@@ -10,7 +10,7 @@ _ANSWERS = {True: "", False: ": no", None: ": undecided"}
 
 def row(found: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     """The cells of one claim; a line in the fourth for each of its checks, with what it has to be."""
-    lines = [f"{c['what']}: {figure(c['mean'], c['half_width'])} ({_wanted(c)})" for c in found["checks"]]
+    lines = [f"{c['what']}: {figure(c['mean'], *c['interval'])}{_wanted(c)}" for c in found["checks"]]
     return (
         f"{found['claim']}: {found['statement']}",
         found["source"],
@@ -26,22 +26,29 @@ def markdown(found: Mapping[str, Any]) -> str:
     return "".join("| " + " | ".join(cell.replace("\n", "<br>") for cell in cells) + " |\n" for cells in rows)
 
 
-def figure(mean: float | None, half: float | None) -> str:
-    """A mean and half the width of its interval, to two digits of the latter."""
-    if mean is None or half is None:
+def figure(mean: float | None, low: float | None, high: float | None) -> str:
+    """A mean and its interval, to two digits of the latter's half width."""
+    if mean is None or low is None or high is None:
         return "not finite"
-    if half < 1e-9 * abs(mean) or half == 0:
+    half = (high - low) / 2
+    if half <= 1e-9 * abs(mean):
         return f"{mean:.4g} ± 0"
     digits = 1 - floor(log10(half))
-    if digits > 6 or digits < 0:
-        return f"{mean:.2g} ± {half:.2g}"
-    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+    if abs((high + low) / 2 - mean) > 0.1 * half:
+        return f"{_rounded(mean, digits)} ({_rounded(low, digits)} … {_rounded(high, digits)})"
+    return f"{_rounded(mean, digits)} ± {_rounded(half, digits)}"
+
+
+def _rounded(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if 0 <= digits <= 6 else f"{value:.2g}"
 
 
 def _wanted(check: Mapping[str, Any]) -> str:
     above, below = check["above"], check["below"]
+    if above is None and below is None:
+        return ""
     if above is not None and below is not None:
         wanted = f"{above:.4g} to {below:.4g}"
     else:
         wanted = f"> {above:.4g}" if above is not None else f"< {below:.4g}"
-    return wanted + _ANSWERS[check["holds"]]
+    return f" ({wanted}{_ANSWERS[check['holds']]})"

@@ -65,7 +65,7 @@ def _judged(claim: Claim, runs: Runs) -> dict[str, Any]:
             {
                 "what": check.what,
                 "mean": _finite(check.value.mean),
-                "half_width": _finite(check.value.half),
+                "interval": [_finite(check.value.low), _finite(check.value.high)],
                 "above": _finite(check.above),
                 "below": _finite(check.below),
                 "holds": check.holds,
