@@ -5,15 +5,15 @@ from functools import partial
 import numpy as np
 
 import lockstep
-from lockstep.literature.claim import Array, Check, Claim, Interval, Runs
-from lockstep.literature.figures import learned
+from lockstep.literature.claim import Check, Claim, Figures, Interval, Runs
+from lockstep.literature.figures import Array, learned
 from scenarios import Scenario, override
 
 BLACK = "Black and Kokorin 2016 (Skymind), part 1"
 
 
 def against_one_machine(scenario: Scenario) -> dict[str, float]:
-    """Largest difference of a parameter to one machine's with the n-fold mini-batch, ÷ the largest parameter."""
+    """Largest difference of a parameter to one machine's with the n-fold mini-batch, ÷ the largest."""
     together = scenario.workload.batch_size * scenario.cluster.workers
     alone = override(override(scenario, "cluster.workers", 1), "workload.batch_size", together)
     averaged, single = (lockstep.simulate(each).parameters for each in (scenario, alone))
@@ -51,11 +51,10 @@ def _period(runs: Runs) -> list[Check]:
     ]
 
 
-STATE_RATES = {"momentum": (0.1, 0.2, 0.4), "adam": (0.01, 0.03)}
-STATES = ("keep", "reset", "average")
+STATE_RATES = {"momentum": (0.1, 0.2), "adam": (0.01, 0.03)}
 
 
-def with_traffic(scenario: Scenario) -> dict[str, float]:
+def with_traffic(scenario: Scenario) -> Figures:
     """What is learned, and the bytes that are sent for it."""
     result = lockstep.simulate(scenario)
     return learned(scenario, result=result) | {"bytes": float(result.metrics["bytes_sent"])}
@@ -64,15 +63,12 @@ def with_traffic(scenario: Scenario) -> dict[str, float]:
 def _state(runs: Runs) -> list[Check]:
     checks = []
     for name, rates in STATE_RATES.items():
-
-        def tuned(state: str, figure: str, name: str = name, rates: tuple[float, ...] = rates) -> Array:
-            return runs.tuned([f"{name}, {state}, rate {rate}" for rate in rates], "loss", figure)
-
-        for state in ("keep", "reset"):
-            ratio = Interval.of_ratio(tuned(state, "loss"), tuned("average", "loss"))
-            checks.append(Check(f"loss with {name}, {state} ÷ average", ratio, above=1.0))
-        traffic = Interval.of_ratio(tuned("average", "bytes"), tuned("keep", "bytes"))
-        checks.append(Check(f"bytes with {name}, average ÷ keep", traffic, above=1.9))
+        variants = {s: [f"{name}, {s}, rate {rate}" for rate in rates] for s in ("keep", "average")}
+        loss, sent = ({s: runs.tuned(variants[s], "loss", f) for s in variants} for f in ("loss", "bytes"))
+        better = Interval.of_ratio(loss["keep"], loss["average"])
+        traffic = Interval.of_ratio(sent["average"], sent["keep"])
+        checks.append(Check(f"loss with {name}, kept ÷ averaged", better, above=1.0))
+        checks.append(Check(f"bytes with {name}, averaged ÷ kept", traffic, above=1.9))
     return checks
 
 
@@ -142,16 +138,17 @@ CLAIMS = [
                 "strategy.learning_rate": rate,
             }
             for name, rates in STATE_RATES.items()
-            for state in STATES
+            for state in ("keep", "average")
             for rate in rates
         },
         figures=with_traffic,
         checks=_state,
+        seeds=8,
     ),
     Claim(
         name="adaptive-period",
-        statement="A period that shrinks with the loss reaches a low one before averaging every step and before a "
-        "long period.",
+        statement="A period that shrinks with the loss reaches a low one before a long period, and before "
+        "averaging every step.",
         source="Wang and Joshi 2019 (AdaComm)",
         published="a third of the time to the same loss; ResNet-50, 8 GPUs: every step 8,271/s 75.79%, "
         "every 16 9,431/s 74.29%, adaptive 8,946/s 75.55%",
@@ -166,5 +163,6 @@ CLAIMS = [
         },
         figures=partial(learned, target=TARGET),
         checks=_adaptive,
+        seeds=8,
     ),
 ]

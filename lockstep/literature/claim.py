@@ -6,14 +6,12 @@ from math import exp, inf
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 import lockstep
-from lockstep.literature.figures import learned
+from lockstep.literature.figures import Array, learned
 from scenarios import Scenario, override
 
-Array = NDArray[np.float64]
 Figures = dict[str, float]
 Verdict = Literal["holds", "does not hold", "undecided"]
 

@@ -1,8 +1,10 @@
 """Claims about gradients that are sent in fewer bits."""
 
+from typing import Any
+
 from lockstep.literature.claim import Check, Claim, Interval, Runs
 
-HOW = {
+HOW: dict[str, dict[str, Any]] = {
     "32 bits": {"strategy.codec": "none"},
     "1 bit, feedback": {"strategy.codec": "1-bit"},
     "1 bit": {"strategy.codec": "1-bit", "strategy.error_feedback": False},

@@ -1,44 +1,50 @@
 """Claims about learning from stale gradients."""
 
-from lockstep.literature.claim import Array, Check, Claim, Interval, Runs
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from lockstep.literature.claim import Check, Claim, Interval, Runs
 
 SPLITS = (1, 15, 30)
 
 
 def _staleness_aware(runs: Runs) -> list[Check]:
-    base = runs["fixed rate, n = 1", "error"]
-    fixed = [
+    def more(n: int) -> Interval:
+        return Interval.of(runs[f"α₀/τ, n = {n}", "error"] - runs["fixed rate, n = 1", "error"])
+
+    fails = [
         Check(f"error at a fixed rate, n = {n}, %", runs.mean(f"fixed rate, n = {n}", "error"), above=50.0)
         for n in SPLITS[1:]
     ]
-    scaled = [
-        Check(
-            f"error at α₀/τ, n = {n}, − at a fixed rate, n = 1, percentage points",
-            Interval.of(runs[f"α₀/τ, n = {n}", "error"] - base),
-            below=1.0,
-        )
+    return fails + [
+        Check(f"error at α₀/τ, n = {n}, − at a fixed rate, n = 1, percentage points", more(n), below=1.0)
         for n in SPLITS
     ]
-    return [*fixed, *scaled]
 
 
-STRENGTHS = {"constant λ": (0.04, 2.0, 10.0), "adaptive λ": (0.5, 2.0, 8.0)}
-SERIAL = 0.2  # what a single worker learns well at
+STRENGTHS = {"adaptive": (0.5, 2.0, 8.0), "constant": (0.04, 2.0, 10.0)}  # λ₀ and λ, the paper's among them
 
 
-def _compensated(kind: str, rate: float) -> list[str]:
-    return [f"{kind} = {strength:g}, rate {rate:g}" for strength in STRENGTHS[kind]]
+def _compensated(kind: str) -> Mapping[str, Mapping[str, Any]]:
+    plain: dict[str, Any] = {"strategy.name": "asynchronous"}
+    return {"one worker": {"cluster.workers": 1, **plain}, "ASGD": plain} | {
+        f"λ = {strength:g}": {
+            "strategy.compensation": strength,
+            "strategy.adaptive_compensation": kind == "adaptive",
+        }
+        for strength in STRENGTHS[kind]
+    }
 
 
-def _delay_compensated(runs: Runs) -> list[Check]:
-    serial, plain = runs["one worker", "loss"], runs[f"ASGD, rate {SERIAL:g}", "loss"]
-    checks = [Check("loss of ASGD ÷ of one worker, at its rate", Interval.of_ratio(plain, serial), above=1.0)]
-    for kind in STRENGTHS:
-        loss = runs.tuned(_compensated(kind, SERIAL), "loss")
-        checks.append(
-            Check(f"loss of ASGD ÷ with {kind}, at that rate", Interval.of_ratio(plain, loss), above=1.0)
-        )
-    return checks
+def _recovered(kind: str, runs: Runs) -> list[Check]:
+    plain, best = runs["ASGD", "loss"], runs.tuned([f"λ = {s:g}" for s in STRENGTHS[kind]], "loss")
+    return [
+        Check(
+            "loss of ASGD ÷ of one worker", Interval.of_ratio(plain, runs["one worker", "loss"]), above=1.0
+        ),
+        Check(f"loss of ASGD ÷ with the best {kind} λ", Interval.of_ratio(plain, best), above=1.0),
+    ]
 
 
 CLAIMS = [
@@ -46,7 +52,7 @@ CLAIMS = [
         name="staleness-aware-rate",
         statement="At high staleness a fixed rate fails to learn, where α₀/τ converges.",
         source="Zhang, Gupta, Lian and Liu 2016",
-        published="CIFAR-10, λ = 30, batch 4, n-softsync: 90% errors at n = 15 and 30; with α₀/τ 18% at every n",
+        published="CIFAR-10, 30 workers, batch 4: 90% errors at n = 15 and 30; with α₀/τ 18% at every n",
         variants={
             f"{label}, n = {n}": {"strategy.n": n, "strategy.rule": rule}
             for label, rule in (("fixed rate", "soft-sync"), ("α₀/τ", "staleness-aware"))
@@ -54,24 +60,16 @@ CLAIMS = [
         },
         checks=_staleness_aware,
     ),
-    Claim(
-        name="delay-compensation",
-        statement="Delay compensation recovers part of what asynchronous SGD loses.",
-        source="Zheng et al. 2017",
-        published="CIFAR-10, 4 workers: 8.19% errors (adaptive), ASGD 9.27%, one worker 8.65%",
-        variants={
-            "one worker": {"cluster.workers": 1, "strategy.name": "asynchronous"},
-            f"ASGD, rate {SERIAL:g}": {"strategy.name": "asynchronous"},
-        }
-        | {
-            variant: {
-                "strategy.compensation": strength,
-                "strategy.adaptive_compensation": kind == "adaptive λ",
-            }
-            for kind, strengths in STRENGTHS.items()
-            for variant, strength in zip(_compensated(kind, SERIAL), strengths, strict=True)
-        },
-        checks=_delay_compensated,
-        seeds=8,
+    *(
+        Claim(
+            name=f"delay-compensation-{kind}",
+            statement=f"Delay compensation with {what} λ recovers part of what asynchronous SGD loses.",
+            source="Zheng et al. 2017",
+            published=f"CIFAR-10, 4 workers: {errors} errors; ASGD 9.27%, one worker 8.65%",
+            variants=_compensated(kind),
+            checks=partial(_recovered, kind),
+            seeds=8,
+        )
+        for kind, what, errors in (("adaptive", "an adaptive", "8.19%"), ("constant", "a constant", "fewer"))
     ),
 ]

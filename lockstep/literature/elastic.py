@@ -1,8 +1,11 @@
 """Claims about elastic averaging."""
 
+from itertools import pairwise
+
 import numpy as np
 
-from lockstep.literature.claim import Array, Check, Claim, Interval, Runs
+from lockstep.literature.claim import Check, Claim, Interval, Runs
+from lockstep.literature.figures import Array
 from scenarios import Scenario
 
 DOWNPOUR_RATES = {4: (0.05, 0.1, 0.2), 64: (0.002, 0.007, 0.02)}
@@ -59,7 +62,7 @@ def _rho(runs: Runs) -> list[Check]:
 
     return [
         Check(f"distance between workers, ρ = {b:g} ÷ ρ = {a:g}", ratio(b, a), below=1.0)
-        for a, b in zip(RHOS, RHOS[1:], strict=False)
+        for a, b in pairwise(RHOS)
     ]
 
 

@@ -4,11 +4,13 @@ from math import isfinite, log
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 import lockstep
 from lockstep import Result
 from scenarios import Scenario
 
+Array = NDArray[np.float64]
 CHANCE = log(10)  # the loss of who knows nothing of ten classes
 
 
@@ -44,10 +46,14 @@ def until(target: float, curve: pd.DataFrame, column: str) -> float:
 
     Between two snapshots the logarithm of the loss is taken to be linear, and it starts at that of chance.
     """
-    passed = np.concatenate([[0.0], curve[column].to_numpy()])
-    above = np.log([CHANCE, *map(bounded, curve["loss"])]) - log(target)
-    reached = np.flatnonzero(above <= 0)
-    if not len(reached):
-        return float(passed[-1])
-    i = reached[0]
-    return float(passed[i] - (passed[i] - passed[i - 1]) * above[i] / (above[i] - above[i - 1]))
+    losses = np.array([CHANCE, *map(bounded, curve["loss"])])
+    return crossing(np.concatenate([[0.0], curve[column]]), np.log(losses / target))
+
+
+def crossing(places: Array, above: Array) -> float:
+    """Where values at rising places, linear in between, first come down to 0; the last place if never."""
+    down = np.flatnonzero(above <= 0)
+    if not len(down):
+        return float(places[-1])
+    i = down[0]
+    return float(np.interp(0.0, -above[max(i - 1, 0) : i + 1], places[max(i - 1, 0) : i + 1]))

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep.literature.claim import Array, Check, Claim, Runs
+from lockstep.literature.claim import Check, Claim, Runs
+from lockstep.literature.figures import Array
 from scenarios import Scenario
 
 WORKERS = (4, 8, 16)
@@ -33,7 +34,7 @@ def _mean_path(scenario: Scenario, seeds: Sequence[int]) -> tuple[Array, Array]:
     from simulator.engine import Simulation
     from workloads.problems import Quadratic
 
-    paths = []
+    paths, curvature = [], np.empty(0)
     for seed in seeds:
         simulation = Simulation(scenario.model_copy(update={"seed": seed}))
         simulation.run()
@@ -44,8 +45,9 @@ def _mean_path(scenario: Scenario, seeds: Sequence[int]) -> tuple[Array, Array]:
             problem.initial().numpy(),
             *(parameters.numpy() for _, parameters in snapshots.taken.values()),
         ]
+        curvature = problem.curvature.numpy().astype(float)
         paths.append(1 - np.array(path, float) / problem.optimum.numpy())
-    return np.mean(paths, axis=0), problem.curvature.numpy().astype(float)
+    return np.mean(paths, axis=0), curvature
 
 
 def _fitted(mean: Array, instrument: Array, curvature: Array) -> Array:
@@ -55,7 +57,8 @@ def _fitted(mean: Array, instrument: Array, curvature: Array) -> Array:
         return np.stack([np.diff(path, axis=0)[:-1].ravel(), -(curvature * path[1:-1]).ravel()])
 
     next_steps = np.diff(mean, axis=0)[1:].ravel()
-    return np.linalg.solve(terms(instrument) @ terms(mean).T, terms(instrument) @ next_steps)
+    solution = np.linalg.solve(terms(instrument) @ terms(mean).T, terms(instrument) @ next_steps)
+    return np.asarray(solution, float)
 
 
 def _implicit(runs: Runs) -> list[Check]:

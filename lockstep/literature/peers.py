@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from lockstep.literature.claim import Array, Check, Claim, Interval, Runs
-from lockstep.literature.figures import learned
+from lockstep.literature.claim import Check, Claim, Interval, Runs
+from lockstep.literature.figures import Array, learned
 
 RATES = (0.2, 0.5)
 TARGET = 0.15

@@ -123,7 +123,8 @@ CLAIMS = [
     ),
     Claim(
         name="reduce-then-broadcast",
-        statement="A parameter server's round is a reduction and a broadcast over its own link; an all-reduce comes to the same parameters over everybody's.",
+        statement="A parameter server's round is a reduction and a broadcast over its link; an all-reduce "
+        "comes to the same parameters over everybody's.",
         source="Patarasuk and Yuan 2009; Li et al. 2014",
         published="2NM through the server, 2(N−1)/N·M through each link of a ring",
         variants={"8 workers": {}},

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from lockstep.literature.claim import Array, Check, Claim, Interval, Runs
+from lockstep.literature.claim import Check, Claim, Interval, Runs
+from lockstep.literature.figures import Array, crossing
 
 WINDOWS = {"downpour": (1, 2, 3, 5, 8), "agn": (5, 12, 20, 40, 80)}
 FAILS = 10.0  # % of held-out errors from which a window is too long
@@ -14,27 +15,18 @@ def _downpour(runs: Runs) -> list[Check]:
         Check("loss at window 3 ÷ at window 1", worse, above=1.0),
         Check("error at window 10, % (90 by chance)", runs.mean("window 10", "error"), above=50.0),
         Check("error at window 20, %", runs.mean("window 20", "error"), above=50.0),
+        Check("error of AGN at window 20, %", runs.mean("AGN, window 20", "error"), below=20.0),
     ]
 
 
 def tolerated(runs: Runs, name: str) -> Array:
     """For each seed the window at which the error first comes to `FAILS`, shape (seeds,).
 
-    Between two windows the error is taken to be linear in the logarithm of the window; where it does not come
-    to it, the longest window: too little.
+    Between two windows the error is taken to be linear in the logarithm of the window; the longest one if it
+    does not come to that.
     """
-    windows = WINDOWS[name]
-    errors = np.array([runs[f"{name}, window {window}", "error"] for window in windows]) - FAILS
-    found = []
-    for error in errors.T:
-        too_long = np.flatnonzero(error >= 0)
-        i = int(too_long[0]) if len(too_long) else len(windows) - 1
-        if i == 0 or not len(too_long):
-            found.append(windows[i])
-            continue
-        part = error[i - 1] / (error[i - 1] - error[i])
-        found.append(windows[i - 1] * (windows[i] / windows[i - 1]) ** part)
-    return np.array(found, float)
+    errors = np.array([runs[f"{name}, window {window}", "error"] for window in WINDOWS[name]])
+    return np.array([np.exp(crossing(np.log(WINDOWS[name]), FAILS - error)) for error in errors.T])
 
 
 def _agn(runs: Runs) -> list[Check]:
@@ -54,15 +46,16 @@ def _sequential(runs: Runs) -> list[Check]:
 CLAIMS = [
     Claim(
         name="downpour-window",
-        statement="DOWNPOUR degrades and then diverges as its communication window grows.",
+        statement="DOWNPOUR degrades and then diverges as its window grows, where AGN does not.",
         source="Hermans 2017 (thesis)",
-        published="MNIST, 10 workers: diverges with windows of 5, 10 and 20",
-        variants={f"window {w}": {"strategy.communication_window": w} for w in (1, 2, 3, 5, 10, 20)},
+        published="MNIST, 10 workers: diverges with windows of 5, 10 and 20; AGN has 98.4%",
+        variants={f"window {w}": {"strategy.communication_window": w} for w in (1, 3, 10, 20)}
+        | {"AGN, window 20": {"strategy.name": "agn", "strategy.communication_window": 20}},
         checks=_downpour,
     ),
     Claim(
         name="agn-window",
-        statement="Accumulated gradient normalisation bears a window about three times as long as DOWNPOUR's.",
+        statement="Accumulated gradient normalisation bears a window three times as long as DOWNPOUR's.",
         source="Hermans (dist-keras); Hermans, Spanakis and Möckel 2017",
         published="about 3 times",
         variants={
