@@ -12,10 +12,11 @@ from analysis.records import Recorder, Result, join
 from executor.process import Outcome, everyone
 from executor.store import get, has
 from scenarios import Scenario
-from strategies import unused
+from strategies import find, unused
+from strategies.placement import as_if_on_one_host
 from workloads import Learner, build, deterministic_threads, sizes
 from workloads.compute_time import mean_gradient_s
-from workloads.snapshots import assemble
+from workloads.snapshots import assemble, merged
 
 _GRACE_S = 3.0  # for a process told to stop to hand over its records
 
@@ -57,11 +58,15 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
     roles = everyone(scenario)
     found = outcomes(store, range(len(roles)))
     servers = [rank for rank, role in enumerate(roles) if role.kind == "server"]
+    shared = find(scenario.strategy.name, scenario.strategy.parameters).models == "shared"
+    own = [0] if shared else range(len(roles))
     table, parameters = records(found), None
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
             shards = [found[rank].snapshots for rank in servers or [0]]
+            if shared:
+                shards = [merged([outcome.snapshots for outcome in found])]
             for version, at, parts in assemble(shards):
                 vector = torch.cat(parts)
                 held_out = learner.evaluate(vector)
@@ -75,10 +80,11 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         engine="executor",
         scenario=scenario,
         records=table,
-        holders=servers or range(len(roles)),
+        holders=servers or own,
         gradient_s=mean_gradient_s(scenario, sizes(scenario.workload)) if emulated else measured_s,
         parameters=parameters,
         warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
+        + (as_if_on_one_host(scenario.cluster) if shared else [])
         + _overruns(found, len(gradients)),
     )
 

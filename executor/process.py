@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from executor import signals
 from executor.devices import Place, choose
+from executor.memory import SharedMemory, WorkerMemory, on_one_host
 from executor.node import RealNode, run_to_end
 from executor.store import put
 from executor.transport import Transport
@@ -82,6 +83,9 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
         quota(scenario, size.samples, strategy.equal_steps),
         Snapshots(size.nbytes),
     )
+    if strategy.models == "shared":
+        on_one_host(scenario.strategy.name, places)
+        node.memory = WorkerMemory(node, SharedMemory(store, rank, initial))
     if learner and is_worker:
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)

@@ -212,11 +212,26 @@ class Data(_Batches):
 
 
 class Problem(_Batches):
-    """A problem with a known optimum in `dimension` parameters; `noise` scales that of its gradients."""
+    """A problem with a known optimum in `dimension` parameters; `noise` scales that of its gradients.
+
+    `density`: of a logistic problem, the fraction of a sample's features that are not zero.
+    """
 
     problem: Literal["quadratic", "logistic"]
     dimension: Count = 20
     noise: float = Field(0.1, ge=0)
+    density: float = Field(1.0, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _only_samples_are_sparse(self) -> Self:
+        if self.problem != "logistic" and self.density != 1:
+            fail("only a logistic problem has it; remove it, or say problem: logistic", "density")
+        return self
+
+    @property
+    def features(self) -> int:
+        """How many features of a sample are not zero."""
+        return max(1, round(self.density * self.dimension))
 
 
 _FORMS: dict[str, type[Section]] = {"parameters": Sizes, "dataset": Data, "problem": Problem}

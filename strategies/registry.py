@@ -13,6 +13,7 @@ from strategies import consistency, local_steps, relays, rules, schedules
 from strategies.all_reduce import all_reduce
 from strategies.bounds import problem
 from strategies.codecs import Codec
+from strategies.hogwild import hogwild
 from strategies.node import Node
 from strategies.optimizers import optimizer, server_optimizer
 from strategies.parameter_server import ParameterServer
@@ -216,6 +217,7 @@ STRATEGIES: dict[str, Strategy] = {
     "ssp": Strategy(schedules.every_batch, consistency.bounded, at_any_time=True),
     "bounded-delay": Strategy(schedules.pipelined, consistency.every_clock, at_any_time=True),
     "all-reduce": Strategy(all_reduce, equal_steps=True),
+    "hogwild": Strategy(hogwild, models="shared"),
 }
 
 

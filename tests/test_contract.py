@@ -99,6 +99,7 @@ ROWS = [
     Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),
     Row({"name": "all-reduce", "momentum": 0.9}, deterministic=True),
     Row({"name": "all-reduce", "buckets": 3}, deterministic=True),
+    Row({"name": "hogwild"}, deterministic=False, updates=16),
 ]
 WORKERS, STEPS, RATE = 2, 8, 0.2
 PARAMETERS = 320 + 18_496 + 32_896 + 2_580 + 210  # of the cnn on 8 × 8 images, layer by layer
