@@ -44,7 +44,7 @@ def metrics(result: Result) -> dict[str, Any]:
         "samples": samples,
         "throughput": throughput,
         "dropped": _dropped(result.records),
-        "staleness": staleness(updates["staleness"].to_numpy()),
+        "staleness": staleness(_of_models(updates)["staleness"].to_numpy()),
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / workers,
         "bytes_sent": int(result.records["nbytes"].sum()),
@@ -73,7 +73,7 @@ def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
 
 
 def staleness(values: np.ndarray) -> dict[str, Any]:
-    """Mean, quantiles and histogram of the staleness of applied gradients (versions)."""
+    """Mean, quantiles and histogram of the staleness of applied gradients, or merged models (versions)."""
     if not len(values):
         return {"mean": None, "p50": None, "p99": None, "max": None, "histogram": {}}
     distinct, counts = np.unique(values, return_counts=True)
@@ -84,6 +84,12 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
         "max": int(values.max()),
         "histogram": {str(v): int(count) for v, count in zip(distinct, counts, strict=True)},
     }
+
+
+def _of_models(updates: pd.DataFrame) -> pd.DataFrame:
+    """The updates by models of others, which bring no gradient; where there are none, all updates."""
+    models = updates[updates["batches"] == 0]
+    return models if len(models) else updates
 
 
 def _in_three(parts: pd.DataFrame) -> dict[str, float]:
@@ -109,7 +115,8 @@ def _short(result: Result, updates: pd.DataFrame) -> list[str]:
     (n − 1)/2; with k pushes a worker the mean of the run is (1 − 1/(2k)) times that of a long one.
     """
     pushes = len(updates) / len(result.holders) / result.scenario.cluster.workers
-    if pushes >= 3 or not (updates["staleness"] > 0).any():
+    merged = (updates["batches"] == 0).any()
+    if pushes >= 3 or merged or not (updates["staleness"] > 0).any():
         return []
     return [
         f"a short run: {pushes:.1f} pushes a worker were applied on average; with fewer than 3 the start, "

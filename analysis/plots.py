@@ -58,7 +58,8 @@ def _bars(ax: Axes, names: Sequence[str], values: Sequence[Sequence[float | None
         ax.bar_label(bars, [_figure(length) for length in lengths], fontsize=8, padding=3)
     ax.set_yticks(places, names)
     ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set_xlim(0, 1.18 * max((v for pair in values for v in pair if v), default=1))
+    known = [v for pair in values for v in pair if v]
+    ax.set_xlim(1.18 * min([0, *known]), 1.18 * max([0, *known]) or 1)  # models may be from the future
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(lambda x, _: _figure(x))
     ax.spines[["top", "right"]].set_visible(False)

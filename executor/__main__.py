@@ -21,7 +21,7 @@ from analysis.records import save_records
 from executor import collect, process, signals
 from executor.transport import own_address
 from scenarios import Scenario, ScenarioError, load
-from strategies import StrategyError
+from strategies import StrategyError, fits
 from workloads import sizes
 
 _SETTLE_S = 1.0  # in which torchrun tells the others that a process has been killed
@@ -57,6 +57,7 @@ def main() -> int:
 def _check(scenario: Scenario) -> None:
     try:
         process.everyone(scenario)
+        fits(scenario.strategy.name, scenario.strategy.parameters, scenario.cluster)
     except StrategyError as error:
         raise ScenarioError(error.problem, key=error.key) from error
     sizes(scenario.workload)

@@ -13,10 +13,10 @@ from executor.process import Outcome, everyone
 from executor.store import get, has
 from scenarios import Scenario
 from strategies import find, unused
-from strategies.placement import as_if_on_one_host
-from workloads import Learner, build, deterministic_threads, sizes
+from strategies.placement import as_if_on_one_host, evaluated
+from workloads import Learner, build, deterministic_threads, partition, sizes
 from workloads.compute_time import mean_gradient_s
-from workloads.snapshots import assemble, merged
+from workloads.snapshots import assemble, joined, merged
 
 _GRACE_S = 3.0  # for a process told to stop to hand over its records
 
@@ -55,20 +55,17 @@ def records(found: Sequence[Outcome]) -> pd.DataFrame:
 
 def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Result:
     """The result of a run that has ended; loss and accuracy are computed now, off the clock."""
-    roles = everyone(scenario)
+    roles, models = everyone(scenario), _models(scenario)
     found = outcomes(store, range(len(roles)))
     servers = [rank for rank, role in enumerate(roles) if role.kind == "server"]
-    shared = find(scenario.strategy.name, scenario.strategy.parameters).models == "shared"
-    own = [0] if shared else range(len(roles))
     table, parameters = records(found), None
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            shards = [found[rank].snapshots for rank in servers or [0]]
-            if shared:
-                shards = [merged([outcome.snapshots for outcome in found])]
-            for version, at, parts in assemble(shards):
-                vector = torch.cat(parts)
+            snapshots = [found[rank].snapshots for rank in evaluated(roles, models)]
+            if models == "shared":
+                snapshots = [merged([outcome.snapshots for outcome in found])]
+            for version, at, vector in assemble(snapshots, models == "own"):
                 held_out = learner.evaluate(vector)
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
                 parameters = vector.numpy()
@@ -80,11 +77,12 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         engine="executor",
         scenario=scenario,
         records=table,
-        holders=servers or own,
+        holders=servers or ([0] if models == "shared" else range(len(roles))),
         gradient_s=mean_gradient_s(scenario, sizes(scenario.workload)) if emulated else measured_s,
         parameters=parameters,
         warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
-        + (as_if_on_one_host(scenario.cluster) if shared else [])
+        + partition.unused(scenario.workload)
+        + (as_if_on_one_host(scenario.cluster) if models == "shared" else [])
         + _overruns(found, len(gradients)),
     )
 
@@ -99,6 +97,10 @@ def _overruns(found: Sequence[Outcome], gradients: int) -> list[str]:
     ]
 
 
+def _models(scenario: Scenario) -> str:
+    return find(scenario.strategy.name, scenario.strategy.parameters).models
+
+
 class Watch:
     """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
 
@@ -107,22 +109,21 @@ class Watch:
         self.store = store
         self.learner = learner
         self.seen = 0
-        self.holders = sum(role.kind == "server" for role in everyone(scenario)) or 1
+        self.models = _models(scenario)
+        self.holders = len(evaluated(everyone(scenario), self.models))
 
     def look(self) -> None:
-        """Evaluate the newest snapshot that all shards have; end the run if it is good enough."""
+        """Evaluate the newest snapshot that all holders have; end the run if it is good enough."""
         target = self.scenario.stop.target_accuracy
-        keys = [f"snapshot/{shard}" for shard in range(self.holders)]
+        keys = [f"snapshot/{holder}" for holder in range(self.holders)]
         if target is None or self.learner is None or not self.store.check(keys):
             return
         version = min(int(self.store.get(key)) for key in keys)
-        parts = [f"snapshot/{shard}/{version}" for shard in range(self.holders)]
-        if version <= self.seen or not self.store.check(parts):
+        keys = [f"snapshot/{holder}/{version}" for holder in range(self.holders)]
+        if version <= self.seen or not self.store.check(keys):
             return
         self.seen = version
-        vector = torch.cat(
-            [torch.frombuffer(bytearray(get(self.store, key)), dtype=torch.float32) for key in parts]
-        )
-        accuracy = self.learner.evaluate(vector).accuracy
+        parts = [torch.frombuffer(bytearray(get(self.store, key)), dtype=torch.float32) for key in keys]
+        accuracy = self.learner.evaluate(joined(parts, self.models == "own")).accuracy
         if accuracy is not None and accuracy >= target:
             self.store.set("stop", "1")

@@ -1,17 +1,19 @@
 """A node in real time: the executor's side of the strategy language. Its methods block."""
 
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from math import nan
 from random import Random
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from analysis.records import Recorder
+from executor.activities import Activities
+from executor.mailbox import Mailbox
+from executor.settling import settle
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
@@ -19,7 +21,7 @@ from strategies import Collective, Contribution, Message, Source, Vector, find
 from strategies.codecs import Codec
 from strategies.parameter_server import shard_of
 from strategies.placement import Role
-from workloads import Learner
+from workloads import Learner, codecs, sizes
 from workloads.compute_time import ComputeTime
 from workloads.quota import Quota
 from workloads.slowness import slowness
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SLICE_S = 0.05  # how often a node that waits looks whether the run is over
 _POLL_S = 0.002  # messages are waited for in whole milliseconds
+_SETTLE_S = 0.01  # how often a worker whose program has ended looks whether the others' have
 _BYE = "bye"  # a child will send no more
 
 
@@ -50,7 +53,7 @@ class Done(Awaitable[T]):
 
 
 class Later(Awaitable[T]):
-    """A value that a node has from the instant `at` on."""
+    """A part of a gradient, which a node has from the instant `at` on."""
 
     def __init__(self, node: "RealNode", at: float, value: T) -> None:
         self.node = node
@@ -59,6 +62,7 @@ class Later(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         self.node._wait_until(self.at)
+        self.node._note_loss()
         return self.value
         yield
 
@@ -89,7 +93,7 @@ class RealNode:
         compute: ComputeTime | None,
         learner: Learner | None,
         limits: Quota,
-        snapshots: Snapshots,
+        snapshots: Snapshots | None,
     ) -> None:
         workers = scenario.cluster.workers
         self.scenario = scenario
@@ -106,7 +110,7 @@ class RealNode:
         self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
-        self.epoch = 1
+        self.epoch = self._epoch(learner) if self.role.kind == "worker" else 1
         self.loss = nan
         self.memory: WorkerMemory | None = None
         self.initial = initial
@@ -123,15 +127,20 @@ class RealNode:
         self.reserved = False
         self.collectives = 0
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
-        self.mail: deque[Message] = deque()
+        self.mailbox = Mailbox(self._fetch)
         self.byes = 0
-        self.slice_s = _SLICE_S
-        self._receiving = Lock()
+        self.activities = Activities(run_to_end)
         self._applying = Lock()
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
-        self._failure: BaseException | None = None  # of a second activity
+        self._program_ended = self._closing = False
+
+    def _epoch(self, learner: Learner | None) -> int:
+        """Mini-batches in one pass over this worker's samples."""
+        if learner is None:
+            return sizes(self.scenario.workload).epoch(len(self.workers), self.index)
+        return learner.epoch(self.index)
 
     @property
     def now(self) -> float:
@@ -147,10 +156,10 @@ class RealNode:
         return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
 
     def encode(self, vector: Vector, codec: Codec) -> Vector:
-        raise NotImplementedError
+        return codecs.encode(vector, codec, codec.seed(self.rng))  # type: ignore[arg-type]
 
     def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
-        raise NotImplementedError
+        return codecs.decode(body, codec, length, self.initial.dtype)  # type: ignore[arg-type]
 
     def send(
         self,
@@ -168,44 +177,35 @@ class RealNode:
         return self.transport.send(to, header, body)  # type: ignore[arg-type]
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
-        while True:
-            with self._receiving:
-                for place, message in enumerate(self.mail):
-                    if kind in (None, message.kind) and sender in (None, message.sender):
-                        del self.mail[place]
-                        return Done(message)
-                self._look_for_the_end()
-                if self.children and self.byes == len(self.children):
-                    raise Stopped
-                self._take_in(self.slice_s)
+        return Done(self.mailbox.receive(kind, sender, self._look_for_the_end, _SLICE_S))
 
-    def _take_in(self, timeout_s: float) -> bool:
-        """Move the next message that has arrived, if any, to the mail; whether there was one."""
+    def _fetch(self, timeout_s: float) -> Message | bool | None:
+        """The next message that has arrived; False for a farewell, None for nothing."""
         found = self.transport.receive(timeout_s)
         if found is None:
-            return False
+            return None
         (kind, sender, version, batches, part, weight, sources, start), body = found
         if kind == _BYE:
             self.byes += 1
-            return True
+            return False
         nbytes = 0 if body is None else body.nbytes
         self.recorder.message(sender, self.rank, start, nan, self.now, kind, nbytes)
         if body is not None:
             body = body.to(self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
-        self.mail.append(Message(kind, sender, body, version, batches, part, weight, pushed_by))
-        return True
+        return Message(kind, sender, body, version, batches, part, weight, pushed_by)
 
     def arrived(self, kind: str | None = None) -> bool:
-        with self._receiving:
-            while self._take_in(0.0):
-                pass
-            return any(kind in (None, message.kind) for message in self.mail)
+        return self.mailbox.arrived(kind)
 
     def finish(self) -> None:
-        """Raise what ended a second activity; tell those above that this node will send no more."""
-        if self._failure is not None:
-            raise self._failure
+        """See the second activities to their end; tell those above that this node will send no more."""
+        self._program_ended = True
+        if self.role.kind == "worker" and not self.parents:
+            settle(self)
+        self._closing = True
+        self.activities.join()
+        self._raise_failure()
         if self.memory is not None:
             self.memory.leave()
         for parent in self.parents:
@@ -234,6 +234,7 @@ class RealNode:
         step, start, gradient, duration = self._compute(parameters)
         self._wait_until(start + duration)
         self.recorder.gradient(self.rank, start, self.now, step)
+        self._note_loss()
         return Done(gradient)
 
     def gradient_unless(self, parameters: Vector, kind: str) -> Awaitable[Vector | None]:
@@ -242,12 +243,12 @@ class RealNode:
         step, start, gradient, duration = self._compute(parameters)
         given_up = self.arrived(kind)
         while not given_up and start + duration - self.now > _POLL_S:
-            with self._receiving:
-                self._take_in(min(_SLICE_S, start + duration - self.now - _POLL_S))
             self._look_for_the_end()
-            given_up = self.arrived(kind)
+            left_s = start + duration - self.now - _POLL_S
+            given_up = self.mailbox.arrived(kind, min(_SLICE_S, max(0.0, left_s)))
         if not given_up:
             self._wait_until(start + duration)
+            self._note_loss()
         self.recorder.gradient(self.rank, start, self.now, step)
         return Done(None if given_up else gradient)
 
@@ -274,6 +275,11 @@ class RealNode:
         if real > duration:
             self.overruns.append(real / duration if duration else float("inf"))
         return step, start, gradient, duration
+
+    def _note_loss(self) -> None:
+        """The gradient that was computed last is there."""
+        if self.learner is not None:
+            self.loss = self.learner.loss
 
     def _wait_until(self, instant: float) -> None:
         time.sleep(max(0.0, instant - self.now))
@@ -317,15 +323,16 @@ class RealNode:
             now, parameters = self.memory.updated(version)
         for part in contributions:
             self.recorder.update(self.holder, part.worker, now, version - 1, part.staleness, part.batches)
-        if self.learner is not None and (self.role.kind == "server" or self.holder == 0):
+        if self.learner is not None and self.snapshots is not None:
             kept = self.snapshots.offer(version, now, parameters)
             if kept and self.scenario.stop.target_accuracy is not None:
                 part_bytes = parameters.cpu().numpy().tobytes()  # type: ignore[attr-defined]
-                put(self.store, f"snapshot/{self.shard}/{version}", part_bytes)
-                self.store.set(f"snapshot/{self.shard}", str(version))
+                place = self.index if self.memory is None else 0
+                put(self.store, f"snapshot/{place}/{version}", part_bytes)
+                self.store.set(f"snapshot/{place}", str(version))
         if self.scenario.stop.updates is not None:
             self._tell_progress(version / self.scenario.stop.updates)
-        if version == self.scenario.stop.updates:
+        if version == self.scenario.stop.updates and not self._program_ended:
             everyone = self.store.add("holders that are done", 1) == self.holders
             if everyone:
                 self.store.set("stop", "1")
@@ -337,8 +344,9 @@ class RealNode:
 
     def _look_for_the_end(self) -> None:
         """Raise Stopped at the end of the run, unless others may wait for this worker in a collective."""
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
+        if self._closing or (self.children and self.byes == len(self.children)):
+            raise Stopped
         if self._is_over() and (self.children or self._claim("alone")):
             raise Stopped
 
@@ -364,14 +372,18 @@ class RealNode:
         return self._leaving == how
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        self.slice_s = 0.001  # several threads take turns at the inbox
-        Thread(target=self._run_beside, args=(program,), daemon=True).start()
+        self.activities.start(program)
 
-    def _run_beside(self, program: Coroutine[Any, Any, None]) -> None:
-        try:
-            run_to_end(program)
-        except BaseException as error:
-            self._failure = error
+    def _raise_failure(self) -> None:
+        """Raise what ended a second activity."""
+        if self.activities.failure is not None:
+            raise self.activities.failure
+
+    def hold_on(self) -> bool:
+        """Let a moment pass, and take in what arrives; whether the run is over."""
+        self._raise_failure()
+        self.mailbox.arrived(None, _SETTLE_S)
+        return self._is_over()
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         time.sleep(seconds)

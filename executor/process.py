@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
@@ -22,8 +23,8 @@ from executor.node import RealNode, run_to_end
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
-from strategies import find
-from strategies.placement import Role, roles_of, shards_of
+from strategies import Strategy, find
+from strategies.placement import Role, evaluated, roles_of, shards_of
 from workloads import build, sizes
 from workloads.compute_time import compute_times
 from workloads.quota import quota
@@ -38,7 +39,7 @@ class Outcome:
     """What one process leaves behind."""
 
     records: pd.DataFrame
-    snapshots: Snapshots
+    snapshots: Snapshots | None
     overruns: list[float]
 
 
@@ -81,7 +82,7 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
         compute_times(scenario, size)[rank] if emulated else None,
         learner,
         quota(scenario, size.samples, strategy.equal_steps),
-        Snapshots(size.nbytes),
+        _snapshots(strategy, roles, rank, size.nbytes, initial),
     )
     if strategy.models == "shared":
         on_one_host(scenario.strategy.name, places)
@@ -97,13 +98,25 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
         finally:  # of a second try: a signal can come on the way into the first one
-            _to_cpu(node.snapshots)
+            if node.snapshots is not None:
+                _to_cpu(node.snapshots)
             outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns)
             put(store, f"outcome/{rank}", pickle.dumps(outcome))
     _meet(store, "end", world)
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _snapshots(
+    strategy: Strategy, roles: Sequence[Role], rank: int, nbytes: int, initial: torch.Tensor
+) -> Snapshots | None:
+    """What keeps the snapshots of a process, if its parameters are evaluated; shared ones are by all."""
+    ranks = evaluated(roles, strategy.models)
+    if rank not in ranks and strategy.models != "shared":
+        return None
+    own = strategy.models == "own"
+    return Snapshots(len(ranks) * nbytes if own else nbytes, initial if own else None)
 
 
 def _to_cpu(snapshots: Snapshots) -> None:

@@ -44,14 +44,20 @@ class Transport:
         store.set(f"address/{rank}", f"tcp://{host}:{port}")
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._sending = Lock()  # sockets are not for several threads at once
+        self.sent = 0  # messages so far
 
     def send(self, to: int, header: list[Any], body: torch.Tensor | None) -> Sent:
-        """Queue a message: a header of plain values and perhaps a flat vector."""
-        frames: list[Any] = [json.dumps(header).encode()]
+        """Queue a message: a header of plain values and perhaps a body.
+
+        A body is a flat vector of the workload's type, or the bytes of an encoded one: that is said in front.
+        """
+        encoded = body is not None and body.dtype == torch.uint8
+        frames: list[Any] = [json.dumps([encoded, *header]).encode()]
         if body is not None:
             frames.append(memoryview(body.detach().cpu().view(torch.uint8).numpy()))
         large = body is not None and body.nbytes >= _COPY_BELOW
         with self._sending:
+            self.sent += 1
             tracker = self._peer(to).send_multipart(frames, copy=not large, track=large)
         return Sent(tracker)
 
@@ -60,7 +66,7 @@ class Transport:
         if not self.inbox.poll(max(0, round(timeout_s * 1000))):
             return None
         frames = self.inbox.recv_multipart(copy=False)
-        header = json.loads(frames[0].bytes)
+        encoded, *header = json.loads(frames[0].bytes)
         if len(frames) == 1:
             return header, None
         # Nobody changes a body in place, so the message's own memory will do; a small one may lie anywhere
@@ -68,9 +74,10 @@ class Transport:
         data = frames[1].buffer
         if len(data) < _COPY_BELOW or data.readonly:
             data = bytearray(data)
+        dtype = torch.uint8 if encoded else self.dtype
         if not len(data):
-            return header, torch.empty(0, dtype=self.dtype)
-        return header, torch.frombuffer(data, dtype=self.dtype)
+            return header, torch.empty(0, dtype=dtype)
+        return header, torch.frombuffer(data, dtype=dtype)
 
     def _peer(self, rank: int) -> "zmq.Socket[bytes]":
         if rank not in self._peers:

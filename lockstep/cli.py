@@ -180,7 +180,10 @@ def scenarios(json_: Json = False) -> None:
 
 @app.command()
 def strategies(json_: Json = False) -> None:
-    """List the strategies and their parameters with the defaults."""
+    """List the strategies and their parameters with the defaults.
+
+    --json lists all parameters of each; otherwise those that many share come once, at the end.
+    """
     parameters = {
         name: {key: p.default for key, p in strategy.parameters.items()}
         for name, strategy in STRATEGIES.items()
@@ -188,8 +191,7 @@ def strategies(json_: Json = False) -> None:
     if json_:
         print(json.dumps(parameters))
     else:
-        shown = {n: ", ".join(f"{k}={v}" for k, v in values.items()) for n, values in parameters.items()}
-        _list(shown, json_)
+        terminal.show_strategies()
 
 
 def _list(rows: dict[str, str], json_: bool) -> None:

@@ -3,9 +3,9 @@
 from typing import Any, Literal, get_args, get_origin
 
 from scenarios import Scenario
-from strategies import STRATEGIES
-from strategies.bounds import optional
-from strategies.registry import FACTORS
+from strategies import STRATEGIES, graphs
+from strategies.bounds import Graph, optional
+from strategies.strategy import FACTORS
 
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
@@ -43,6 +43,10 @@ def _values(annotation: Any) -> dict[str, Any]:
         return {"type": "boolean"}
     if get_origin(annotation) is Literal:
         return {"enum": list(get_args(annotation))}
+    if annotation == Graph:
+        worker = {"type": "integer", "minimum": 0}
+        edge = {"type": "array", "items": worker, "minItems": 2, "maxItems": 2, "uniqueItems": True}
+        return {"oneOf": [{"enum": list(graphs.NAMES)}, {"type": "array", "items": edge}]}
     kind, bound = get_args(annotation)
     limits = {word: getattr(bound, name) for name, word in _KEYWORDS.items()}
     return {

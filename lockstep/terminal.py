@@ -2,8 +2,9 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import Parameter
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from analysis.records import Result
+from strategies import STRATEGIES
 
 _NOTHING = "–"
 
@@ -136,6 +138,33 @@ def two_columns(rows: dict[str, str]) -> None:
     for name, text in rows.items():
         table.add_row(name, text)
     _console().print(table)
+
+
+def show_strategies() -> None:
+    """What each strategy does and its own parameters; those that many share once, at the end."""
+    rows: dict[str, str] = {}
+    shared: dict[str, Parameter] = {}
+    for name, strategy in STRATEGIES.items():
+        own = strategy.own_parameters
+        rows[name] = "\n".join(filter(None, [strategy.summary, _defaults(own)]))
+        shared |= {key: p for key, p in strategy.parameters.items() if key not in own}
+    two_columns(rows)
+    about = (
+        "Besides, for whatever has them: "
+        f"{_defaults(shared)}. With a server: schedule, consistency and rule, each the name of the strategy "
+        "to take it from. --json lists all parameters of each strategy; docs/strategies.md explains them."
+    )
+    _console().print(f"\n{about}")
+
+
+def _defaults(parameters: Mapping[str, Parameter]) -> str:
+    """Parameters and their defaults in a line; None, which stands for one that depends, is left out."""
+    return ", ".join(
+        name
+        if p.default is None
+        else f"{name}={str(p.default).lower() if isinstance(p.default, bool) else p.default}"
+        for name, p in parameters.items()
+    )
 
 
 def _console() -> Console:

@@ -119,12 +119,12 @@ def compare(predicted: Result, measured: Result) -> dict[str, Any]:
 
 
 def relative_error(predicted: float | None, measured: float | None) -> float | None:
-    """(predicted − measured) / measured; 0 when both are 0, None where it has no meaning."""
+    """(predicted − measured) / |measured|; 0 when both are 0, None where it has no meaning."""
     if predicted is None or measured is None:
         return None
     if measured == 0:
         return 0.0 if predicted == 0 else None
-    return (predicted - measured) / measured
+    return (predicted - measured) / abs(measured)
 
 
 def ks_distance(a: dict[str, int], b: dict[str, int]) -> float | None:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from scenarios.compute import Compute
 from scenarios.network import Network
-from scenarios.section import Section, one_of
+from scenarios.section import Section, nearest, one_of
 from scenarios.stragglers import Persistent, Straggler
 from scenarios.topology import Sites
 from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
@@ -204,28 +204,65 @@ class Sizes(_Batches):
     learning: Literal[False] = False
 
 
+class Dirichlet(Section):
+    """The shares that the workers have of each label are drawn from a Dirichlet distribution.
+
+    `dirichlet` is its concentration: near 0 every label is one worker's, above 100 shares are nearly even.
+    """
+
+    dirichlet: float = Field(gt=0, le=1e6)
+
+
+class Labels(Section):
+    """Each worker has samples of about so many labels: of one such number of pieces sorted by label."""
+
+    labels: Count
+
+
+_PARTITIONS: dict[str, type[Section]] = {"dirichlet": Dirichlet, "labels": Labels}
+
+
+def _partition(data: Any) -> type[Section] | None:
+    if data == "iid":
+        return None
+    if not isinstance(data, dict) or len(data) != 1:
+        fail(f"must be iid, {{dirichlet: 0.5}} or {{labels: 2}}, not {shown(data)}")
+    (key,) = data
+    if key not in _PARTITIONS:
+        fail(f"unknown key{nearest(key, _PARTITIONS)}", key)
+    return _PARTITIONS[key]
+
+
+Partition = Annotated[Literal["iid"] | Dirichlet | Labels, one_of(_partition)]
+
+
 class Data(_Batches):
-    """`model` learns `dataset` by mini-batches of `batch_size` samples."""
+    """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says."""
 
     dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
     model: str = Field("mlp", min_length=1)
+    partition: Partition = "iid"
 
 
 class Problem(_Batches):
     """A problem with a known optimum in `dimension` parameters; `noise` scales that of its gradients.
 
-    `density`: of a logistic problem, the fraction of a sample's features that are not zero.
+    `partition`: how the samples of the logistic one are dealt out; `density`: the fraction of their features
+    that is not zero.
     """
 
     problem: Literal["quadratic", "logistic"]
     dimension: Count = 20
     noise: float = Field(0.1, ge=0)
+    partition: Partition = "iid"
     density: float = Field(1.0, gt=0, le=1)
 
     @model_validator(mode="after")
-    def _only_samples_are_sparse(self) -> Self:
-        if self.problem != "logistic" and self.density != 1:
-            fail("only a logistic problem has it; remove it, or say problem: logistic", "density")
+    def _has_samples(self) -> Self:
+        if self.problem == "quadratic" and self.partition != "iid":
+            fail("must be iid: the quadratic has no samples to deal out", "partition")
+        if self.problem == "quadratic" and self.density != 1:
+            fail("must be 1: the quadratic has no samples with features", "density")
         return self
 
     @property

@@ -29,11 +29,12 @@ from simulator.topology import topology
 from simulator.traffic import compete, vary
 from simulator.usage import Usage
 from strategies import Vector, find, unused
-from strategies.placement import as_if_on_one_host, hosts, roles_of, shards_of
-from workloads import Learner, build, deterministic_threads, sizes
+from strategies.codecs import Codec
+from strategies.placement import as_if_on_one_host, evaluated, hosts, roles_of, shards_of
+from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
-from workloads.snapshots import Snapshots, assemble
+from workloads.snapshots import Snapshots, assemble, joined
 
 Progress = Callable[[float], None]
 
@@ -110,8 +111,10 @@ class Simulation:
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
-        evaluated = self.servers or self.workers[:1]
-        self.snapshots = {rank: Snapshots(self.sizes.nbytes) for rank in evaluated}
+        self.own_models = strategy.models == "own"
+        copies, first = (cluster.workers, self.initial) if self.own_models else (1, None)
+        ranks = evaluated(self.roles, strategy.models)
+        self.snapshots = {rank: Snapshots(copies * self.sizes.nbytes, first) for rank in ranks}
         self.versions: dict[int, int] = {}
         self.last_version = scenario.stop.updates  # the run is over when every holder is there
         self._endless = self.batches.limits == Quota(None, None)  # but for a time, or a number of updates
@@ -163,6 +166,24 @@ class Simulation:
 
         return torch.cat(list(parts))
 
+    def encode(self, vector: Any, codec: Codec, seed: int) -> Any:
+        """The body that a codec sends, or its size: so many bytes."""
+        if self.learner is None:
+            return Sized(layouts.nbytes(codec, len(vector), vector.itemsize), 1)
+        from workloads import codecs
+
+        return codecs.encode(vector, codec, seed)
+
+    def decode(self, body: Any, codec: Codec, length: int) -> Any:
+        """What is left of a vector of `length` elements, or its size."""
+        if self.learner is None:
+            if body.nbytes != layouts.nbytes(codec, length, self.sizes.itemsize):
+                raise ValueError(f"{body.nbytes} bytes are not {length} elements as {codec.name} sends them")
+            return Sized(length, self.sizes.itemsize)
+        from workloads import codecs
+
+        return codecs.decode(body, codec, length, self.initial.dtype)
+
     def memory_s(self, nbytes: int) -> float:
         """Seconds that it takes to load or store `nbytes` bytes of memory."""
         return nbytes / self._memory_bandwidth if self._memory_bandwidth else 0.0
@@ -171,9 +192,19 @@ class Simulation:
         """Seconds that work on `nbytes` bytes of memory takes."""
         return self._apply_overhead + self.memory_s(nbytes)
 
-    def gradient(self, parameters: Any, worker: int, step: int) -> Vector:
-        """The gradient itself: real, or its size."""
-        return parameters if self.learner is None else self.learner.gradient(parameters, worker, step)
+    def gradient(self, node: SimulatedNode, parameters: Any, step: int) -> Vector:
+        """The gradient itself, and the loss at the node: real, or its size alone."""
+        if self.learner is None:
+            return parameters  # type: ignore[no-any-return]
+        gradient = self.learner.gradient(parameters, node.rank, step)
+        node.loss = self.learner.loss
+        return gradient
+
+    def epoch(self, worker: int) -> int:
+        """Mini-batches in one pass over a worker's samples."""
+        if self.learner is None:
+            return self.sizes.epoch(len(self.workers), worker)
+        return self.learner.epoch(worker)
 
     def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
         """Take note of new parameters; True when the node's part in the run is over."""
@@ -195,8 +226,9 @@ class Simulation:
         if everyone:
             Call(self.environment, 0.0, self._stop, URGENT)
         # Relays may have made more updates of the same pushes at this shard than at others, which will need
-        # more pushes from workers that wait for this one.
-        return version == self.scenario.stop.updates and (everyone or not self.relayed)
+        # more pushes from workers that wait for this one. Who has no more to do has no part to end.
+        ended = node.rank < len(self.programs) and not self.programs[node.rank].alive
+        return version == self.scenario.stop.updates and (everyone or not self.relayed) and not ended
 
     def _in_memory(self) -> Any:
         """A copy of what is in shared memory now; at the end of the run's time, just before."""
@@ -210,7 +242,8 @@ class Simulation:
         parts = [shard.taken.get(version) for shard in self.snapshots.values()]
         if target is None or self.learner is None or not all(parts):
             return False
-        accuracy = self.learner.evaluate(self.concatenate([part for _, part in parts])).accuracy  # type: ignore[misc]
+        vector = joined([part for _, part in parts], self.own_models)  # type: ignore[misc]
+        accuracy = self.learner.evaluate(vector).accuracy
         return accuracy is not None and accuracy >= target
 
     def run(self, progress: Progress | None = None) -> None:
@@ -226,7 +259,8 @@ class Simulation:
             if self.rings is not None:
                 self.rings.end()
             return
-        stuck = [rank for rank, program in enumerate(self.programs) if program.alive]
+        ended = {rank for rank, version in self.versions.items() if version == self.scenario.stop.updates}
+        stuck = [rank for rank, program in enumerate(self.programs) if program.alive and rank not in ended]
         if stuck:
             waits = "; ".join(self._waits(rank) for rank in stuck[:4])
             raise SimulationError(f"the nodes wait for each other for ever: {waits}")
@@ -283,8 +317,7 @@ class Simulation:
         if self.race is not None:
             self.snapshots[0].finish(self._in_memory())
         if learner is not None:
-            for version, time, parts in assemble(list(self.snapshots.values())):
-                vector = self.concatenate(parts)
+            for version, time, vector in assemble(list(self.snapshots.values()), self.own_models):
                 found = learner.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy)
                 parameters = vector.numpy()
@@ -303,6 +336,7 @@ class Simulation:
 
     def _warnings(self) -> list[str]:
         warnings = unused(self.scenario.strategy.name, self.scenario.strategy.parameters)
+        warnings += partition.unused(self.scenario.workload)
         cluster = self.scenario.cluster
         if self.shared:
             warnings += as_if_on_one_host(cluster)

@@ -61,7 +61,7 @@ class SimulatedNode:
         self.hosts: Sequence[int] = simulation.worker_hosts
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
-        self.epoch = 1
+        self.epoch = simulation.epoch(rank) if role.kind == "worker" else 1
         self.loss = nan
         self.holder = 0 if simulation.shared else rank  # in the records: of the parameters it updates
         self.memory: Memory
@@ -90,10 +90,12 @@ class SimulatedNode:
         return vector
 
     def encode(self, vector: Vector, codec: Codec) -> Vector:
-        raise NotImplementedError
+        body: Vector = self.simulation.encode(vector, codec, codec.seed(self.rng))
+        return body
 
     def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
-        raise NotImplementedError
+        vector: Vector = self.simulation.decode(body, codec, length)
+        return vector
 
     def send(
         self,
@@ -152,7 +154,7 @@ class SimulatedNode:
             await pause(self.environment, duration)
         else:
             await self._compute(step, [duration])[0]
-        return self.simulation.gradient(parameters, self.rank, step)
+        return self.simulation.gradient(self, parameters, step)
 
     def _compute(self, step: int, milestones: list[float]) -> Sequence[Moment]:
         """Compute for the last of some numbers of seconds, on a core of its own; what happens at each."""
@@ -178,7 +180,7 @@ class SimulatedNode:
         finished = await stopped
         self.recorder.gradient(self.rank, self.computing.pop(step), self.now, step)
         if finished:
-            return self.simulation.gradient(parameters, self.rank, step)
+            return self.simulation.gradient(self, parameters, step)
         if self.cores is not None:
             self.cores.give_up(self.rank)
         return None
@@ -194,7 +196,7 @@ class SimulatedNode:
 
         def take(part: slice) -> Vector:
             if not computed:
-                computed.append(self.simulation.gradient(parameters, self.rank, step))
+                computed.append(self.simulation.gradient(self, parameters, step))
             return computed[0][part]
 
         takes = [duration * (1 - self.simulation.backward * part.start / len(parameters)) for part in parts]

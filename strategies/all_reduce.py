@@ -3,41 +3,59 @@
 Equal to one worker with the n-fold batch. Failure: a worker that dies ends the run.
 """
 
-from typing import Literal
+from typing import Any
 
-from strategies.bounds import Count
-from strategies.collectives import ALGORITHMS
-from strategies.node import Contribution, Node
+from strategies.bounds import Count, Fraction
+from strategies.codecs import Codec, Encoder, Name, decode
+from strategies.collectives import ALGORITHMS, Algorithm
+from strategies.node import Contribution, Node, Vector
 from strategies.optimizers import Transformation
+from strategies.parameter_server import sum_of
 from strategies.placement import cut
-
-Algorithm = Literal[
-    "ring",
-    "halving-doubling",
-    "recursive-doubling",
-    "binomial",
-    "two-level",
-    "parameter-server",
-    "auto",
-    "native",
-]  # the keys of ALGORITHMS
 
 
 async def all_reduce(
-    node: Node, optimizer: Transformation, *, algorithm: Algorithm = "ring", buckets: Count = 1
+    node: Node,
+    optimizer: Transformation,
+    *,
+    algorithm: Algorithm = "ring",
+    buckets: Count = 1,
+    codec: Name = "none",
+    codec_ratio: Fraction = 0.01,
+    error_feedback: bool = True,
 ) -> None:
     """Every mini-batch: average the gradients over all workers, and take the same step everywhere.
 
     The gradient is summed in `buckets`, each as soon as the backward pass has made it (Li et al. 2020,
     "PyTorch distributed", §3.2.3): one travels while the next is computed.
+    With a codec everyone sends its encoded gradient to all others instead, whatever the `algorithm`: sums of
+    encoded vectors are not encoded (so does GRACE: Xu et al. 2021).
     """
     state = optimizer.initial
     parameters, version = node.initial_parameters(), 0
     slices = cut(len(parameters), [1] * buckets)
+    encoders = [Encoder(node, Codec(codec, codec_ratio), error_feedback) for _ in slices]
     while await node.next_batch_available():
         ready = node.backward(parameters, slices)
-        sums = [await node.collective(ALGORITHMS[algorithm], await part) for part in reversed(ready)]
+        if codec == "none":
+            sums = [await node.collective(ALGORITHMS[algorithm], await part) for part in reversed(ready)]
+        else:
+            parts = zip(encoders, reversed(ready), strict=True)
+            sums = [await gather_encoded(node, encoder, await part) for encoder, part in parts]
         total = node.concatenate(sums[::-1])
         step, state = optimizer.step(total / len(node.workers), state)
         parameters, version = parameters + step, version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
+
+
+async def gather_encoded(node: Node, encoder: Encoder, vector: Vector) -> Vector:
+    """The sum over all workers of what is left of their vectors, in the order of ranks."""
+    body, p = encoder.encode(vector), len(node.workers)
+    for distance in range(1, p):
+        node.send(node.workers[(node.index + distance) % p], "encoded", body)
+    bodies = [
+        body if worker == node.rank else (await node.receive("encoded", worker)).body
+        for worker in node.workers
+    ]
+    decoded: list[Any] = [decode(node, each, encoder.codec, len(vector)) for each in bodies]  # type: ignore[arg-type]
+    return await node.apply(lambda: sum_of(decoded), (p + 1) * vector.nbytes)

@@ -1,9 +1,12 @@
 """The values that a strategy's parameters may take, as annotations, and the check of a value."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from strategies import graphs
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ Whole = Annotated[int, Bound(ge=0)]
 Rate = Annotated[float, Bound(gt=0)]
 NonNegative = Annotated[float, Bound(ge=0)]
 Momentum = Annotated[float, Bound(ge=0, lt=1)]
+Probability = Annotated[float, Bound(ge=0, le=1)]
+Graph = Annotated[str | Sequence[Sequence[int]], "graph"]  # one of graphs.NAMES, or edges
 Fraction = Annotated[float, Bound(gt=0, le=1)]
 
 
@@ -42,6 +47,8 @@ def problem(value: Any, annotation: Any) -> str | None:
     if get_origin(annotation) is Literal:
         choices = get_args(annotation)
         return None if value in choices else f"{value!r} is not one of {', '.join(map(str, choices))}"
+    if annotation == Graph:
+        return _graph_problem(value)
     kind, bound = get_args(annotation)
     words = {int: "a whole number", float: "a number"}[kind] + _limits(bound)
     numeric = int if kind is int else int | float
@@ -57,6 +64,26 @@ def problem(value: Any, annotation: Any) -> str | None:
     ):
         return None
     return f"{value!r} is not {words}"
+
+
+def misfit(value: Any, annotation: Any, workers: int) -> str | None:
+    """What is wrong with a valid value on a cluster of so many workers; None if nothing is."""
+    return graphs.misfit(value, workers) if annotation == Graph and not isinstance(value, str) else None
+
+
+def _graph_problem(value: Any) -> str | None:
+    valid = f"{', '.join(graphs.NAMES)}, or edges such as [[0, 1], [1, 2]]"
+    if isinstance(value, str):
+        return None if value in graphs.NAMES else f"{value!r} is not one of {valid}"
+    for edge in value if isinstance(value, list | tuple) else [value]:
+        if not (
+            isinstance(edge, list | tuple)
+            and len(edge) == 2
+            and all(isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0 for rank in edge)
+            and edge[0] != edge[1]
+        ):
+            return f"{edge!r} is not a pair of different workers; valid are {valid}"
+    return None
 
 
 def _limits(bound: Bound) -> str:

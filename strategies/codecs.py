@@ -1,44 +1,56 @@
-"""What a vector becomes on the wire: fewer bytes, and fewer bits of truth."""
+"""What a vector becomes on the wire: fewer bytes, and fewer bits of truth.
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+A codec's own arithmetic is the engine's (`node.encode`, `node.decode`); what each codec sends, and what it
+loses, is in docs/strategies.md.
+"""
+
+from random import Random
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
     from strategies.node import Node, Vector
 
 Name = Literal["none", "fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
+NAMES: tuple[Name, ...] = get_args(Name)
 
 
 class Codec(NamedTuple):
-    """`ratio` is the fraction of the elements that top-k and random-k send."""
+    """`name` is one of NAMES; `ratio` is the fraction of the elements that top-k and random-k send."""
 
     name: str
     ratio: float = 0.01
 
+    def seed(self, rng: Random) -> int:
+        """64 bits that random-k chooses elements by; the other codecs draw nothing, and get 0."""
+        return rng.getrandbits(64) if self.name == "random-k" else 0
+
 
 class Encoder:
-    """One stream of messages: with error feedback it adds to each vector what was left out of the last one.
+    """One sender's stream of vectors of one length, such as the pushes of one part of the parameters.
 
-    v = u + r is encoded and r ← v − what is left of v (Seide et al. 2014, §3.1).
+    With error feedback (Seide et al. 2014; Stich et al. 2018, algorithm 1) what a message loses is added to
+    the next vector, v = x + r and r ← v − decoded: what has been decoded and the residual r add up to what
+    was put in.
     """
 
-    def __init__(self, node: "Node", codec: Codec, error_feedback: bool) -> None:
+    def __init__(self, node: "Node", codec: Codec, error_feedback: bool = True) -> None:
         self.node = node
         self.codec = codec
         self.error_feedback = error_feedback
-        self.residual: Any = 0.0
+        self.residual: Vector | None = None  # None: nothing has been lost yet
 
     def encode(self, vector: "Vector") -> "Vector":
-        """The body to send for a vector of shape (n,)."""
+        """The body to send; the vector itself if the codec is none."""
         if self.codec.name == "none":
             return vector
-        if self.error_feedback:
+        if self.residual is not None:
             vector = vector + self.residual
         body = self.node.encode(vector, self.codec)
         if self.error_feedback:
-            self.residual = vector - self.node.decode(body, self.codec, len(vector))
+            self.residual = vector - decode(self.node, body, self.codec, len(vector))
         return body
 
 
 def decode(node: "Node", body: "Vector", codec: Codec, length: int) -> "Vector":
-    """What is left of a vector of `length` elements."""
+    """What has come of a vector of `length` elements; the body itself if the codec is none."""
     return body if codec.name == "none" else node.decode(body, codec, length)

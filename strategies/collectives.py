@@ -8,6 +8,7 @@ Failure: a worker that dies ends the run.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from strategies.node import Collective, Node, Vector
 from strategies.parameter_server import shard_of
@@ -229,3 +230,15 @@ async def _broadcast(node: Node, vector: Vector) -> Vector:
         if me + distance < p:
             await node.send(node.workers[me + distance], "broadcast", vector)
     return vector
+
+
+Algorithm = Literal[
+    "ring",
+    "halving-doubling",
+    "recursive-doubling",
+    "binomial",
+    "two-level",
+    "parameter-server",
+    "auto",
+    "native",
+]  # the keys of ALGORITHMS

@@ -21,7 +21,15 @@ async def immediate(node: Node, rule: Rule, *, warm_start: Whole = 0) -> None:
     With a warm start the first worker (or relay) makes so many updates alone: the others' first pull is
     answered after that ("starting with a single model replica", §5).
     """
-    await every_k_batches(node, rule, warm_start=warm_start)
+    if warm_start:
+        return await every_k_batches(node, rule, warm_start=warm_start)
+    shard = Shard(node, rule)
+    while True:
+        message = await node.receive()
+        if message.kind in ("push", "commit"):
+            await shard.update([message], over=1)
+        if message.kind in ("push", "pull"):
+            shard.answer(message.sender)
 
 
 def _wants_answer(message: Message) -> bool:
@@ -89,7 +97,7 @@ async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
         elif message.kind == "leave":
             members -= 1
         elif message.version < shard.version:
-            node.dropped(message)
+            shard.drop(message)
             shard.answer(message.sender)
         else:
             pushes.append(message)
@@ -128,7 +136,7 @@ async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> 
         elif message.kind == "leave":
             members.remove(message.sender)
         elif message.version < shard.version:
-            node.dropped(message)
+            shard.drop(message)
         else:
             pushes.append(message)
         if pushes and enough(len(pushes), len(members)):
@@ -203,20 +211,21 @@ async def bounded(node: Node, rule: Rule, *, bound: Whole = 3) -> None:
     """
     shard = Shard(node, rule)
     clocks = dict.fromkeys(node.children, 0)
-    waiting: list[int] = []
+    waiting: list[tuple[int, int]] = []  # who wants an answer, and at which of its clocks
     while True:
         message = await node.receive()
         if message.kind == "leave":
             del clocks[message.sender]
-        elif _wants_answer(message):
-            waiting.append(message.sender)
         if message.kind in ("push", "commit"):
             clocks[message.sender] += 1
             await shard.update([message], over=1)
+        if _wants_answer(message):
+            waiting.append((message.sender, clocks[message.sender]))
         slowest = min(clocks.values(), default=0)
-        for worker in [worker for worker in waiting if clocks[worker] - bound <= slowest]:
-            waiting.remove(worker)
-            shard.answer(worker)
+        for worker, clock in waiting:
+            if clock - bound <= slowest:
+                shard.answer(worker)
+        waiting = [(worker, clock) for worker, clock in waiting if clock - bound > slowest]
 
 
 async def every_clock(node: Node, rule: Rule) -> None:

@@ -115,13 +115,22 @@ async def block_averaging(
     )
 
 
+def elasticity(node: Node, rate: float, rho: float | None) -> float:
+    """α = ηρ; without ρ α = β/n with β = 0.9, as in the experiments of Zhang et al. 2015.
+
+    That is safe for any number of workers. Workers who meet the centre together move it by nα of their mean
+    distance: with α(n + 1) > 2 or so it overshoots, ever farther.
+    """
+    return 0.9 / len(node.workers) if rho is None else rate * rho
+
+
 async def easgd(
     node: Node,
     server: ParameterServer,
     optimizer: Transformation,
     *,
     communication_window: Count = 10,
-    rho: NonNegative = 5.0,
+    rho: NonNegative | None = None,
 ) -> None:
     """Elastic averaging, all together: xⁱ ← xⁱ − ηgⁱ − α(xⁱ − x̃), x̃ ← x̃ + αΣ(xⁱ − x̃), with α = ηρ.
 
@@ -129,7 +138,7 @@ async def easgd(
     `communication_window` steps. The server takes means, so β(xⁱ − x̃) is pushed, with β = nα: while it is on
     its way, the worker computes. The model is the centre x̃; a last move towards it ends the run.
     """
-    alpha, n = optimizer.learning_rate * rho, len(node.workers)
+    alpha, n = elasticity(node, optimizer.learning_rate, rho), len(node.workers)
     x = centre = await server.pull()
     state = optimizer.initial
     while await node.next_batch_available():
@@ -152,14 +161,15 @@ async def aeasgd(
     optimizer: Transformation,
     *,
     communication_window: Count = 32,
-    rho: NonNegative = 5.0,
+    rho: NonNegative | None = None,
 ) -> None:
     """Asynchronous elastic averaging: every window d = α(x − x̃), x̃ ← x̃ + d, x ← x − d, with α = ηρ.
 
-    Zhang et al. 2015, algorithm 1: the step is taken at x before it is moved. ρ and the window are those of
-    dist-keras. Stable for α ≤ (4 − 2η)/(4 − η) or so. The model is the centre x̃.
+    Zhang et al. 2015, algorithm 1: the step is taken at x before it is moved. The window is that of
+    dist-keras, whose ρ is 5; without one α is `elasticity`. Stable, if workers come one by one, for
+    α ≤ (4 − 2η)/(4 − η) or so. The model is the centre x̃.
     """
-    alpha = optimizer.learning_rate * rho
+    alpha = elasticity(node, optimizer.learning_rate, rho)
     x, state = await server.pull(), optimizer.initial
     while await node.next_batch_available():
         back: Any = 0.0
@@ -177,7 +187,7 @@ async def eamsgd(
     server: ParameterServer,
     *,
     communication_window: Count = 32,
-    rho: NonNegative = 5.0,
+    rho: NonNegative | None = None,
     learning_rate: Rate = 0.05,
     momentum: Momentum = 0.9,
 ) -> None:
@@ -185,7 +195,7 @@ async def eamsgd(
 
     Zhang et al. 2015, algorithm 2 and the authors' code.
     """
-    alpha = learning_rate * rho
+    alpha = elasticity(node, learning_rate, rho)
     x = await server.pull()
     velocity: Any = 0.0
     while await node.next_batch_available():

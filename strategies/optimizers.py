@@ -98,6 +98,8 @@ def _transformation(
 ) -> Transformation:
     if momentum is None:
         momentum = 0.0 if name == "sgd" else 0.9
+    if name == "sgd" and not momentum and factor is None:
+        return Transformation((0,), lambda gradient, state: (-rate * gradient, state), rate)
     count, direction = _DIRECTIONS["momentum" if name == "sgd" and momentum else name]
 
     def step(gradient: Vector, state: State) -> tuple[Vector, State]:

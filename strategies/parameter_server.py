@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from strategies.bounds import Fraction
-from strategies.codecs import Codec, Encoder, Name, decode
+from strategies.codecs import Codec, Encoder, Name
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.placement import cut
 from strategies.rules import Arrival, Rule
@@ -96,6 +96,8 @@ class ParameterServer:
         return self.node.send(server, kind, body, version=self.versions[number], batches=batches, part=part)
 
     def _encoded(self, server: int, part: int, update: Vector) -> Vector:
+        if self.codec.name == "none":
+            return update
         if (server, part) not in self.encoders:
             self.encoders[server, part] = Encoder(self.node, self.codec, self.error_feedback)
         return self.encoders[server, part].encode(update)
@@ -143,6 +145,8 @@ class Shard:
         self.rule = rule
         self.state = rule.optimizer.initial
         self.seen = rule.correction.initial if rule.correction else None
+        self.passes = 2 if rule.correction else 1  # over the shard's memory: for each push,
+        self.passes_once = 2 * len(rule.optimizer.initial)  # and for the parameters and each moment
         self.pulled: dict[int, dict[int, Vector]] = {}  # by worker, by version: while a push may refer to it
 
     async def apply(
@@ -152,39 +156,47 @@ class Shard:
 
         `weighted`: each counts as many times as it holds mini-batches.
         """
-        correction, optimizer = self.rule.correction, self.rule.optimizer
-        moments = len(optimizer.initial) - 1
 
         def work() -> Vector:
             bodies = [self._corrected(push) for push in pushes]
             if weighted:
                 bodies = [body * push.batches for body, push in zip(bodies, pushes, strict=True)]
             total = sum_of(bodies)
-            step, self.state = optimizer.step(total if over == 1 else total / over, self.state)
+            step, self.state = self.rule.optimizer.step(total if over == 1 else total / over, self.state)
             return self.parameters + step
 
-        passes = len(pushes) * (2 if correction else 1) + 2 + 2 * moments  # over the memory of the shard
-        self.parameters = await self.node.apply(work, passes * self.parameters.nbytes)
+        nbytes = self.parameters.nbytes
+        self.parameters = await self.node.apply(work, (len(pushes) * self.passes + self.passes_once) * nbytes)
         contributions: list[Contribution] = []
         for push in pushes:
             contributions += push.contributions(self.version)
         self.version += 1
         return contributions
 
-    def _corrected(self, push: Message) -> Vector:
-        assert push.body is not None, "a push has a body"
-        update = decode(self.node, push.body, self.rule.codec, len(self.parameters))
+    def _corrected(self, push: Message) -> Any:
+        update: Any = push.body
+        if self.rule.codec.name != "none":
+            update = self.node.decode(update, self.rule.codec, len(self.parameters))
         correction = self.rule.correction
         if correction is None:
             return update
         pulled = self.parameters
         if correction.looks_back:
-            kept = self.pulled[push.sender]
-            pulled = kept[push.version]
-            self.pulled[push.sender] = {v: vector for v, vector in kept.items() if v >= push.version}
+            pulled = self.pulled[push.sender][push.version]
+            self._forget(push)
         arrival = Arrival(self.version - push.version, self.parameters, pulled)
         update, self.seen = correction.correct(update, arrival, self.seen)
         return update
+
+    def _forget(self, push: Message) -> None:
+        """Keep what later pushes of that worker may come from."""
+        kept = self.pulled.get(push.sender, {})
+        self.pulled[push.sender] = {v: vector for v, vector in kept.items() if v >= push.version}
+
+    def drop(self, push: Message) -> None:
+        """Throw a push away, and tell the engine."""
+        self._forget(push)
+        self.node.dropped(push)
 
     async def update(self, pushes: Sequence[Message], over: float, weighted: bool = False) -> None:
         """Apply, and tell the engine."""
@@ -198,10 +210,10 @@ class Shard:
     def answer(self, worker: int) -> None:
         """Send the parameters to a worker (or a relay), without waiting for them to get there."""
         parameters = self.parameters
-        if self.rule.optimizer.ahead is not None:
-            parameters = parameters + self.rule.optimizer.ahead(self.state)
         if self.rule.correction is not None and self.rule.correction.looks_back:
             self.pulled.setdefault(worker, {})[self.version] = parameters
+        if self.rule.optimizer.ahead is not None:
+            parameters = parameters + self.rule.optimizer.ahead(self.state)
         self.node.send(worker, "parameters", parameters, version=self.version, part=self.part)
 
 

@@ -4,21 +4,19 @@ A scenario names a point, and may take a factor from another: `{name: ssp, rule:
 """
 
 import difflib
-import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from strategies import consistency, local_steps, relays, rules, schedules
+from strategies import consistency, local_sgd, local_steps, relays, rules, schedules
+from strategies.ad_psgd import ad_psgd
 from strategies.all_reduce import all_reduce
-from strategies.bounds import problem
-from strategies.codecs import Codec
+from strategies.bounds import misfit, problem
+from strategies.d_psgd import d_psgd
+from strategies.gossip import gossip
 from strategies.hogwild import hogwild
-from strategies.node import Node
-from strategies.optimizers import optimizer, server_optimizer
-from strategies.parameter_server import ParameterServer
-
-Program = Callable[[Node], Coroutine[Any, Any, None]]
+from strategies.sgp import sgp
+from strategies.strategy import FACTORS, Strategy
 
 
 class StrategyError(ValueError):
@@ -30,130 +28,11 @@ class StrategyError(ValueError):
         self.problem = problem
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """A worker's program and, with a parameter server, the server's consistency and rule.
-
-    A schedule is given its node, with servers its view of them (ParameterServer) and, if it has an argument
-    of that name, an `optimizer` for its local steps. The keyword-only arguments of all parts are the
-    strategy's parameters; each is annotated with its bounds and has a default. Parts that name the same
-    parameter share it.
-    """
-
-    schedule: Callable[..., Coroutine[Any, Any, None]]
-    consistency: Callable[..., Coroutine[Any, Any, None]] | None = None
-    rule: Callable[..., rules.Correction] | None = None
-    """How the server corrects each push for its staleness; None: not at all."""
-
-    # of the schedule
-    pushes: Literal["gradients", "moves"] = "gradients"
-    """What is pushed: the server descends along gradients, and adds moves."""
-    commits: bool = False
-    """Whether it pulls, or pushes without wanting an answer, at any time: the server has to bear that."""
-
-    # of the consistency
-    equal_steps: bool = False
-    """Workers meet in every round: mini-batches are dealt out evenly, not first come first served."""
-    relay: Callable[..., Coroutine[Any, Any, None]] | None = None
-    """What stands between workers and server in a hierarchy; None: the strategy has no such form."""
-    sharded: bool = True
-    """Whether the parameters can be cut into shards, each with a server."""
-    at_any_time: bool = False
-    """Whether the server answers pulls, and takes commits, at any time."""
-
-    # of both
-    tied: bool = False
-    """Schedule and consistency are made for each other: neither goes with another's."""
-    models: Literal["same", "own", "shared"] = "same"
-    """Without servers: all workers hold the same model, or each its own, whose mean is evaluated, or there is
-    one, in memory that they share."""
-    at_most: Mapping[str, int] = field(default_factory=dict)
-    """Parameters that count workers: how much more than there are workers each may be."""
-
-    @property
-    def has_servers(self) -> bool:
-        """Whether the parameters live on servers (otherwise every worker holds them all)."""
-        return self.consistency is not None
-
-    @property
-    def parameters(self) -> dict[str, inspect.Parameter]:
-        """What a scenario may set: name → annotation and default."""
-        found: dict[str, inspect.Parameter] = {}
-        for part in self._parts():
-            found |= {name: p for name, p in _keywords(part).items() if name not in found}
-        if self.consistency is not None and "chunks" not in _keywords(self.consistency):
-            found.pop("chunks", None)  # a schedule in chunks, with a server that knows none
-        return found
-
-    def _parts(self) -> list[Callable[..., Any]]:
-        found: list[Callable[..., Any]] = [self.schedule]
-        if self._steps_locally:
-            found.append(optimizer)
-        if self.consistency is not None:
-            found += [self.consistency, self._server_optimizer]
-            found += [self.rule] if self.rule else []
-            found.append(ParameterServer)
-        return found
-
-    @property
-    def _steps_locally(self) -> bool:
-        return "optimizer" in inspect.signature(self.schedule).parameters
-
-    @property
-    def _server_optimizer(self) -> Callable[..., Any]:
-        return optimizer if self.pushes == "gradients" else server_optimizer
-
-    def program(self, kind: str, values: Mapping[str, Any]) -> Program:
-        """The program of a worker, server or relay, with the parameters' values filled in."""
-        own = {name: value for name, value in values.items() if name in self.parameters}
-        if kind == "worker":
-            return lambda node: self._work(node, own)
-        if kind == "server":
-            return lambda node: self._serve(node, own)
-        assert self.relay is not None, "this strategy has no relays"
-        relay = self.relay
-        return lambda node: relay(node, **_chosen(relay, own))
-
-    def _work(self, node: Node, values: Mapping[str, Any]) -> Coroutine[Any, Any, None]:
-        given: list[Any] = [node]
-        if self.has_servers:
-            given.append(ParameterServer(node, **_chosen(ParameterServer, values)))
-        if self._steps_locally:
-            given.append(optimizer(**_chosen(optimizer, values)))
-        return self.schedule(*given, **_chosen(self.schedule, values))
-
-    def _serve(self, node: Node, values: Mapping[str, Any]) -> Coroutine[Any, Any, None]:
-        assert self.consistency is not None, "this strategy has no servers"
-        make = self._server_optimizer
-        rule = rules.Rule(
-            make(**_chosen(make, values)),
-            self.rule(**_chosen(self.rule, values)) if self.rule else None,
-            Codec(*(values.get(key, self.parameters[key].default) for key in ("codec", "codec_ratio"))),
-        )
-        return self.consistency(node, rule, **_chosen(self.consistency, values))
-
-
-FACTORS = {
-    "schedule": ("schedule", "pushes", "commits"),
-    "consistency": ("consistency", "equal_steps", "relay", "sharded", "at_any_time"),
-    "rule": ("rule",),
-}
-"""What a scenario may take from another strategy with a parameter server, and what comes with it."""
-
-
-def _keywords(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(part).parameters.values()
-    return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def _chosen(part: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in _keywords(part) if name in values}
-
-
 _BARRIER: dict[str, Any] = {
     "consistency": consistency.barrier,
     "equal_steps": True,
     "relay": relays.gather,
+    "sums_along": True,
 }
 _IMMEDIATE: dict[str, Any] = {
     "consistency": consistency.immediate,
@@ -170,12 +49,15 @@ STRATEGIES: dict[str, Strategy] = {
         consistency.barrier_in_chunks,
         equal_steps=True,
         relay=relays.gather_in_chunks,
+        sums_along=True,
+        summary="the mean of one gradient from every worker, at a barrier",
     ),
     "backup-workers": Strategy(
         schedules.every_batch,
         consistency.first_of_more,
         sharded=False,
         at_most={"backups": -1},
+        summary="the mean of the first n − backups gradients; late ones are dropped (Chen et al. 2016)",
     ),
     "k-sync": Strategy(
         schedules.until_updated,
@@ -183,41 +65,194 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         tied=True,
         at_most={"k": 0},
+        summary="the mean of the first k workers' gradients; the others give up (Dutta et al. 2018)",
     ),
-    "k-batch-sync": Strategy(schedules.restarting, consistency.first_k_batches, tied=True),
-    "model-averaging": Strategy(local_steps.averaging, **_MOVES, **_BARRIER),
-    "easgd": Strategy(local_steps.easgd, tied=True, **_MOVES, **_BARRIER),
+    "k-batch-sync": Strategy(
+        schedules.restarting,
+        consistency.first_k_batches,
+        tied=True,
+        summary="the mean of the first k gradients from anyone; the others give up (Dutta et al. 2018)",
+    ),
+    "model-averaging": Strategy(
+        local_steps.averaging,
+        **_MOVES,
+        **_BARRIER,
+        summary="local steps, then everyone goes on from the mean of all models",
+    ),
+    "easgd": Strategy(
+        local_steps.easgd,
+        tied=True,
+        **_MOVES,
+        **_BARRIER,
+        summary="elastic averaging with a centre, all together (Zhang et al. 2015)",
+    ),
     "bmuf": Strategy(
         local_steps.block_averaging,
         consistency.blocks,
         equal_steps=True,
         relay=relays.gather,
+        sums_along=True,
+        own_optimizer=True,
         tied=True,
         **_MOVES,
+        summary="model averaging with momentum on the mean move (Chen and Huo 2016)",
     ),
     "fedavg": Strategy(
-        local_steps.fedavg, consistency.participants, equal_steps=True, sharded=False, tied=True, **_MOVES
+        local_steps.fedavg,
+        consistency.participants,
+        equal_steps=True,
+        sharded=False,
+        tied=True,
+        **_MOVES,
+        summary="local epochs of some clients, then their weighted mean (McMahan et al. 2017)",
     ),
     "fedprox": Strategy(
-        local_steps.fedprox, consistency.participants, equal_steps=True, sharded=False, tied=True, **_MOVES
+        local_steps.fedprox,
+        consistency.participants,
+        equal_steps=True,
+        sharded=False,
+        tied=True,
+        **_MOVES,
+        summary="FedAvg with a pull towards the server's model (Li et al. 2020)",
     ),
-    "asynchronous": Strategy(schedules.every_batch, **_IMMEDIATE),
-    "downpour": Strategy(local_steps.downpour, **_COMMITS, **_IMMEDIATE),
-    "agn": _AGN,
-    "adag": _AGN,
-    "adag-distance": Strategy(local_steps.downpour, rule=rules.scaled_by_distance, **_COMMITS, **_IMMEDIATE),
-    "aeasgd": Strategy(local_steps.aeasgd, **_COMMITS, **_IMMEDIATE),
-    "eamsgd": Strategy(local_steps.eamsgd, **_COMMITS, **_IMMEDIATE),
-    "k-async": Strategy(schedules.every_batch, consistency.every_k_workers, sharded=False, at_most={"k": 0}),
-    "k-batch-async": Strategy(schedules.every_batch, consistency.every_k_batches, at_any_time=True),
-    "soft-sync": Strategy(schedules.every_batch, consistency.soft_sync, at_any_time=True, at_most={"n": 0}),
-    "staleness-aware": Strategy(schedules.every_batch, rule=rules.rate_over_staleness, **_IMMEDIATE),
-    "dynsgd": Strategy(local_steps.downpour, rule=rules.scaled_by_staleness, **_COMMITS, **_IMMEDIATE),
-    "dc-asgd": Strategy(schedules.every_batch, rule=rules.delay_compensated, **_IMMEDIATE),
-    "ssp": Strategy(schedules.every_batch, consistency.bounded, at_any_time=True),
-    "bounded-delay": Strategy(schedules.pipelined, consistency.every_clock, at_any_time=True),
-    "all-reduce": Strategy(all_reduce, equal_steps=True),
-    "hogwild": Strategy(hogwild, models="shared"),
+    "asynchronous": Strategy(
+        schedules.every_batch,
+        **_IMMEDIATE,
+        summary="every gradient as it comes; nobody waits (Dean et al. 2012)",
+    ),
+    "downpour": Strategy(
+        local_steps.downpour,
+        **_COMMITS,
+        **_IMMEDIATE,
+        summary="local steps, whose sum is pushed every window; nobody waits (Dean et al. 2012)",
+    ),
+    "agn": replace(
+        _AGN, summary="local steps, whose mean is pushed every window; nobody waits (Hermans et al. 2017)"
+    ),
+    "adag": replace(_AGN, summary="another name for agn: dist-keras calls it so"),
+    "adag-distance": Strategy(
+        local_steps.downpour,
+        rule=rules.scaled_by_distance,
+        **_COMMITS,
+        **_IMMEDIATE,
+        summary="downpour; a push counts less the farther the server has moved (Hermans 2017)",
+    ),
+    "aeasgd": Strategy(
+        local_steps.aeasgd,
+        **_COMMITS,
+        **_IMMEDIATE,
+        summary="elastic averaging, each worker by itself (Zhang et al. 2015)",
+    ),
+    "eamsgd": Strategy(
+        local_steps.eamsgd,
+        **_COMMITS,
+        **_IMMEDIATE,
+        summary="aeasgd with Nesterov's momentum on the workers (Zhang et al. 2015)",
+    ),
+    "k-async": Strategy(
+        schedules.every_batch,
+        consistency.every_k_workers,
+        sharded=False,
+        at_most={"k": 0},
+        summary="the mean of k workers' gradients, who wait for each other (Dutta et al. 2018)",
+    ),
+    "k-batch-async": Strategy(
+        schedules.every_batch,
+        consistency.every_k_batches,
+        at_any_time=True,
+        summary="the mean of any k gradients; nobody waits (Dutta et al. 2018)",
+    ),
+    "soft-sync": Strategy(
+        schedules.every_batch,
+        consistency.soft_sync,
+        at_any_time=True,
+        at_most={"n": 0},
+        summary="the mean of any ⌊workers ÷ n⌋ gradients; nobody waits (Zhang, Gupta et al. 2016)",
+    ),
+    "staleness-aware": Strategy(
+        schedules.every_batch,
+        rule=rules.rate_over_staleness,
+        **_IMMEDIATE,
+        summary="asynchronous at the rate α₀/staleness (Zhang, Gupta et al. 2016)",
+    ),
+    "dynsgd": Strategy(
+        local_steps.downpour,
+        rule=rules.scaled_by_staleness,
+        **_COMMITS,
+        **_IMMEDIATE,
+        summary="downpour; a push counts 1/(staleness + 1) (Jiang et al. 2017)",
+    ),
+    "dc-asgd": Strategy(
+        schedules.every_batch,
+        rule=rules.delay_compensated,
+        **_IMMEDIATE,
+        summary="asynchronous with delay compensation (Zheng et al. 2017)",
+    ),
+    "ssp": Strategy(
+        schedules.every_batch,
+        consistency.bounded,
+        at_any_time=True,
+        summary="asynchronous, but nobody is more than bound pushes ahead of the slowest (Ho et al. 2013)",
+    ),
+    "bounded-delay": Strategy(
+        schedules.pipelined,
+        consistency.every_clock,
+        commits=True,
+        at_any_time=True,
+        summary="up to bound of the own pushes unanswered; answers at every clock (Li et al. 2014)",
+    ),
+    "all-reduce": Strategy(
+        all_reduce,
+        equal_steps=True,
+        summary="the mean of all gradients, summed without a server",
+    ),
+    "local-sgd": Strategy(
+        local_sgd.local_sgd,
+        equal_steps=True,
+        summary="local steps, then the mean of all models, without a server (Stich 2019)",
+    ),
+    "post-local-sgd": Strategy(
+        local_sgd.post_local_sgd,
+        equal_steps=True,
+        summary="synchronous first, local SGD later (Lin et al. 2020)",
+    ),
+    "adacomm": Strategy(
+        local_sgd.adacomm,
+        equal_steps=True,
+        summary="local SGD whose period falls with the loss (Wang and Joshi 2019)",
+    ),
+    "diloco": Strategy(
+        local_sgd.diloco,
+        equal_steps=True,
+        summary="many local steps, then Nesterov's momentum on the mean move (Douillard et al. 2023)",
+    ),
+    "d-psgd": Strategy(
+        d_psgd,
+        equal_steps=True,
+        models="own",
+        summary="a step, and the weighted mean of the neighbours' models (Lian et al. 2017)",
+    ),
+    "sgp": Strategy(
+        sgp,
+        equal_steps=True,
+        models="own",
+        summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
+    ),
+    "ad-psgd": Strategy(
+        ad_psgd,
+        models="own",
+        summary="the mean with one random neighbour's model; nobody waits (Lian et al. 2018)",
+    ),
+    "gossip": Strategy(
+        gossip,
+        models="own",
+        summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
+    ),
+    "hogwild": Strategy(
+        hogwild,
+        models="shared",
+        summary="workers add to the same memory without a lock (Niu et al. 2011)",
+    ),
 }
 
 
@@ -267,6 +302,11 @@ def _composed(name: str, values: Mapping[str, Any]) -> Strategy:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.at_any_time and not s.tied)
         problem = f"{values.get('schedule', name)}'s schedule needs a server that answers at any time: {able}"
         raise StrategyError("strategy.consistency", problem)
+    averages = values.get("optimizer_state") == "average" and "optimizer_state" in found.parameters
+    if averages and found.has_servers and not found.sums_along:
+        able = ", ".join(other for other, s in STRATEGIES.items() if s.sums_along and not s.tied)
+        problem = f"average needs a server that averages the state along: {able}"
+        raise StrategyError("strategy.optimizer_state", problem)
     if found.rule is rules.delay_compensated and found.pushes != "gradients":
         problem = "compensates gradients; the schedule pushes how far a worker has moved"
         raise StrategyError("strategy.rule", problem)
@@ -282,6 +322,10 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
         if value > cluster.workers + more:
             limit = f"must be at most {cluster.workers + more}, with {cluster.workers} workers"
             raise StrategyError(f"strategy.{key}", f"{limit}, not {value}")
+    for key, parameter in strategy.parameters.items():
+        wrong = misfit(values.get(key, parameter.default), parameter.annotation, cluster.workers)
+        if wrong is not None:
+            raise StrategyError(f"strategy.{key}", wrong)
     if strategy.has_servers and not strategy.sharded and cluster.servers.count > 1:
         problem = f"{name} must have one server, not {cluster.servers.count}"
         raise StrategyError("cluster.servers.count", problem)

@@ -338,7 +338,7 @@ def test_strategies(command: Lockstep) -> None:
     assert list(listed) == list(STRATEGIES)
     assert listed["downpour"]["communication_window"] == 5
     text = fine(command("strategies"))
-    assert re.search(r"^downpour +communication_window=5, ", text, re.M)
+    assert re.search(r"^downpour +local steps, .*\n +communication_window=5, ", text, re.M)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])

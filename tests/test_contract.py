@@ -41,6 +41,8 @@ ROWS = [
     Row({"name": "synchronous"}, deterministic=True),
     Row({"name": "synchronous", "momentum": 0.9}, deterministic=True),
     Row({"name": "synchronous", "chunks": 3}, deterministic=True),
+    Row({"name": "synchronous", "codec": "top-k", "codec_ratio": 1.0}, deterministic=True),
+    Row({"name": "synchronous", "codec": "1-bit", "chunks": 3}, True, is_sgd=False, is_sgd_alone=False),
     Row(
         {"name": "backup-workers", "backups": 1},
         False,
@@ -78,6 +80,7 @@ ROWS = [
     Row({"name": "soft-sync", "n": 1}, deterministic=False),
     Row({"name": "soft-sync", "n": 2}, deterministic=False, is_sgd_alone=False, updates=16),
     Row({"name": "ssp", "bound": 2}, deterministic=False, updates=16),
+    Row({"name": "ssp", "rule": "dc-asgd", "codec": "1-bit"}, False, is_sgd_alone=False, updates=16),
     Row({"name": "bounded-delay", "bound": 0}, deterministic=False, updates=16),
     Row({"name": "bounded-delay", "bound": 2}, deterministic=False, is_sgd_alone=False, updates=16),
     Row({"name": "downpour", "communication_window": 3}, deterministic=False, updates=6),
@@ -98,8 +101,28 @@ ROWS = [
     Row({"name": "all-reduce", "algorithm": "auto"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),
     Row({"name": "all-reduce", "momentum": 0.9}, deterministic=True),
+    Row({"name": "all-reduce", "codec": "top-k", "codec_ratio": 1.0}, deterministic=True),
+    Row({"name": "all-reduce", "codec": "1-bit", "buckets": 3}, True, is_sgd=False, is_sgd_alone=False),
+    Row({"name": "local-sgd", "averaging_period": 1}, deterministic=True),
+    Row({"name": "local-sgd", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
+    Row(
+        {"name": "local-sgd", "averaging_period": 3, "momentum": 0.9, "optimizer_state": "average"},
+        deterministic=True,
+        is_sgd=False,
+        updates=3,
+    ),
+    Row({"name": "post-local-sgd", "averaging_period": 3, "switch_step": 2}, True, is_sgd=False, updates=4),
+    Row({"name": "adacomm", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
+    Row({"name": "diloco", "averaging_period": 3}, True, is_sgd=False, is_sgd_alone=False, updates=3),
     Row({"name": "all-reduce", "buckets": 3}, deterministic=True),
     Row({"name": "hogwild"}, deterministic=False, updates=16),
+    Row({"name": "d-psgd", "graph": "ring"}, deterministic=True, is_sgd=False),
+    Row({"name": "d-psgd", "graph": "complete", "momentum": 0.9}, deterministic=True, is_sgd=False),
+    Row({"name": "d-psgd", "graph": [[0, 1]]}, deterministic=True, is_sgd=False, is_sgd_alone=False),
+    Row({"name": "sgp"}, deterministic=True, is_sgd=False),
+    Row({"name": "sgp", "momentum": 0.9}, deterministic=True, is_sgd=False),
+    Row({"name": "ad-psgd", "graph": "ring"}, deterministic=False),
+    Row({"name": "gossip", "probability": 0.5}, deterministic=False),
 ]
 WORKERS, STEPS, RATE = 2, 8, 0.2
 PARAMETERS = 320 + 18_496 + 32_896 + 2_580 + 210  # of the cnn on 8 × 8 images, layer by layer
@@ -166,7 +189,8 @@ def check_promises(row: Row, result: Result) -> None:
     steps = records[records["event"] == "gradient"].groupby("node")["version"].apply(list)
     assert steps.to_dict() == {worker: list(range(STEPS)) for worker in range(WORKERS)}
     updates = records[records["event"] == "update"]
-    assert (updates["staleness"] >= 0).all()
+    if STRATEGIES[row.strategy["name"]].models == "same":  # models may come from workers that are ahead
+        assert (updates["staleness"] >= 0).all()
     if row.deterministic:
         assert (updates["staleness"] == 0).all()
     assert (records["end"] >= records["start"]).all()
@@ -181,7 +205,8 @@ def check_promises(row: Row, result: Result) -> None:
 def test_sizes_only_moves_the_same_bytes(row: Row) -> None:
     """A message of a sizes-only simulation is as large as a real one: both engines send the same bytes."""
     sized = scenario(
-        cluster__workers=WORKERS, cluster__servers=row.servers, workload={"parameters": PARAMETERS},
+        cluster__workers=WORKERS, cluster__servers=row.servers,
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 16, "learning": False},
         strategy=row.strategy, stop={"steps": STEPS},
     )  # fmt: skip
     expected = lockstep.simulate(learning(row)).metrics["bytes_sent"]

@@ -42,6 +42,8 @@ def test_it_accepts_what_ships(name: str) -> None:
         lambda s: s["cluster"]["network"].update(bandwith="1 Gbit/s"),
         lambda s: s["cluster"].update(workers=0),
         lambda s: s["cluster"]["stragglers"].append({"wroker": 1, "slowdown": 2}),
+        lambda s: s["workload"].update(partition="non-iid"),
+        lambda s: s["workload"].update(partition={"dirichlet": 0}),
         lambda s: s["strategy"].update(communication_windw=5),
         lambda s: s["strategy"].update(communication_window=0),
         lambda s: s["strategy"].update(name="dwnpour"),
@@ -55,3 +57,10 @@ def test_it_rejects_mistakes(change: Callable[[Any], None]) -> None:
     assert problems(scenario) == []
     change(scenario)
     assert problems(scenario)
+
+
+@pytest.mark.parametrize("partition", ["iid", {"dirichlet": 0.5}, {"labels": 2}])
+def test_it_accepts_every_partition(partition: Any) -> None:
+    scenario = plain(shipped()["quickstart"])
+    scenario["workload"]["partition"] = partition
+    assert problems(scenario) == []

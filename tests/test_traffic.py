@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import lockstep
 from scenarios import ScenarioError
 from simulator.engine import SimulationError
-from strategies import STRATEGIES
-from strategies.registry import Strategy
+from strategies import STRATEGIES, Strategy
 from workloads import seeds
 
 UP = "worker 0's up-link"

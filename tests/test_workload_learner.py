@@ -12,6 +12,7 @@ import scenarios
 from workloads import Learner, build, deterministic_threads, sizes
 from workloads.batches import Batches
 from workloads.classifier import Classifier
+from workloads.partition import deal
 from workloads.problems import Logistic, Quadratic
 
 
@@ -33,27 +34,24 @@ def sgd(learner: Learner, rate: float, steps: int) -> torch.Tensor:
 # ------------------------------------------------------------------ batches
 
 
-def test_shards_are_disjoint_even_and_cover_the_data() -> None:
-    shards = Batches(1437, 5, 32, seed=3).shards
-    assert sorted(np.concatenate(shards).tolist()) == list(range(1437))
-    assert {len(shard) for shard in shards} == {287, 288}
-    other = Batches(1437, 5, 32, seed=4).shards
-    assert shards[0].tolist() != other[0].tolist()
+def batches_of(samples: int, workers: int, batch_size: int) -> Batches:
+    return Batches(deal(np.zeros(samples), workers, seed=1), batch_size, seed=1)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 10, 64, 250])
 def test_an_epoch_visits_each_sample_once(batch_size: int) -> None:
-    batches = Batches(100, 2, batch_size, seed=1)
+    batches = batches_of(100, 2, batch_size)
     stream = np.concatenate([batches(1, step) for step in range(-(-250 // batch_size))])
     assert all(len(batches(1, step)) == batch_size for step in range(3))
     epochs = stream[:250].reshape(5, 50)
     for epoch in epochs:
-        assert sorted(epoch.tolist()) == sorted(batches.shards[1].tolist())
+        assert sorted(epoch.tolist()) == sorted(batches.shares[1].tolist())
     assert epochs[0].tolist() != epochs[1].tolist()
+    assert batches.in_epoch(1) == -(-50 // batch_size)
 
 
 def test_batches_in_any_order() -> None:
-    forward, backward = Batches(100, 3, 8, seed=1), Batches(100, 3, 8, seed=1)
+    forward, backward = batches_of(100, 3, 8), batches_of(100, 3, 8)
     calls = [(worker, step) for worker in range(3) for step in range(20)]
     there = {call: forward(*call).tolist() for call in calls}
     back = {call: backward(*call).tolist() for call in reversed(calls)}
@@ -81,12 +79,14 @@ def test_gradient_is_autograd_of_the_mean_loss() -> None:
     loss = (logits.logsumexp(1) - logits[torch.arange(16), y]).mean()
     (expected,) = torch.autograd.grad(loss, vector)
     assert torch.allclose(learner.gradient(parameters, 1, 4), expected, atol=1e-6)
+    assert learner.loss == pytest.approx(loss.item(), rel=1e-6)
 
 
 def test_quadratic_gradient_and_optimum() -> None:
     learner = build(problem("quadratic", dimension=30, noise=0.0), workers=2, seed=1)
     assert isinstance(learner, Quadratic)
     assert learner.gradient(learner.optimum, 0, 0).abs().max() == 0
+    assert learner.loss == 0
     assert learner.evaluate(learner.optimum).loss == 0
     assert learner.evaluate(learner.optimum).accuracy is None
     assert (learner.curvature.min().item(), learner.curvature.max().item()) == (pytest.approx(0.1), 1)
@@ -96,6 +96,7 @@ def test_quadratic_gradient_and_optimum() -> None:
         learner.evaluate(x + unit).loss / 2 - learner.evaluate(x - unit).loss / 2 for unit in torch.eye(30)
     ]
     assert learner.gradient(x, 0, 0).tolist() == pytest.approx(differences, abs=1e-6)
+    assert learner.loss == pytest.approx(learner.evaluate(x).loss, rel=1e-6)
 
 
 def test_quadratic_noise_has_the_stated_size_and_is_independent() -> None:
@@ -123,6 +124,7 @@ def test_logistic_gradient_by_finite_differences() -> None:
     differences = [(loss(w + width * u) - loss(w - width * u)) / (2 * width) for u in torch.eye(12).double()]
     # float32 gradient against float64 differences
     assert learner.gradient(parameters, 1, 3).tolist() == pytest.approx(differences, abs=1e-6)
+    assert learner.loss == pytest.approx(loss(w), rel=1e-6)
 
 
 # ------------------------------------------------------------------ gradients are pure
@@ -213,6 +215,20 @@ def test_dropout_is_seeded_by_worker_and_step() -> None:
     assert torch.equal(gradients[0], gradients[3])
     assert not torch.equal(gradients[0], gradients[1])
     assert not torch.equal(gradients[0], gradients[2])
+
+
+def test_the_loss_costs_no_second_forward_pass() -> None:
+    learner = build(data(model="cnn"), workers=1, seed=5)
+    assert isinstance(learner, Classifier)
+    assert np.isnan(learner.loss)
+    passes = []
+    learner._module.register_forward_hook(lambda *_: passes.append(1))
+    learner.gradient(learner.initial(), 0, 0)
+    assert learner.loss == pytest.approx(np.log(10), rel=0.1)
+    kept = learner.loss
+    assert len(passes) == 1
+    learner.evaluate(learner.initial())
+    assert learner.loss == kept
 
 
 def test_seeds_differ() -> None:

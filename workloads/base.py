@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ class Sizes:
         """Bytes of the parameter vector, and of a gradient."""
         return self.parameters * self.itemsize
 
+    def epoch(self, workers: int, worker: int) -> int:
+        """Mini-batches in one pass over a worker's samples if all get as many; 1 if they are endless."""
+        if self.samples is None:
+            return 1
+        return max(1, ceil(len(range(worker, self.samples, workers)) / self.batch_size))
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -46,6 +53,16 @@ class Learner(Protocol):
     @property
     def sizes(self) -> Sizes:
         """The sizes of the workload."""
+
+    @property
+    def loss(self) -> float:
+        """The mean loss over the mini-batch of the last gradient, where it was computed; nan before any.
+
+        It is the loss that was differentiated, dropout and all; of the quadratic the excess over the optimum.
+        """
+
+    def epoch(self, worker: int) -> int:
+        """Return the mini-batches in one pass over `worker`'s own samples, rounded up; 1 if endless."""
 
     def initial(self) -> Tensor:
         """Return the first parameters, a new vector, a function of the workload and the seed alone."""

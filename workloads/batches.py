@@ -1,33 +1,33 @@
 """Which samples a worker sees at which step."""
 
+from collections.abc import Sequence
+from math import ceil
+
 import numpy as np
-from numpy.typing import NDArray
 
-from scenarios import ScenarioError
 from workloads import seeds
-
-Indices = NDArray[np.int64]
+from workloads.partition import Indices
 
 
 class Batches:
     """Endless streams of training indices, one per worker, cut into mini-batches.
 
-    A seeded permutation of the training set is dealt out to the workers like cards; each worker goes through
-    its shard again and again, shuffled anew each time, so that a batch may reach across two such epochs.
+    Each worker goes through its share of the samples (partition.py) again and again, shuffled anew each time,
+    so that a batch may reach across two such epochs.
     """
 
-    def __init__(self, samples: int, workers: int, batch_size: int, seed: int) -> None:
-        if workers > samples:
-            problem = f"{workers} workers cannot share the {samples} samples of the training set"
-            raise ScenarioError(problem, key="cluster.workers")
-        order = seeds.generator(seed, "shards").permutation(samples)
-        self.shards: list[Indices] = [order[worker::workers] for worker in range(workers)]
+    def __init__(self, shares: Sequence[Indices], batch_size: int, seed: int) -> None:
+        self.shares = shares
         self._size, self._seed = batch_size, seed
         self._epochs: dict[int, tuple[int, Indices]] = {}  # a worker's latest epoch: a cache
 
+    def in_epoch(self, worker: int) -> int:
+        """Return the mini-batches in one pass over the worker's share, rounded up."""
+        return ceil(len(self.shares[worker]) / self._size)
+
     def __call__(self, worker: int, step: int) -> Indices:
         """Return the indices of mini-batch number `step` (from 0) of `worker`, of shape (batch_size,)."""
-        length, begin = len(self.shards[worker]), step * self._size
+        length, begin = len(self.shares[worker]), step * self._size
         first, last = begin // length, (begin + self._size - 1) // length
         stream = np.concatenate([self._epoch(worker, epoch) for epoch in range(first, last + 1)])
         return stream[begin - first * length :][: self._size]
@@ -35,5 +35,5 @@ class Batches:
     def _epoch(self, worker: int, epoch: int) -> Indices:
         if self._epochs.get(worker, (None,))[0] != epoch:
             rng = seeds.generator(self._seed, "epoch", worker, epoch)
-            self._epochs[worker] = (epoch, rng.permutation(self.shards[worker]))
+            self._epochs[worker] = (epoch, rng.permutation(self.shares[worker]))
         return self._epochs[worker][1]

@@ -1,5 +1,6 @@
 """A network that learns to classify images: the `Learner` of a data set and a model."""
 
+from math import nan
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from scenarios.schema import Data
 from workloads import datasets, models, seeds
 from workloads.base import Evaluation
 from workloads.batches import Batches
+from workloads.partition import deal
 from workloads.sizes import sizes
 
 CHUNK = 512  # samples evaluated at once
@@ -27,7 +29,9 @@ class Classifier:
             [tensor.to(device) for tensor in part]
             for part in ((data.train_x, data.train_y), (data.test_x, data.test_y))
         )
-        self._batches = Batches(len(data.train_y), workers, workload.batch_size, seed)
+        shares = deal(data.train_y.numpy(), workers, seed, workload.partition)
+        self._batches = Batches(shares, workload.batch_size, seed)
+        self.loss = nan
         first, shape = seeds.integer(seed, "model"), datasets.FORMS[workload.dataset].shape
         self._module = models.build(workload.model, shape, data.classes, first).to(device)
         self._weights = list(self._module.parameters())
@@ -39,6 +43,10 @@ class Classifier:
         """Return the model's initialisation, a new vector of shape (parameters,)."""
         return self._initial.clone()
 
+    def epoch(self, worker: int) -> int:
+        """Return the mini-batches in one pass over the worker's share, rounded up."""
+        return self._batches.in_epoch(worker)
+
     def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
         """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
         batch = torch.from_numpy(self._batches(worker, step)).to(self._device)
@@ -48,6 +56,7 @@ class Classifier:
         with deterministic, models.seeded(self._device, seeds.integer(self._seed, "dropout", worker, step)):
             loss = functional.cross_entropy(self._module(x), y)
             pieces = torch.autograd.grad(loss, self._weights)
+        self.loss = loss.item()
         return torch.cat([piece.flatten() for piece in pieces])
 
     def evaluate(self, parameters: Tensor) -> Evaluation:

@@ -1,5 +1,7 @@
 """Problems whose answers are known in closed form, or nearly: for theory, and for speed."""
 
+from math import nan
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from scenarios.schema import Problem
 from workloads import seeds
 from workloads.base import Evaluation
 from workloads.batches import Batches
+from workloads.partition import deal
 from workloads.sizes import sizes
 
 
@@ -24,6 +27,7 @@ class Quadratic:
         self._seed, self._scale = seed, workload.noise / workload.batch_size**0.5
         self.curvature = torch.linspace(1, 0.1, workload.dimension, device=device)
         self.optimum = self._normal("optimum").to(device)
+        self.loss = nan
 
     def _normal(self, purpose: str, *key: int) -> Tensor:
         rng = seeds.generator(self._seed, purpose, *key)
@@ -33,9 +37,15 @@ class Quadratic:
         """Return zeros."""
         return torch.zeros_like(self.optimum)
 
+    def epoch(self, worker: int) -> int:
+        """Return 1: the noise is endless."""
+        return 1
+
     def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
         """Return the noisy gradient, new, of shape (dimension,)."""
-        exact: Tensor = self.curvature * (parameters.to(self.optimum.device) - self.optimum)
+        distance = parameters.to(self.optimum.device) - self.optimum
+        exact: Tensor = self.curvature * distance
+        self.loss = (exact * distance).sum().item() / 2
         noise: Tensor = self._scale * self._normal("noise", worker, step).to(exact.device)
         return exact + noise
 
@@ -69,18 +79,26 @@ class Logistic:
         features, labels = (torch.from_numpy(array).float().to(device) for array in (x, y))
         self.train_x, self.test_x = features[:train], features[train:]
         self.train_y, self.test_y = labels[:train], labels[train:]
-        self._batches = Batches(train, workers, workload.batch_size, seed)
+        shares = deal(y[:train], workers, seed, workload.partition)
+        self._batches = Batches(shares, workload.batch_size, seed)
+        self.loss = nan
 
     def initial(self) -> Tensor:
         """Return zeros."""
         return self.train_x.new_zeros(self.sizes.parameters)
+
+    def epoch(self, worker: int) -> int:
+        """Return the mini-batches in one pass over the worker's share, rounded up."""
+        return self._batches.in_epoch(worker)
 
     def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
         """Return the gradient of the mean log loss over the batch, new, of shape (dimension,)."""
         batch = torch.from_numpy(self._batches(worker, step)).to(self.train_x.device)
         x, y = self.train_x[batch], self.train_y[batch]
         weights = torch.empty_like(x[0]).copy_(parameters)  # aligned alike in every process
-        return x.T @ (torch.sigmoid(x @ weights) - y) / len(y)
+        logits = x @ weights
+        self.loss = functional.binary_cross_entropy_with_logits(logits, y).item()
+        return x.T @ (torch.sigmoid(logits) - y) / len(y)
 
     def evaluate(self, parameters: Tensor) -> Evaluation:
         """Return the mean log loss and the accuracy on the held-out samples."""

@@ -1,24 +1,30 @@
 """Parameters kept during a run to be evaluated after it, off the clock.
 
 How long a run will be is not known while it goes on, so the distance between snapshots doubles whenever
-there are too many. Which versions are kept depends on the versions alone, so all shards, and both engines,
+there are too many. Which versions are kept depends on the versions alone, so all holders, and both engines,
 keep the same ones.
+
+Holders have a shard each of the parameters or, where workers have models of their own, a model each: then
+what is evaluated is their mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-_BUDGET = 64 << 20  # bytes of parameters held by all shards together
+_BUDGET = 64 << 20  # bytes of parameters held by all holders together
 
 
 class Snapshots:
-    """The snapshots of one holder of parameters; `total_bytes` is the size of all parameters."""
+    """The snapshots of one holder of parameters; `total_bytes` is the size of what all of them hold.
 
-    def __init__(self, total_bytes: int) -> None:
+    `own`: the first parameters of a model of its own, which count as its last ones until it has others.
+    """
+
+    def __init__(self, total_bytes: int, own: Any = None) -> None:
         self.limit = min(64, max(8, _BUDGET // max(1, total_bytes)))
         self.every = 1
         self.taken: dict[int, tuple[float, Any]] = {}  # version → (time, part of the parameters)
-        self.last: tuple[int, float, Any] | None = None
+        self.last: tuple[int, float, Any] | None = None if own is None else (0, 0.0, own)
 
     def wants(self, version: int) -> bool:
         """Whether the parameters at a new version are to be kept; if there are too many, others no longer."""
@@ -52,13 +58,28 @@ def merged(processes: Sequence[Snapshots]) -> Snapshots:
     return whole
 
 
-def assemble(shards: Sequence[Snapshots]) -> list[tuple[int, float, list[Any]]]:
-    """(version, time at which the last shard reached it, parts in shard order), ending with the last ones."""
-    common = set.intersection(*(set(shard.taken) for shard in shards))
-    whole = [(v, max(s.taken[v][0] for s in shards), [s.taken[v][1] for s in shards]) for v in sorted(common)]
-    last = [shard.last for shard in shards]
-    if all(last):
-        version, time = min(v for v, _, _ in last), max(t for _, t, _ in last)  # type: ignore[misc]
-        if not whole or whole[-1][0] < version:
-            whole.append((version, time, [part for _, _, part in last]))  # type: ignore[misc]
-    return whole
+def assemble(holders: Sequence[Snapshots], own: bool) -> Iterator[tuple[int, float, Any]]:
+    """(version, time at which the last holder reached it, all parameters), ending with the last there are.
+
+    Models of their `own` may be at different versions in the end, the least of which is then told.
+    """
+    common = set.intersection(*(set(holder.taken) for holder in holders))
+    whole = [
+        (v, max(h.taken[v][0] for h in holders), [h.taken[v][1] for h in holders]) for v in sorted(common)
+    ]
+    last = [holder.last for holder in holders if holder.last is not None]
+    versions = [version for version, _, _ in last]
+    if len(last) == len(holders) and max(versions) > 0:
+        if own and whole and whole[-1][0] == min(versions):
+            whole.pop()
+        if not whole or whole[-1][0] < min(versions):
+            whole.append((min(versions), max(time for _, time, _ in last), [part for _, _, part in last]))
+    for version, time, parts in whole:
+        yield version, time, joined(parts, own)
+
+
+def joined(parts: Sequence[Any], own: bool) -> Any:
+    """The vector that is evaluated: shards end to end, or the mean of models, added in the order of ranks."""
+    import torch
+
+    return sum(parts[1:], parts[0]) / len(parts) if own else torch.cat(list(parts))

@@ -1,0 +1,39 @@
+"""AD-PSGD: every worker averages its model with one random neighbour's, and nobody waits for the slow."""
+
+from strategies.bounds import Graph
+from strategies.graphs import bipartite
+from strategies.node import Node
+from strategies.optimizers import Transformation
+from strategies.own_model import OwnModel
+
+
+async def ad_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:
+    """Asynchronous decentralised parallel SGD (Lian et al. 2018, algorithm 1).
+
+    Each mini-batch: x_i, x_j ← (x_i + x_j)/2 with a random neighbour j, then x_i ← x_i − η∇F(x̂_i), where x̂_i
+    was read before the averaging, which goes on while the gradient is computed. Only workers on one side of
+    a bipartite graph ask, and those on the other answer at once, or some could wait for each other for ever;
+    edges of `graph` inside the sides are left out. Both models go to the same mean, so that their sum stays.
+    Failure: a worker that dies ends the run.
+    """
+    model = OwnModel(node, optimizer)
+    links, asks = bipartite(graph, len(node.workers))
+    partners = links[node.index] if asks[node.index] else ()
+    if not partners:
+        node.spawn(_answer(node, model))
+    while await node.next_batch_available():
+        if partners:
+            node.send(node.rng.choice(partners), "ask", model.parameters, version=model.version)
+        gradient = await node.gradient(model.parameters)
+        if partners:
+            await model.merge(await node.receive("answer"))
+        await model.step(gradient)
+    await model.end()
+
+
+async def _answer(node: Node, model: OwnModel) -> None:
+    """Meet who asks half-way: with the model that was averaged, for them to do the same."""
+    while True:
+        asked = await node.receive("ask")
+        before, version = await model.merge(asked)
+        node.send(asked.sender, "answer", before, version=version)

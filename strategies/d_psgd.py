@@ -1,0 +1,40 @@
+"""D-PSGD: every worker averages its model with its neighbours' and takes a step of its own."""
+
+from fractions import Fraction
+from typing import Any
+
+from strategies.bounds import Graph
+from strategies.graphs import weights
+from strategies.node import Contribution, Message, Node, Vector
+from strategies.optimizers import Transformation
+
+
+async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:
+    """Decentralised parallel SGD: x_i ← Σ_j W_ij x_j − η∇F(x_i) (Lian et al. 2017, algorithm 1).
+
+    The gradient is that at the model from before the averaging, so models travel while it is computed. Sums
+    are taken in the order of ranks. Failure: a worker that dies ends the run.
+    """
+    parameters, version, state = node.initial_parameters(), 0, optimizer.initial
+    row = weights(graph, len(node.workers), node.index)
+    neighbours = [other for other in row if other != node.rank]
+    while await node.next_batch_available():
+        for other in neighbours:
+            node.send(other, "model", parameters, version=version)
+        step, state = optimizer.step(await node.gradient(parameters), state)
+        models = [await node.receive("model", other) for other in neighbours]
+        parameters = await _average(node, row, parameters, models) + step
+        merged = [part for model in models for part in model.contributions(version)]
+        version += 1
+        await node.updated(version, parameters, [*merged, Contribution(node.rank, 0, 1)])
+
+
+async def _average(node: Node, row: dict[int, Fraction], own: Vector, models: list[Message]) -> Vector:
+    """Σ_j W_ij x_j, in the order of ranks."""
+
+    def work() -> Vector:
+        bodies: Any = {node.rank: own} | {model.sender: model.body for model in models}
+        total: Any = sum(float(weight) * bodies[rank] for rank, weight in row.items())
+        return total  # type: ignore[no-any-return]
+
+    return await node.apply(work, (len(row) + 1) * own.nbytes)

@@ -1,0 +1,65 @@
+"""A worker's own model, where there is no server: its steps, and what it takes over from other workers."""
+
+from typing import Any
+
+from strategies.node import Contribution, Message, Node, Vector
+from strategies.optimizers import Transformation
+
+_Told = tuple[int, Vector, list[Contribution]]  # the arguments of `Node.updated`
+
+
+class OwnModel:
+    """Parameters of shape (n,), their version (the number of own steps), and their weight in averages.
+
+    Activities of one worker may share it: every change is one piece of work of the node. Models that were
+    merged are told to the engine with the next own step. Failure: a worker that dies ends the run.
+    """
+
+    def __init__(self, node: Node, optimizer: Transformation, weight: float = 1.0) -> None:
+        self.node = node
+        self.parameters = node.initial_parameters()
+        self.version = 0
+        self.weight = weight
+        self._optimizer, self._state = optimizer, optimizer.initial
+        self._merged: list[Contribution] = []
+        self._ended = False
+
+    async def step(self, gradient: Vector) -> None:
+        """Take an own step, from the parameters as they are now."""
+
+        def change() -> _Told:
+            step, self._state = self._optimizer.step(gradient, self._state)
+            self.parameters, self.version = self.parameters + step, self.version + 1
+            return self._told(Contribution(self.node.rank, 0, 1))
+
+        await self.node.updated(*await self.node.apply(change, 3 * gradient.nbytes))
+
+    async def merge(self, message: Message) -> tuple[Vector, int]:
+        """Take the weighted mean with the model in a message; parameters and version from before."""
+        other: Any = message.body
+
+        def change() -> tuple[Vector, int, _Told | None]:
+            before, version = self.parameters, self.version
+            total = self.weight + message.weight
+            self.parameters = (self.weight * before + message.weight * other) / total
+            self._merged += message.contributions(version)
+            return before, version, self._told() if self._ended else None
+
+        before, version, told = await self.node.apply(change, 3 * other.nbytes)
+        if told is not None:
+            await self.node.updated(*told)
+        return before, version
+
+    async def end(self) -> None:
+        """There will be no more own steps: what is merged later is told at once, as part of the last one."""
+
+        def left() -> _Told | None:
+            self._ended = not self._merged
+            return None if self._ended else self._told()
+
+        while told := await self.node.apply(left, 0):
+            await self.node.updated(*told)
+
+    def _told(self, *own: Contribution) -> _Told:
+        contributions, self._merged = [*self._merged, *own], []
+        return max(self.version, 1), self.parameters, contributions

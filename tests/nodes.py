@@ -1,0 +1,44 @@
+"""Nodes of the executor in this process, with real sockets between them, outside a run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+from executor.node import RealNode
+from executor.process import everyone
+from executor.transport import Transport
+from lockstep import Scenario
+from strategies import find
+from strategies.placement import shards_of
+from workloads import build, sizes
+from workloads.compute_time import compute_times
+from workloads.quota import quota
+from workloads.snapshots import Snapshots
+
+
+@contextmanager
+def real_nodes(config: Scenario) -> Iterator[list[RealNode]]:
+    """The nodes of a run that has not begun, by rank; each has a learner of its own."""
+    roles, workers = everyone(config), config.cluster.workers
+    strategy = find(config.strategy.name, config.strategy.parameters)
+    size, store = sizes(config.workload), dist.HashStore()
+    shards = shards_of(config.cluster, strategy.has_servers, size.parameters)
+    nodes = []
+    try:
+        for rank, role in enumerate(roles):
+            learner = build(config.workload, workers, config.seed) if config.workload.learns else None
+            dtype = getattr(torch, getattr(config.workload, "dtype", "float32"))
+            initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
+            compute = compute_times(config, size)[rank] if role.kind == "worker" else None
+            limits = quota(config, size.samples, strategy.equal_steps)
+            transport = Transport(store, rank, "127.0.0.1", initial.dtype)
+            snapshots = Snapshots(size.nbytes)
+            nodes.append(
+                RealNode(config, rank, roles, shards, initial, transport, compute, learner, limits, snapshots)
+            )
+        yield nodes
+    finally:
+        for node in nodes:
+            node.transport.close()

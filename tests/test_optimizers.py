@@ -1,0 +1,190 @@
+"""Optimizers against torch's, learning rates against closed forms, corrections against their formulas."""
+
+from math import cos, pi, sqrt
+
+import pytest
+import torch
+
+from strategies.optimizers import Transformation, block_momentum, optimizer, server_optimizer
+from strategies.rules import (
+    Arrival,
+    Correction,
+    delay_compensated,
+    rate_over_staleness,
+    scaled_by_distance,
+    scaled_by_staleness,
+)
+
+RATE = 0.03
+TIGHT = 1e-12  # float64
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (optimizer(learning_rate=RATE), lambda x: torch.optim.SGD(x, RATE)),
+        (optimizer(learning_rate=RATE, momentum=0.8), lambda x: torch.optim.SGD(x, RATE, momentum=0.8)),
+        (
+            optimizer(optimizer="momentum", learning_rate=RATE),
+            lambda x: torch.optim.SGD(x, RATE, momentum=0.9),
+        ),
+        (
+            optimizer(optimizer="nesterov", learning_rate=RATE, momentum=0.8),
+            lambda x: torch.optim.SGD(x, RATE, momentum=0.8, nesterov=True),
+        ),
+        (optimizer(optimizer="adagrad", learning_rate=RATE), lambda x: torch.optim.Adagrad(x, RATE)),
+        (optimizer(optimizer="adagrad"), torch.optim.Adagrad),
+        (optimizer(optimizer="rmsprop", learning_rate=RATE), lambda x: torch.optim.RMSprop(x, RATE)),
+        (
+            optimizer(optimizer="adam", learning_rate=RATE, momentum=0.7),
+            lambda x: torch.optim.Adam(x, RATE, betas=(0.7, 0.999)),
+        ),
+        (optimizer(optimizer="adam"), torch.optim.Adam),
+    ],
+    ids=["sgd", "momentum", "momentum by name", "nesterov", "adagrad", "adagrad as it is", "rmsprop",
+         "adam", "adam as it is"],
+)  # fmt: skip
+def test_steps_are_those_of_torch(ours: Transformation, theirs) -> None:
+    parameters = random(7)
+    variable = torch.nn.Parameter(parameters.clone())
+    reference = theirs([variable])
+    state = ours.initial
+    for gradient in random(50, 7):
+        step, state = ours.step(gradient, state)
+        parameters = parameters + step
+        variable.grad = gradient.clone()
+        reference.step()
+        assert torch.allclose(parameters, variable, rtol=TIGHT, atol=TIGHT)
+    assert state[0] in (0, 50)  # plain SGD need not count
+    assert len(state) == len(ours.initial)
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"])
+def test_a_server_takes_a_move_for_a_descent(name: str) -> None:
+    made = server_optimizer(server_optimizer=name, server_learning_rate=RATE, server_momentum=0.8)
+    plain = optimizer(optimizer=name, learning_rate=RATE, momentum=0.8)
+    state, other = made.initial, plain.initial
+    for move in random(5, 7):
+        step, state = made.step(move, state)
+        expected, other = plain.step(-move, other)
+        assert torch.equal(step, expected)
+
+
+def test_a_server_without_optimizer_adds_the_move() -> None:
+    none, sgd = server_optimizer(), server_optimizer(server_optimizer="sgd")
+    move = random(7)
+    for made in (none, sgd):
+        assert torch.equal(made.step(move, made.initial)[0], move)
+
+
+# Learning rates: how far the t-th step goes along a gradient of 1.
+
+
+def rates(steps: int, **chosen) -> list[float]:
+    made = optimizer(learning_rate=RATE, **chosen)
+    state, found = made.initial, []
+    for _ in range(steps):
+        step, state = made.step(torch.ones((), dtype=torch.float64), state)
+        found.append(-step.item() / RATE)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("decay", "at"),
+    [
+        ("constant", lambda t: 1),
+        ("linear", lambda t: max(0, 1 - t / 4)),
+        ("cosine", lambda t: (1 + cos(pi * t / 4)) / 2 if t < 4 else 0),
+        ("step", lambda t: [1, 0.1, 0.01][t // 4]),
+        ("inverse-sqrt", lambda t: 1 / sqrt(1 + t / 4)),
+    ],
+)
+def test_decay(decay: str, at) -> None:
+    expected = [at(t) for t in range(10)]
+    assert rates(10, decay=decay, decay_steps=4) == pytest.approx(expected, rel=TIGHT, abs=TIGHT)
+    after_warmup = rates(13, decay=decay, decay_steps=4, warmup_steps=3)
+    assert after_warmup == pytest.approx([1 / 3, 2 / 3, 1, *expected], rel=TIGHT, abs=TIGHT)
+
+
+def test_the_rate_decays_for_every_optimizer() -> None:
+    for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adam"):
+        made = optimizer(optimizer=name, decay="linear", decay_steps=3)
+        whole = optimizer(optimizer=name)
+        state = other = made.initial
+        for t, gradient in enumerate(random(4, 7)):
+            step, state = made.step(gradient, state)
+            full, other = whole.step(gradient, other)
+            assert torch.allclose(step, full * max(0, 1 - t / 3), rtol=TIGHT, atol=TIGHT), name
+
+
+# Corrections, with the numbers of their formulas.
+
+
+def corrected(correction: Correction, update: list[float], staleness: int, moved: list[float]) -> list[float]:
+    now = random(len(moved))
+    pulled = now - torch.tensor(moved, dtype=torch.float64)
+    found, _ = correction.correct(
+        torch.tensor(update, dtype=torch.float64), Arrival(staleness, now, pulled), correction.initial
+    )
+    return found.tolist()
+
+
+def test_corrections() -> None:
+    assert corrected(scaled_by_staleness(), [6, -3], 2, [0, 0]) == [2, -1]
+    assert corrected(rate_over_staleness(), [6, -3], 3, [0, 0]) == [2, -1]
+    assert corrected(rate_over_staleness(), [6, -3], 1, [0, 0]) == [6, -3]
+    distance = corrected(scaled_by_distance(learning_rate=0.5), [6, -3], 1, [1, 2])
+    assert distance == pytest.approx([6 / (1 / 0.5 + 1), -3 / (4 / 0.5 + 1)])
+    constant = corrected(delay_compensated(), [6, -3], 1, [1, 2])
+    assert constant == pytest.approx([6 + 0.04 * 36 * 1, -3 + 0.04 * 9 * 2])
+    adaptive = corrected(delay_compensated(adaptive_compensation=True), [6, -3], 1, [1, 2])
+    expected = [6 + 2 / sqrt(0.05 * 36 + 1e-7) * 36, -3 + 2 / sqrt(0.05 * 9 + 1e-7) * 9 * 2]
+    assert adaptive == pytest.approx(expected)
+
+
+def test_the_adaptive_compensation_remembers_a_twentieth() -> None:
+    correction = delay_compensated(compensation=1.0, adaptive_compensation=True)
+    arrival = Arrival(1, torch.tensor([3.0]), torch.tensor([1.0]))
+    state = correction.initial
+    for gradient, mean_square in [(2.0, 0.05 * 4), (1.0, 0.95 * 0.05 * 4 + 0.05)]:
+        update, state = correction.correct(torch.tensor([gradient]), arrival, state)
+        assert state.tolist() == pytest.approx([mean_square])
+        expected = gradient + gradient**2 * 2 / sqrt(mean_square + 1e-7)
+        assert update.tolist() == pytest.approx([expected])
+
+
+@pytest.mark.parametrize(
+    "correction",
+    [
+        scaled_by_staleness(),
+        rate_over_staleness(),
+        scaled_by_distance(),
+        delay_compensated(),
+        delay_compensated(adaptive_compensation=True),
+    ],
+)
+def test_a_fresh_update_is_left_as_it_is(correction: Correction) -> None:
+    update = random(5).tolist()
+    assert corrected(correction, update, 0, [0.0] * 5) == update
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_block_momentum(nesterov: bool) -> None:
+    """From models W + Δ₀, workers come to `ends` on average: G = mean − W, Δ ← ηΔ + ζG, W ← W + Δ."""
+    made, eta, zeta = block_momentum(0.75, 0.8, nesterov), 0.75, 0.8
+    state = made.initial
+    w, delta = random(3), torch.zeros(3, dtype=torch.float64)
+    ours = w
+    for moved in random(6, 3):
+        start = w + eta * delta if nesterov else w
+        if made.ahead is not None:
+            assert torch.allclose(ours + made.ahead(state), start, rtol=TIGHT, atol=TIGHT)
+        step, state = made.step(moved, state)
+        ours = ours + step
+        delta = eta * delta + zeta * (start + moved - w)
+        w = w + delta
+        assert torch.allclose(ours, w, rtol=TIGHT, atol=TIGHT)

@@ -1,0 +1,42 @@
+"""Every strategy whose runs depend on who is first: real runs against their predictions.
+
+The others end with the same parameters in both engines (test_contract.py). Nothing is learned here, so that
+two cores stand for four workers: processes sleep for what they draw.
+"""
+
+import pytest
+from conftest import scenario
+from test_contract import ROWS, Row
+
+import lockstep
+from lockstep import Scenario, validation
+from lockstep.validation import Loopback
+
+STEPS = 50
+
+
+def timed(row: Row) -> Scenario:
+    return scenario(
+        cluster__servers=row.servers,
+        cluster__compute={"time": {"distribution": "lognormal", "mean": "50 ms", "cv": 0.4}},
+        cluster__stragglers=[{"worker": 3, "slowdown": 1.5}],
+        strategy=row.strategy,
+        stop={"steps": STEPS},
+    )
+
+
+@pytest.fixture(scope="module")
+def loopback() -> Loopback:
+    return validation.measure_loopback(1000)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.deterministic], ids=str)
+def test_throughput_and_staleness_are_predicted(row: Row, loopback: Loopback) -> None:
+    config = timed(row)
+    predicted = lockstep.simulate(validation.on_loopback(config, loopback))
+    for attempt in range(3):  # the machine may be shared, which only ever slows a real run down
+        error = validation.compare(predicted, lockstep.run(config))["error"]
+        if max(error["throughput"], error["staleness_ks"]) < 0.1 or attempt == 2:
+            break
+    assert abs(error["throughput"]) < 0.1
+    assert error["staleness_ks"] < 0.1

@@ -1,0 +1,130 @@
+"""The arithmetic of the codecs: from a vector to the very bytes on the wire, and back to what is left of it.
+
+The bytes are a function of the vector, the codec and the seed, so both engines send the same ones (with
+`deterministic_threads`, on one kind of machine). Encoding lies where the vector does, decoding where the body
+does. A number that is not finite stays that, and spoils its block (int8, 1-bit), but for ±∞ in fp16 and bf16.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from workloads.layouts import BLOCK, OWN, SEED_BYTES, kept, layout, nbytes
+
+__all__ = ["decode", "encode", "nbytes"]
+
+Codec = tuple[str, float]  # name, ratio
+_MOST = 127  # int8, symmetric: −128 is not used
+_BITS = torch.arange(8, dtype=torch.uint8)
+
+
+def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
+    """The bytes on the wire, uint8 of shape (nbytes,), of a vector of shape (n,) of any floating type.
+
+    `seed`: 64 bits that random-k chooses elements by.
+    """
+    name, ratio = codec
+    match name:
+        case "none":
+            fields = [vector]
+        case "fp16":
+            fields = [_rounded(vector, torch.float16)]
+        case "bf16":
+            fields = [_rounded(vector, torch.bfloat16)]
+        case "int8":
+            fields = _to_int8(vector)
+        case "1-bit":
+            fields = _to_bits(vector)
+        case "top-k":
+            places = _largest(vector, kept(ratio, len(vector)))
+            fields = [places.to(torch.int32), vector[places]]
+        case "random-k":
+            sent = torch.tensor(list(seed.to_bytes(SEED_BYTES, "little")), dtype=torch.uint8)
+            fields = [sent.to(vector.device), vector[_drawn(sent, kept(ratio, len(vector)), vector)]]
+        case _:
+            raise ValueError(f"unknown codec {name!r}")
+    pieces = [field.contiguous().view(torch.uint8) for field in fields]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What is left of a vector of `length` elements of `dtype`: a new one of shape (length,).
+
+    Raises RuntimeError if the body is not one of such a vector.
+    """
+    name, _ = codec
+    kinds = [(count, dtype if kind == OWN else getattr(torch, kind)) for count, kind in layout(codec, length)]
+    pieces = torch.split(body, [count * kind.itemsize for count, kind in kinds])
+    # A view needs memory that is aligned for its type: a clone is.
+    fields = [piece.clone().view(kind) for piece, (_, kind) in zip(pieces, kinds, strict=True)]
+    match name:
+        case "int8":
+            scales, multiples = fields
+            most = torch.finfo(scales.dtype).max  # 127 × a scale that was rounded up may be more
+            vector = (_blocks(multiples) * scales[:, None]).clamp(-most, most).flatten()[:length]
+        case "1-bit":
+            levels, packed = fields
+            vector = _from_bits(levels, packed, length)
+        case "top-k" | "random-k":
+            vector = fields[1].new_zeros(length)
+            k = len(fields[1])
+            vector[fields[0].long() if name == "top-k" else _drawn(fields[0], k, vector)] = fields[1]
+        case _:
+            (vector,) = fields
+    return vector.to(dtype)
+
+
+def _rounded(vector: Tensor, dtype: torch.dtype) -> Tensor:
+    """To the nearest number of a narrower type; what is too large for it, to its largest finite one."""
+    most = min(torch.finfo(dtype).max, torch.finfo(vector.dtype).max)
+    return vector.clamp(-most, most).to(dtype)
+
+
+def _blocks(vector: Tensor) -> Tensor:
+    """Shape (blocks, BLOCK), the last one filled up with zeros."""
+    return functional.pad(vector, (0, -len(vector) % BLOCK)).view(-1, BLOCK)
+
+
+def _to_int8(vector: Tensor) -> list[Tensor]:
+    """The nearest of 255 multiples of a block's scale, its largest magnitude ÷ 127."""
+    blocks = _blocks(vector.float())
+    scales = blocks.abs().amax(1) / _MOST
+    multiples = (blocks / scales[:, None]).nan_to_num(0.0).clamp(-_MOST, _MOST).round()
+    return [scales, multiples.flatten()[: len(vector)].to(torch.int8)]
+
+
+def _to_bits(vector: Tensor) -> list[Tensor]:
+    """Whether v ≥ 0, and for each block the mean of the elements below 0, and of the others; of none, 0."""
+    blocks = _blocks(vector)
+    signs = _blocks(vector >= 0)
+    # float64: a sum of equal levels is exact, so that decoded vectors are sent as they are
+    high = blocks.clamp(min=0).sum(1, dtype=torch.float64) / signs.sum(1).clamp(min=1)
+    low = blocks.clamp(max=0).sum(1, dtype=torch.float64) / (blocks < 0).sum(1).clamp(min=1)
+    eights = signs.view(torch.uint8).view(-1, 8) << _BITS.to(vector.device)
+    packed = eights.sum(1, dtype=torch.uint8)[: -(-len(vector) // 8)]
+    return [torch.stack([low, high], 1).float().flatten(), packed]
+
+
+def _from_bits(levels: Tensor, packed: Tensor, length: int) -> Tensor:
+    bits = (packed[:, None] >> _BITS.to(packed.device)) & 1
+    low, high = levels.view(-1, 2, 1).unbind(1)
+    return torch.where(_blocks(bits.flatten()[:length].bool()), high, low).flatten()[:length]
+
+
+def _largest(vector: Tensor, k: int) -> Tensor:
+    """The places of the `k` largest magnitudes, rising; of equal ones the first. A nan counts as ∞."""
+    if k == 0:
+        return torch.zeros(0, dtype=torch.int64, device=vector.device)
+    magnitudes = vector.abs().nan_to_num(torch.inf, torch.inf)
+    least = magnitudes.topk(k, sorted=False).values.min()  # torch does not say which of equal ones it takes
+    above = (magnitudes > least).nonzero().flatten()
+    equal = (magnitudes == least).nonzero().flatten()[: k - len(above)]
+    return torch.cat([above, equal]).sort().values
+
+
+def _drawn(seed: Tensor, k: int, vector: Tensor) -> Tensor:
+    """`k` different places in the vector, drawn evenly by the seed's bytes."""
+    rng = np.random.default_rng(int.from_bytes(bytes(seed.tolist()), "little"))
+    places = rng.choice(len(vector), k, replace=False, shuffle=False) if k else np.zeros(0, np.int64)
+    return torch.from_numpy(places).to(vector.device)
