@@ -1,6 +1,7 @@
 """Shared memory in virtual time: the race against a plain simulation, its closed forms, and what it costs."""
 
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import lockstep
 from lockstep import Scenario
 from simulator.engine import Simulation
 from simulator.memory import Race
+from workloads.snapshots import Snapshots, merged
 
 Operation = tuple[float, list[int], list[float] | None]  # start (s), components, what is added (None: a read)
 
@@ -238,3 +240,40 @@ def test_throughput_scales_with_workers_where_computing_dominates() -> None:
         for workers in (1, 4, 16)
     ]  # fmt: skip
     assert efficiency == pytest.approx([1, 1, 1], abs=0.03)
+
+
+# ------------------------------------------------------------------ what is kept of it
+
+
+@given(st.integers(1, 400), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_processes_that_see_some_versions_each_keep_what_one_would(
+    versions: int, processes: int, random: Random
+) -> None:
+    """With a limit of 8: 400 versions are 50 times as many."""
+    alone, parts = Snapshots(64 << 20), [Snapshots(64 << 20) for _ in range(processes)]
+    for version in range(1, versions + 1):
+        part = random.choice(parts)
+        assert part.wants(version) == alone.offer(version, version / 10, version)
+        part.offer(version, version / 10, version)
+    together = merged(parts)
+    assert (together.taken, together.last) == (alone.taken, alone.last)
+    assert len(alone.taken) <= alone.limit
+    assert alone.last == (versions, versions / 10, versions)
+    assert versions > 8 or list(alone.taken) == list(range(1, versions + 1))
+
+
+def test_what_a_run_leaves_is_its_last_version() -> None:
+    """Not what that was when it was new: others were adding."""
+    config = hogwild(
+        4, workload=DENSE, cluster__memory_bandwidth="20 kB/s", stop={"time": "1 s"},
+        cluster__compute={"time": {"distribution": "exponential", "mean": "50 ms"}},
+    )  # fmt: skip
+    simulation = Simulation(config)
+    simulation.run()
+    assert simulation.snapshots[0].last is not None
+    version, _, new = simulation.snapshots[0].last
+    left = simulation.race.advance(np.nextafter(1.0, 0)).copy()
+    run = simulation.result()
+    assert np.array_equal(run.parameters, left)
+    assert not np.array_equal(run.parameters, new)
+    assert run.curve["version"].tolist() == list(range(1, version + 1))
