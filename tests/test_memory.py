@@ -277,3 +277,19 @@ def test_what_a_run_leaves_is_its_last_version() -> None:
     assert np.array_equal(run.parameters, left)
     assert not np.array_equal(run.parameters, new)
     assert run.curve["version"].tolist() == list(range(1, version + 1))
+
+
+def test_what_would_happen_when_the_time_is_up_no_longer_does() -> None:
+    """A step is 1/16 s of reading, as much of computing, and 1/8 s of adding: the second adds at 3/8 s.
+
+    Half of its components have been stored at 7/16 s, the last of them at that very instant.
+    """
+    config = hogwild(
+        1, workload=DENSE, cluster__memory_bandwidth="12.8 kB/s", stop={"time": "437.5 ms"},
+        cluster__compute={"time": {"distribution": "constant", "value": "62.5 ms"}},
+    )  # fmt: skip
+    simulation = Simulation(config)
+    simulation.run()
+    version, time, new = simulation.snapshots[0].last
+    assert (version, time) == (1, 0.25)
+    assert int((simulation.result().parameters != new.numpy()).sum()) == 99
