@@ -18,7 +18,7 @@ async def immediate(node: Node, rule: Rule, *, warm_start: Whole = 0) -> None:
     """Asynchronous: apply every push as it arrives, and answer at once (Dean et al. 2012, §4.1).
 
     What a relay has summed is applied as one step: the sum, as if its workers' pushes had come one by one.
-    With a warm start the first worker makes so many updates alone: the others' first pull is
+    With a warm start the first worker (or relay) makes so many updates alone: the others' first pull is
     answered after that ("starting with a single model replica", §5).
     """
     if warm_start:

@@ -338,9 +338,6 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
     if strategy.rule is not None or values.get("codec", "none") != "none":
         problem = "relays push sums, which can neither be encoded nor corrected for each worker's staleness"
         raise StrategyError("cluster.servers.hierarchy", f"{problem}; remove it")
-    if values.get("warm_start") and "warm_start" in parameters:
-        problem = "relays do not say which worker a pull is from, nor that one has left: no warm_start"
-        raise StrategyError("cluster.servers.hierarchy", f"{problem} with them; remove either")
 
 
 def unused(name: str, values: Mapping[str, Any]) -> list[str]:

@@ -129,17 +129,10 @@ def test_what_does_not_go_together_is_one_clear_error(strategy: dict[str, str], 
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    [
-        {"name": "dynsgd"},
-        {"name": "asynchronous", "rule": "dc-asgd"},
-        {"name": "asynchronous", "codec": "int8"},
-        {"name": "asynchronous", "warm_start": 2},
-    ],
-    ids=str,
+    "strategy", [{"name": "dynsgd"}, {"name": "asynchronous", "rule": "dc-asgd"}], ids=str
 )
-def test_a_hierarchy_hides_whose_push_is_how_stale(strategy: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError, match=r"relays (push sums|do not say)") as caught:
+def test_a_hierarchy_hides_whose_push_is_how_stale(strategy: dict[str, str]) -> None:
+    with pytest.raises(ScenarioError, match="relays push sums") as caught:
         lockstep.simulate(scenario(strategy=strategy, cluster__servers={"hierarchy": {"groups": 2}}))
     assert caught.value.key == "cluster.servers.hierarchy"
 
