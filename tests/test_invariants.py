@@ -192,6 +192,9 @@ def check_that_nothing_is_lost(config: Scenario, run: Result, steps: int) -> Non
         assert applied + run.metrics["dropped"] >= computed  # a shard may drop what another applies
     else:
         assert applied == computed
+    if STRATEGIES[config.strategy.name].models == "own":  # all models that were sent are merged, even late
+        updates, sent = (run.records[run.records["event"] == event] for event in ("update", "message"))
+        assert (updates["batches"] == 0).sum() == len(sent)
     if serving == "ssp" and values.get("schedule", config.strategy.name) in ("ssp", "asynchronous"):
         assert _clock_gap(run) <= values["bound"]
 

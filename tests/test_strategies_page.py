@@ -42,7 +42,9 @@ def documented(name: str) -> str:
     return ROWS[name] + "".join(documented(other) for other in re.findall(r"those of `([\w-]+)`", ROWS[name]))
 
 
-@pytest.mark.parametrize("name", [name for name, strategy in STRATEGIES.items() if strategy.has_servers])
+@pytest.mark.parametrize(
+    "name", [name for name, s in STRATEGIES.items() if s.has_servers or s.models == "own"]
+)
 def test_every_parameter_is_in_its_row_with_its_default(name: str) -> None:
     for key, default in own(name).items():
         value = f"{default:g}" if isinstance(default, float) else str(default).lower()
