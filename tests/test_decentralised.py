@@ -226,7 +226,8 @@ def test_a_snapshot_is_whole_when_all_have_it_and_the_last_ones_are_the_end() ->
 
 def test_many_models_make_fewer_snapshots() -> None:
     assert (Snapshots(1 << 20).limit, Snapshots(4 << 20).limit, Snapshots(64 << 20).limit) == (64, 16, 8)
-    simulation = Simulation(case("gossip", workload={"problem": "quadratic", "dimension": 1 << 18}))
+    large = {"problem": "quadratic", "dimension": 1 << 18}
+    simulation = Simulation(case("gossip", workload=large, stop={"steps": 1}))
     simulation.run()
     assert {snapshots.limit for snapshots in simulation.snapshots.values()} == {16}
 
@@ -237,19 +238,19 @@ def test_many_models_make_fewer_snapshots() -> None:
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(
     "stop",
-    [{"updates": 6}, {"time": "0.3 s"}, {"epochs": 1}, {"epochs": 1, "updates": 1},
+    [{"updates": 6}, {"time": "0.6 s"}, {"epochs": 1}, {"epochs": 1, "updates": 1},
      {"steps": 3, "updates": 5}, {"target_accuracy": 0.5, "steps": 4000}],
     ids=str,
 )  # fmt: skip
 def test_a_run_ends(name: str, stop: dict[str, Any], engine: Callable[[Scenario], Result]) -> None:
     """An epoch here has fewer mini-batches than there are workers."""
-    workload = DIGITS if "target_accuracy" in stop else {**DIGITS, "batch_size": 720}
+    workload = {**DIGITS, "batch_size": 720} if "epochs" in stop else DIGITS
     result = engine(case(name, workload=workload, stop=stop, cluster__workers=3))
     updates = result.metrics["updates"]
     if "epochs" in stop:
         assert result.metrics["samples"] == 720 * (3 if name in ("d-psgd", "sgp") else 2)
     elif "time" in stop or "target_accuracy" in stop:
-        assert 3 < updates < 1000
+        assert 0 < updates < 1000
     else:
         assert updates == min(stop.values())
     assert np.isfinite(result.metrics["loss"])

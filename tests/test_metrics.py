@@ -367,6 +367,19 @@ def test_the_mean_staleness_of_a_short_run_is_a_sixth_too_low_or_more(steps: int
     assert [w[:11] for w in run.metrics["warnings"] if "short" in w] == ["a short run"] * warned
 
 
+def test_staleness_is_that_of_merged_models_where_there_are_any() -> None:
+    def write(r: Recorder) -> None:
+        for version in range(3):
+            for worker in (0, 1):
+                r.update(worker, 1 - worker, 1.0 + version, version, (2, -3, 2)[version], 0)
+                r.update(worker, worker, 1.0 + version, version, 0, 1)
+
+    metrics = result_of(write, holders=[0, 1]).metrics
+    found = {"mean": 1 / 3, "p50": 2, "p99": 2, "max": 2, "histogram": {"-3": 2, "2": 4}}
+    assert metrics["staleness"] == found
+    assert (metrics["updates"], metrics["samples"], metrics["warnings"]) == (3, 60, [])
+
+
 # --- files --------------------------------------------------------------------------------------------------
 
 

@@ -201,6 +201,7 @@ def test_validate_predicts_with_times_measured_here_if_it_must() -> None:
     [
         (3.0, 2.0, 0.5),
         (1.0, 2.0, -0.5),
+        (-1.0, -2.0, 0.5),  # too high
         (0.0, 0.0, 0.0),
         (1.0, 0.0, None),
         (None, 1.0, None),
