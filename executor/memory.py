@@ -91,7 +91,7 @@ class WorkerMemory:
             raise Stopped
         start = node.now
         if node.learner is None:  # all zeros: only the time counts
-            self.shared.parameters.add_(update)
+            self.shared.parameters.add_(update.cpu())
         else:
             self.shared.add(update.cpu())
         version, self.completed = self.shared.completed(node)
