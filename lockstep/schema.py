@@ -15,7 +15,7 @@ def json_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema()
     schema["$defs"]["Strategy"] = {
         "description": "How the workers cooperate: a strategy's name, or its name and parameters.",
-        "oneOf": [{"enum": list(STRATEGIES)}, *(_strategy(name) for name in STRATEGIES)],
+        "oneOf": [{"enum": list(STRATEGIES)}, *(_strategy(name) for name in STRATEGIES), _composed()],
     }
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
@@ -23,14 +23,29 @@ def json_schema() -> dict[str, Any]:
 
 def _strategy(name: str) -> dict[str, Any]:
     parameters = STRATEGIES[name].parameters
-    properties = {key: {**_values(p.annotation), "default": p.default} for key, p in parameters.items()}
-    if STRATEGIES[name].has_servers:
-        served = [other for other, strategy in STRATEGIES.items() if strategy.has_servers]
-        properties |= {factor: {"enum": served} for factor in FACTORS}
     return {
         "type": "object",
-        "properties": {"name": {"const": name}, **properties},
+        "properties": {
+            "name": {"const": name},
+            **{key: {**_values(p.annotation), "default": p.default} for key, p in parameters.items()},
+        },
         "required": ["name"],
+        "additionalProperties": False,
+    }
+
+
+def _composed() -> dict[str, Any]:
+    """A strategy that takes a factor from another, with parameters of either."""
+    served = {name: strategy for name, strategy in STRATEGIES.items() if strategy.has_servers}
+    parameters = {key: p for strategy in served.values() for key, p in strategy.parameters.items()}
+    return {
+        "type": "object",
+        "properties": {
+            **{key: {"enum": list(served)} for key in ("name", *FACTORS)},
+            **{key: _values(p.annotation) for key, p in parameters.items()},
+        },
+        "required": ["name"],
+        "anyOf": [{"required": [factor]} for factor in FACTORS],
         "additionalProperties": False,
     }
 

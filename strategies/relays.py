@@ -42,13 +42,16 @@ async def gather_in_chunks(node: Node, *, chunks: Count = 1) -> None:
 async def combine(node: Node) -> None:
     """For a server that answers at once: push the sum of all that has come since the last answer.
 
-    One exchange with the parent is under way at a time; whoever pushes meanwhile is in the next one.
+    One exchange with the parent is under way at a time; whoever pushes meanwhile is in the next one. The
+    relay leaves when all its children have.
     """
     (parent,) = node.parents
+    members = set(node.children)
     while True:
         messages = [await node.receive()]
         while node.arrived():
             messages.append(await node.receive())
+        leaving = {message.sender for message in messages if message.kind == "leave"}
         messages = [message for message in messages if message.kind != "leave"]
         pushes = [message for message in messages if message.kind in ("push", "commit")]
         if pushes:
@@ -58,6 +61,9 @@ async def combine(node: Node) -> None:
         if messages:
             answer = await node.receive("parameters")
             _hand_down(node, answer, [message.sender for message in messages if message.kind != "commit"])
+        members -= leaving
+        if leaving and not members:
+            node.send(parent, "leave")
 
 
 async def _push_sum(node: Node, pushes: list[Message]) -> None:

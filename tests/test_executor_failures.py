@@ -130,8 +130,9 @@ ANSWERING = (
     "--set", "cluster.stragglers=[{worker: 2, slowdown: 1000}]",
 )  # fmt: skip
 STARTED = {
-    "answering": ANSWERING, "answering Ctrl-C": ANSWERING, "worker": (), "server": (), "parent": (), "collective": NATIVE, "Ctrl-C": (), "native Ctrl-C": NATIVE,
-    "SIGTERM": (),
+    "answering": ANSWERING, "answering Ctrl-C": ANSWERING, "worker": (), "server": (), "parent": (),
+    "collective": NATIVE, "Ctrl-C": (), "native Ctrl-C": NATIVE,
+    "shared Ctrl-C": ("--set", "strategy=hogwild"), "SIGTERM": (),
 }  # fmt: skip
 
 
@@ -209,8 +210,10 @@ def test_ctrl_c_after_the_programs_of_some_keeps_their_records(under_way) -> Non
     assert nodes(run.kept(), "update") == {0, 1}
 
 
-@pytest.mark.parametrize("name", ["Ctrl-C", "native Ctrl-C"])
-def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "holders"), [("Ctrl-C", {3, 4}), ("native Ctrl-C", {0, 1, 2}), ("shared Ctrl-C", {0})]
+)
+def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str, holders: set[int]) -> None:
     run = under_way[name]
     os.killpg(run.process.pid, signal.SIGINT)  # a terminal sends it to all processes
     status, said = run.ends()
@@ -221,7 +224,7 @@ def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str) -> None
     ]
     records = run.kept()
     assert nodes(records, "gradient") == {0, 1, 2}
-    assert nodes(records, "update") == ({0, 1, 2} if name.startswith("native") else {3, 4})
+    assert nodes(records, "update") == holders
 
 
 def test_sigterm_is_as_good_as_ctrl_c(under_way) -> None:

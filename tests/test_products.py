@@ -176,3 +176,14 @@ def test_bounded_delay_lets_the_faster_run_ahead() -> None:
     starts = records["start"][(records["event"] == "gradient") & (records["node"] == 0)]
     expected = [0.01 * max(c, 2 * (c - 3)) for c in range(12)]
     assert starts.tolist() == pytest.approx(expected)
+
+
+def test_a_warm_start_is_over_when_the_first_group_has_left(engine) -> None:
+    """It makes one update of the two that it should make alone; the others must not wait for the second."""
+    config = scenario(
+        cluster__workers=3,
+        cluster__servers={"hierarchy": {"groups": 3}},
+        strategy={"name": "asynchronous", "warm_start": 2},
+        stop={"steps": 1},
+    )
+    assert engine(config).metrics["updates"] == 3

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,15 @@ from lockstep.schema import json_schema
 from scenarios import shipped
 
 
+@cache
+def validator() -> Draft202012Validator:
+    schema = json_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
 def problems(document: Any) -> list[str]:
-    Draft202012Validator.check_schema(json_schema())
-    return [error.message for error in Draft202012Validator(json_schema()).iter_errors(document)]
+    return [error.message for error in validator().iter_errors(document)]
 
 
 def plain(path: Path) -> Any:
@@ -44,9 +51,14 @@ def test_it_accepts_what_ships(name: str) -> None:
         lambda s: s["cluster"]["stragglers"].append({"wroker": 1, "slowdown": 2}),
         lambda s: s["workload"].update(partition="non-iid"),
         lambda s: s["workload"].update(partition={"dirichlet": 0}),
+        lambda s: s.update(workload={"problem": "logistic", "density": 0}),
+        lambda s: s.update(workload={"problem": "logistic", "density": 2}),
         lambda s: s["strategy"].update(communication_windw=5),
         lambda s: s["strategy"].update(communication_window=0),
         lambda s: s["strategy"].update(name="dwnpour"),
+        lambda s: s["strategy"].update(rule="dc-asdg"),
+        lambda s: s["strategy"].update(rule="all-reduce"),
+        lambda s: s["strategy"].update(compensation=0.04),  # of a rule that it does not take
         lambda s: s.update(strategy="dwnpour"),
         lambda s: s["stop"].update(epochs="ten"),
         lambda s: s.pop("stop"),
@@ -63,4 +75,10 @@ def test_it_rejects_mistakes(change: Callable[[Any], None]) -> None:
 def test_it_accepts_every_partition(partition: Any) -> None:
     scenario = plain(shipped()["quickstart"])
     scenario["workload"]["partition"] = partition
+    assert problems(scenario) == []
+
+
+def test_it_accepts_a_factor_of_another_strategy_and_its_parameters() -> None:
+    scenario = plain(shipped()["quickstart"])
+    scenario["strategy"].update(name="asynchronous", rule="dc-asgd", compensation=0.1, schedule="downpour")
     assert problems(scenario) == []
