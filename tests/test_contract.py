@@ -121,6 +121,7 @@ ROWS = [
     Row({"name": "d-psgd", "graph": "ring"}, deterministic=True, is_sgd=False),
     Row({"name": "d-psgd", "graph": "complete", "momentum": 0.9}, deterministic=True, is_sgd=False),
     Row({"name": "d-psgd", "graph": [[0, 1]]}, deterministic=True, is_sgd=False, is_sgd_alone=False),
+    Row({"name": "sgp", "graph": "torus"}, deterministic=True, is_sgd=False),
     Row({"name": "sgp"}, deterministic=True, is_sgd=False),
     Row({"name": "sgp", "momentum": 0.9}, deterministic=True, is_sgd=False),
     Row({"name": "ad-psgd", "graph": "ring"}, deterministic=False),
