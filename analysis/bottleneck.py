@@ -64,6 +64,8 @@ def bottleneck(result: "Result") -> str | None:
         return f"computing: workers compute {compute:.0%} of their time{_for_the_slowest(result, wait)}"
     if kind == "waiting":
         return f"waiting for others {wait:.0%}: {_who_is_slow(result)}"
+    if (result.records["event"] == "memory").any():
+        return f"memory: workers read and add to what they share {communicate:.0%} of their time"
     if busy is None:
         return f"the network: workers wait for it {communicate:.0%} of their time"
     limited = {"link": link.share if link else 0.0, "processor": applying}

@@ -12,9 +12,10 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     """A row a worker: the fractions of the time from `begin` to `finish` (s) that it spent on four things.
 
     compute: computing a gradient. send: not computing, and a message of its own is leaving, or it is in a
-    collective that everybody has entered. network: neither, but a message to or from it is under way, or no
-    worker computes, so that what it waits for is between others or at a server. wait: the rest, in which it
-    waits for others to compute. They sum to 1; all are 0 when no time has passed.
+    collective that everybody has entered. network: neither, but a message to or from it is under way, it
+    reads or adds to shared memory, or no worker computes, so that what it waits for is between others or at a
+    server. wait: the rest, in which it waits for others to compute. They sum to 1; all are 0 when no time has
+    passed.
     """
     duration = finish - begin
     if duration <= 0:
@@ -26,9 +27,11 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     computing = [(gradients["node"], gradients["start"], gradients["end"])]
     sending = [(collectives["node"], entered, collectives["end"])]
     leaving = (messages["node"], messages["start"], messages["left"])
+    memory = of(records, "memory", ["node", "start", "end"])
     under_way = [
         (messages["node"], messages["start"], messages["end"]),
         (messages["peer"], messages["start"], messages["end"]),
+        (memory["node"], memory["start"], memory["end"]),
     ]
     # Each includes the one before; a message that leaves is under way.
     active = covered(computing, workers, begin, finish)

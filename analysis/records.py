@@ -11,6 +11,7 @@ message    the sender             the receiver                   kind, nbytes; l
 collective the worker             –                              version: which of its collectives, nbytes
 update     holder of parameters   worker of the gradient         version before it, staleness, batches
 drop       holder of parameters   worker of the gradient         version it was computed from, batches
+memory     the worker             –                              kind: read or add, of shared parameters
 evaluation –                      –                              version, loss, accuracy
 ========== ====================== ============================== =======================================
 
@@ -39,6 +40,7 @@ _FIELDS = {
     "update": ("node", "peer", "end", "version", "staleness", "batches"),
     "drop": ("node", "peer", "end", "version", "batches"),
     "evaluation": ("end", "version", "loss", "accuracy"),
+    "memory": ("node", "start", "end", "kind"),
 }
 EVENTS = tuple(_FIELDS)
 # The columns of the table, their types, and what stands where an event does not have one.
@@ -128,6 +130,11 @@ class Recorder:
         """The parameters as they were at `time` had this loss and accuracy on held-out data."""
         score = np.nan if accuracy is None else accuracy
         self._packed["evaluation"] += _PACK["evaluation"](time, version, loss, score)
+
+    def memory(self, worker: int, start: float, end: float, kind: str) -> None:
+        """A worker read the parameters that all share, or added to them ("read", "add")."""
+        code = self._kinds.setdefault(kind, len(self._kinds))
+        self._packed["memory"] += _PACK["memory"](worker, start, end, code)
 
     def frame(self) -> pd.DataFrame:
         """All records as a table, in the order in which things ended.

@@ -13,10 +13,10 @@ from executor.process import Outcome, everyone
 from executor.store import get, has
 from scenarios import Scenario
 from strategies import find, unused
-from strategies.placement import evaluated
+from strategies.placement import as_if_on_one_host, evaluated
 from workloads import Learner, build, deterministic_threads, partition, sizes
 from workloads.compute_time import mean_gradient_s
-from workloads.snapshots import assemble, joined
+from workloads.snapshots import assemble, joined, merged
 
 _GRACE_S = 3.0  # for a process told to stop to hand over its records
 
@@ -63,6 +63,8 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         evaluations = Recorder()
         with deterministic_threads():
             snapshots = [found[rank].snapshots for rank in evaluated(roles, models)]
+            if models == "shared":
+                snapshots = [merged([outcome.snapshots for outcome in found])]
             for version, at, vector in assemble(snapshots, models == "own"):
                 held_out = learner.evaluate(vector)
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
@@ -75,11 +77,12 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         engine="executor",
         scenario=scenario,
         records=table,
-        holders=servers or range(len(roles)),
+        holders=servers or ([0] if models == "shared" else range(len(roles))),
         gradient_s=mean_gradient_s(scenario, sizes(scenario.workload)) if emulated else measured_s,
         parameters=parameters,
         warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
         + partition.unused(scenario.workload)
+        + (as_if_on_one_host(scenario.cluster) if models == "shared" else [])
         + _overruns(found, len(gradients)),
     )
 

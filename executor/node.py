@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from math import nan
 from random import Random
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,9 +17,8 @@ from executor.settling import settle
 from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
-from strategies import Collective, Contribution, Message, Source, Vector
+from strategies import Collective, Contribution, Message, Source, Vector, find
 from strategies.codecs import Codec
-from strategies.node import Memory
 from strategies.parameter_server import shard_of
 from strategies.placement import Role
 from workloads import Learner, codecs, sizes
@@ -27,6 +26,9 @@ from workloads.compute_time import ComputeTime
 from workloads.quota import Quota
 from workloads.slowness import slowness
 from workloads.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from executor.memory import WorkerMemory
 
 T = TypeVar("T")
 _SLICE_S = 0.05  # how often a node that waits looks whether the run is over
@@ -101,14 +103,16 @@ class RealNode:
         self.parents: Sequence[int] = self.role.parents
         self.children: Sequence[int] = self.role.children
         self.shards = shards
-        self.holders = sum(role.kind == "server" for role in roles) or workers
+        shared = find(scenario.strategy.name, scenario.strategy.parameters).models == "shared"
+        self.holder = 0 if shared else rank  # in the records: of the parameters it updates
+        self.holders = sum(role.kind == "server" for role in roles) or (1 if shared else workers)
         self.relayed = any(role.kind == "relay" for role in roles)
         self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
         self.epoch = self._epoch(learner) if self.role.kind == "worker" else 1
         self.loss = nan
-        self.memory: Memory
+        self.memory: WorkerMemory | None = None
         self.initial = initial
         self.transport = transport
         self.store = transport.store
@@ -202,6 +206,8 @@ class RealNode:
         self._closing = True
         self.activities.join()
         self._raise_failure()
+        if self.memory is not None:
+            self.memory.leave()
         for parent in self.parents:
             self.transport.send(parent, [_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0], None)
 
@@ -312,14 +318,18 @@ class RealNode:
     def updated(
         self, version: int, parameters: Vector, contributions: Sequence[Contribution]
     ) -> Awaitable[None]:
+        now = self.now
+        if self.memory is not None:
+            now, parameters = self.memory.updated(version)
         for part in contributions:
-            self.recorder.update(self.rank, part.worker, self.now, version - 1, part.staleness, part.batches)
+            self.recorder.update(self.holder, part.worker, now, version - 1, part.staleness, part.batches)
         if self.learner is not None and self.snapshots is not None:
-            kept = self.snapshots.offer(version, self.now, parameters)
+            kept = self.snapshots.offer(version, now, parameters)
             if kept and self.scenario.stop.target_accuracy is not None:
                 part_bytes = parameters.cpu().numpy().tobytes()  # type: ignore[attr-defined]
-                put(self.store, f"snapshot/{self.index}/{version}", part_bytes)
-                self.store.set(f"snapshot/{self.index}", str(version))
+                place = self.index if self.memory is None else 0
+                put(self.store, f"snapshot/{place}/{version}", part_bytes)
+                self.store.set(f"snapshot/{place}", str(version))
         if self.scenario.stop.updates is not None:
             self._tell_progress(version / self.scenario.stop.updates)
         if version == self.scenario.stop.updates and not self._program_ended:

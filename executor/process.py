@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from executor import signals
 from executor.devices import Place, choose
+from executor.memory import SharedMemory, WorkerMemory, on_one_host
 from executor.node import RealNode, run_to_end
 from executor.store import put
 from executor.transport import Transport
@@ -83,6 +84,9 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
         quota(scenario, size.samples, strategy.equal_steps),
         _snapshots(strategy, roles, rank, size.nbytes, initial),
     )
+    if strategy.models == "shared":
+        on_one_host(scenario.strategy.name, places)
+        node.memory = WorkerMemory(node, SharedMemory(store, rank, initial))
     if learner and is_worker:
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
@@ -107,12 +111,12 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
 def _snapshots(
     strategy: Strategy, roles: Sequence[Role], rank: int, nbytes: int, initial: torch.Tensor
 ) -> Snapshots | None:
-    """What keeps the snapshots of a process, if its parameters are evaluated."""
+    """What keeps the snapshots of a process, if its parameters are evaluated; shared ones are by all."""
     ranks = evaluated(roles, strategy.models)
+    if rank not in ranks and strategy.models != "shared":
+        return None
     own = strategy.models == "own"
-    return (
-        Snapshots(len(ranks) * nbytes if own else nbytes, initial if own else None) if rank in ranks else None
-    )
+    return Snapshots(len(ranks) * nbytes if own else nbytes, initial if own else None)
 
 
 def _to_cpu(snapshots: Snapshots) -> None:

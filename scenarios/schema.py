@@ -247,19 +247,28 @@ class Data(_Batches):
 class Problem(_Batches):
     """A problem with a known optimum in `dimension` parameters; `noise` scales that of its gradients.
 
-    `partition`: how the samples of the logistic one are dealt out.
+    `partition`: how the samples of the logistic one are dealt out; `density`: the fraction of their features
+    that is not zero.
     """
 
     problem: Literal["quadratic", "logistic"]
     dimension: Count = 20
     noise: float = Field(0.1, ge=0)
     partition: Partition = "iid"
+    density: float = Field(1.0, gt=0, le=1)
 
     @model_validator(mode="after")
     def _has_samples(self) -> Self:
         if self.problem == "quadratic" and self.partition != "iid":
             fail("must be iid: the quadratic has no samples to deal out", "partition")
+        if self.problem == "quadratic" and self.density != 1:
+            fail("must be 1: the quadratic has no samples with features", "density")
         return self
+
+    @property
+    def features(self) -> int:
+        """How many features of a sample are not zero."""
+        return max(1, round(self.density * self.dimension))
 
 
 _FORMS: dict[str, type[Section]] = {"parameters": Sizes, "dataset": Data, "problem": Problem}

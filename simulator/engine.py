@@ -9,6 +9,7 @@ import gc
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from math import nextafter
 from typing import Any, NoReturn
 
 import simpy
@@ -19,6 +20,7 @@ from analysis.records import Recorder, Result, of
 from scenarios import Scenario
 from simulator.cores import Cores
 from simulator.events import Activity, Call, Environment
+from simulator.memory import Race
 from simulator.network import Network
 from simulator.node import SimulatedNode
 from simulator.ring import Disturbed, Rings
@@ -28,7 +30,7 @@ from simulator.traffic import compete, vary
 from simulator.usage import Usage
 from strategies import Vector, find, unused
 from strategies.codecs import Codec
-from strategies.placement import evaluated, hosts, roles_of, shards_of
+from strategies.placement import as_if_on_one_host, evaluated, hosts, roles_of, shards_of
 from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
@@ -87,7 +89,8 @@ class Simulation:
         self.roles = roles_of(cluster, strategy.has_servers)
         self.workers: Sequence[int] = range(cluster.workers)
         self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
-        self.holders = self.servers or self.workers
+        self.shared = strategy.models == "shared"
+        self.holders = self.servers or (self.workers[:1] if self.shared else self.workers)
         self.relayed = any(role.kind == "relay" for role in self.roles)
         self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
         self.worker_hosts: Sequence[int] = self.host_of[: cluster.workers]  # one list for all nodes
@@ -103,6 +106,8 @@ class Simulation:
         self.rings = Rings(self) if shortcuts and not unsteady else None
         self.compute = compute_times(scenario, self.sizes)
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
+        self.additions = 0  # to shared memory, that have been completed
+        self.race = Race(self.initial.numpy()) if self.shared and self.learner is not None else None
         self.backward = getattr(cluster.compute, "backward", 0.0)
         self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
         self.recorder = Recorder()
@@ -179,10 +184,13 @@ class Simulation:
 
         return codecs.decode(body, codec, length, self.initial.dtype)
 
+    def memory_s(self, nbytes: int) -> float:
+        """Seconds that it takes to load or store `nbytes` bytes of memory."""
+        return nbytes / self._memory_bandwidth if self._memory_bandwidth else 0.0
+
     def apply_s(self, nbytes: int) -> float:
         """Seconds that work on `nbytes` bytes of memory takes."""
-        touched = nbytes / self._memory_bandwidth if self._memory_bandwidth else 0.0
-        return self._apply_overhead + touched
+        return self._apply_overhead + self.memory_s(nbytes)
 
     def gradient(self, node: SimulatedNode, parameters: Any, step: int) -> Vector:
         """The gradient itself, and the loss at the node: real, or its size alone."""
@@ -200,11 +208,14 @@ class Simulation:
 
     def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
         """Take note of new parameters; True when the node's part in the run is over."""
-        self.versions[node.rank] = version
+        self.versions[node.holder] = version
         if self.last_version is not None:
             self._steps_before = self.steps  # it comes closer to its end, even if no time passes
-        if self.learner is not None and node.rank in self.snapshots:
-            kept = self.snapshots[node.rank].offer(version, node.now, parameters)
+        if self.learner is not None and node.holder in self.snapshots:
+            snapshots = self.snapshots[node.holder]
+            if self.race is not None:  # the memory itself, not what a worker has read
+                parameters = self._in_memory() if snapshots.wants(version) else None
+            kept = snapshots.offer(version, node.now, parameters)
             earlier = self.last_version is None or version < self.last_version
             if kept and earlier and self._target_reached(version):
                 self.last_version = version
@@ -218,6 +229,13 @@ class Simulation:
         # more pushes from workers that wait for this one. Who has no more to do has no part to end.
         ended = node.rank < len(self.programs) and not self.programs[node.rank].alive
         return version == self.scenario.stop.updates and (everyone or not self.relayed) and not ended
+
+    def _in_memory(self) -> Any:
+        """A copy of what is in shared memory now; at the end of the run's time, just before."""
+        assert self.race is not None
+        now, until = self.environment.now, self.scenario.stop.time
+        at = now if until is None or now < until else nextafter(until, 0)
+        return self.initial.new_tensor(self.race.advance(at))
 
     def _target_reached(self, version: int) -> bool:
         target = self.scenario.stop.target_accuracy
@@ -296,6 +314,8 @@ class Simulation:
     def result(self) -> Result:
         """What the run left; held-out loss and accuracy are computed now, off the clock."""
         parameters, learner = None, self.learner
+        if self.race is not None:
+            self.snapshots[0].finish(self._in_memory())
         if learner is not None:
             for version, time, vector in assemble(list(self.snapshots.values()), self.own_models):
                 found = learner.evaluate(vector)
@@ -318,7 +338,11 @@ class Simulation:
         warnings = unused(self.scenario.strategy.name, self.scenario.strategy.parameters)
         warnings += partition.unused(self.scenario.workload)
         cluster = self.scenario.cluster
-        if cluster.network.bandwidth is None:
+        if self.shared:
+            warnings += as_if_on_one_host(cluster)
+            if cluster.memory_bandwidth is None:
+                warnings.append("cluster.memory_bandwidth is not given: additions take no time, none is lost")
+        elif cluster.network.bandwidth is None:
             warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
         if cluster.network.server_bandwidth is not None and cluster.servers.colocated:
             warnings.append("cluster.network.server_bandwidth means nothing to co-located servers: ignored")

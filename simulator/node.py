@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.events import Moment, pause
+from simulator.memory import WorkerMemory
 from simulator.network import Transfer
 from strategies import Collective, Contribution, Message, Source, Vector
 from strategies.codecs import Codec
@@ -62,7 +63,10 @@ class SimulatedNode:
         self.step = 0
         self.epoch = simulation.epoch(rank) if role.kind == "worker" else 1
         self.loss = nan
+        self.holder = 0 if simulation.shared else rank  # in the records: of the parameters it updates
         self.memory: Memory
+        if simulation.shared:
+            self.memory = WorkerMemory(self)
         self.collectives = 0
         self.cores = simulation.cores if simulation.cores.shared(rank) else None
         self.computing: dict[int, float] = {}  # on shared cores: when the gradient of a step was begun
@@ -243,9 +247,9 @@ class SimulatedNode:
         return total
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
-        rank, now = self.rank, self.environment._now
+        holder, now = self.holder, self.environment._now
         for part in contributions:
-            self.recorder.update(rank, part.worker, now, version - 1, part.staleness, part.batches)
+            self.recorder.update(holder, part.worker, now, version - 1, part.staleness, part.batches)
         if self.simulation.updated(self, version, parameters):
             await Moment()  # this node's part in the run is over
 

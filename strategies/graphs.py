@@ -114,9 +114,27 @@ def _bipartite(graph: str | Edges, workers: int) -> tuple[Neighbours, tuple[bool
     return across, side
 
 
-def hop(step: int, workers: int) -> int:
-    """How far ahead the one is that a worker sends to at a step, among at least two: 1, 2, 4, …, and again.
+def exchange(graph: str | Edges, workers: int, step: int) -> tuple[tuple[int, ...], Neighbours]:
+    """Of each of at least two workers the one that it sends to at a step, and those that it hears from.
 
-    The time-varying directed exponential graph (Assran et al. 2019, "Stochastic gradient push").
+    exponential: the worker 1, 2, 4, …, and again 1, … ahead (Assran et al. 2019, appendix A); complete: 1, 2,
+    3, … ahead; ring: the next one; otherwise each of its neighbours in turn.
     """
-    return int(2 ** (step % (workers - 1).bit_length()))
+    return _exchange(_hashable(graph), workers, step)
+
+
+@lru_cache(maxsize=64)  # all workers of a run ask for the same ones, at about the same time
+def _exchange(graph: str | Edges, workers: int, step: int) -> tuple[tuple[int, ...], Neighbours]:
+    ahead = {
+        "ring": 1,
+        "exponential": 2 ** (step % (workers - 1).bit_length()),
+        "complete": 1 + step % (workers - 1),
+    }
+    if isinstance(graph, str) and graph in ahead:
+        to = [(rank + ahead[graph]) % workers for rank in range(workers)]
+    else:
+        to = [links[step % len(links)] for links in _neighbours(graph, workers)]
+    heard: list[list[int]] = [[] for _ in range(workers)]
+    for rank, other in enumerate(to):
+        heard[other].append(rank)
+    return tuple(to), tuple(map(tuple, heard))

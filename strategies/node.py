@@ -216,7 +216,8 @@ class Node(Protocol):
     ) -> Awaitable[None]:
         """Tell the engine that this node's parameters have become `parameters`, at `version`.
 
-        The engine records it, and ends this node's part here when the run has reached its stop.
+        The engine records it, and ends this node's part here when the run has reached its stop. Of shared
+        memory: `version` is what `memory.add` gave, and the engine looks at the memory itself.
         """
         ...
 

@@ -62,4 +62,5 @@ class OwnModel:
 
     def _told(self, *own: Contribution) -> _Told:
         contributions, self._merged = [*self._merged, *own], []
+        # a worker that has had no mini-batch, but merges models, has made an update too
         return max(self.version, 1), self.parameters, contributions

@@ -98,6 +98,14 @@ def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool
     ]
 
 
+def as_if_on_one_host(cluster: Any) -> list[str]:
+    """A warning for workers that share one memory, should the scenario have them on several hosts."""
+    if cluster.workers_per_host >= cluster.workers:
+        return []
+    hosts = f"{cluster.hosts} (cluster.workers_per_host)"
+    return [f"its workers share one memory, as if all were on one host, not on {hosts}"]
+
+
 def cut(length: int, shares: Sequence[float]) -> list[slice]:
     """Contiguous parts of a vector in proportion to `shares`; equal ones differ by at most one element."""
     ends = list(accumulate(map(Fraction, shares), initial=Fraction(0)))  # exact: nothing is left over

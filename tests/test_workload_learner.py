@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import scenarios
-from workloads import Learner, build, deterministic_threads, sizes
+from workloads import Learner, build, deterministic_threads, seeds, sizes
 from workloads.batches import Batches
 from workloads.classifier import Classifier
 from workloads.partition import deal
@@ -127,6 +127,41 @@ def test_logistic_gradient_by_finite_differences() -> None:
     assert learner.loss == pytest.approx(loss(w), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("dimension", "density", "features"), [(200, 0.05, 10), (20, 0.001, 1), (30, 0.25, 8), (40, 0.99, 40)]
+)
+def test_samples_have_so_many_features(dimension: int, density: float, features: int) -> None:
+    workload = problem("logistic", dimension=dimension, density=density, batch_size=3)
+    learner = build(workload, workers=2, seed=1)
+    assert isinstance(learner, Logistic)
+    for x in (learner.train_x, learner.test_x):
+        assert (x != 0).sum(1).unique().tolist() == [features]
+        error = (2 / (features * len(x))) ** 0.5  # of the mean square, relative
+        assert x.square().sum(1).mean().item() == pytest.approx(
+            dimension, rel=4 * error
+        )  # as if all were there
+    assert (learner.train_x != 0).any(0).all()  # each is in some sample
+    assert learner.sizes.flops == 4 * 3 * features
+
+
+def test_a_sparse_gradient_is_zero_but_for_the_features_of_its_batch() -> None:
+    learner = build(problem("logistic", dimension=200, density=0.02, batch_size=4), workers=2, seed=1)
+    assert isinstance(learner, Logistic)
+    parameters = torch.randn(200, generator=torch.Generator().manual_seed(0))
+    touched = (learner.train_x[torch.from_numpy(learner._batches(1, 3))] != 0).any(0)
+    assert torch.equal(learner.gradient(parameters, 1, 3) != 0, touched)
+    assert touched.sum() <= 16
+
+
+def test_a_dense_problem_is_what_it_was() -> None:
+    """Density 1 draws nothing more: these are the first numbers of the version that had no density."""
+    learner = build(problem("logistic", dimension=4), workers=2, seed=1)
+    assert isinstance(learner, Logistic)
+    rng = seeds.generator(1, "logistic")
+    rng.standard_normal(4)
+    assert torch.equal(learner.train_x[0], torch.from_numpy(rng.standard_normal(4)).float())
+
+
 # ------------------------------------------------------------------ gradients are pure
 
 PURE: dict[str, Callable[[], scenarios.Data | scenarios.Problem]] = {
@@ -135,6 +170,7 @@ PURE: dict[str, Callable[[], scenarios.Data | scenarios.Problem]] = {
     "resnet18": lambda: data("fake", "resnet18", 4),  # batch normalisation
     "quadratic": lambda: problem("quadratic"),
     "logistic": lambda: problem("logistic"),
+    "sparse": lambda: problem("logistic", dimension=60, density=0.05),
 }
 
 
@@ -269,6 +305,14 @@ def test_logistic_learns() -> None:
     learner = build(problem("logistic"), workers=1, seed=7)
     before, after = learner.evaluate(learner.initial()), learner.evaluate(sgd(learner, 1.0, 200))
     assert before.loss == pytest.approx(np.log(2))
+    assert after.loss < 0.4
+    assert after.accuracy is not None
+    assert after.accuracy > 0.8
+
+
+def test_sparse_logistic_learns_as_well() -> None:
+    learner = build(problem("logistic", dimension=50, density=0.1), workers=1, seed=7)
+    after = learner.evaluate(sgd(learner, 0.2, 400))
     assert after.loss < 0.4
     assert after.accuracy is not None
     assert after.accuracy > 0.8

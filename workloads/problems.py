@@ -2,6 +2,7 @@
 
 from math import nan
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -57,8 +58,10 @@ class Quadratic:
 class Logistic:
     """Logistic regression on drawn data: features x from N(0, I), label 1 with probability σ(x·w), |w| = 5.
 
-    The loss is the mean log loss; 512 samples are held out. There is no intercept; the start is 0; the
-    workload's `noise` is not used: the labels are noisy enough.
+    With a `density` each sample keeps round(density·dimension) features, at least 1, at random; they are
+    larger by the square root of how many fewer they are, so that x·w varies as much. A gradient is then zero
+    but for the features of its batch. The loss is the mean log loss; 512 samples are held out. There is no
+    intercept; the start is 0; the workload's `noise` is not used: the labels are noisy enough.
     """
 
     def __init__(self, workload: Problem, workers: int, seed: int, device: str) -> None:
@@ -68,6 +71,10 @@ class Logistic:
         weights = rng.standard_normal(dimension)
         weights *= 5 / (weights**2).sum() ** 0.5
         x = rng.standard_normal((train + 512, dimension))
+        if workload.features < dimension:
+            kept = seeds.generator(seed, "features").random(x.shape).argpartition(workload.features - 1)
+            np.put_along_axis(x, kept[:, workload.features :], 0, axis=1)
+            x *= (dimension / workload.features) ** 0.5
         y = (x * weights).sum(1) > rng.logistic(size=len(x))
         features, labels = (torch.from_numpy(array).float().to(device) for array in (x, y))
         self.train_x, self.test_x = features[:train], features[train:]

@@ -23,7 +23,7 @@ def sizes(workload: Workload) -> Sizes:
         case schema.Problem(problem="quadratic"):  # subtract, multiply
             return Sizes(workload.dimension, 4, batch, None, 2.0 * workload.dimension)
         case schema.Problem():  # two products of the batch's matrix and a vector
-            return Sizes(workload.dimension, 4, batch, LOGISTIC_SAMPLES, 4.0 * batch * workload.dimension)
+            return Sizes(workload.dimension, 4, batch, LOGISTIC_SAMPLES, 4.0 * batch * workload.features)
         case schema.Data():
             parameters, samples, flops = _measure(workload.model, workload.dataset, batch)
             return Sizes(parameters, 4, batch, samples, flops)

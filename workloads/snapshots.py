@@ -26,16 +26,36 @@ class Snapshots:
         self.taken: dict[int, tuple[float, Any]] = {}  # version → (time, part of the parameters)
         self.last: tuple[int, float, Any] | None = None if own is None else (0, 0.0, own)
 
+    def wants(self, version: int) -> bool:
+        """Whether the parameters at a new version are to be kept; if there are too many, others no longer."""
+        while version // self.every > self.limit:
+            self.every *= 2
+            self.taken = {v: kept for v, kept in self.taken.items() if v % self.every == 0}
+        return version % self.every == 0
+
     def offer(self, version: int, time: float, part: Any) -> bool:
         """Show the parameters at a new version; True if they are kept."""
         self.last = (version, time, part)
-        if version % self.every:
+        if not self.wants(version):
             return False
         self.taken[version] = (time, part)
-        if len(self.taken) > self.limit:
-            self.every *= 2
-            self.taken = {v: kept for v, kept in self.taken.items() if v % self.every == 0}
-        return version in self.taken
+        return True
+
+    def finish(self, part: Any) -> None:
+        """Put what a run leaves in the place of the last version as it was when it was new."""
+        if self.last is not None:
+            version, time, _ = self.last
+            self.taken.pop(version, None)
+            self.last = (version, time, part)
+
+
+def merged(processes: Sequence[Snapshots]) -> Snapshots:
+    """What several processes have kept of one vector, each some of its versions, as if one had seen all."""
+    whole = max(processes, key=lambda seen: seen.every)
+    kept = {v: found for seen in processes for v, found in seen.taken.items() if v % whole.every == 0}
+    whole.taken = dict(sorted(kept.items()))
+    whole.last = max((seen.last for seen in processes if seen.last), key=lambda last: last[0], default=None)
+    return whole
 
 
 def assemble(holders: Sequence[Snapshots], own: bool) -> Iterator[tuple[int, float, Any]]:
