@@ -11,6 +11,7 @@ from lockstep.literature import (
     momentum,
     peers,
     servers,
+    shared,
     staleness,
     waiting,
     windows,
@@ -20,7 +21,10 @@ from lockstep.literature.claim import Claim
 
 def claims() -> list[Claim]:
     """All claims."""
-    topics = (staleness, momentum, windows, delays, elastic, averaging, waiting, servers, peers, codecs)
+    topics = (
+        *(staleness, momentum, windows, delays, elastic, averaging, waiting),
+        *(servers, peers, codecs, shared),
+    )
     return [claim for topic in topics for claim in topic.CLAIMS]
 
 

@@ -70,8 +70,8 @@ CLAIMS = [
     Claim(
         name="easgd-period",
         statement="Elastic averaging bears long periods, at which DOWNPOUR fails.",
-        source="Zhang, Choromanska and LeCun 2015, §5",
-        published="CIFAR-10, 4 workers: stable at 64, where DOWNPOUR is not, rates tuned for each",
+        source="Zhang, Choromanska and LeCun 2015",
+        published="CIFAR-10, 4 workers, rates tuned for each: bears 64, where DOWNPOUR does poorly",
         variants={
             f"downpour, window {window}, rate {rate}": {
                 "strategy": {"name": "downpour", "communication_window": window, "learning_rate": rate}
@@ -93,8 +93,8 @@ CLAIMS = [
     Claim(
         name="easgd-rho",
         statement="The larger ρ, the less the workers explore.",
-        source="Zhang, Choromanska and LeCun 2015, §2",
-        published="a small ρ 'allows for more exploration', workers farther from the centre",
+        source="Zhang, Choromanska and LeCun 2015",
+        published="a small ρ lets workers go farther from the centre",
         variants={f"ρ = {rho:g}": {"strategy.rho": rho} for rho in RHOS},
         figures=spread,
         checks=_rho,

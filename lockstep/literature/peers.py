@@ -33,8 +33,8 @@ CLAIMS = [
     Claim(
         name="gossip-loss",
         statement="Gossip with 3 random peers reaches the loss of all-reduce, sooner on a slow network.",
-        source="Blot et al. 2016 (GoSGD); Jin et al. 2016",
-        published="the same loss",
+        source="Blot et al. 2016 (GoSGD)",
+        published="the same loss, without waiting",
         variants={
             f"{name}, rate {rate}": {"strategy.name": name, "strategy.learning_rate": rate}
             for name in ("all-reduce", "gossip")

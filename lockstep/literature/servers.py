@@ -135,7 +135,7 @@ CLAIMS = [
         name="hierarchy",
         statement="Servers in a tree relieve the root, and more workers can be fed.",
         source="Gupta, Zhang and Wang 2016 (Rudra-adv)",
-        published="the overlap of computing and communicating rises from 12% to 57%",
+        published="the root is no longer the bottleneck",
         variants={
             f"{name}, {shape}": {"strategy.name": name, "cluster.servers": servers}
             for name in ("synchronous", "asynchronous")
