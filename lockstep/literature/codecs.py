@@ -3,6 +3,7 @@
 from typing import Any
 
 from lockstep.literature.claim import Check, Claim, Interval, Runs
+from lockstep.literature.figures import Array
 
 HOW: dict[str, dict[str, Any]] = {
     "32 bits": {"strategy.codec": "none"},
@@ -13,7 +14,7 @@ RATES = (0.1, 0.3)
 
 
 def _one_bit(runs: Runs) -> list[Check]:
-    def tuned(how: str, figure: str) -> Any:
+    def tuned(how: str, figure: str) -> Array:
         return runs.tuned([f"{how}, rate {rate}" for rate in RATES], "loss", figure)
 
     error = {how: tuned(how, "error") for how in HOW}
@@ -36,7 +37,7 @@ def _one_bit(runs: Runs) -> list[Check]:
 CLAIMS = [
     Claim(
         name=name,
-        statement=f"With error feedback 1-bit gradients do as well as 32-bit ones; without they fail: {model}.",
+        statement=f"1-bit gradients do as well as 32-bit ones with error feedback; without they fail ({net}).",
         source="Seide et al. 2014",
         published="no loss of accuracy with feedback; 1 bit needs it",
         variants={
@@ -46,5 +47,5 @@ CLAIMS = [
         },
         checks=_one_bit,
     )
-    for name, model in (("one-bit-deep", "a deep net"), ("one-bit-shallow", "one hidden layer"))
+    for name, net in (("one-bit-deep", "a deep net"), ("one-bit-shallow", "a shallow one"))
 ]

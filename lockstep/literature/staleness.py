@@ -37,7 +37,7 @@ def _bound(runs: Runs) -> list[Check]:
 CLAIMS = [
     Claim(
         name="asynchronous-staleness",
-        statement="The mean staleness of asynchronous SGD is the number of workers (exactly: of the other ones).",
+        statement="Asynchronous SGD has a mean staleness of the number of (other) workers.",
         source="Gupta, Zhang and Wang 2016 (Rudra)",
         published="about n for n workers; n − 1 by conservation",
         variants={
@@ -52,7 +52,7 @@ CLAIMS = [
         name="staleness-bound",
         statement="No gradient of asynchronous SGD is more than 2n updates old.",
         source="Gupta, Zhang and Wang 2016 (Rudra)",
-        published="none beyond twice the mean, in practice (30 workers)",
+        published="'never above 2n', 30 workers",
         variants={time: {"cluster.compute.time": TIMES[time]} for time in TIMES},
         figures=of_gradients,
         checks=_bound,
