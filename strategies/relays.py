@@ -24,7 +24,7 @@ async def gather_in_chunks(node: Node, *, chunks: Count = 1) -> None:
         await node.receive("pull")
     node.send(parent, "pull")
     for _ in range(chunks):
-        _hand_down(node, await node.receive("parameters"), node.children)
+        _hand_down(node, await node.receive("parameters", parent), node.children)
     arrived: dict[int, list[Message]] = {}
     while True:
         message = await node.receive()
@@ -59,7 +59,7 @@ async def combine(node: Node) -> None:
         elif messages:
             node.send(parent, "pull")
         if messages:
-            answer = await node.receive("parameters")
+            answer = await node.receive("parameters", parent)
             _hand_down(node, answer, [message.sender for message in messages if message.kind != "commit"])
         members -= leaving
         if leaving and not members:
