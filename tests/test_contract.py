@@ -118,6 +118,7 @@ ROWS = [
     Row({"name": "diloco", "averaging_period": 3}, True, is_sgd=False, is_sgd_alone=False, updates=3),
     Row({"name": "all-reduce", "buckets": 3}, deterministic=True),
     Row({"name": "hogwild"}, deterministic=False, updates=16),
+    Row({"name": "hogwild", "momentum": 0.9}, deterministic=False, updates=16),
     Row({"name": "d-psgd", "graph": "ring"}, deterministic=True, is_sgd=False),
     Row({"name": "d-psgd", "graph": "complete", "momentum": 0.9}, deterministic=True, is_sgd=False),
     Row({"name": "d-psgd", "graph": [[0, 1]]}, deterministic=True, is_sgd=False, is_sgd_alone=False),
