@@ -37,7 +37,7 @@ def _one_bit(runs: Runs) -> list[Check]:
 CLAIMS = [
     Claim(
         name=name,
-        statement=f"1-bit gradients do as well as 32-bit ones with error feedback; without they fail ({net}).",
+        statement=f"1-bit gradients do as well as 32-bit ones with error feedback, and fail without ({net}).",
         source="Seide et al. 2014",
         published="no loss of accuracy with feedback; 1 bit needs it",
         variants={

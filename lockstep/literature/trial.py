@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
@@ -11,6 +12,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
+from executor import signals
 from lockstep.literature.claim import Claim, Figures, Runs, verdict
 from lockstep.literature.table import markdown
 
@@ -31,7 +33,7 @@ def judge(
     made: dict[str, dict[tuple[str, int], Figures]] = {claim.name: {} for claim in these}
     jobs = min(jobs or os.cpu_count() or 1, len(runs))
     found = _summary([])
-    with _kept(out) as keep:
+    with _kept(out) as keep, signals.handled(signal.default_int_handler, signal.SIGTERM):  # or workers stay
         work = (delayed(claim.figures)(scenario) for claim, _, scenario in runs)
         results = Parallel(n_jobs=jobs, return_as="generator")(work)
         for done, ((claim, key, _), figures) in enumerate(zip(runs, results, strict=True), 1):
