@@ -110,7 +110,8 @@ def _read(source: str | Path) -> tuple[Path, str]:
         line = content.count(b"\n", 0, error.start) + 1
         raise ScenarioError("is not UTF-8 text; save it as UTF-8", line=line) from None
     except FileNotFoundError:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        near = [other for other in known if other.endswith(f"/{name}")]
+        near += difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         some = near or [*(other for other in known if "/" not in other), "strategies/…"]
         raise ScenarioError(f"no such file; shipped scenarios: {', '.join(some)}") from None
     except (OSError, ValueError) as error:
