@@ -321,7 +321,8 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
     for key, more in strategy.at_most.items():
         given = values.get(key, 0) if key in parameters else 0  # defaults do for one worker too
         if given > cluster.workers + more:
-            limit = f"must be at most {cluster.workers + more}, with {cluster.workers} workers"
+            workers = f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}"
+            limit = f"must be at most {cluster.workers + more}, with {workers}"
             raise StrategyError(f"strategy.{key}", f"{limit}, not {given}")
     for key, parameter in strategy.parameters.items():
         wrong = misfit(values.get(key, parameter.default), parameter.annotation, cluster.workers)

@@ -89,7 +89,7 @@ ROWS = [
     Row({"name": "downpour", "push_period": 2, "fetch_period": 3}, False, is_sgd_alone=False, updates=8),
     Row({"name": "agn", "communication_window": 1}, deterministic=False, updates=16),
     Row({"name": "agn", "communication_window": 3}, deterministic=False, is_sgd_alone=False, updates=6),
-    Row({"name": "adag"}, deterministic=False, is_sgd_alone=False, updates=2),
+    Row({"name": "adag", "communication_window": 4}, False, is_sgd_alone=False, updates=4),
     Row({"name": "adag-distance", "communication_window": 3}, deterministic=False, updates=6),
     Row({"name": "dynsgd", "communication_window": 3}, deterministic=False, updates=6),
     Row({"name": "aeasgd", "communication_window": 3}, False, is_sgd_alone=False, updates=6),
