@@ -159,7 +159,7 @@ def test_what_was_measured_before_an_interruption_is_kept(tmp_path: Path) -> Non
         return seeds(scenario)
 
     with pytest.raises(KeyboardInterrupt):
-        judge([made_up(), made_up(name="hierarchy", figures=interrupted)], out=tmp_path, jobs=1)
+        judge([made_up(), made_up(name="asynchronous-staleness", figures=interrupted)], out=tmp_path, jobs=1)
     assert len(json.loads((tmp_path / "claims.json").read_text("utf-8"))["claims"]) == 1
     assert len((tmp_path / "runs.csv").read_text("utf-8").splitlines()) == 1 + 2 * (10 + 7)
 
