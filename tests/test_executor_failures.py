@@ -127,7 +127,7 @@ NATIVE = (
 # The programs of workers 0 and 1 end soon; they go on answering worker 2, until it has ended too.
 ANSWERING = (
     "--set", "strategy=ad-psgd", "--set", "stop={steps: 30}",
-    "--set", "cluster.stragglers=[{worker: 2, slowdown: 1000}]",
+    "--set", "cluster.stragglers=[{worker: 2, slowdown: 100000}]",
 )  # fmt: skip
 STARTED = {
     "answering": ANSWERING, "answering Ctrl-C": ANSWERING, "worker": (), "server": (), "parent": (),
