@@ -177,7 +177,12 @@ class RealNode:
         return self.transport.send(to, header, body)  # type: ignore[arg-type]
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
-        return Done(self.mailbox.receive(kind, sender, self._look_for_the_end, _SLICE_S))
+        def look() -> None:
+            self._look_for_the_end()
+            if self.children and self.byes == len(self.children) and sender not in self.parents:
+                raise Stopped  # only a parent could still send something
+
+        return Done(self.mailbox.receive(kind, sender, look, _SLICE_S))
 
     def _fetch(self, timeout_s: float) -> Message | bool | None:
         """The next message that has arrived; False for a farewell, None for nothing."""
@@ -345,7 +350,7 @@ class RealNode:
     def _look_for_the_end(self) -> None:
         """Raise Stopped at the end of the run, unless others may wait for this worker in a collective."""
         self._raise_failure()
-        if self._closing or (self.children and self.byes == len(self.children)):
+        if self._closing:
             raise Stopped
         if self._is_over() and (self.children or self._claim("alone")):
             raise Stopped

@@ -16,7 +16,7 @@ from analysis.records import Result
 from scenarios import Scenario, ScenarioError
 from strategies import StrategyError, find, fits
 
-__all__ = ["Result", "Scenario", "ScenarioError", "load", "run", "simulate", "validate", "verify"]
+__all__ = ["Result", "Scenario", "ScenarioError", "claims", "load", "run", "simulate", "validate", "verify"]
 
 Progress = Callable[[float], None]
 
@@ -94,3 +94,17 @@ def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> di
     from lockstep.verification import chosen, verify
 
     return verify(chosen(patterns), progress)
+
+
+def claims(
+    patterns: Sequence[str] = (), progress: Progress | None = None, out: Path | None = None
+) -> dict[str, Any]:
+    """Try published claims in virtual time: what `lockstep claims --json` prints (docs/claims.md).
+
+    `patterns`: parts of names of claims; all claims without one. With `out`, everything measured is written
+    to that folder. Raises ScenarioError for a pattern in no name.
+    """
+    from lockstep.literature import chosen
+    from lockstep.literature.trial import judge
+
+    return judge(chosen(patterns), progress, out)

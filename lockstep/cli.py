@@ -50,6 +50,11 @@ Cases = Annotated[
     typer.Option("--case", metavar="PATTERN", help="Only cases with this in their name; repeatable."),
 ]
 
+Claims = Annotated[
+    list[str] | None,
+    typer.Option("--claim", metavar="PATTERN", help="Only claims with this in their name; repeatable."),
+]
+
 
 @app.command()
 def simulate(
@@ -180,6 +185,25 @@ def verify(case: Cases = None, json_: Json = False, quiet: Quiet = False) -> Non
         terminal.show_verification(found)
     if found["failed"]:
         raise typer.Exit(3)
+
+
+@app.command()
+def claims(claim: Claims = None, out: Out = None, json_: Json = False, quiet: Quiet = False) -> None:
+    """Try what was published about strategies, in virtual time.
+
+    A claim that does not hold is a finding, not a failure: the exit status is 0.
+    """
+    from lockstep.literature import chosen
+    from lockstep.literature.trial import judge
+
+    these = chosen(claim or [])
+    _check_out(out)
+    with terminal.progress(f"trying {len(these)} claims", quiet or json_) as progress:
+        found = judge(these, progress, out)
+    if json_:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        terminal.show_claims(found, out)
 
 
 def _only_its_own(scenario: Scenario) -> Scenario:

@@ -122,6 +122,22 @@ def show_verification(found: dict[str, Any]) -> None:
     print(f"{len(found['cases'])} cases, {found['failed'] or 'none'} failed.")
 
 
+def show_claims(found: dict[str, Any], out: Path | None) -> None:
+    """Claims, what was published, what was measured, and the verdicts."""
+    from lockstep.literature import table as claims
+
+    table = Table(title="Published behaviour", title_justify="left", show_lines=True)
+    for name, share in zip(claims.HEAD, (4, 2, 3, 6, 1), strict=True):
+        table.add_column(name, ratio=share)
+    for row in found["claims"]:
+        style = None if row["verdict"] == "holds" else "bold"
+        table.add_row(*claims.row(row), style=style)
+    _console().print(table)
+    print(", ".join(f"{count} {verdict}" for verdict, count in found["verdicts"].items()) + ".")
+    if out is not None:
+        print(f"Written to {out}: claims.md, claims.json, runs.csv.")
+
+
 def _small(value: float | None) -> str:
     return _NOTHING if value is None else f"{value:.1e}"
 

@@ -110,8 +110,10 @@ def _read(source: str | Path) -> tuple[Path, str]:
         line = content.count(b"\n", 0, error.start) + 1
         raise ScenarioError("is not UTF-8 text; save it as UTF-8", line=line) from None
     except FileNotFoundError:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or list(known)
-        raise ScenarioError(f"no such file; shipped scenarios: {', '.join(near)}") from None
+        near = [other for other in known if other.endswith(f"/{name}")]
+        near += difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        some = near or [*(other for other in known if "/" not in other), "strategies/…"]
+        raise ScenarioError(f"no such file; shipped scenarios: {', '.join(some)}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ScenarioError(f"cannot be read: {reason}; give a scenario file") from None

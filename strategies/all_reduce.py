@@ -5,7 +5,7 @@ Equal to one worker with the n-fold batch. Failure: a worker that dies ends the 
 
 from typing import Any
 
-from strategies.bounds import Count, Fraction
+from strategies.bounds import Fraction, Parts
 from strategies.codecs import Codec, Encoder, Name, decode
 from strategies.collectives import ALGORITHMS, Algorithm
 from strategies.node import Contribution, Node, Vector
@@ -19,7 +19,7 @@ async def all_reduce(
     optimizer: Transformation,
     *,
     algorithm: Algorithm = "ring",
-    buckets: Count = 1,
+    buckets: Parts = 1,
     codec: Name = "none",
     codec_ratio: Fraction = 0.01,
     error_feedback: bool = True,

@@ -20,6 +20,7 @@ class Bound:
 
 
 Count = Annotated[int, Bound(ge=1)]
+Parts = Annotated[int, Bound(ge=1, le=10_000)]  # that a vector travels in: each is a message
 Whole = Annotated[int, Bound(ge=0)]
 Rate = Annotated[float, Bound(gt=0)]
 NonNegative = Annotated[float, Bound(ge=0)]

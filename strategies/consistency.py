@@ -6,7 +6,7 @@ says so ("leave"): a server that waits for K pushes then waits for as many as ca
 
 from collections.abc import Callable
 
-from strategies.bounds import Count, Fraction, Momentum, Rate, Whole
+from strategies.bounds import Count, Fraction, Momentum, Parts, Rate, Whole
 from strategies.node import Message, Node
 from strategies.optimizers import block_momentum as block_momentum_of
 from strategies.optimizers import server_optimizer
@@ -44,7 +44,7 @@ async def barrier(node: Node, rule: Rule) -> None:
     await barrier_in_chunks(node, rule)
 
 
-async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Count = 1) -> None:
+async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Parts = 1) -> None:
     """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed.
 
     Parts beyond those are vectors that workers have averaged along with the parameters; they begin at 0.

@@ -245,6 +245,7 @@ STRATEGIES: dict[str, Strategy] = {
     ),
     "gossip": Strategy(
         gossip,
+        at_most={"peers": -1},
         models="own",
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
     ),
@@ -318,10 +319,11 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
     strategy = find(name, values)
     parameters = strategy.parameters
     for key, more in strategy.at_most.items():
-        value = values.get(key, parameters[key].default) if key in parameters else 0
-        if value > cluster.workers + more:
-            limit = f"must be at most {cluster.workers + more}, with {cluster.workers} workers"
-            raise StrategyError(f"strategy.{key}", f"{limit}, not {value}")
+        given = values.get(key, 0) if key in parameters else 0  # defaults do for one worker too
+        if given > cluster.workers + more:
+            workers = f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}"
+            limit = f"must be at most {cluster.workers + more}, with {workers}"
+            raise StrategyError(f"strategy.{key}", f"{limit}, not {given}")
     for key, parameter in strategy.parameters.items():
         wrong = misfit(values.get(key, parameter.default), parameter.annotation, cluster.workers)
         if wrong is not None:

@@ -7,7 +7,7 @@ A relay has one parent, its shard's server or another relay, so a tree of any de
 from collections.abc import Sequence
 from typing import Any
 
-from strategies.bounds import Count
+from strategies.bounds import Parts
 from strategies.node import Message, Node
 from strategies.parameter_server import sum_of
 
@@ -17,14 +17,14 @@ async def gather(node: Node) -> None:
     await gather_in_chunks(node)
 
 
-async def gather_in_chunks(node: Node, *, chunks: Count = 1) -> None:
+async def gather_in_chunks(node: Node, *, chunks: Parts = 1) -> None:
     """For a barrier in chunks: wait for every child, push the sum, and hand the answer to all of them."""
     (parent,) = node.parents
     for _ in node.children:
         await node.receive("pull")
     node.send(parent, "pull")
     for _ in range(chunks):
-        _hand_down(node, await node.receive("parameters"), node.children)
+        _hand_down(node, await node.receive("parameters", parent), node.children)
     arrived: dict[int, list[Message]] = {}
     while True:
         message = await node.receive()
@@ -59,7 +59,7 @@ async def combine(node: Node) -> None:
         elif messages:
             node.send(parent, "pull")
         if messages:
-            answer = await node.receive("parameters")
+            answer = await node.receive("parameters", parent)
             _hand_down(node, answer, [message.sender for message in messages if message.kind != "commit"])
         members -= leaving
         if leaving and not members:

@@ -5,7 +5,7 @@ Those that make local steps, and push how far they have moved, are in local_step
 
 from collections.abc import Awaitable
 
-from strategies.bounds import Count, Whole
+from strategies.bounds import Parts, Whole
 from strategies.node import Node
 from strategies.parameter_server import ParameterServer
 
@@ -19,7 +19,7 @@ async def every_batch(node: Node, server: ParameterServer) -> None:
     server.leave()
 
 
-async def in_chunks(node: Node, server: ParameterServer, *, chunks: Count = 1) -> None:
+async def in_chunks(node: Node, server: ParameterServer, *, chunks: Parts = 1) -> None:
     """As `every_batch`, but push each of the `chunks` of a shard as soon as the backward pass has made it.
 
     Wait-free backpropagation (Zhang et al. 2017, "Poseidon", §3.1); and the parameters of one chunk come back

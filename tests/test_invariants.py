@@ -38,7 +38,7 @@ def strategies(draw: st.DrawFn, workers: int) -> dict[str, Any]:
         strategy = find(name, factors)
     except StrategyError:  # what does not go together is refused
         strategy, factors = STRATEGIES[name], {}
-    most = {"k": workers, "n": workers, "backups": workers - 1, "graph": workers}
+    most = {"k": workers, "n": workers, "backups": workers - 1, "peers": workers - 1, "graph": workers}
     found: dict[str, Any] = {"name": name, **factors}
     parameters = strategy.parameters
     for key in parameters:

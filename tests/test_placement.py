@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import ScenarioError
+from strategies import STRATEGIES
 from strategies.placement import cut, hosts, roles
 
 B = 1e6  # bytes/s
@@ -184,6 +185,9 @@ def test_an_update_costs_the_bytes_it_touches_and_is_serialised_at_its_shard() -
     [
         ({"strategy": {"name": "k-sync", "k": 5}}, "strategy.k: must be at most 4, with 4 workers, not 5"),
         ({"strategy": {"name": "backup-workers", "backups": 4}}, "strategy.backups: must be at most 3"),
+        ({"strategy": {"name": "gossip", "peers": 4}}, "strategy.peers: must be at most 3, with 4 workers"),
+        ({"strategy": {"name": "synchronous", "chunks": 10_001}}, "chunks: 10001 is not .* ≤ 10000"),
+        ({"strategy": {"name": "all-reduce", "buckets": 10_001}}, "buckets: 10001 is not .* ≤ 10000"),
         ({"strategy": "k-async", "cluster__servers": 2}, "cluster.servers.count: k-async must have one"),
         ({"strategy": "backup-workers", "cluster__servers": 2}, "count: backup-workers must have one"),
         (
@@ -195,6 +199,12 @@ def test_an_update_costs_the_bytes_it_touches_and_is_serialised_at_its_shard() -
 def test_what_does_not_fit_the_cluster_is_said(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         lockstep.simulate(scenario(**changes))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_name_alone_will_do_for_one_worker(name: str) -> None:
+    run = lockstep.simulate(scenario(cluster__workers=1, strategy=name, stop={"steps": 4}))
+    assert run.metrics["samples"] > 0
 
 
 def test_a_relay_stands_in_the_rack_of_its_workers() -> None:

@@ -187,3 +187,15 @@ def test_a_warm_start_is_over_when_the_first_group_has_left(engine) -> None:
         stop={"steps": 1},
     )
     assert engine(config).metrics["updates"] == 3
+
+
+def test_a_relay_whose_children_have_gone_still_waits_for_its_answer_and_leaves(engine) -> None:
+    """A last commit, "leave" and the end of the worker come at once, while the answer is slow to come."""
+    config = scenario(
+        cluster__workers=2,
+        cluster__servers={"count": 2, "hierarchy": {"groups": 2}},
+        cluster__stragglers=[{"worker": 1, "slowdown": 5}],
+        strategy={"name": "aeasgd", "communication_window": 1, "warm_start": 4},
+        stop={"steps": 2},
+    )
+    assert engine(config).metrics["updates"] == 4

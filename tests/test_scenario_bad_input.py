@@ -230,6 +230,7 @@ def test_a_bad_override_is_to_blame_itself(file: Path, change: str, says: str) -
     ("source", "says"),
     [
         ("quikstart", "no such file; shipped scenarios: quickstart"),
+        ("ssp", "no such file; shipped scenarios: strategies/ssp"),
         ("no/such/file.yaml", "no such file; shipped scenarios: "),
         ("", "cannot be read: Is a directory; give a scenario file"),
         ("\0", "cannot be read: "),

@@ -1,14 +1,13 @@
 """The simulator against theory: the cases of `lockstep verify`, and what came of them."""
 
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from math import isfinite
 from typing import Any
 
+from lockstep import selection
 from lockstep.verification import links, network, queues, rounds, simgrid, simgrid_cases, staleness
 from lockstep.verification.case import Case, Outcome, within
-from scenarios import ScenarioError
 from simulator.engine import SimulationError
 
 _FIGURES = ("theory", "simulated", "error", "tolerance")
@@ -34,12 +33,8 @@ def chosen(patterns: Sequence[str]) -> list[Case]:
     Raises ScenarioError for a pattern that is in no name.
     """
     found = cases()
-    for pattern in patterns:
-        if not any(_has(case.name, pattern) for case in found):
-            kinds = ", ".join(dict.fromkeys(case.name.split()[0] for case in found))
-            problem = f"no case has {pattern!r} in its name; names begin with {kinds}"
-            raise ScenarioError(problem, key="--case")
-    return [case for case in found if not patterns or any(_has(case.name, pattern) for pattern in patterns)]
+    kinds = ", ".join(dict.fromkeys(case.name.split()[0] for case in found))
+    return selection.chosen(found, patterns, "case", f"names begin with {kinds}")
 
 
 def verify(these: Sequence[Case], progress: Callable[[float], None] | None = None) -> dict[str, Any]:
@@ -56,10 +51,6 @@ def verify(these: Sequence[Case], progress: Callable[[float], None] | None = Non
     failed = sum(row["verdict"] == "fail" for row in rows)
     missing = simgrid.available()
     return {"schema": 1, "cases": rows, "failed": failed, "skipped": {"SimGrid": missing} if missing else {}}
-
-
-def _has(name: str, pattern: str) -> bool:
-    return fnmatchcase(name.lower(), f"*{pattern.lower()}*")
 
 
 def _row(case: Case) -> dict[str, Any]:
