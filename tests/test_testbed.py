@@ -3,6 +3,7 @@
 What needs root or a kernel's features is skipped where they are missing, with the reason.
 """
 
+import json
 import os
 import signal
 import socket
@@ -25,7 +26,7 @@ from executor.fabric import fabric
 from executor.shaping import DATA, FRAME
 from executor.testbed import Testbed
 from lockstep.validation import described, on_testbed
-from scenarios import Cluster, ScenarioError
+from scenarios import Cluster, ScenarioError, dump
 from simulator.topology import topology
 from strategies.placement import roles_of
 
@@ -40,6 +41,7 @@ def reason() -> str:
 
 REASON = reason()
 needs_testbed = pytest.mark.skipif(bool(REASON), reason=REASON)
+MAIN = "from lockstep.cli import main; main()"
 NEAR = 0.05  # headers are in the expectation; acknowledgements (2%), start-up and a busy machine are not
 NETWORK = {"bandwidth": "50 Mbit/s"}
 RACKS = {"kind": "racks", "hosts_per_rack": 2, "uplink": "30 Mbit/s"}
@@ -241,8 +243,15 @@ def test_a_barriers_fan_in_and_fan_out_are_predicted() -> None:
 
 
 @needs_testbed
-def test_an_all_reduce_of_gloos_is_predicted() -> None:
-    near(lockstep.validate(slow({"name": "all-reduce", "algorithm": "native"}, 3, 500_000), testbed=True))
+def test_the_command_predicts_an_all_reduce_of_gloos(tmp_path: Path) -> None:
+    file, out = tmp_path / "scenario.yaml", tmp_path / "out"
+    file.write_text(dump(slow({"name": "all-reduce", "algorithm": "native"}, 3, 500_000)))
+    command = [sys.executable, "-c", MAIN, "validate", str(file), "--testbed", "--quiet", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Predicting for the scenario's network, with a goodput of 0.956" in done.stdout
+    (point,) = json.loads((out / "validation.json").read_text())["points"]
+    assert abs(point["error"]["throughput"]) < NEAR
 
 
 @needs_testbed
@@ -354,8 +363,7 @@ def cannot(*options: str) -> str:
         "import ctypes, os, sys\n"
         "for power in (12, 21):  # CAP_NET_ADMIN and CAP_SYS_ADMIN\n"
         "    ctypes.CDLL(None).prctl(24, power, 0, 0, 0)  # PR_CAPBSET_DROP: what it runs has it no more\n"
-        "main = 'from lockstep.cli import main; main()'\n"
-        "os.execv(sys.executable, [sys.executable, '-c', main, *sys.argv[1:]])"
+        f"os.execv(sys.executable, [sys.executable, '-c', {MAIN!r}, *sys.argv[1:]])"
     )
     command = [sys.executable, "-c", code, *options, "--testbed"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
