@@ -19,6 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from analysis.records import save_records
 from executor import collect, process, signals
+from executor.testbed import Seat
 from executor.transport import own_address
 from scenarios import Scenario, ScenarioError, load
 from strategies import StrategyError, fits
@@ -78,7 +79,7 @@ def _run(scenario: Scenario, store: dist.Store, rank: int, world: int, out: Path
         watch = collect.Watch(scenario, store, learner)
         Thread(target=_follow, args=(watch, over), daemon=True).start()
     try:
-        process.participate(scenario, rank, store, own_address(os.environ["MASTER_ADDR"]))
+        process.participate(scenario, rank, store, Seat(own_address(os.environ["MASTER_ADDR"])))
         over.set()
         if rank == 0:
             result = collect.result(scenario, store, learner)

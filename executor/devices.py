@@ -11,14 +11,15 @@ class Place(NamedTuple):
     gpus: int
 
 
-def choose(places: Sequence[Place], worker: int) -> tuple[str, str]:
+def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tuple[str, str]:
     """(device of the worker, backend of all): `places` of the workers, in the order of their ranks.
 
     NCCL wants a GPU of its own for every worker. With fewer GPUs than workers they share them, and talk
-    over the CPU; without a GPU everything is on the CPU.
+    over the CPU; without a GPU everything is on the CPU. So they do if they have to talk `over_tcp`: NCCL
+    would not use a testbed's network, but what is between the GPUs.
     """
     neighbours = [w for w, place in enumerate(places) if place.host == places[worker].host]
     own = all(place.gpus >= sum(other.host == place.host for other in places) for place in places)
     gpus = places[worker].gpus
     device = f"cuda:{neighbours.index(worker) % gpus}" if gpus else "cpu"
-    return device, "nccl" if own else "gloo"
+    return device, "nccl" if own and not over_tcp else "gloo"

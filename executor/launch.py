@@ -1,4 +1,4 @@
-"""Runs a scenario with real processes on this machine.
+"""Runs a scenario with real processes on this machine, over its loopback or over a testbed.
 
 The processes are forked from multiprocessing's fork server, and meet in a store that this one serves. A
 process that dies ends the run, and so do Ctrl-C and SIGTERM: the others are told to stop, hand over what
@@ -12,7 +12,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from types import ModuleType
@@ -22,6 +23,7 @@ import torch.distributed as dist
 
 from analysis.records import Result
 from executor import collect, process, signals
+from executor.testbed import Seat, Testbed
 from scenarios import Scenario
 
 Progress = Callable[[float], None]
@@ -48,25 +50,34 @@ class RunInterrupted(KeyboardInterrupt):
         self.records = records
 
 
-def execute(scenario: Scenario, progress: Progress | None = None) -> Result:
+def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bool = False) -> Result:
     """Measure a run of the scenario; `progress` is told the fraction done now and then.
 
-    Raises RunFailed if a process dies, RunInterrupted at Ctrl-C or SIGTERM. However it ends, no process of
-    the run is left behind.
+    With `testbed` the processes talk over the scenario's own network, else over this machine's loopback.
+    Raises RunFailed if a process dies, RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the
+    run is left behind.
     """
-    with signals.handled(signal.default_int_handler, signal.SIGTERM):
-        return _execute(scenario, progress)
+    with signals.handled(signal.default_int_handler, signal.SIGTERM), ExitStack() as stack:
+        if not testbed:
+            return _execute(scenario, progress, None)
+        bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
+        result = _execute(scenario, progress, bed)
+        return replace(result, warnings=[*result.warnings, *bed.warnings()])
 
 
-def _execute(scenario: Scenario, progress: Progress | None) -> Result:
+def _execute(scenario: Scenario, progress: Progress | None, bed: Testbed | None) -> Result:
     _start_fork_server()
     # Meanwhile: what cannot be built is bad input, and data are downloaded once.
     learner = collect.evaluator(scenario)
     store = _serve_store()
     context = multiprocessing.get_context("forkserver")
+    ranks = range(len(process.everyone(scenario)))
+    seats = [bed.seat(rank) if bed else Seat() for rank in ranks]
     processes = [
-        context.Process(target=process.main, args=(scenario, rank, store.port), name=f"lockstep-{rank}")
-        for rank in range(len(process.everyone(scenario)))
+        context.Process(
+            target=process.main, args=(scenario, rank, store.port, seats[rank]), name=f"lockstep-{rank}"
+        )
+        for rank in ranks
     ]
     try:
         with _no_main_module():

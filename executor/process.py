@@ -21,6 +21,7 @@ from executor.devices import Place, choose
 from executor.memory import SharedMemory, WorkerMemory, on_one_host
 from executor.node import RealNode, run_to_end
 from executor.store import put
+from executor.testbed import Seat
 from executor.transport import Transport
 from scenarios import Scenario
 from strategies import Strategy, find
@@ -49,8 +50,8 @@ def everyone(scenario: Scenario) -> list[Role]:
     return roles_of(scenario.cluster, strategy.has_servers)
 
 
-def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> None:
-    """Be process `rank` of the run; `host` is the address others reach this one at.
+def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) -> None:
+    """Be process `rank` of the run, which others reach at the address of its seat.
 
     Whatever ends it leaves what was recorded in the store. `signals.Terminated` is raised only by a handler.
     """
@@ -62,10 +63,10 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, host: str) -> 
     size = sizes(scenario.workload)
     dtype = getattr(torch, getattr(scenario.workload, "dtype", "float32"))
     is_worker = rank < workers
-    device, backend = choose(places[:workers], rank) if is_worker else ("cpu", "")
+    device, backend = choose(places[:workers], rank, seat.namespace is not None) if is_worker else ("cpu", "")
     learner = build(scenario.workload, workers, scenario.seed, device) if scenario.workload.learns else None
     initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
-    transport = Transport(store, rank, host, initial.dtype)
+    transport = Transport(store, rank, seat.address, initial.dtype)
     if is_worker and workers > 1:
         if backend == "nccl":
             torch.cuda.set_device(device)
@@ -161,7 +162,7 @@ def _start_together(store: dist.Store, rank: int, world: int, same_host: bool) -
     return zero
 
 
-def main(scenario: Scenario, rank: int, port: int) -> None:
+def main(scenario: Scenario, rank: int, port: int, seat: Seat) -> None:
     """Be a process that `launch` started: report a failure in the store, and never outlive the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it says SIGTERM
     signal.signal(signal.SIGTERM, signals.terminate)
@@ -169,7 +170,8 @@ def main(scenario: Scenario, rank: int, port: int) -> None:
     end_with_parent()
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     try:
-        participate(scenario, rank, store, "127.0.0.1")
+        seat.take()
+        participate(scenario, rank, store, seat)
     except signals.Terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)

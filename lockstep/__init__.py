@@ -29,8 +29,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     return scenarios.load(source, overrides, check)
 
 
-def check(scenario: Scenario) -> None:
-    """Raise ScenarioError for what only the strategies or the workloads can know to be wrong."""
+def check(scenario: Scenario, testbed: bool = False) -> None:
+    """Raise ScenarioError for what only the strategies, the workloads or the testbed can know to be wrong."""
     try:
         find(scenario.strategy.name, scenario.strategy.parameters)
         fits(scenario.strategy.name, scenario.strategy.parameters, scenario.cluster)
@@ -46,6 +46,11 @@ def check(scenario: Scenario) -> None:
         from workloads import sizes
 
         sizes(workload)
+    if testbed:
+        from executor import testbed as bed
+
+        bed.check(scenario)
+        bed.require()
 
 
 def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
@@ -56,21 +61,29 @@ def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
     return simulate(scenario, progress)
 
 
-def run(scenario: Scenario, progress: Progress | None = None) -> Result:
-    """Measure a run of the scenario with real processes on this machine."""
+def run(scenario: Scenario, progress: Progress | None = None, *, testbed: bool = False) -> Result:
+    """Measure a run of the scenario with real processes on this machine.
+
+    They talk over its loopback or, with `testbed`, over the scenario's own network (docs/testbed.md).
+    """
     from executor.launch import execute
 
-    check(scenario)
-    return execute(scenario, progress)
+    check(scenario, testbed)
+    return execute(scenario, progress, testbed=testbed)
 
 
-def validate(scenario: Scenario, progress: Progress | None = None) -> tuple[Result, Result]:
-    """(predicted, measured): predict a run on this machine's loopback, measured first, and measure it."""
-    from lockstep.validation import measure_loopback, on_loopback, parameters
+def validate(
+    scenario: Scenario, progress: Progress | None = None, *, testbed: bool = False
+) -> tuple[Result, Result]:
+    """(predicted, measured): predict a run on the network that the real one has, and measure it.
 
-    check(scenario)
-    predicted = simulate(on_loopback(scenario, measure_loopback(parameters(scenario))))
-    return predicted, run(scenario, progress)
+    That is this machine's loopback, measured first, or with `testbed` the scenario's own network.
+    """
+    from lockstep.validation import measure_loopback, on_loopback, on_testbed, parameters
+
+    check(scenario, testbed)
+    there = on_testbed(scenario) if testbed else on_loopback(scenario, measure_loopback(parameters(scenario)))
+    return simulate(there), run(scenario, progress, testbed=testbed)
 
 
 def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:

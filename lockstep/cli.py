@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Any
@@ -39,6 +40,10 @@ Names = Annotated[
     list[str] | None,
     typer.Option("--strategy", metavar="NAME", help="Compare these instead of the file's; repeatable."),
 ]
+Testbed = Annotated[
+    bool,
+    typer.Option("--testbed", help="Over the scenario's own network, built on this machine; needs root."),
+]
 
 Cases = Annotated[
     list[str] | None,
@@ -56,25 +61,35 @@ def simulate(
     file: File, set_: Set = None, out: Out = None, json_: Json = False, quiet: Quiet = False
 ) -> None:
     """Predict a run in virtual time."""
-    _one_run(lockstep.simulate, "predicting", file, set_, out, json_, quiet)
+    _one_run(lockstep.simulate, "predicting", lockstep.load(file, set_ or []), out, json_, quiet)
 
 
 @app.command()
-def run(file: File, set_: Set = None, out: Out = None, json_: Json = False, quiet: Quiet = False) -> None:
+def run(
+    file: File,
+    set_: Set = None,
+    testbed: Testbed = False,
+    out: Out = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """Measure a run with real processes on this machine."""
-    _one_run(lockstep.run, "measuring", file, set_, out, json_, quiet)
+    engine = partial(lockstep.run, testbed=testbed)
+    _one_run(engine, "measuring", _load(file, set_ or [], testbed), out, json_, quiet)
+
+
+def _load(file: str, overrides: list[str], testbed: bool) -> Scenario:
+    return scenario_files.load(file, overrides, partial(lockstep.check, testbed=testbed))
 
 
 def _one_run(
     engine: Callable[..., Result],
     doing: str,
-    file: str,
-    set_: list[str] | None,
+    scenario: Scenario,
     out: Path | None,
     json_: bool,
     quiet: bool,
 ) -> None:
-    scenario = lockstep.load(file, set_ or [])
     _check_out(out)
     try:
         with terminal.progress(f"{doing} {scenario.name}", quiet or json_) as progress:
@@ -97,35 +112,41 @@ def validate(
     file: File,
     set_: Set = None,
     strategy: Names = None,
+    testbed: Testbed = False,
     out: Out = None,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict and measure, side by side.
 
-    The prediction is for the network that the real run has: this machine's loopback, measured first.
+    The prediction is for the network that the real run has: this machine's loopback, measured first, or with
+    --testbed the scenario's own.
     """
     overrides, names = set_ or [], dict.fromkeys(strategy or [])
-    points = [_only_its_own(lockstep.load(file, [*overrides, f"strategy.name={name}"])) for name in names]
-    points = points or [lockstep.load(file, overrides)]
+    loaded = [_load(file, [*overrides, f"strategy.name={name}"], testbed) for name in names]
+    points = [_only_its_own(point) for point in loaded] or [_load(file, overrides, testbed)]
     _check_out(out)
     from analysis.plots import predicted_and_measured
     from lockstep import validation
 
-    with terminal.progress("measuring the loopback", quiet or json_):
-        loopback = validation.measure_loopback(max(validation.parameters(point) for point in points))
+    there, which = validation.on_testbed, validation.described(points[0].cluster.network)
+    if not testbed:
+        with terminal.progress("measuring the loopback", quiet or json_):
+            loopback = validation.measure_loopback(max(validation.parameters(point) for point in points))
+        there = partial(validation.on_loopback, loopback=loopback)
+        which = f"this machine's loopback, measured just now: {loopback}"
     if not json_:
-        print(f"Predicting for this machine's loopback, measured just now: {loopback}.")
+        print(f"Predicting for {which}.")
     pairs: list[tuple[Result, Result]] = []
     try:
         for point in points:
             name = point.strategy.name
             with terminal.progress(f"predicting {name}", quiet or json_) as progress:
-                predicted = lockstep.simulate(validation.on_loopback(point, loopback), progress)
+                predicted = lockstep.simulate(there(point), progress)
             if out is not None:
                 predicted.save(out / name / "predicted")
             with terminal.progress(f"measuring {name}", quiet or json_) as progress:
-                pairs.append((predicted, lockstep.run(point, progress)))
+                pairs.append((predicted, lockstep.run(point, progress, testbed=testbed)))
             if out is not None:
                 pairs[-1][1].save(out / name / "measured")
     except (RuntimeError, KeyboardInterrupt) as error:

@@ -9,6 +9,7 @@ import pandas as pd
 import scenarios
 from analysis.records import Result
 from executor.launch import RunFailed, execute
+from executor.shaping import DATA, FRAME
 from scenarios import IntraHost, Network, Scenario
 from workloads import build, deterministic_threads, sizes
 
@@ -81,6 +82,30 @@ def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
         intra_host=IntraHost.model_construct(bandwidth=loopback.bandwidth, latency=loopback.latency),
         topology=scenario.cluster.network.topology.unlimited(),  # who shares a rack may share its slowness
     )
+    return _with_network(scenario, network)
+
+
+def on_testbed(scenario: Scenario) -> Scenario:
+    """The scenario on the cluster of a real run on a testbed: its own network, this machine's compute times.
+
+    If the scenario leaves `goodput` at 1, it becomes the share of data in a frame.
+    """
+    network = scenario.cluster.network
+    if network.goodput == 1:
+        network = network.model_copy(update={"goodput": DATA / FRAME})
+    return _with_network(scenario, network)
+
+
+def described(network: Network) -> str:
+    """A scenario's network as `on_testbed` takes it, in words."""
+    if network.goodput == 1:
+        return (
+            f"the scenario's network, with a goodput of {DATA / FRAME:.3f}: {DATA} of {FRAME} bytes are data"
+        )
+    return f"the scenario's network, with its goodput of {network.goodput:g}"
+
+
+def _with_network(scenario: Scenario, network: Network) -> Scenario:
     changes: dict[str, Any] = {"network": network}
     if scenario.cluster.compute == "measured":
         changes["compute"] = _measured_compute(scenario)

@@ -153,6 +153,14 @@ class Network(Section):
     varying: tuple[Varying, ...] = Field((), strict=False)
     background: tuple[Background, ...] = Field((), strict=False)
 
+    def cards_of(self, workers: int, others: int) -> list[float | None]:
+        """The bandwidth (bytes/s; None: unlimited) of the cards of the workers' hosts, then of the others."""
+        found = [self.bandwidth] * workers + [self.server_bandwidth or self.bandwidth] * others
+        for card in self.cards:
+            for host in card.hosts:
+                found[host] = card.bandwidth
+        return found
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         shape, burst = self.topology, self.burst

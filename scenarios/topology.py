@@ -66,6 +66,12 @@ class Racks(_Topology):
         """The host's rack."""
         return host // self.hosts_per_rack
 
+    def capacity(self, card: float | None) -> float | None:
+        """What a rack's link carries each way (bytes/s; None: unlimited), with cards of that bandwidth."""
+        if self.oversubscription is None or card is None:
+            return self.uplink
+        return self.hosts_per_rack * card / self.oversubscription
+
     def unlimited(self) -> "Racks":
         """The same racks, with nothing between them that costs anything."""
         return Racks(kind="racks", hosts_per_rack=self.hosts_per_rack)

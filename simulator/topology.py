@@ -42,11 +42,7 @@ class Topology:
         workers = len(residents) - len(server_groups)
         self._group = [*(network.topology.group_of(host) for host in range(workers)), *server_groups]
         self._names = [who[0] if len(who) == 1 else f"host {host}" for host, who in enumerate(residents)]
-        cards: dict[int, float | None] = dict.fromkeys(everywhere[:workers], network.bandwidth)
-        for host in everywhere[workers:]:
-            cards[host] = network.server_bandwidth or network.bandwidth
-        for card in network.cards:
-            cards |= dict.fromkeys(card.hosts, card.bandwidth)
+        cards = network.cards_of(workers, len(server_groups))
         self._up: list[Path] = []
         self._down: list[Path] = []
         for host in everywhere:
@@ -102,9 +98,7 @@ class Topology:
         return lambda source, target: ((), 0.0)
 
     def _racks(self, shape: Racks, racks: int) -> Between:
-        capacity, card = shape.uplink, self._network.bandwidth
-        if shape.oversubscription is not None and card is not None:
-            capacity = shape.hosts_per_rack * card / shape.oversubscription
+        capacity = shape.capacity(self._network.bandwidth)
         up = [self._cable(f"rack {rack}'s up-link", capacity) for rack in range(racks)]
         down = [self._cable(f"rack {rack}'s down-link", capacity) for rack in range(racks)]
         group = self._group

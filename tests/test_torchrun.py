@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_executor_failures import HANGS, SOON, nodes, until
+from commands import HANGS, SOON, until
+from test_executor_failures import nodes
 
 import lockstep
 

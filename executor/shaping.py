@@ -1,0 +1,69 @@
+"""A token bucket on an interface: what leaves there goes at a given rate, and is shared fairly.
+
+Linux's htb: one bucket for the whole interface; below it the pairs of hosts whose frames leave there take
+turns (deficit round robin), so that each gets an equal share or what it needs, as in the simulator. Pure
+acknowledgements go first. Why not tbf, which has one queue for all: docs/design.md. Rates count whole
+Ethernet frames.
+"""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+from typing import Any
+
+FRAME, DATA = 1514, 1448  # bytes: a full frame (MTU 1500, headers and TCP's time stamps), and the data in it
+_TRAIN_S = 500e-6  # frames of one connection that go together take this long, but are at least four
+_FOUR_FRAMES, _MOST = 6400, 65_000  # bytes, with what the kernel reserves for headers
+_BUCKET_S = 125e-6  # what an idle interface saves up, at least a frame: timers are late by less
+_QUEUE = 10_000  # trains that may wait: TCP has less under way, so that nothing is lost
+_IPV4 = 0x0800
+_ALL, _ACKNOWLEDGEMENTS, _OTHERS, _PAIRS = 0x10001, 0x10002, 0x10003, 0x10010  # classes
+# TCP with no flag but ACK, in an IP packet of 52 bytes (40 without time stamps): no data.
+_PURE = [
+    (f"0x{size:08x}/0x0000ffff+0", "0x00060000/0x00ff0000+8", "0x00100000/0x00ff0000+32") for size in (52, 40)
+]
+
+
+def train(rate: float) -> int:
+    """Bytes of one connection that go at once, on a network whose slowest cable has this rate (bytes/s)."""
+    return max(_FOUR_FRAMES, min(_MOST, int(rate * _TRAIN_S)))
+
+
+def shape(
+    ip: Any, index: int, rate: float, train: int, pairs: Sequence[tuple[IPv4Address, IPv4Address]]
+) -> None:
+    """Shape what leaves the interface of that index to `rate` bytes/s, for these (sender, receiver) pairs.
+
+    `ip`: pyroute2's socket, in the interface's namespace.
+    """
+    bucket = max(FRAME, int(rate * _BUCKET_S))
+    alone = max(10, int(rate * 1e-4))  # a class needs a rate of its own; it borrows the rest
+
+    def add(number: int, own: int, priority: int = 0, parent: int = _ALL) -> None:
+        ip.tc(
+            "add-class", "htb", index, handle=number, parent=parent, prio=priority, quantum=max(FRAME, train),
+            rate=own, ceil=int(rate), burst=bucket, cburst=bucket,
+        )  # fmt: skip
+
+    def direct(number: int, keys: Sequence[str], priority: int) -> None:
+        ip.tc(
+            "add-filter", "u32", index, parent=0x10000, prio=priority, protocol=_IPV4, target=number,
+            keys=list(keys),
+        )  # fmt: skip
+
+    ip.link("set", index=index, txqlen=_QUEUE)
+    ip.tc("add", "htb", index, handle=0x10000, default=_OTHERS & 0xFFFF)
+    add(_ALL, int(rate), parent=0x10000)
+    add(_ACKNOWLEDGEMENTS, alone)
+    add(_OTHERS, alone, priority=1)
+    for keys in _PURE:
+        direct(_ACKNOWLEDGEMENTS, keys, priority=1)
+    for number, (sender, receiver) in enumerate(pairs, _PAIRS):
+        add(number, alone, priority=1)
+        keys = (f"0x{int(sender):08x}/0xffffffff+12", f"0x{int(receiver):08x}/0xffffffff+16")
+        direct(number, keys, priority=2)
+
+
+def lost(ip: Any) -> int:
+    """How many frames the queues of a namespace have dropped."""
+    statistics = [queue.get_attr("TCA_STATS2") for queue in ip.get_qdiscs()]
+    return sum(found.get_attr("TCA_STATS_QUEUE")["drops"] for found in statistics if found is not None)
