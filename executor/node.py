@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from analysis.records import Recorder
 from executor.activities import Activities
+from executor.backward import Beside
 from executor.mailbox import Mailbox
 from executor.settling import settle
 from executor.store import put
@@ -130,6 +131,7 @@ class RealNode:
         self.mailbox = Mailbox(self._fetch)
         self.byes = 0
         self.activities = Activities(run_to_end)
+        self._beside = Beside(initial.device)
         self._applying = Lock()
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
@@ -258,16 +260,33 @@ class RealNode:
         return Done(None if given_up else gradient)
 
     def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
+        if self.learner is not None and self.compute is None and self.slowness is None:
+            return self._backward_beside(parameters, parts)
         step, start, gradient, duration = self._compute(parameters)
         self.recorder.gradient(self.rank, start, max(self.now, start + duration), step)
         done = [start + duration * (1 - self.backward_share * p.start / len(parameters)) for p in parts]
         return [Later(self, end, gradient[part]) for end, part in zip(done, parts, strict=True)]
 
-    def _compute(self, parameters: Vector) -> tuple[int, float, Any, float]:
-        """Take a mini-batch: its number, when its gradient was begun, what that is, and how long it takes."""
+    def _backward_beside(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
+        """Compute in another thread: each part is ready when the backward pass has really come to it."""
+        start, step = self._begin()
+        return self._beside.backward(
+            lambda ready: self.learner.gradient(parameters, self.index, step, ready),  # type: ignore
+            parts,
+            lambda: self.recorder.gradient(self.rank, start, self.now, step),
+            self._note_loss,
+        )
+
+    def _begin(self) -> tuple[float, int]:
+        """Take a mini-batch: the instant, and its number."""
         start, step = self.now, self.step
         self.step += 1
         self.reserved = False
+        return start, step
+
+    def _compute(self, parameters: Vector) -> tuple[int, float, Any, float]:
+        """Take a mini-batch: its number, when its gradient was begun, what that is, and how long it takes."""
+        start, step = self._begin()
         gradient: Any = self.initial
         if self.learner is not None:
             gradient = self.learner.gradient(parameters, self.index, step)  # type: ignore[arg-type]
@@ -310,13 +329,12 @@ class RealNode:
         total = torch.cat([vector, ending])  # type: ignore[list-item]
         if p > 1:
             dist.all_reduce(total)
-        if total.is_cuda:
-            torch.cuda.synchronize(total.device)
+        over = bool(total[-1])  # on a GPU this waits for the sum
         # As in a ring: every chunk but one to be summed, and every one but one that is.
         kept = [shard_of(vector, (self.index + step) % p, p).nbytes for step in (1, 2)]
         self.recorder.collective(self.rank, start, self.now, self.collectives, 2 * vector.nbytes - sum(kept))
         self.collectives += 1
-        if total[-1]:
+        if over:
             raise Stopped
         return Done(total[:-1])
 
