@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 
 class Place(NamedTuple):
     """Where a process runs: its host's name and how many GPUs that host has."""
@@ -23,3 +25,21 @@ def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tupl
     gpus = places[worker].gpus
     device = f"cuda:{neighbours.index(worker) % gpus}" if gpus else "cpu"
     return device, "nccl" if own and not over_tcp else "gloo"
+
+
+def to_host(vector: torch.Tensor) -> torch.Tensor:
+    """The vector in the host's memory: itself, or a copy of a GPU's, pinned, made by the current stream alone.
+
+    What other streams compute, such as the rest of a gradient, goes on meanwhile.
+    """
+    if not vector.is_cuda:
+        return vector
+    host = torch.empty_like(vector, device="cpu", pin_memory=True)
+    host.copy_(vector, non_blocking=True)
+    torch.cuda.current_stream(vector.device).synchronize()
+    return host
+
+
+def to_device(vector: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A vector in the host's memory on a device: itself, or a copy that the GPU makes from pinned memory."""
+    return vector.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else vector
