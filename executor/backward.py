@@ -58,7 +58,9 @@ class Beside:
     """The thread in which a node computes, one gradient after the other, on `device`."""
 
     def __init__(self, device: torch.device) -> None:
-        self._thread = ThreadPoolExecutor(1, "backward")  # the process waits for it at its end
+        # How many threads compute is the calling thread's affair in some of torch's libraries: as many here.
+        as_here = torch.get_num_threads()
+        self._thread = ThreadPoolExecutor(1, "backward", torch.set_num_threads, (as_here,))
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def backward(
