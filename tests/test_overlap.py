@@ -34,7 +34,9 @@ MODELS = {
 
 
 def measured(**changes: Any) -> lockstep.Scenario:
-    return scenario(**{"cluster__workers": 1, "cluster__compute": "measured", "stop": {"steps": 4}, **changes})
+    return scenario(
+        **{"cluster__workers": 1, "cluster__compute": "measured", "stop": {"steps": 4}, **changes}
+    )
 
 
 def awaited(awaitable: Any) -> Any:
@@ -160,7 +162,8 @@ def run(strategy: dict[str, Any], **changes: Any) -> lockstep.Result:
 
 
 @pytest.mark.parametrize(
-    "strategy", [ALL_REDUCE, {**ALL_REDUCE, "algorithm": "ring"}, {"name": "synchronous", "learning_rate": 0.1}]
+    "strategy",
+    [ALL_REDUCE, {**ALL_REDUCE, "algorithm": "ring"}, {"name": "synchronous", "learning_rate": 0.1}],
 )
 def test_a_run_in_parts_ends_with_the_bits_of_one_at_once(strategy: dict[str, Any]) -> None:
     """For two workers: the sum of two numbers does not depend on the parts that they are in."""

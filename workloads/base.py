@@ -75,7 +75,8 @@ class Learner(Protocol):
         """Return the gradient of the mean loss over mini-batch `step` (from 0) of `worker`, a new vector.
 
         `parameters` may lie on any device and is not changed; the answer lies on the learner's. If it comes
-        in pieces, from the last to the first, `ready` is told of them; the loss is known by then.
+        in pieces, from the last to the first, `ready` is told of all but the first, which is there when this
+        returns: random generators are as before then. The loss is known when it is told.
         """
 
     def evaluate(self, parameters: Tensor) -> Evaluation:

@@ -31,13 +31,13 @@ class _Filling:
         self._ready = ready
 
     def put(self, number: int, piece: Tensor) -> None:
-        """Copy a piece to its place, and tell how far back the gradient is there now."""
+        """Copy a piece to its place; tell how far back the gradient is there now, unless that is all of it."""
         self._pieces[number].copy_(piece.flatten())
         self._missing[number] = False
         before = self._first
         while self._first and not self._missing[self._first - 1]:
             self._first -= 1
-        if self._ready is not None and self._first < before:
+        if self._ready is not None and 0 < self._first < before:
             self._ready(self._pieces[self._first].storage_offset(), self._gradient)
 
     def whole(self) -> Tensor:
@@ -101,7 +101,7 @@ class Classifier:
     @property
     def loss(self) -> float:
         """The mean loss over the mini-batch of the last gradient."""
-        return self._loss.item()
+        return float(self._loss)
 
     def _take(self, number: int, weight: Tensor) -> None:
         """Move the gradient of a weight to its place as soon as the backward pass has made it."""
