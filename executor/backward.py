@@ -7,14 +7,33 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from workloads.base import Ready
 
+if TYPE_CHECKING:
+    from executor.node import RealNode
+
+T = TypeVar("T")
 Compute = Callable[[Ready], Tensor]
+
+
+class Later(Awaitable[T]):
+    """A part of an emulated gradient, which a node has from the instant `at` on."""
+
+    def __init__(self, node: "RealNode", at: float, value: T) -> None:
+        self.node = node
+        self.at = at
+        self.value = value
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        self.node._wait_until(self.at)
+        self.node._note_loss()
+        return self.value
+        yield
 
 
 class Part(Awaitable[Tensor]):
@@ -70,7 +89,7 @@ class Beside:
         computed: Callable[[], None],
         awaited: Callable[[], None],
     ) -> list[Part]:
-        """Begin `compute`; its parts. `computed` is called when it is over, `awaited` when a part has been."""
+        """Begin `compute`; its parts. `computed` is called at its end, `awaited` when a part has been."""
         found = [Part(part, awaited) for part in parts]
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))

@@ -28,7 +28,7 @@ def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tupl
 
 
 def to_host(vector: torch.Tensor) -> torch.Tensor:
-    """The vector in the host's memory: itself, or a copy of a GPU's, pinned, made by the current stream alone.
+    """The vector in the host's memory: itself, or a pinned copy of a GPU's, made by the current stream.
 
     What other streams compute, such as the rest of a gradient, goes on meanwhile.
     """

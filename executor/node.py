@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from analysis.records import Recorder
 from executor.activities import Activities
-from executor.backward import Beside
+from executor.backward import Beside, Later
 from executor.devices import to_device
 from executor.mailbox import Mailbox
 from executor.settling import settle
@@ -50,21 +50,6 @@ class Done(Awaitable[T]):
         self.value = value
 
     def __await__(self) -> Generator[Any, Any, T]:
-        return self.value
-        yield
-
-
-class Later(Awaitable[T]):
-    """A part of a gradient, which a node has from the instant `at` on."""
-
-    def __init__(self, node: "RealNode", at: float, value: T) -> None:
-        self.node = node
-        self.at = at
-        self.value = value
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        self.node._wait_until(self.at)
-        self.node._note_loss()
         return self.value
         yield
 

@@ -1,7 +1,7 @@
 """A network that learns to classify images: the `Learner` of a data set and a model."""
 
-from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from math import nan
 from typing import Any
 
@@ -23,22 +23,23 @@ CHUNK = 512  # samples evaluated at once
 class _Filling:
     """A flat gradient that a backward pass fills piece by piece, roughly from its end to its beginning."""
 
-    def __init__(self, gradient: Tensor, counts: Sequence[int], ready: Ready | None) -> None:
+    def __init__(self, gradient: Tensor, counts: list[int], ready: Ready | None) -> None:
         self._gradient = gradient
         self._pieces = torch.split(gradient, counts)
+        self._starts = [0, *accumulate(counts)]
         self._missing = [True] * len(counts)
         self._first = len(counts)  # the pieces from this one on are there
         self._ready = ready
 
     def put(self, number: int, piece: Tensor) -> None:
-        """Copy a piece to its place; tell how far back the gradient is there now, unless that is all of it."""
+        """Copy a piece to its place; tell how far back the gradient is there now, if that is not all of it."""
         self._pieces[number].copy_(piece.flatten())
         self._missing[number] = False
         before = self._first
         while self._first and not self._missing[self._first - 1]:
             self._first -= 1
         if self._ready is not None and 0 < self._first < before:
-            self._ready(self._pieces[self._first].storage_offset(), self._gradient)
+            self._ready(self._starts[self._first], self._gradient)
 
     def whole(self) -> Tensor:
         """The gradient, once the pass is over."""
@@ -67,7 +68,7 @@ class Classifier:
         self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling  # the gradient that is being computed
         for number, weight in enumerate(self._weights):
-            weight.register_post_accumulate_grad_hook(partial(self._take, number))
+            weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
 
@@ -93,7 +94,7 @@ class Classifier:
             loss = functional.cross_entropy(self.module(x), y)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         if ready is None and self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         return self._filling.whole()
