@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -54,6 +54,8 @@ Claims = Annotated[
     list[str] | None,
     typer.Option("--claim", metavar="PATTERN", help="Only claims with this in their name; repeatable."),
 ]
+
+Part = Literal["compute", "apply", "codecs", "cores", "network"]
 
 
 @app.command()
@@ -188,6 +190,43 @@ def verify(case: Cases = None, json_: Json = False, quiet: Quiet = False) -> Non
 
 
 @app.command()
+def calibrate(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Scenarios whose workloads to measure; quickstart if none."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The profile to write.")] = Path("profile.yaml"),
+    only: Annotated[
+        list[Part] | None,
+        typer.Option("--only", help="Measure this, and keep the rest of the profile; repeatable."),
+    ] = None,
+    testbed: Annotated[
+        bool, typer.Option("--testbed", help="The network of a testbed, not the loopback; needs root.")
+    ] = False,
+    hosts: Annotated[
+        str, typer.Option(metavar="A,B", help="The network between these hosts, not the loopback.")
+    ] = "",
+    set_: Set = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure this machine, and write what a scenario takes over as cluster.profile."""
+    from lockstep.calibration import calibrate, save, table
+
+    loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
+    _check_out(out.parent)
+    save.check(out)
+    with terminal.progress("calibrating", quiet or json_) as progress:
+        found = calibrate(loaded, only or (), progress, testbed=testbed, hosts=hosts)
+    profile = save.over(out, found) if only else found.profile
+    written = save.save(found, profile, out)
+    if json_:
+        print(json.dumps(profile, allow_nan=False))
+    else:
+        table.show(profile, written)
+
+
+@app.command()
 def claims(claim: Claims = None, out: Out = None, json_: Json = False, quiet: Quiet = False) -> None:
     """Try what was published about strategies, in virtual time.
 
@@ -221,6 +260,13 @@ def scenarios(json_: Json = False) -> None:
     shipped = scenario_files.shipped()
     rows = {name: terminal.first_comment(path) for name, path in shipped.items()}
     _list(rows, json_)
+
+
+@app.command()
+def profiles(json_: Json = False) -> None:
+    """List the profiles that ship with the product, for cluster.profile."""
+    shipped = scenario_files.profiles()
+    _list({name: terminal.first_comment(path) for name, path in shipped.items()}, json_)
 
 
 @app.command()

@@ -77,27 +77,28 @@ def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str,
     Mappings are merged key by key; of everything else, and of `compute` where it has a time or peak, the
     scenario's counts alone. Raises ScenarioError if neither has a compute time.
     """
-    merged = _merged(profile.cluster.model_dump(exclude_unset=True, by_alias=True), cluster)
-    merged.pop("profile", None)
+    both = merged(profile.cluster.model_dump(exclude_unset=True, by_alias=True), cluster)
+    both.pop("profile", None)
     compute = cluster.get("compute", {})
     if not isinstance(compute, dict) or {"time", "peak"} & compute.keys():
-        return merged
+        return both
     for timed in profile.compute:
         if timed.workload.items() <= workload.items():
-            merged["compute"] = timed.compute.model_dump(exclude_unset=True, by_alias=True) | compute
-            return merged
+            both["compute"] = timed.compute.model_dump(exclude_unset=True, by_alias=True) | compute
+            return both
     if not compute:
         known = "; ".join(_flow(timed.workload) for timed in profile.compute) or "none"
         raise ScenarioError(
             "missing; the profile has no time for this workload (it has: "
             f"{known}); give {{time: {{distribution: …}}}}, {{peak: …}} or the word 'measured'"
         )
-    return merged
+    return both
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one mapping over another, mappings in them likewise; all else is replaced as a whole."""
     both = {
-        key: _merged(below[key], value) if isinstance(value, dict) and isinstance(below[key], dict) else value
+        key: merged(below[key], value) if isinstance(value, dict) and isinstance(below[key], dict) else value
         for key, value in above.items()
         if key in below
     }

@@ -106,7 +106,7 @@ class Simulation:
         self.rings = Rings(self) if shortcuts and not unsteady else None
         self.compute = compute_times(scenario, self.sizes)
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
-        self._codecs: dict[str, CodecCost] = {**cluster.codecs}
+        self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.additions = 0  # to shared memory, that have been completed
         self.race = Race(self.initial.numpy()) if self.shared and self.learner is not None else None
         self.backward = getattr(cluster.compute, "backward", 0.0)
