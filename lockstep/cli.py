@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -54,8 +54,6 @@ Claims = Annotated[
     list[str] | None,
     typer.Option("--claim", metavar="PATTERN", help="Only claims with this in their name; repeatable."),
 ]
-
-Part = Literal["compute", "apply", "codecs", "cores", "network"]
 
 
 @app.command()
@@ -197,8 +195,11 @@ def calibrate(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The profile to write.")] = Path("profile.yaml"),
     only: Annotated[
-        list[Part] | None,
-        typer.Option("--only", help="Measure this, and keep the rest of the profile; repeatable."),
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="compute, apply, codecs, cores or network: measure that, and keep the rest; repeatable.",
+        ),
     ] = None,
     testbed: Annotated[
         bool, typer.Option("--testbed", help="The network of a testbed, not the loopback; needs root.")

@@ -7,9 +7,10 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 from lockstep.calibration import apply, codecs, compute, cores, layers
-from lockstep.calibration.document import document
 from lockstep.calibration.findings import Findings
+from lockstep.calibration.profile_file import document
 from scenarios import Data, Scenario, ScenarioError
+from scenarios.section import nearest
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
 _NETWORK = "lockstep.calibration.network"
@@ -38,6 +39,9 @@ def calibrate(
     The network is the loopback, or a `testbed`, or that between `hosts`.
     Raises ScenarioError for what cannot be measured, RunFailed if a process that measures dies.
     """
+    for part in parts:
+        if part not in PARTS:
+            raise ScenarioError(f"no such part: {part!r}{nearest(part, PARTS)}", key="--only")
     workloads = {_name(key): s.workload for s in scenarios if (key := compute.key(s.workload))}
     parts = [part for part in PARTS if (part in parts if parts else _is_there(part))]
     if "network" in parts:

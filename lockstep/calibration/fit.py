@@ -7,7 +7,7 @@ counts as fewer draws than it has: n ÷ (1 + 2Σρ), with the sum over the corre
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,9 +104,15 @@ def fits(times: Any, seed: int = 0) -> list[Fit]:
 
     The first one has intervals and a p-value; they are a function of the sample and the seed.
     """
+    best, *others = candidates(times)
+    return [with_intervals(best, times, seed), *others]
+
+
+def candidates(times: Any) -> list[Fit]:
+    """As `fits`, without intervals."""
     x = np.asarray(times, float)
     if np.ptp(x) == 0:
-        return [Fit("constant", {"value": float(x[0])}, -np.inf, 0.0, 1.0, {"value": (x[0], x[0])})]
+        return [Fit("constant", {"value": float(x[0])}, 0.0, 0.0)]
     found = []
     for name, family in FAMILIES.items():
         parameters = family.fit(x)
@@ -115,13 +121,7 @@ def fits(times: Any, seed: int = 0) -> list[Fit]:
             aic = 2 * len(family.keys) - 2 * likelihood
             named = dict(zip(family.keys, map(float, parameters), strict=True))
             found.append(Fit(name, named, aic, float(_ks(family, parameters, x))))
-    found.sort(key=lambda fit: fit.aic)
-    return [_with_intervals(found[0], x, seed), *found[1:]]
-
-
-def frozen(fit: Fit) -> Any:
-    """scipy's distribution of a fit."""
-    return FAMILIES[fit.distribution].frozen(*map(np.float64, fit.parameters.values()))
+    return sorted(found, key=lambda fit: fit.aic)
 
 
 def independent_draws(times: Any) -> float:
@@ -136,7 +136,12 @@ def independent_draws(times: Any) -> float:
     return max(10.0, len(x) / (1 + 2 * related))
 
 
-def _with_intervals(fit: Fit, x: Array, seed: int) -> Fit:
+def with_intervals(fit: Fit, times: Any, seed: int = 0) -> Fit:
+    """The same fit with its intervals and p-value."""
+    if fit.distribution == "constant":
+        value = fit.parameters["value"]
+        return replace(fit, p=1.0, intervals={"value": (value, value)})
+    x = np.asarray(times, float)
     family, rng = FAMILIES[fit.distribution], np.random.default_rng(seed)
     estimate = np.array(list(fit.parameters.values()))
     draws = independent_draws(x)
@@ -148,7 +153,7 @@ def _with_intervals(fit: Fit, x: Array, seed: int) -> Fit:
     low, high = np.quantile(again - estimate, [0.025, 0.975], axis=0) * np.sqrt(n / draws)
     bounds = np.stack([np.maximum(estimate - high, 0.0), estimate - low], -1)
     intervals = {key: (float(a), float(b)) for key, (a, b) in zip(family.keys, bounds, strict=True)}
-    return Fit(fit.distribution, fit.parameters, fit.aic, fit.ks, p, intervals)
+    return replace(fit, p=p, intervals=intervals)
 
 
 def _ks(family: Family, parameters: Array, x: Array) -> Array:

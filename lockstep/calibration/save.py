@@ -8,8 +8,8 @@ from typing import Any
 
 from analysis.calibration import Sample, picture
 from lockstep.calibration import Calibration
-from lockstep.calibration.document import text
 from lockstep.calibration.fit import FAMILIES
+from lockstep.calibration.profile_file import text
 from scenarios import ScenarioError, profile
 from scenarios.document import parse
 

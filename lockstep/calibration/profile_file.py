@@ -106,7 +106,7 @@ def described() -> dict[str, str]:
     return {
         "date": date.today().isoformat(),
         "host": f"{os.cpu_count()} cores {_processor()}, {system}",
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "device": ", ".join(dict.fromkeys(gpus)) or "cpu",
     }
 
@@ -121,6 +121,8 @@ def _processor() -> str:
 
 def short(value: Any) -> Any:
     """Numbers, and those in lists and mappings, to four digits."""
+    if hasattr(value, "item"):  # numpy's
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, float | list | tuple | Mapping):
         return value
     if isinstance(value, Mapping):
@@ -140,8 +142,8 @@ def text(profile: Mapping[str, Any]) -> str:
     """A profile as YAML."""
     measured, out = profile["measured"], io.StringIO()
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style, yaml.allow_unicode, yaml.width = None, True, 110  # type: ignore[assignment]
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.default_flow_style, yaml.allow_unicode, yaml.width = None, True, 110
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.representer.ignore_aliases = lambda _: True
     yaml.dump(dict(profile), out)
     said = f"# Measured on {measured['date']}: {measured['host']}, {measured['device']}."
