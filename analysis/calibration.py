@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
 _STYLES = ("-", "--", ":")
@@ -105,5 +106,6 @@ def _cores(ax: Axes, evidence: Mapping[str, Any]) -> None:
     ax.plot(x, np.maximum(1, x / c), color=_COLOURS[0], label=f"max(1, m ÷ {c:.3g})")
     ax.set(title="Cores", xlabel="processes m that compute at once", ylabel="time of a gradient ÷ alone")
     ax.set(ylim=(0, None))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)

@@ -19,7 +19,8 @@ _SLOW, _SLOW_S = 30, 20.0  # of slow ones fewer: at least so many, or this long
 def key(workload: Workload) -> dict[str, Any]:
     """What a gradient's time depends on: the keys by which a profile finds it."""
     kept = ("dataset", "model", "problem", "dimension", "density", "batch_size")
-    return {name: value for name, value in workload.model_dump().items() if name in kept}
+    values = workload.model_dump()
+    return {name: values[name] for name in kept if name in values}
 
 
 def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -> tuple[list[float], str]:
