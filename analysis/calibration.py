@@ -74,8 +74,17 @@ def _quantiles(ax: Axes, sample: Sample) -> None:
     shares = (np.arange(len(ms)) + 0.5) / len(ms)
     few = np.unique(np.round(np.linspace(0, len(ms) - 1, 200)).astype(int))
     few = np.union1d(few, np.arange(max(0, len(ms) - 10), len(ms)))
-    for (name, fit), colour, marker in zip(sample.fits.items(), _COLOURS, _MARKERS, strict=False):
-        ax.plot(1e3 * fit.ppf(shares[few]), ms[few], marker, ms=3, color=colour, label=name, mfc="none")
+    for number, (name, fit) in enumerate(sample.fits.items()):  # the first ones larger: others may cover them
+        colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+        ax.plot(
+            1e3 * fit.ppf(shares[few]),
+            ms[few],
+            marker,
+            ms=max(3, 7 - 2 * number),
+            color=colour,
+            label=name,
+            mfc="none",
+        )
     ends = ms[0], ms[-1]
     ax.plot(ends, ends, color="grey", lw=0.8)
     margin = 0.05 * (ends[1] - ends[0]) or 0.05 * ends[0]
