@@ -211,7 +211,10 @@ def calibrate(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure this machine, and write what a scenario takes over as cluster.profile."""
+    """Measure this machine.
+
+    Writes a profile, which scenarios take over: cluster.profile.
+    """
     from lockstep.calibration import calibrate, save, table
 
     loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
@@ -265,7 +268,7 @@ def scenarios(json_: Json = False) -> None:
 
 @app.command()
 def profiles(json_: Json = False) -> None:
-    """List the profiles that ship with the product, for cluster.profile."""
+    """List the profiles that ship with the product."""
     shipped = scenario_files.profiles()
     _list({name: terminal.first_comment(path) for name, path in shipped.items()}, json_)
 

@@ -66,7 +66,7 @@ def show(result: Result, out: Path | None) -> None:
             table.add_row(name, value)
     if m["target"] is not None:
         table.add_row(f"time to {percent(m['target'])}", number(m["time_to_target_s"], "s", "not reached"))
-    console().print(table)
+    _console().print(table)
     _warn(m)
     if out is not None:
         print(f"Written to {out}.")
@@ -85,7 +85,7 @@ def show_comparison(comparisons: list[dict[str, Any]]) -> None:
                 table.add_row(name, c["predicted"]["strategy"], a, b, percent(c["error"][error], sign=True))
                 name = ""
         table.add_section()
-    console().print(table)
+    _console().print(table)
     for c in comparisons:
         _warn(c["measured"], c["predicted"])
 
@@ -116,7 +116,7 @@ def show_verification(found: dict[str, Any]) -> None:
         ]
         style = "bold red" if row["verdict"] == "fail" else None
         table.add_row(row["case"], *figures, row["verdict"], style=style)
-    console().print(table)
+    _console().print(table)
     for what, why in found["skipped"].items():
         print(f"{what}: skipped ({why})")
     print(f"{len(found['cases'])} cases, {found['failed'] or 'none'} failed.")
@@ -132,7 +132,7 @@ def show_claims(found: dict[str, Any], out: Path | None) -> None:
     for row in found["claims"]:
         style = None if row["verdict"] == "holds" else "bold"
         table.add_row(*claims.row(row), style=style)
-    console().print(table)
+    _console().print(table)
     print(", ".join(f"{count} {verdict}" for verdict, count in found["verdicts"].items()) + ".")
     if out is not None:
         print(f"Written to {out}: claims.md, claims.json, runs.csv.")
@@ -153,7 +153,7 @@ def two_columns(rows: dict[str, str]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, text in rows.items():
         table.add_row(name, text)
-    console().print(table)
+    _console().print(table)
 
 
 def show_strategies() -> None:
@@ -170,7 +170,7 @@ def show_strategies() -> None:
         f"{_defaults(shared)}. With a server: schedule, consistency and rule, each the name of the strategy "
         "to take it from. --json lists all parameters of each strategy; docs/strategies.md explains them."
     )
-    console().print(f"\n{about}")
+    _console().print(f"\n{about}")
 
 
 def _defaults(parameters: Mapping[str, Parameter]) -> str:
@@ -183,7 +183,12 @@ def _defaults(parameters: Mapping[str, Parameter]) -> str:
     )
 
 
-def console() -> Console:
+def show_table(table: Table) -> None:
+    """Any table."""
+    _console().print(table)
+
+
+def _console() -> Console:
     """As wide as the terminal; a pipe gets lines that are not broken."""
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}  # names may have any text
     return Console(**plain) if sys.stdout.isatty() else Console(width=120, **plain)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lockstep.terminal import console
+from lockstep.terminal import show_table
 
 
 def show(profile: Mapping[str, Any], written: list[Path]) -> None:
@@ -27,7 +27,7 @@ def show(profile: Mapping[str, Any], written: list[Path]) -> None:
         for key, value in values.items():
             if key != "distribution" and value is not None:
                 table.add_row(f"  {key}", str(value), _interval(intervals.get(f"compute.{name}.{key}")), "")
-    console().print(table)
+    show_table(table)
     print(f"Written: {', '.join(map(str, written))}.")
 
 
