@@ -1,0 +1,52 @@
+"""What the suite keeps of a run, measured or predicted alike: a flat row of a table."""
+
+from typing import Any
+
+from analysis.records import Result, of
+
+Digest = dict[str, Any]
+
+
+def digest(result: Result) -> Digest:
+    """Plain numbers, strings and lists of numbers. Times in s, throughput in samples/s.
+
+    step_time_s: mean time from the beginning of a gradient to that of the same worker's next. staleness,
+    staleness_count: the histogram. busiest_link, utilisation: None in a real run, which does not know.
+    """
+    m = result.metrics
+    histogram = {int(value): count for value, count in m["staleness"]["histogram"].items()}
+    link, share = _busiest(m["utilisation"])
+    curve = result.curve
+    return {
+        "throughput": m["throughput"],
+        "duration_s": m["duration_s"],
+        "samples": m["samples"],
+        "updates": m["updates"],
+        "dropped": m["dropped"],
+        "step_time_s": _step_time_s(result),
+        "staleness_mean": m["staleness"]["mean"],
+        "staleness": list(histogram),
+        "staleness_count": list(histogram.values()),
+        **m["breakdown"],
+        "bottleneck": m["bottleneck"],
+        "busiest_link": link,
+        "utilisation": share,
+        "curve_s": curve["time"].tolist(),
+        "curve_loss": curve["loss"].tolist(),
+        "curve_accuracy": curve["accuracy"].tolist(),
+        "warnings": list(m["warnings"]),
+    }
+
+
+def _busiest(utilisation: dict[str, float] | None) -> tuple[str | None, float | None]:
+    links = {name: share for name, share in (utilisation or {}).items() if "link" in name}
+    if not links:
+        return None, None
+    name = max(links, key=lambda each: links[each])
+    return name, links[name]
+
+
+def _step_time_s(result: Result) -> float | None:
+    starts = of(result.records, "gradient", ["node", "start"]).groupby("node")["start"].agg(["min", "max", "size"])
+    steps = int((starts["size"] - 1).sum())
+    return float((starts["max"] - starts["min"]).sum()) / steps if steps > 0 else None

@@ -1,0 +1,36 @@
+"""A point of the suite: an ordinary scenario, and the factors that it is one combination of."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from scenarios import Scenario
+
+FACTORS = ("strategy", "workers", "shards", "regime", "stragglers")
+
+
+@dataclass(frozen=True)
+class Point:
+    """`document`: what its scenario file would have. `part`: "rates" or "learning"."""
+
+    name: str
+    part: str
+    factors: Mapping[str, Any]
+    document: Mapping[str, Any]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, validated."""
+        return Scenario.model_validate(self.document)
+
+    @property
+    def text(self) -> str:
+        """The document as JSON, the same for the same content."""
+        return json.dumps(self.document, sort_keys=True)
+
+    @property
+    def key(self) -> str:
+        """What the measurement of this scenario, and of no other, is kept by."""
+        return sha256(self.text.encode()).hexdigest()
