@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-from analysis.plots import MEASURED, PREDICTED, plt
+from analysis.plots import MEASURED, PREDICTED
 
 # Okabe and Ito's colours, safe for the colour-blind, each with a marker of its own.
 _REGIMES = {
@@ -19,6 +21,7 @@ _REGIMES = {
     "compute": ("compute-bound", "#009E73", "^"),
 }
 _BAND = 0.05
+_KNEE = 2.0  # times as long as alone
 
 
 def pictures(table: pd.DataFrame, out: Path) -> list[Path]:
@@ -57,21 +60,28 @@ def _scatter(rates: pd.DataFrame) -> Figure:
             face = colour if held_out else "none"
             style = {"marker": marker, "edgecolors": colour, "facecolors": face, "s": 26, "linewidths": 1.0}
             left.scatter(rows["measured_throughput"], rows["predicted_throughput"], **style)
-            right.scatter(rows["utilisation"].fillna(0), 100 * rows["throughput_error"], **style)
+            right.scatter(rows["stretch"].fillna(1), 100 * rows["throughput_error"], **style)
         left.scatter([], [], marker=marker, color=colour, label=label)
-    left.scatter([], [], marker="o", edgecolors="grey", facecolors="none", label="1 or 2 workers (calibration's range)")
+    left.scatter(
+        [], [], marker="o", edgecolors="grey", facecolors="none", label="1 or 2 workers (calibration's range)"
+    )
     values = rates[["measured_throughput", "predicted_throughput"]].to_numpy(float)
     line = np.array([values.min() / 1.2, values.max() * 1.2])
     left.plot(line, line, color="black", lw=0.8, zorder=0)
-    left.fill_between(line, (1 - _BAND) * line, (1 + _BAND) * line, color="grey", alpha=0.25, lw=0, zorder=0, label="±5%")
+    left.fill_between(
+        line, (1 - _BAND) * line, (1 + _BAND) * line, color="grey", alpha=0.25, lw=0, zorder=0, label="±5%"
+    )
     left.set(xscale="log", yscale="log", xlim=line, ylim=line, aspect="equal")
     left.set(title="Throughput", xlabel="measured (samples/s)", ylabel="predicted (samples/s)")
     left.legend(frameon=False, loc="upper left", fontsize=9)
     right.axhspan(-100 * _BAND, 100 * _BAND, color="grey", alpha=0.25, lw=0, zorder=0)
     right.axhline(0, color="black", lw=0.8, zorder=0)
-    right.axvline(0.9, color="grey", lw=0.8, ls=":", zorder=0)
-    right.set(title="Its error; right of the dotted line queues form", xlim=(0, 1.03))
-    right.set(xlabel="predicted utilisation of the busiest link", ylabel="error (%), positive: predicted too high")
+    right.axvline(_KNEE, color="grey", lw=0.8, ls=":", zorder=0)
+    right.set(title="Its error; right of the dotted line queues form", xscale="log")
+    right.set(xlabel="time of a message ÷ its time alone (predicted)", ylabel="error (%)")
+    ticks = [tick for tick in (1, 2, 3, 4, 6, 8, 12, 16) if tick <= rates["stretch"].max() * 1.1]
+    right.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
+    right.set_xticks([], minor=True)
     for ax in (left, right):
         _plain(ax)
     return figure
@@ -87,7 +97,14 @@ def _distribution(rates: pd.DataFrame) -> Figure:
             if len(sizes):
                 shares = np.arange(1, len(sizes) + 1) / len(sizes)
                 style = {"network": "-", "balanced": "--", "compute": "-."}[regime]
-                ax.step([0, *sizes], [0, *shares], where="post", color=colour, ls=style, label=f"{label} ({len(sizes)})")
+                ax.step(
+                    [0, *sizes],
+                    [0, *shares],
+                    where="post",
+                    color=colour,
+                    ls=style,
+                    label=f"{label} ({len(sizes)})",
+                )
         ax.set(ylim=(0, 1.02), xlim=(0, None), ylabel="share of runs")
         ax.axhline(0.5, color="grey", lw=0.6, ls=":")
         ax.axhline(0.9, color="grey", lw=0.6, ls=":")
@@ -105,12 +122,17 @@ def _histograms(stale: pd.DataFrame, panels: int = 9) -> Figure:
     chosen = ordered.iloc[places]
     figure, axes = _panels(len(chosen), 3)
     for ax, (_, row) in zip(axes, chosen.iterrows(), strict=False):
-        for side, colour, style in (("predicted", PREDICTED, {"alpha": 0.45}), ("measured", MEASURED, {"fill": False})):
+        for side, colour, style in (
+            ("predicted", PREDICTED, {"alpha": 0.45}),
+            ("measured", MEASURED, {"fill": False}),
+        ):
             counts = np.array(row[f"{side}_staleness_count"], float)
-            bars = ax.bar(row[f"{side}_staleness"], counts / counts.sum(), 0.9, color=colour, edgecolor=colour, **style)
+            bars = ax.bar(
+                row[f"{side}_staleness"], counts / counts.sum(), 0.9, color=colour, edgecolor=colour, **style
+            )
             bars.set_label(side)
         ax.set_title(f"{row['name']}\nKS {row['staleness_ks']:.3f}", fontsize=8)
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         _plain(ax)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
     figure.supxlabel("staleness (versions)", fontsize=10)
@@ -139,7 +161,9 @@ def _curves(learners: pd.DataFrame) -> Figure:
 def _panels(count: int, columns: int) -> tuple[Figure, Sequence[Axes]]:
     """Panels in rows; those beyond `count` are not there."""
     rows, columns = ceil(count / columns), min(columns, count)
-    figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 2.6 * rows + 0.5), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.6 * columns, 2.6 * rows + 0.5), squeeze=False, layout="constrained"
+    )
     for ax in axes.flat[count:]:
         ax.remove()
     return figure, list(axes.flat[:count])

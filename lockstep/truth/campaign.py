@@ -42,10 +42,14 @@ class Campaign:
             loopback = said["loopback"] and Loopback(**said["loopback"])
             return cls(bool(said["testbed"]), loopback, said["machine"])
         except OSError as error:
-            problem = f"{str(folder / 'campaign.json')!r}: {error.strerror}; give a folder that the suite wrote"
+            problem = (
+                f"{str(folder / 'campaign.json')!r}: {error.strerror}; give a folder that the suite wrote"
+            )
             raise ScenarioError(problem, key="--measured") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise ScenarioError(f"{folder / 'campaign.json'}: is damaged ({error})", key="--measured") from None
+            raise ScenarioError(
+                f"{folder / 'campaign.json'}: is damaged ({error})", key="--measured"
+            ) from None
 
     @classmethod
     def begin(cls, folder: Path, testbed: bool, parameters: int) -> Self:
@@ -138,6 +142,8 @@ def load(folder: Path, file: str = "measured.parquet") -> list[dict[str, Any]]:
 def points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
     """The points that rows are of."""
     return [
-        Point(each["name"], each["part"], {name: each[name] for name in FACTORS}, json.loads(each["scenario"]))
+        Point(
+            each["name"], each["part"], {name: each[name] for name in FACTORS}, json.loads(each["scenario"])
+        )
         for each in rows
     ]

@@ -11,7 +11,7 @@ from lockstep.truth.point import FACTORS
 from lockstep.validation import ks_distance, relative_error
 
 CALIBRATED = 2  # workers: calibration uses runs of so many at most; all others are held out
-KNEE = 0.9  # of the run in which the busiest link was busy, predicted: above it queues have formed
+KNEE = 2.0  # times as long as alone a message is under way, predicted: above that queues have formed
 _FIGURES = (
     *("throughput", "duration_s", "samples", "updates", "dropped", "step_time_s"),
     *("staleness_mean", "staleness", "staleness_count", "compute", "network", "wait", "bottleneck"),
@@ -46,9 +46,10 @@ def _row(m: Row, p: Row) -> dict[str, Any]:
     return {
         **about,
         "error": None,
-        "past_the_knee": (p["utilisation"] or 0.0) > KNEE,
+        "past_the_knee": (p["stretch"] or 1.0) > KNEE,
         "busiest_link": p["busiest_link"],
         "utilisation": p["utilisation"],
+        "stretch": p["stretch"],
         **figures,
         "throughput_error": relative_error(a["throughput"], b["throughput"]),
         "step_time_error": relative_error(a["step_time_s"], b["step_time_s"]),
@@ -67,7 +68,9 @@ def _staleness_error(predicted: float | None, measured: float | None) -> float |
 
 
 def _histogram(side: Row) -> dict[str, int]:
-    return {str(value): count for value, count in zip(side["staleness"], side["staleness_count"], strict=True)}
+    return {
+        str(value): count for value, count in zip(side["staleness"], side["staleness_count"], strict=True)
+    }
 
 
 def _time_to_target(side: Row) -> float | None:

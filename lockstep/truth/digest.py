@@ -11,7 +11,8 @@ def digest(result: Result) -> Digest:
     """Plain numbers, strings and lists of numbers. Times in s, throughput in samples/s.
 
     step_time_s: mean time from the beginning of a gradient to that of the same worker's next. staleness,
-    staleness_count: the histogram. busiest_link, utilisation: None in a real run, which does not know.
+    staleness_count: the histogram. busiest_link, utilisation, stretch (how many times as long as alone a byte
+    is under way): None in a real run, which does not know.
     """
     m = result.metrics
     histogram = {int(value): count for value, count in m["staleness"]["histogram"].items()}
@@ -31,6 +32,7 @@ def digest(result: Result) -> Digest:
         "bottleneck": m["bottleneck"],
         "busiest_link": link,
         "utilisation": share,
+        "stretch": _stretch(result),
         "curve_s": curve["time"].tolist(),
         "curve_loss": curve["loss"].tolist(),
         "curve_accuracy": curve["accuracy"].tolist(),
@@ -46,7 +48,20 @@ def _busiest(utilisation: dict[str, float] | None) -> tuple[str | None, float | 
     return name, links[name]
 
 
+def _stretch(result: Result) -> float | None:
+    """What messages took in all, relative to what they would have, each alone between two cards."""
+    network = result.scenario.cluster.network
+    if result.engine != "simulator" or network.bandwidth is None:
+        return None
+    messages = of(result.records, "message", ["start", "end", "nbytes"])
+    took_s = float((messages["end"] - messages["start"])[messages["nbytes"] > 0].sum())
+    alone_s = float(messages["nbytes"].sum()) / (network.bandwidth * network.goodput)
+    return took_s / alone_s if alone_s else None
+
+
 def _step_time_s(result: Result) -> float | None:
-    starts = of(result.records, "gradient", ["node", "start"]).groupby("node")["start"].agg(["min", "max", "size"])
+    starts = (
+        of(result.records, "gradient", ["node", "start"]).groupby("node")["start"].agg(["min", "max", "size"])
+    )
     steps = int((starts["size"] - 1).sum())
     return float((starts["max"] - starts["min"]).sum()) / steps if steps > 0 else None

@@ -82,9 +82,8 @@ def point(strategy: str, workers: int, shards: int | None, regime: str, straggle
     cluster |= {"network": {"bandwidth": _BANDWIDTH}, "compute": {"time": time}}
     if STRAGGLERS[stragglers]:
         cluster["stragglers"] = STRAGGLERS[stragglers]
-    factors = dict(
-        strategy=strategy, workers=workers, shards=shards, regime=regime, stragglers=stragglers
-    )
+    factors: dict[str, Any] = {"strategy": strategy, "workers": workers, "shards": shards}
+    factors |= {"regime": regime, "stragglers": stragglers}
     document = {
         "name": name,
         "cluster": cluster,

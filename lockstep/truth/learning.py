@@ -9,12 +9,12 @@ SEEDS = (1, 2, 3, 4, 5)
 WORKERS = 4
 TARGET_LOSS = 0.5  # held out; chance is 2.3
 _STRATEGIES: dict[str, dict[str, Any]] = {
-    "synchronous": {"learning_rate": 0.2},
-    "asynchronous": {"learning_rate": 0.05},
-    "ssp": {"learning_rate": 0.05},
-    "agn": {"learning_rate": 0.1, "communication_window": PERIOD},
-    "all-reduce-ring": {"name": "all-reduce", "algorithm": "ring", "learning_rate": 0.2},
-    "local-sgd": {"learning_rate": 0.2, "averaging_period": PERIOD},
+    "synchronous": {"learning_rate": 0.1},
+    "asynchronous": {"learning_rate": 0.02},
+    "ssp": {"learning_rate": 0.02},
+    "agn": {"learning_rate": 0.05, "communication_window": PERIOD},
+    "all-reduce-ring": {"name": "all-reduce", "algorithm": "ring", "learning_rate": 0.05},
+    "local-sgd": {"learning_rate": 0.03, "averaging_period": PERIOD},
 }
 
 
@@ -41,8 +41,6 @@ def _point(strategy: str, seed: int) -> Point:
         "stop": {"time": "8 s"},
         "seed": seed,
     }
-    factors = dict(
-        strategy=strategy, workers=WORKERS, shards=1 if has_server else None, regime="learning",
-        stragglers="none",
-    )  # fmt: skip
+    factors: dict[str, Any] = {"strategy": strategy, "workers": WORKERS, "shards": 1 if has_server else None}
+    factors |= {"regime": "learning", "stragglers": "none"}
     return Point(name, "learning", factors, document)

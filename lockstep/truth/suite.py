@@ -50,7 +50,11 @@ def measured(
 
 
 def recomputed(
-    source: Path, out: Path, profile: Path | None = None, limit: int | None = None, progress: Progress | None = None
+    source: Path,
+    out: Path,
+    profile: Path | None = None,
+    limit: int | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Predict all points measured in the folder `source`, and write every figure to `out`; the summary."""
     if profile is None and (source / PROFILE).exists():
@@ -63,7 +67,9 @@ def recomputed(
     return written(rows, predicted, out)
 
 
-def written(measured: Sequence[Mapping[str, Any]], predicted: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any]:
+def written(
+    measured: Sequence[Mapping[str, Any]], predicted: Sequence[Mapping[str, Any]], out: Path
+) -> dict[str, Any]:
     """Write results.parquet, summary.json, accuracy.md and the pictures; the summary."""
     from analysis.accuracy import pictures
 

@@ -120,7 +120,9 @@ def time_to_target(rows: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def bars(held_out: Mapping[str, Any], ranks: Mapping[str, Any], targets: Mapping[str, Any]) -> list[dict[str, Any]]:
+def bars(
+    held_out: Mapping[str, Any], ranks: Mapping[str, Any], targets: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Each bar with its value: whether it is met, or None where nothing was measured for it."""
     worst = max((abs(each["error"]) for each in targets.values() if each["error"] is not None), default=None)
 

@@ -13,15 +13,21 @@ _NOTHING = "–"
 def tables(summary: Mapping[str, Any]) -> list[Table]:
     """Title, head and rows of each."""
     errors = summary["errors"]
-    found = [
+    found: list[Table] = [
         ("The bars", ("on held-out runs", "bar", "found", ""), [_bar(bar) for bar in summary["bars"]]),
         _errors("Errors", {**errors}),
     ]
     found += [_errors(f"Held-out runs by {name}", levels) for name, levels in summary["by"].items()]
     if summary["time_to_target"]:
-        head = ("strategy", "seeds", "predicted", "measured", "error")
-        rows = [
-            (name, f"{t['reached']} of {t['seeds']}", _s(t["predicted_s"]), _s(t["measured_s"]), _signed(t["error"]))
+        head: tuple[str, ...] = ("strategy", "seeds", "predicted", "measured", "error")
+        rows: list[tuple[str, ...]] = [
+            (
+                name,
+                f"{t['reached']} of {t['seeds']}",
+                _s(t["predicted_s"]),
+                _s(t["measured_s"]),
+                _signed(t["error"]),
+            )
             for name, t in summary["time_to_target"].items()
         ]
         found.append(("Time to the target loss, median over seeds", head, rows))
@@ -35,7 +41,9 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     said += [f"failed: {name}: {error}" for name, error in summary["failed"].items()]
     if ranks["pairs"]:
         wrong = f"; in the wrong order: {'; '.join(ranks['wrong'])}" if ranks["wrong"] else ""
-        said.append(f"{ranks['pairs']} pairs of strategies on the same cluster differ by more than 5%{wrong}.")
+        said.append(
+            f"{ranks['pairs']} pairs of strategies on the same cluster differ by more than 5%{wrong}."
+        )
     if summary["warned"]:
         said.append(f"{len(summary['warned'])} runs warned: {', '.join(summary['warned'])}.")
     return said
@@ -63,10 +71,25 @@ def _bar(bar: Mapping[str, Any]) -> tuple[str, ...]:
     form = (lambda value: f"{value:.3f}") if bar["bar"] in (0.08, 0.95) else percent
     value = _NOTHING if bar["value"] is None else form(bar["value"])
     sign = "≥" if bar["at_least"] else "≤"
-    return bar["what"], f"{sign} {form(bar['bar'])}", value, {True: "met", False: "missed", None: _NOTHING}[bar["met"]]
+    return (
+        bar["what"],
+        f"{sign} {form(bar['bar'])}",
+        value,
+        {True: "met", False: "missed", None: _NOTHING}[bar["met"]],
+    )
 
 
-_HEAD = ("points", "throughput: median", "p90", "maximum", "bias", "staleness: median", "p90", "KS: median", "p90")
+_HEAD = (
+    "points",
+    "throughput: median",
+    "p90",
+    "maximum",
+    "bias",
+    "staleness: median",
+    "p90",
+    "KS: median",
+    "p90",
+)
 
 
 def _errors(title: str, levels: Mapping[str, Mapping[str, Any]]) -> Table:
