@@ -146,13 +146,15 @@ def validate(
     if suite:
         from lockstep.truth.command import validate_suite
 
-        for option, given in (("FILE", file), ("--set", set_), ("--strategy", strategy)):
-            if given:
-                raise ScenarioError("means nothing to --suite; leave it out", key=option)
+        for key, useless in (("FILE", file), ("--set", set_), ("--strategy", strategy)):
+            if useless:
+                raise ScenarioError("means nothing to --suite; leave it out", key=key)
         validate_suite(testbed, limit, profile, measured, point, out, json_, quiet, _check_out)
         return
-    for only in (name for name in ("limit", "profile", "measured", "point") if locals()[name] is not None):
-        raise ScenarioError("is for the suite; say --suite too", key=f"--{only}")
+    of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
+    for option, given in of_the_suite.items():
+        if given is not None:
+            raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")
     if file is None:
         raise ScenarioError("give a scenario file, or --suite", key="FILE")
     _validate_one(file, set_, strategy, testbed, out, json_, quiet)

@@ -37,12 +37,13 @@ def validate_suite(
         def tell(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
-        suite.measured(out, testbed, limit, profile, None if still else tell)
+        suite.measure_first(out, testbed, limit, profile, None if still else tell)
         measured, limit = out, None
     elif testbed:
         raise ScenarioError("nothing is measured with --measured; leave it out", key="--testbed")
+    source = suite.read(measured, profile, limit)
     with terminal.progress("predicting", still) as progress:
-        summary = suite.recomputed(measured, out, profile, limit, progress)
+        summary = suite.recompute(source, out, progress)
     if json_:
         print(json.dumps(summary, allow_nan=False))
     else:

@@ -26,6 +26,7 @@ _BLOCKS = (
 def suite() -> Iterator[Point]:
     """All points in their order. No chance is in it."""
     left = {point.name: point for point in grid()}
+    levels = {name: _levels(point) for name, point in left.items()}
     seen: Counter[tuple[object, ...]] = Counter()
     blocks, learners = _blocks(), iter(learning())
 
@@ -33,7 +34,8 @@ def suite() -> Iterator[Point]:
         return next((each for each in blocks if each.name in left), None)
 
     def evenly() -> Point | None:
-        return min(left.values(), key=lambda each: sum(seen[level] for level in _levels(each)), default=None)
+        name = min(left, key=lambda each: sum(map(seen.__getitem__, levels[each])), default=None)
+        return None if name is None else left[name]
 
     def learner() -> Point | None:
         return next(learners, None)
@@ -43,7 +45,7 @@ def suite() -> Iterator[Point]:
             chosen = choose()
             if chosen is not None:
                 if left.pop(chosen.name, None):
-                    seen.update(_levels(chosen))
+                    seen.update(levels[chosen.name])
                 yield chosen
 
 

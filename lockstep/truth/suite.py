@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from lockstep.truth.learning import learning
 from lockstep.truth.measuring import Tell, measure
 from lockstep.truth.order import DEFAULT, suite
 from lockstep.truth.point import Point
-from lockstep.truth.predicting import predict_all, read_profile
+from lockstep.truth.predicting import Document, predict_all, read_profile, with_profile
 from lockstep.truth.summary import summarise
 from lockstep.truth.tables import markdown
 from lockstep.validation import parameters
@@ -37,37 +38,46 @@ def chosen(name: str) -> Point:
     return every[name]
 
 
-def measured(
+def measure_first(
     out: Path, testbed: bool, limit: int | None = None, profile: Path | None = None, tell: Tell | None = None
 ) -> None:
     """Measure the suite's first points into a folder, going on where an earlier call stopped."""
-    read_profile(profile)
     points = list(islice(suite(), limit or DEFAULT))
+    with_profile(points[0].document, read_profile(profile))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
     if profile is not None:
         shutil.copyfile(profile, out / PROFILE)
     campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")
 
 
-def recomputed(
-    source: Path,
-    out: Path,
-    profile: Path | None = None,
-    limit: int | None = None,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Predict all points measured in the folder `source`, and write every figure to `out`; the summary."""
-    if profile is None and (source / PROFILE).exists():
-        profile = source / PROFILE
-    settings, where = read_profile(profile), Campaign.read(source)
-    rows = campaign.load(source)[:limit]
-    predicted = predict_all(campaign.points(rows), settings, where, progress)
+@dataclass(frozen=True)
+class Source:
+    """What was measured, and what it is predicted with."""
+
+    campaign: Campaign
+    rows: Sequence[Mapping[str, Any]]
+    profile: Document
+
+
+def read(folder: Path, profile: Path | None = None, limit: int | None = None) -> Source:
+    """The first points measured in a folder, with a profile, or else the folder's own if it has one."""
+    if profile is None and (folder / PROFILE).exists():
+        profile = folder / PROFILE
+    source = Source(Campaign.read(folder), campaign.load(folder)[:limit], read_profile(profile))
+    with_profile(campaign.points(source.rows[:1])[0].document, source.profile)
+    return source
+
+
+def recompute(source: Source, out: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Predict all points and write every figure to `out`; the summary."""
+    points = campaign.points(source.rows)
+    predicted = predict_all(points, source.profile, source.campaign, progress)
     out.mkdir(parents=True, exist_ok=True)
     campaign.save(predicted, out / "predicted.parquet")
-    return written(rows, predicted, out)
+    return write(source.rows, predicted, out)
 
 
-def written(
+def write(
     measured: Sequence[Mapping[str, Any]], predicted: Sequence[Mapping[str, Any]], out: Path
 ) -> dict[str, Any]:
     """Write results.parquet, summary.json, accuracy.md and the pictures; the summary."""
