@@ -2,11 +2,12 @@
 
 A push of all parameters takes 32 ms of a link (33.5 with headers), and the mean gradient 20, 80 or 240 ms.
 Runs end after a number of updates, so that both engines do the same work and a throughput is not a matter of
-what just made it before the end; it is estimated so that a run takes some eight seconds. Gossip has no rounds
-and no server: its runs end after eight seconds.
+what just made it before the end; it is estimated so that a run takes some eight seconds. Gossip has no common
+updates: there every worker makes a number of steps.
 """
 
 from collections.abc import Mapping
+from math import hypot
 from typing import Any
 
 from lockstep.truth.point import Point
@@ -43,7 +44,7 @@ _PEERS: dict[str, dict[str, Any]] = {
     "gossip": {"probability": 1 / PERIOD},
 }
 STRATEGIES = {**_SERVER, **_PEERS}
-_TOGETHER = ("synchronous", "ssp", "local-sgd", "all-reduce-ring", "all-reduce-native", "d-psgd")
+_TOGETHER = ("synchronous", "ssp", *_PEERS)  # the slowest decides
 _PERIODIC = ("agn", "aeasgd", "local-sgd")
 
 
@@ -96,24 +97,23 @@ def point(strategy: str, workers: int, shards: int | None, regime: str, straggle
 
 
 def _stop(factors: Mapping[str, Any]) -> dict[str, Any]:
-    """So many updates that a run takes about eight seconds; twelve at most.
+    """So many updates that a run takes about eight seconds; sixteen at most.
 
     An estimate is enough: nothing is compared with it.
     """
     strategy, workers, shards = factors["strategy"], factors["workers"], factors["shards"] or 1
-    if strategy == "gossip":
-        return {"time": f"{LENGTH_S:g} s"}
     slower = 1.0
     if factors["stragglers"] != "none":
         slower = 2.0 if strategy in _TOGETHER else 1.3
     batches = PERIOD if strategy in _PERIODIC else 1
-    cycle_s = batches * slower * REGIMES[factors["regime"]] + 2 * _TRANSFER_S
+    cycle_s = batches * slower * REGIMES[factors["regime"]] + (strategy != "gossip") * 2 * _TRANSFER_S
     if strategy in _PEERS:
         updates_per_s = 1 / cycle_s
     else:
         overlaps = strategy not in ("synchronous", "backup-workers")
         full_s = _TRANSFER_S * workers / shards  # of everyone's pushes, or answers, on the servers' links
-        round_s = max(cycle_s, full_s) if overlaps else cycle_s + 2 * max(0.0, full_s - _TRANSFER_S)
+        round_s = hypot(cycle_s, full_s) if overlaps else cycle_s + 2 * max(0.0, full_s - _TRANSFER_S)
         each = workers if strategy in ("asynchronous", "ssp", "agn", "aeasgd") else 1
         updates_per_s = each / round_s
-    return {"updates": max(4, round(LENGTH_S * updates_per_s)), "time": f"{1.5 * LENGTH_S:g} s"}
+    bound = "steps" if strategy == "gossip" else "updates"
+    return {bound: max(4, round(LENGTH_S * updates_per_s)), "time": f"{2 * LENGTH_S:g} s"}
