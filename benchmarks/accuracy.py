@@ -1,4 +1,4 @@
-"""Publish what `lockstep validate --suite --measured benchmarks/truth --out DIR` has computed: `accuracy.py DIR`.
+"""Publish what `lockstep validate --suite --measured benchmarks/truth --out DIR` computed: `accuracy.py DIR`.
 
 Its predictions go to benchmarks/truth, its tables and pictures to docs/.
 """

@@ -29,9 +29,7 @@ File = Annotated[
     str,
     typer.Argument(metavar="FILE", help="A scenario file, or a name that 'lockstep scenarios' lists."),
 ]
-MaybeFile = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="A scenario file or name; or --suite.")
-]
+MaybeFile = Annotated[str | None, typer.Argument(metavar="FILE", help="A scenario file or name; or --suite.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),

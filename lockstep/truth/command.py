@@ -8,7 +8,7 @@ from pathlib import Path
 import lockstep
 from lockstep import terminal
 from lockstep.truth import suite
-from scenarios import ScenarioError, dump
+from scenarios import ScenarioError
 
 
 def validate_suite(
@@ -24,7 +24,7 @@ def validate_suite(
 ) -> None:
     """Measure (or read what was measured), predict, and show how near that was; or print one point."""
     if point is not None:
-        print(dump(suite.chosen(point).scenario), end="")
+        print(suite.chosen(point).yaml, end="")
         return
     if out is None:
         raise ScenarioError("missing; say where the suite's measurements and figures go", key="--out")

@@ -4,7 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from io import StringIO
 from typing import Any
+
+from ruamel.yaml import YAML
 
 from scenarios import Scenario
 
@@ -29,6 +32,14 @@ class Point:
     def text(self) -> str:
         """The document as JSON, the same for the same content."""
         return json.dumps(self.document, sort_keys=True)
+
+    @property
+    def yaml(self) -> str:
+        """The document as a scenario file: without defaults, so that a profile can stand beneath it."""
+        text, yaml = StringIO(), YAML(typ="safe", pure=True)
+        yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False  # type: ignore[assignment]
+        yaml.dump(dict(self.document), text)
+        return text.getvalue()
 
     @property
     def key(self) -> str:

@@ -1,7 +1,6 @@
 """`lockstep validate --suite`: measure points, predict them, and write what came of it."""
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -46,7 +45,7 @@ def measure_first(
     with_profile(points[0].document, read_profile(profile))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
     if profile is not None:
-        shutil.copyfile(profile, out / PROFILE)
+        campaign.write(out / PROFILE, profile.read_text("utf-8"))
     campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")
 
 
