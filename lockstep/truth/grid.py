@@ -97,7 +97,7 @@ def point(strategy: str, workers: int, shards: int | None, regime: str, straggle
 
 
 def _stop(factors: Mapping[str, Any]) -> dict[str, Any]:
-    """So many updates that a run takes about eight seconds; sixteen at most.
+    """So many updates that a run takes about eight seconds; twelve at most.
 
     An estimate is enough: nothing is compared with it.
     """
@@ -116,4 +116,4 @@ def _stop(factors: Mapping[str, Any]) -> dict[str, Any]:
         each = workers if strategy in ("asynchronous", "ssp", "agn", "aeasgd") else 1
         updates_per_s = each / round_s
     bound = "steps" if strategy == "gossip" else "updates"
-    return {bound: max(4, round(LENGTH_S * updates_per_s)), "time": f"{2 * LENGTH_S:g} s"}
+    return {bound: max(4, round(LENGTH_S * updates_per_s)), "time": f"{1.5 * LENGTH_S:g} s"}
