@@ -61,6 +61,12 @@ def test_errors_are_relative_to_the_measurement_and_summed_up_by_size() -> None:
     assert found["points"] == 5
 
 
+def test_the_largest_errors_come_by_name() -> None:
+    worst = summarise(rates([0.01, -0.2, 0.03, 0.0, 0.1, -0.05]))["largest"]
+    assert [row["name"] for row in worst] == ["p1", "p4", "p5", "p2", "p0"]
+    assert worst[0]["throughput_error"] == pytest.approx(-0.2)
+
+
 def test_one_and_two_workers_are_not_held_out() -> None:
     both = pd.concat([rates([0.5, 0.5], workers=2), rates([0.01, 0.01, 0.02], workers=8)], ignore_index=True)
     found = summarise(both)

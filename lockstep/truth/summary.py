@@ -41,6 +41,7 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
         "warned": {row["name"]: row["warnings"] for _, row in warned.iterrows()},
         "errors": errors,
         "by": groups,
+        "largest": largest(held_out),
         "ranking": ranks,
         "time_to_target": targets,
         "bars": bars(errors["held out"], ranks, targets),
@@ -67,6 +68,16 @@ def _of(errors: np.ndarray) -> dict[str, Any] | None:
         "max": float(size.max()),
         "mean": float(errors.mean()),
     }
+
+
+def largest(rows: pd.DataFrame, count: int = 5) -> list[dict[str, Any]]:
+    """The points whose throughput is predicted worst, the worst first (samples/s)."""
+    if not len(rows):
+        return []
+    order = rows["throughput_error"].abs().sort_values(ascending=False, kind="stable").index
+    figures = ["name", "predicted_throughput", "measured_throughput", "throughput_error"]
+    worst = rows.loc[order[:count], figures].to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in worst]
 
 
 def ranking(rows: pd.DataFrame) -> dict[str, Any]:

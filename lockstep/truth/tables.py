@@ -3,24 +3,31 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.terminal import percent
+from lockstep.terminal import number, percent
 
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, head, rows
 BEGIN, END = "<!-- figures: make accuracy -->", "<!-- end of figures -->"
+SIDES = ("predicted", "measured")
 _NOTHING = "–"
 
 
 def tables(summary: Mapping[str, Any]) -> list[Table]:
     """Title, head and rows of each."""
-    errors = summary["errors"]
+    errors, rows = summary["errors"], list[tuple[str, ...]]()
     found: list[Table] = [
         ("The bars", ("on held-out runs", "bar", "found", ""), [_bar(bar) for bar in summary["bars"]]),
         _errors("Errors", {**errors}),
     ]
     found += [_errors(f"Held-out runs by {name}", levels) for name, levels in summary["by"].items()]
+    if summary["largest"]:
+        rows = [
+            (p["name"], *(number(p[f"{side}_throughput"]) for side in SIDES), _signed(p["throughput_error"]))
+            for p in summary["largest"]
+        ]
+        found.append(("Largest errors of held-out runs, samples/s", ("point", *SIDES, "error"), rows))
     if summary["time_to_target"]:
-        head: tuple[str, ...] = ("strategy", "seeds", "predicted", "measured", "error")
-        rows: list[tuple[str, ...]] = [
+        head = ("strategy", "seeds", *SIDES, "error")
+        rows = [
             (
                 name,
                 f"{t['reached']} of {t['seeds']}",
