@@ -49,14 +49,19 @@ def _busiest(utilisation: dict[str, float] | None) -> tuple[str | None, float | 
 
 
 def _stretch(result: Result) -> float | None:
-    """What messages took in all, relative to what they would have, each alone between two cards."""
-    network = result.scenario.cluster.network
+    """What messages took in all, relative to what they would have with nobody else on the network.
+
+    What a worker sends at one instant, and all shards' parts of an answer, share its card even then.
+    """
+    network, workers = result.scenario.cluster.network, result.scenario.cluster.workers
     if result.engine != "simulator" or network.bandwidth is None:
         return None
-    messages = of(result.records, "message", ["start", "end", "nbytes"])
-    took_s = float((messages["end"] - messages["start"])[messages["nbytes"] > 0].sum())
-    alone_s = float(messages["nbytes"].sum()) / (network.bandwidth * network.goodput)
-    return took_s / alone_s if alone_s else None
+    messages = of(result.records, "message", ["node", "start", "end", "nbytes"])
+    messages = messages[messages["nbytes"] > 0]
+    at_once = messages.groupby(["node", "start"])["nbytes"].transform("sum")
+    shared = at_once.where(messages["node"] < workers, messages["nbytes"] * len(result.holders))
+    alone_s = float(shared.sum()) / (network.bandwidth * network.goodput)
+    return float((messages["end"] - messages["start"]).sum()) / alone_s if alone_s else None
 
 
 def _step_time_s(result: Result) -> float | None:
