@@ -136,10 +136,10 @@ def validate(
     measured: Measured = None,
     point: OnePoint = None,
 ) -> None:
-    """Predict and measure, side by side: a FILE, or a --suite of scenarios.
+    """Predict and measure, side by side.
 
     The prediction is for the network that the real run has: this machine's loopback, measured first, or with
-    --testbed the scenario's own.
+    --testbed the scenario's own. With --suite: a grid of scenarios instead of a FILE (docs/accuracy.md).
     """
     if suite:
         from lockstep.truth.command import validate_suite
