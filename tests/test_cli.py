@@ -598,7 +598,7 @@ def test_an_interrupted_validate_keeps_what_it_has(
 ) -> None:
     real = lockstep.run
 
-    def run(scenario: lockstep.Scenario, progress: object, testbed: bool) -> lockstep.Result:
+    def run(scenario: lockstep.Scenario, progress: object, *, testbed: bool) -> lockstep.Result:
         if scenario.strategy.name == "all-reduce":
             raise KeyboardInterrupt
         return real(scenario)
