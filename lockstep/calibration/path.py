@@ -39,6 +39,8 @@ LATENCY = Parameter("network.latency", 2e-4, 1e-4)
 GOODPUT = Parameter("network.goodput", 0.95, 0.01, least=0.1, most=1.0)
 BURST = Parameter("network.burst.size", 4e3, 1e3)
 BYTE = Parameter("s per byte", 1e-9, 1e-10, least=1e-13)  # the reciprocal of network.bandwidth
+SHAPED = LATENCY, GOODPUT, BURST  # a path of known bandwidth, with token buckets
+PLAIN = LATENCY, BYTE  # one of unknown bandwidth
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,20 @@ def fit(
         xtol=1e-5,
     )
     fitted = simulated(solution.x)
-    slopes = [(simulated(solution.x + d) - fitted) / d.sum() for d in np.diag(_DIFFERENCE * solution.x + 0.01)]
+    slopes = [
+        (simulated(solution.x + d) - fitted) / d.sum() for d in np.diag(_DIFFERENCE * solution.x + 0.01)
+    ]
     near = solution.x - _steps(np.array(slopes).T, fitted, measured, steps)
-    low, high = np.quantile(near * units, [0.025, 0.975], axis=0)
+    intervals = {}
+    for p, sample in zip(parameters, (near * units).T, strict=True):
+        low, high = np.clip(np.quantile(sample, [0.025, 0.975]), p.least, p.most)
+        intervals[p.key] = (float(low), float(high))
     values = settings(solution.x)
     return Fit(
         {p.key: values[p.key] for p in parameters},
-        {p.key: (max(p.least, float(a)), min(p.most, float(b))) for p, a, b in zip(parameters, low, high, strict=True)},
+        intervals,
         dict(zip(names, map(float, fitted), strict=True)),
-    )  # fmt: skip
+    )
 
 
 def exchanges(probe: Scenario, settings: Mapping[str, float]) -> np.ndarray:

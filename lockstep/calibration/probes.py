@@ -9,7 +9,7 @@ from typing import Any
 from scenarios import Scenario
 
 PACE_S = 0.02  # of computing between two exchanges
-_LEAST = 3  # exchanges of the largest messages
+_LEAST = 3  # exchanges, if the largest messages take long
 _MOST_S = 4.0  # that a run may take, whatever is in it
 
 ONE, FAN_OUT, BACKLOG = "1 worker, 1 value", "2 workers at a barrier, 1 value", "8 messages in a row"
@@ -18,13 +18,13 @@ _RING = {"name": "all-reduce", "algorithm": "ring"}
 _IN_A_ROW = {"name": "synchronous", "chunks": 8}
 
 
-def probes(sizes: Sequence[int], network: Mapping[str, Any], seconds: float) -> dict[str, Scenario]:
+def probes(sizes: Sequence[int], rate: float | None, seconds: float) -> dict[str, Scenario]:
     """Probes by name, for these sizes (values of 4 bytes, rising), each of `seconds` s or a few exchanges.
 
-    `network`: the scenarios' `cluster.network`. The first of the sizes is one value.
+    `rate`: of the cards, bytes/s, if it is known. The first of the sizes is one value.
     """
     one, *larger = sizes
-    middle = larger[len(larger) // 2]
+    middle = larger[len(larger) // 2 - 1]
     chosen: list[tuple[str, int, int, int, Mapping[str, Any]]] = [(ONE, one, 1, 1, _ASYNCHRONOUS)]
     chosen += [(f"1 worker, {4 * size:,} B", size, 1, 1, _ASYNCHRONOUS) for size in larger]
     chosen += [
@@ -38,7 +38,7 @@ def probes(sizes: Sequence[int], network: Mapping[str, Any], seconds: float) -> 
         (f"ring of 2, {2 * larger[-2]:,} B each", larger[-2], 2, 1, _RING),
     ]
     return {
-        name: _probe(name, size, workers, servers, strategy, network, seconds)
+        name: _probe(name, size, workers, servers, strategy, rate, seconds)
         for name, size, workers, servers, strategy in chosen
     }
 
@@ -49,30 +49,23 @@ def _probe(
     workers: int,
     servers: int,
     strategy: Mapping[str, Any],
-    network: Mapping[str, Any],
+    rate: float | None,
     seconds: float,
 ) -> Scenario:
-    # Two that never meet would stay in step, or never see each other: their times have a spread.
-    apart = workers > 1 and strategy is _ASYNCHRONOUS
-    pace = f"{PACE_S} s"
-    time = (
-        {"distribution": "gamma", "mean": pace, "cv": 0.2}
-        if apart
-        else {"distribution": "constant", "value": pace}
-    )
-    rate = network.get("bandwidth")
-    least = _LEAST * (PACE_S + 2 * workers * 4 * size / rate) if isinstance(rate, float) else 0.0
-    return Scenario.model_validate(
-        {
-            "name": name,
-            "cluster": {
-                "workers": workers,
-                "servers": servers,
-                "network": {**network, **({"bandwidth": f"{rate * 8} bit/s"} if rate else {})},
-                "compute": {"time": time},
-            },
-            "workload": {"parameters": size},
-            "strategy": dict(strategy),
-            "stop": {"time": f"{min(_MOST_S, max(seconds, least))} s"},
-        }
-    )
+    time: dict[str, Any] = {"distribution": "constant", "value": f"{PACE_S} s"}
+    if workers == 2 and strategy is _ASYNCHRONOUS:  # two that never meet would stay in step for ever
+        time = {"distribution": "gamma", "mean": f"{PACE_S} s", "cv": 0.2}
+    least = _LEAST * (PACE_S + 2 * workers * 4 * size / rate) if rate else 0.0
+    document = {
+        "name": name,
+        "cluster": {
+            "workers": workers,
+            "servers": servers,
+            "network": {"bandwidth": f"{rate} B/s"} if rate else {},
+            "compute": {"time": time},
+        },
+        "workload": {"parameters": size},
+        "strategy": dict(strategy),
+        "stop": {"time": f"{min(_MOST_S, max(seconds, least))} s"},
+    }
+    return Scenario.model_validate(document)

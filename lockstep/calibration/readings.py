@@ -1,12 +1,13 @@
 """What a probe's records say: how long exchanges took, and what processes were busy with, in seconds.
 
-All clocks read are those of one process, but for `taking_in_s`: between hosts they do not compare.
+Between hosts, clocks do not compare: a difference is one of two readings of the same process's clock.
 """
 
 import numpy as np
 import pandas as pd
 
 _TOGETHER_S = 3e-3  # what is further apart was not sent in one go
+_WAITED_S = 1e-4  # what is on its way for so much longer than the quickest found its receiver busy
 
 
 def exchanges_s(records: pd.DataFrame) -> np.ndarray:
@@ -30,15 +31,16 @@ def taking_in_s(records: pd.DataFrame, kind: str = "parameters") -> np.ndarray:
     messages = _messages(records, kind).sort_values("end")
     way = messages["end"] - messages["start"]
     gaps = messages.groupby("peer")["end"].diff()
-    return gaps[(way > 2 * way.min()) & (gaps < _TOGETHER_S)].to_numpy()
+    waited = way - way.groupby(messages["peer"]).transform("min") > _WAITED_S
+    return gaps[waited & (gaps < _TOGETHER_S)].to_numpy()
 
 
 def updates_s(records: pd.DataFrame) -> np.ndarray:
-    """From a push taken in to the answer: the update, of a server with one worker that waits for it."""
+    """From a push taken in to the answer: the update, at a server with one worker, which waits for it."""
     pushes = np.sort(_messages(records, "push")["end"].to_numpy())
     answers = np.sort(_messages(records, "parameters")["start"].to_numpy())[1:]  # the first is to a pull
     count = min(len(pushes), len(answers))
-    return answers[:count] - pushes[:count]
+    return np.asarray(answers[:count] - pushes[:count])
 
 
 def _messages(records: pd.DataFrame, kind: str) -> pd.DataFrame:
