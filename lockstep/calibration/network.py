@@ -92,8 +92,10 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     fit = path.fit(chosen, exchanges, path.SHAPED if on_testbed else path.PLAIN, known)
     values = {**known, **fit.values}
     intervals = {**{key: _interval(sample) for key, sample in samples.items()}, **fit.intervals}
-    if on_testbed:
+    if on_testbed and values[path.BURST.key] >= 1:
         values["network.burst.line_rate"] = path.LINE_RATE
+    elif on_testbed:  # no bucket at all
+        del values[path.BURST.key], intervals[path.BURST.key]
     else:
         values["network.bandwidth"] = 1 / values.pop(path.BYTE.key)
         low, high = intervals.pop(path.BYTE.key)
