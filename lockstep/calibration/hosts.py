@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from io import BytesIO
 from pathlib import Path
 from random import SystemRandom
@@ -77,8 +77,9 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
             stack.callback(_end, ssh)
             assert ssh.stdin is not None
             parts.append((host, ssh, said, records))
-            ssh.stdin.write(text)
-            ssh.stdin.flush()
+            with suppress(BrokenPipeError):  # it has failed already: _wait says why
+                ssh.stdin.write(text)
+                ssh.stdin.flush()
         _wait(parts)
         records = parts[0][3]
         records.seek(0)
@@ -104,7 +105,8 @@ def _wait(parts: Sequence[_Part]) -> None:
 def _end(ssh: "subprocess.Popen[bytes]") -> None:
     """End a host's part, by the end of its input, if it has not ended."""
     assert ssh.stdin is not None
-    ssh.stdin.close()
+    with suppress(BrokenPipeError):
+        ssh.stdin.close()
     try:
         ssh.wait(_GRACE_S)
     except subprocess.TimeoutExpired:
