@@ -143,11 +143,13 @@ class RealNode:
     def concatenate(self, parts: Sequence[Vector]) -> Vector:
         return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
 
-    def encode(self, vector: Vector, codec: Codec) -> Vector:
-        return codecs.encode(vector, codec, codec.seed(self.rng))  # type: ignore[arg-type]
+    def encode(self, vector: Vector, codec: Codec) -> Awaitable[Vector]:
+        seed = codec.seed(self.rng)
+        return self.apply(lambda: codecs.encode(vector, codec, seed), 0)  # type: ignore[arg-type,return-value]
 
-    def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
-        return codecs.decode(body, codec, length, self.initial.dtype)  # type: ignore[arg-type]
+    def decode(self, body: Vector, codec: Codec, length: int) -> Awaitable[Vector]:
+        dtype = self.initial.dtype
+        return self.apply(lambda: codecs.decode(body, codec, length, dtype), 0)  # type: ignore[arg-type,return-value]
 
     def send(
         self,
@@ -247,21 +249,17 @@ class RealNode:
 
     def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
         if self.learner is not None and self.compute is None and self.slowness is None:
-            return self._backward_beside(parameters, parts)
+            start, step = self._begin()
+            return self._beside.backward(
+                lambda ready: self.learner.gradient(parameters, self.index, step, ready),  # type: ignore
+                parts,
+                lambda: self.recorder.gradient(self.rank, start, self.now, step),
+                self._note_loss,
+            )
         step, start, gradient, duration = self._compute(parameters)
         self.recorder.gradient(self.rank, start, max(self.now, start + duration), step)
         done = [start + duration * (1 - self.backward_share * p.start / len(parameters)) for p in parts]
         return [Later(self, end, gradient[part]) for end, part in zip(done, parts, strict=True)]
-
-    def _backward_beside(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
-        """Compute in another thread: each part is ready when the backward pass has really come to it."""
-        start, step = self._begin()
-        return self._beside.backward(
-            lambda ready: self.learner.gradient(parameters, self.index, step, ready),  # type: ignore
-            parts,
-            lambda: self.recorder.gradient(self.rank, start, self.now, step),
-            self._note_loss,
-        )
 
     def _begin(self) -> tuple[float, int]:
         """Take a mini-batch: the instant, and its number."""

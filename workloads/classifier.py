@@ -32,7 +32,7 @@ class _Filling:
         self._ready = ready
 
     def put(self, number: int, piece: Tensor) -> None:
-        """Copy a piece to its place; tell how far back the gradient is there now, if that is not all of it."""
+        """Copy a piece to its place; tell how far back it is there now, if not all of it is."""
         self._pieces[number].copy_(piece.flatten())
         self._missing[number] = False
         before = self._first
