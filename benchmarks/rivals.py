@@ -17,7 +17,7 @@ import zmq
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from executor.launch import _serve_store
+from executor.launch import _no_main_module, _serve_store, _start_fork_server
 from executor.testbed import Seat
 from scenarios import Scenario
 from workloads import build
@@ -28,14 +28,16 @@ COPIED = 1 << 16  # bytes; below it the executor lets ZeroMQ copy, and so does t
 
 def seconds(rival: Rival, seats: Sequence[Seat], *arguments: Any) -> float:
     """The median time of a step of a rival, which returns all of them: of process 0."""
+    _start_fork_server()
     store = _serve_store()
     context = multiprocessing.get_context("forkserver")
     processes = [
         context.Process(target=_be, args=(rival, rank, seat, len(seats), store.port, arguments))
         for rank, seat in enumerate(seats)
     ]
-    for process in processes:
-        process.start()
+    with _no_main_module():
+        for process in processes:
+            process.start()
     for process in processes:
         process.join()
         if process.exitcode:
@@ -74,8 +76,13 @@ def ddp(rank: int, world: int, store: dist.Store, seat: Seat, scenario: Scenario
     return times[2:]  # buckets are arranged anew after the first step
 
 
-def bare(rank: int, world: int, store: dist.Store, seat: Seat, nbytes: int, count: int) -> list[float]:
-    """Process 0 pushes so many bytes to process 1, which answers with as many: PUSH and PULL sockets."""
+def bare(
+    rank: int, world: int, store: dist.Store, seat: Seat, nbytes: int, count: int, busy_s: float
+) -> list[float]:
+    """Process 0 pushes so many bytes to process 1, which answers with as many: PUSH and PULL sockets.
+
+    Each computes for `busy_s` before it sends: meanwhile the other one's core may fall asleep.
+    """
     context = zmq.Context()
     inbox, out = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     inbox.set_hwm(0)
@@ -88,6 +95,9 @@ def bare(rank: int, world: int, store: dist.Store, seat: Seat, nbytes: int, coun
         begin = time.monotonic()
         for turn in range(2):
             if turn == rank:
+                until = time.monotonic() + busy_s
+                while time.monotonic() < until:
+                    pass
                 out.send_multipart([b"header", memoryview(body.numpy())], copy=nbytes < COPIED)
             else:
                 inbox.recv_multipart(copy=False)
