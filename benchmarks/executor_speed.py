@@ -1,8 +1,8 @@
 """How fast the executor is, as ratios to rivals that run by turns with it: DDP, the shaped link, bare ZeroMQ.
 
 Run: make bench, or python benchmarks/executor_speed.py [PART OF A ROW'S NAME …]. The testbed's rows need
-root. Medians of what a step takes, in ms, of each turn; the ratio is the median of the turns' ratios, those of
-the worst and the best turn are beside it. benchmarks/RESULTS.md keeps the last ones.
+root. Medians of what a step takes, in ms; the ratio is the median of the turns' ratios, with those of the
+worst and the best turn beside it. benchmarks/RESULTS.md keeps the last ones.
 """
 
 import platform
@@ -39,45 +39,82 @@ def training(model: str, batch: int, buckets: int, steps: int, bandwidth: str | 
     )
 
     def turn() -> tuple[float, float]:
-        records = measured(scenario, bandwidth).records
-        updates = records[(records["event"] == "update") & (records["node"] == 0)]["end"]
-        return updates.diff().iloc[2:].median(), rival(scenario, bandwidth, rivals.ddp, scenario, steps)
+        ours = step_s(measured(scenario, bandwidth))
+        return ours, rival(scenario, bandwidth, rivals.ddp, scenario, steps)
 
     return turn
 
 
-def push_pull(nbytes: int, count: int, whole: bool, bandwidth: str | None = None, busy_s: float = 0) -> Turn:
-    """One worker and one server; the rival is ZeroMQ alone, its ends busy for so long before they send.
-
-    `whole`: from one push to the next, with the server's addition; else the two messages alone.
-    """
+def alone(model: str, batch: int, steps: int) -> Turn:
+    """One worker on a GPU; and plain training there in one process."""
     scenario = described(
+        f"workload={{dataset: fake, model: {model}, batch_size: {batch}}}",
+        "strategy={name: all-reduce, algorithm: native}",
+        *("cluster.workers=1", "cluster.compute=measured", f"stop={{steps: {steps}}}"),
+    )
+
+    def turn() -> tuple[float, float]:
+        if not torch.cuda.is_available():
+            raise ScenarioError("no GPU on this machine")
+        return step_s(measured(scenario, None)), rival(scenario, None, rivals.plain, scenario, steps)
+
+    return turn
+
+
+def step_s(result: Result) -> float:
+    """The median time from one update to the next; the first steps are slower."""
+    records = result.records
+    updates = records[(records["event"] == "update") & (records["node"] == 0)]["end"]
+    return float(updates.diff().iloc[2:].median())
+
+
+def pushing(nbytes: int, count: int, bandwidth: str | None = None) -> Scenario:
+    """One worker that does nothing but push so many bytes, and pull as many, with one server."""
+    return described(
         f"workload={{parameters: {nbytes // 4}}}",
         "cluster.compute={time: {distribution: constant, value: 0 s}}",
         *("cluster.workers=1", "cluster.servers=1", "strategy=asynchronous", f"stop={{steps: {count}}}"),
         bandwidth=bandwidth,
     )
 
+
+def push_pull(nbytes: int, count: int, whole: bool, busy_s: float = 0) -> Turn:
+    """Over the loopback; the rival is ZeroMQ alone, whose ends are busy for so long before they send.
+
+    `whole`: from one push to the next, with the server's addition; else the two messages alone.
+    """
+    scenario = pushing(nbytes, count)
+
     def turn() -> tuple[float, float]:
-        records = measured(scenario, bandwidth).records
-        messages = {kind: records[records["kind"] == kind].sort_values("start") for kind in KINDS}
-        if whole:
-            ours = messages["push"]["start"].diff()[count // 10 :].median()
-        else:
-            ours = sum((found["end"] - found["start"])[count // 10 :].median() for found in messages.values())
-        return ours, rival(scenario, bandwidth, rivals.bare, nbytes, count, busy_s)
+        result = measured(scenario, None)
+        ours = cycle_s(result) if whole else messages_s(result)
+        return ours, rival(scenario, None, rivals.bare, nbytes, count, busy_s)
 
     return turn
 
 
+def cycle_s(result: Result) -> float:
+    """The median time from one push to the next, but for the first tenth."""
+    pushes = result.records[result.records["kind"] == "push"]["start"].sort_values()
+    return float(pushes.diff().iloc[len(pushes) // 10 + 1 :].median())
+
+
+def messages_s(result: Result) -> float:
+    """The median time of a push and of an answer, together, but for the first tenth."""
+    total = 0.0
+    for kind in ("push", "parameters"):
+        found = result.records[result.records["kind"] == kind].sort_values("start")
+        total += float((found["end"] - found["start"]).iloc[len(found) // 10 :].median())
+    return total
+
+
 def link(bandwidth: str, count: int) -> Turn:
     """Push and pull of LARGE bytes, with the server's addition, against the goodput of the shaped cable."""
-    ours = push_pull(LARGE, count, True, bandwidth)
-    cable = described(bandwidth=bandwidth).cluster.network.bandwidth
-    return lambda: (ours()[0], 2 * LARGE / (cable * DATA / FRAME))
+    scenario = pushing(LARGE, count, bandwidth)
+    least = 2 * LARGE / (scenario.cluster.network.bandwidth * DATA / FRAME)
+    return lambda: (cycle_s(measured(scenario, bandwidth)), least)
 
 
-KINDS = ("push", "parameters")
 # name: a turn; the bar for the rival's time ÷ ours (of a training: ours ÷ the rival's at most); the bar
 ROWS: dict[str, tuple[Turn, bool, float]] = {
     "step: cnn, batch 64, loopback": (training("cnn", 64, 2, 12), True, 1.05),
@@ -89,6 +126,7 @@ ROWS: dict[str, tuple[Turn, bool, float]] = {
         True,
         1.05,
     ),
+    "step: resnet18, batch 128, one worker on a GPU": (alone("resnet18", 128, 50), True, 1.05),
     "25 MB, messages, loopback": (push_pull(LARGE, 40, False), False, 0.8),
     "25 MB, with the addition, loopback": (push_pull(LARGE, 40, True), False, 0.8),
     "25 MB, with the addition, 1 Gbit/s": (link("1 Gbit/s", 12), False, 0.9),

@@ -62,18 +62,33 @@ def ddp(rank: int, world: int, store: dist.Store, seat: Seat, scenario: Scenario
     learner: Any = build(scenario.workload, world, scenario.seed)
     group = dist.PrefixStore("group", store)
     dist.init_process_group("gloo", store=group, rank=rank, world_size=world)
-    model = DistributedDataParallel(deepcopy(learner.module))
+    times = train(DistributedDataParallel(deepcopy(learner.module)), learner, rank, steps)
+    dist.destroy_process_group()
+    return times
+
+
+def plain(
+    rank: int, world: int, store: dist.Store, seat: Seat, scenario: Scenario, steps: int
+) -> list[float]:
+    """Training in one process, on a GPU."""
+    learner: Any = build(scenario.workload, world, scenario.seed, "cuda:0")
+    return train(deepcopy(learner.module), learner, rank, steps)
+
+
+def train(model: torch.nn.Module, learner: Any, worker: int, steps: int) -> list[float]:
+    """SGD on a worker's mini-batches; what the steps took, but for the first two, which are slower."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     times = []
     for step in range(steps):
         begin = time.monotonic()
-        x, y = learner.batch(rank, step)
+        x, y = learner.batch(worker, step)
         optimizer.zero_grad()
         functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+        if x.is_cuda:
+            torch.cuda.synchronize(x.device)
         times.append(time.monotonic() - begin)
-    dist.destroy_process_group()
-    return times[2:]  # buckets are arranged anew after the first step
+    return times[2:]
 
 
 def bare(

@@ -17,6 +17,7 @@ from torch import Tensor
 import lockstep
 from executor import process
 from executor.backward import Beside
+from executor.devices import to_device, to_host
 from executor.launch import RunFailed
 from executor.node import RealNode, run_to_end
 from strategies.placement import cut
@@ -149,6 +150,30 @@ def test_one_gradient_after_the_other() -> None:
         assert awaited(part).tolist() == [1, 2]
     assert len(set(seen)) == 1
     assert seen[0] is not threading.current_thread()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet18"])
+def test_on_a_gpu(name: str) -> None:
+    config, device = measured(workload=MODELS[name]), torch.device("cuda:0")
+    learner, beside = build(config.workload, 1, config.seed, "cuda:0"), Beside(device)
+    parameters = learner.initial()
+    for step in range(3):
+        slices = cut(len(parameters), [1] * 4)
+        parts = beside.backward(
+            lambda ready, at=parameters, n=step: learner.gradient(at, 0, n, ready),
+            slices, lambda: None, lambda: None,
+        )  # fmt: skip
+        host = torch.cat([to_host(awaited(part)) for part in reversed(parts)][::-1])
+        whole = learner.gradient(parameters, 0, step)
+        assert torch.equal(host, whole.cpu())
+        assert torch.equal(to_device(host, device), whole)
+        parameters = parameters - 0.1 * whole
+
+
+def test_without_a_gpu_nothing_is_copied() -> None:
+    vector = torch.arange(3.0)
+    assert to_host(vector) is to_device(vector, torch.device("cpu")) is vector
 
 
 # ------------------------------------------------------------------ in real runs
