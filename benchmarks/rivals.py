@@ -17,7 +17,7 @@ import zmq
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from executor.launch import _no_main_module, _serve_store, _start_fork_server
+from executor.launch import no_main_module, serve_store, start_fork_server
 from executor.testbed import Seat
 from scenarios import Scenario
 from workloads import build
@@ -28,14 +28,14 @@ COPIED = 1 << 16  # bytes; below it the executor lets ZeroMQ copy, and so does t
 
 def seconds(rival: Rival, seats: Sequence[Seat], *arguments: Any) -> float:
     """The median time of a step of a rival, which returns all of them: of process 0."""
-    _start_fork_server()
-    store = _serve_store()
+    start_fork_server()
+    store = serve_store()
     context = multiprocessing.get_context("forkserver")
     processes = [
         context.Process(target=_be, args=(rival, rank, seat, len(seats), store.port, arguments))
         for rank, seat in enumerate(seats)
     ]
-    with _no_main_module():
+    with no_main_module():
         for process in processes:
             process.start()
     for process in processes:
