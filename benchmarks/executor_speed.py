@@ -115,6 +115,24 @@ def link(bandwidth: str, count: int) -> Turn:
     return lambda: (cycle_s(measured(scenario, bandwidth)), least)
 
 
+def described(*changes: str, bandwidth: str | None = None) -> Scenario:
+    network = "{}" if bandwidth is None else f"{{bandwidth: {bandwidth}}}"
+    return lockstep.load("quickstart", ["cluster.stragglers=[]", f"cluster.network={network}", *changes])
+
+
+def measured(scenario: Scenario, bandwidth: str | None) -> Result:
+    return lockstep.run(scenario, testbed=bandwidth is not None)
+
+
+def rival(scenario: Scenario, bandwidth: str | None, program: rivals.Rival, *arguments: object) -> float:
+    """What a step of a rival takes whose processes sit where those of the scenario do."""
+    everyone = process.everyone(scenario)
+    with ExitStack() as stack:
+        bed = stack.enter_context(Testbed(scenario.cluster, everyone)) if bandwidth else None
+        seats = [bed.seat(rank) if bed else Seat() for rank in range(len(everyone))]
+        return rivals.seconds(program, seats, *arguments)
+
+
 # name: a turn; the bar for the rival's time ÷ ours (of a training: ours ÷ the rival's at most); the bar
 ROWS: dict[str, tuple[Turn, bool, float]] = {
     "step: cnn, batch 64, loopback": (training("cnn", 64, 2, 12), True, 1.05),
@@ -139,24 +157,6 @@ ROWS: dict[str, tuple[Turn, bool, float]] = {
         0.5,
     ),
 }
-
-
-def described(*changes: str, bandwidth: str | None = None) -> Scenario:
-    network = "{}" if bandwidth is None else f"{{bandwidth: {bandwidth}}}"
-    return lockstep.load("quickstart", ["cluster.stragglers=[]", f"cluster.network={network}", *changes])
-
-
-def measured(scenario: Scenario, bandwidth: str | None) -> Result:
-    return lockstep.run(scenario, testbed=bandwidth is not None)
-
-
-def rival(scenario: Scenario, bandwidth: str | None, program: rivals.Rival, *arguments: object) -> float:
-    """What a step of a rival takes whose processes sit where those of the scenario do."""
-    everyone = process.everyone(scenario)
-    with ExitStack() as stack:
-        bed = stack.enter_context(Testbed(scenario.cluster, everyone)) if bandwidth else None
-        seats = [bed.seat(rank) if bed else Seat() for rank in range(len(everyone))]
-        return rivals.seconds(program, seats, *arguments)
 
 
 def main(patterns: Sequence[str]) -> None:
