@@ -23,3 +23,10 @@ def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tupl
     gpus = places[worker].gpus
     device = f"cuda:{neighbours.index(worker) % gpus}" if gpus else "cpu"
     return device, "nccl" if own and not over_tcp else "gloo"
+
+
+def computes_on(device: str) -> str:
+    """A device, and what else the last bits of a sum may depend on."""
+    import torch
+
+    return f"{device} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__}"

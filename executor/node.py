@@ -1,10 +1,10 @@
 """A node in real time: the executor's side of the strategy language. Its methods block."""
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from math import nan
 from random import Random
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from analysis.records import Recorder
 from executor.activities import Activities
-from executor.mailbox import Mailbox
+from executor.mailbox import Mailbox, Received
 from executor.settling import settle
 from executor.store import put
 from executor.transport import Transport
@@ -130,7 +130,7 @@ class RealNode:
         self.mailbox = Mailbox(self._fetch)
         self.byes = 0
         self.activities = Activities(run_to_end)
-        self._applying = Lock()
+        self._fetched: Counter[tuple[str, int]] = Counter()  # messages of a kind from a sender
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
@@ -198,7 +198,8 @@ class RealNode:
         if body is not None:
             body = body.to(self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
-        return Message(kind, sender, body, version, batches, part, weight, pushed_by)
+        number, self._fetched[kind, sender] = self._fetched[kind, sender], self._fetched[kind, sender] + 1
+        return Received(kind, sender, body, version, batches, part, weight, pushed_by, number)
 
     def arrived(self, kind: str | None = None) -> bool:
         return self.mailbox.arrived(kind)
@@ -290,8 +291,7 @@ class RealNode:
         time.sleep(max(0.0, instant - self.now))
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        with self._applying:
-            return Done(function())
+        return Done(function())  # activities take turns (interleaving.py)
 
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:
