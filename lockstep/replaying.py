@@ -4,13 +4,13 @@ A run is the folder that `lockstep run --out` left: its scenario, its records, i
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-import lockstep
 from analysis.records import Result, of
 from executor.devices import computes_on
 from scenarios import Compute, Scenario, ScenarioError
@@ -28,6 +28,9 @@ class ReplayDiffers(RuntimeError):
         self.result = result
 
 
+Progress = Callable[[float], None]
+
+
 @dataclass(frozen=True)
 class Run:
     """A real run, as its folder has it."""
@@ -41,6 +44,8 @@ class Run:
 
 def load(folder: str | Path) -> Run:
     """Read a run; raises ScenarioError if it cannot be repeated."""
+    import lockstep
+
     folder = Path(folder)
     wanted = "give the --out of a 'lockstep run' that has ended"
     for name in ("scenario.yaml", "records.parquet", "interleaving.parquet", "result.json"):
@@ -74,19 +79,30 @@ def _refusal(folder: Path, problem: str) -> ScenarioError:
     return ScenarioError(f"{str(folder)!r} cannot be replayed: {problem}", key="--replay")
 
 
-def replay(run: Run, progress: lockstep.Progress | None = None) -> Result:
-    """Repeat a run. Raises ReplayDiffers if something else came of it, SimulationError if its log misfits."""
+def replay(run: Run, progress: Progress | None = None) -> Result:
+    """Repeat a run. Raises SimulationError if its log does not fit."""
     from simulator.replay import Misfit, replay
 
     try:
-        result = replay(_with_times(run), run.interleaving, progress)
+        return replay(_with_times(run), run.interleaving, progress)
     except Misfit as error:
         problem = f"the log does not fit the scenario and this code: {error}"
-        raise type(error)(f"{run.folder / 'interleaving.parquet'}: {problem}") from None
+        raise Misfit(f"{run.folder / 'interleaving.parquet'}: {problem}") from None
+
+
+def check(run: Run, result: Result) -> None:
+    """Raise ReplayDiffers unless the replay is what the real run was."""
     difference = _difference(run, result)
     if difference:
         raise ReplayDiffers(f"the replay is not what the real run was: {difference}", result)
-    return result
+
+
+def agreed(result: Result) -> str:
+    """What a replay has shown, in a line."""
+    end = "nothing was learned"
+    if result.parameters is not None:
+        end = "the final parameters are the real run's, bit for bit"
+    return f"Replayed {len(_updates(result.records)):,} contributions to updates in their order: {end}."
 
 
 def _with_times(run: Run) -> Scenario:
@@ -134,7 +150,11 @@ def _since(run: Run, result: Result) -> str:
     there, here = (of(r.records, "evaluation", ["version", "loss", "accuracy"]) for r in (run, result))
     both = there.merge(here, on="version", suffixes=("", "_here")).fillna(-1.0)
     unlike = (both["loss"] != both["loss_here"]) | (both["accuracy"] != both["accuracy_here"])
-    return f"; the first to be evaluated differently is version {both['version'][unlike].min()}" if unlike.any() else ""
+    return (
+        f"; the first to be evaluated differently is version {both['version'][unlike].min()}"
+        if unlike.any()
+        else ""
+    )
 
 
 def _elsewhere(run: Run) -> str:

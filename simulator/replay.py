@@ -180,7 +180,7 @@ class ReplayedNode:
             node._record(step, 0.0)
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        return program(self, vector)  # type: ignore[arg-type]
+        return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
         next_ = await self._asked("all_reduce")
@@ -227,7 +227,7 @@ class Replay(Simulation):
         replayed = ReplayedNode(node, name, self.logs.get(node.rank, []))
         self.replayed.append(replayed)
         self.inboxes[node.rank] = replayed.take_in
-        return self.start(node.rank, replayed.run(program(replayed)))  # type: ignore[arg-type]
+        return self.start(node.rank, replayed.run(program(replayed)))
 
     def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
         self.versions[node.holder] = version
