@@ -3,7 +3,8 @@
 All that a node does follows from the scenario, its random numbers, and the answers that depend on time: which
 message came, whether there was one, who of several activities went on first. With these answers the simulator
 repeats the run (simulator/replay.py). A node's activities take turns: one of them is in the strategy's code,
-the others wait in words, as in the simulator. So the order of the answers is all there is to know.
+the others wait in words, as in the simulator. So the order of the answers is all there is to know; but an
+activity that reads `step` or `loss` while another computes reads what depends on the moment.
 """
 
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.records import Result, of
+from analysis.records import Entry, Result, of
 from executor.devices import computes_on
 from scenarios import Compute, Scenario, ScenarioError
 from strategies import find
@@ -20,15 +20,15 @@ _UPDATE = ["node", "version", "peer", "staleness", "batches"]
 _SUMMED_BY_TWO = 2  # workers: one addition, whose order makes no difference
 
 
+Progress = Callable[[float], None]
+
+
 class ReplayDiffers(RuntimeError):
     """The replay did not come to what the real run did. `result`: what it came to."""
 
     def __init__(self, message: str, result: Result) -> None:
         super().__init__(message)
         self.result = result
-
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,9 @@ def load(folder: str | Path) -> Run:
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("records", "interleaving")]
         run = Run(folder, lockstep.load(folder / "scenario.yaml"), metrics, *tables)
+        missing = {*Entry._fields} - {*run.interleaving}
+        if missing:
+            raise KeyError(min(missing))
         _refuse(run)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _refusal(folder, f"its files cannot be read ({error}); {wanted}") from None
@@ -102,7 +105,8 @@ def agreed(result: Result) -> str:
     end = "nothing was learned"
     if result.parameters is not None:
         end = "the final parameters are the real run's, bit for bit"
-    return f"Replayed {len(_updates(result.records)):,} contributions to updates in their order: {end}."
+    updates = of(result.records, "update", ["node", "version"]).drop_duplicates()
+    return f"Replayed {len(updates):,} updates in their order: {end}."
 
 
 def _with_times(run: Run) -> Scenario:

@@ -18,7 +18,8 @@ from simulator.engine import Progress, Simulation, SimulationError, no_garbage
 from simulator.events import Activity, Moment
 from simulator.network import Transfer
 from simulator.node import SimulatedNode
-from strategies import Collective, Contribution, Message, Vector
+from strategies import Collective, Contribution, Message, Vector, find
+from strategies.placement import roles_of
 from strategies.strategy import Program
 from workloads import deterministic_threads
 
@@ -55,7 +56,11 @@ class ReplayedNode:
 
     async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
         """Run a program in turns with the node's other activities."""
-        await self._turn(await self._next(activity, "begin"))
+        try:
+            await self._turn(await self._next(activity, "begin"))
+        except BaseException:
+            program.close()  # it has never come to its beginning
+            raise
         await program
         self._give_up_turn()
 
@@ -215,16 +220,17 @@ class Replay(Simulation):
         for entry in map(Entry._make, interleaving[list(Entry._fields)].itertuples(index=False)):
             self.logs[entry.node].append(entry)
         self.replayed: list[ReplayedNode] = []
+        strategy = find(scenario.strategy.name, scenario.strategy.parameters)
+        nodes = len(roles_of(scenario.cluster, strategy.has_servers))
+        if sorted(self.logs) != [*range(nodes)]:
+            raise Misfit(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
         super().__init__(scenario, shortcuts=False)  # collectives by their messages, as in the log
         self._endless = False  # a log has an end
-        ranks = range(len(self.roles))
-        if sorted(self.logs) != list(ranks):
-            raise Misfit(f"it is of {len(self.logs)} nodes, and the scenario has {len(ranks)}")
 
     def begin(self, node: SimulatedNode, program: Program) -> Activity:
         role = self.roles[node.rank]
         name = f"{role.kind} {role.index} (rank {node.rank})"
-        replayed = ReplayedNode(node, name, self.logs.get(node.rank, []))
+        replayed = ReplayedNode(node, name, self.logs[node.rank])
         self.replayed.append(replayed)
         self.inboxes[node.rank] = replayed.take_in
         return self.start(node.rank, replayed.run(program(replayed)))
