@@ -226,7 +226,7 @@ class Entry(NamedTuple):
     word                 answer
     ==================== =====================================================================================
     begin                the activity goes on for the first time; kind: the device, and what computes there
-    receive              kind, peer (the sender), number (from 0, of this kind from this peer), version
+    receive              kind, peer (the sender), number (from 1, of this kind from this peer), version
     arrived              kind; answer: whether there was one
     next_batch_available answer: whether there was one
     gradient_unless      kind; answer: whether it is there; number: whether it was begun

@@ -7,12 +7,11 @@ the others wait in words, as in the simulator. So the order of the answers is al
 activity that reads `step` or `loss` while another computes reads what depends on the moment.
 """
 
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import nan
 from struct import Struct
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,12 @@ from analysis.records import Entry
 from executor.node import RealNode, Stopped
 from strategies import Collective, Contribution, Message, Vector
 
+T = TypeVar("T")
+# What never changes about a node, and words that answer the same in every run.
+_SAME = (
+    *("rank", "index", "workers", "parents", "children", "shards", "shard", "hosts", "rng", "epoch"),
+    *("initial_parameters", "concatenate", "vector", "encode", "decode", "send", "apply", "dropped"),
+)
 _PACK = Struct("=ihhiiid").pack
 _FIELDS = ("activity", "word", "kind", "peer", "number", "version", "answer")
 _TYPE = np.dtype(list(zip(_FIELDS, ("i4", "i2", "i2", "i4", "i4", "i4", "f8"), strict=True)))
@@ -69,6 +74,8 @@ class LoggedNode:
         self._turn = Lock()
         self._activity = 0  # whose turn it is
         self._spawned = 0
+        for name in _SAME:  # at hand: `__getattr__` would be felt
+            setattr(self, name, getattr(node, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
@@ -77,22 +84,29 @@ class LoggedNode:
         """Run a program in turns with the node's other activities."""
         with self._turn:
             self._activity = activity
-            self._note("begin", kind=self._device)
+            self._note("begin", self._device)
             await program
 
-    @contextmanager
-    def _others_turn(self) -> Iterator[None]:
-        """Let other activities go on meanwhile."""
+    async def _wait(self, word: Callable[..., Awaitable[T]], *given: Any) -> T:
+        """What a word answers, while other activities have their turns."""
         activity = self._activity
         self._turn.release()
         try:
-            yield
+            return await word(*given)
         finally:
             self._turn.acquire()
             self._activity = activity
 
-    def _note(self, word: str, **answer: Any) -> None:
-        self.log.note(self._activity, word, **answer)
+    def _note(
+        self,
+        word: str,
+        kind: str = "",
+        peer: int = -1,
+        number: int = -1,
+        version: int = -1,
+        answer: float = nan,
+    ) -> None:
+        self.log.note(self._activity, word, kind, peer, number, version, answer)
 
     @property
     def now(self) -> float:
@@ -101,16 +115,13 @@ class LoggedNode:
         return now
 
     async def receive(self, kind: str | None = None, sender: int | None = None) -> Message:
-        with self._others_turn():
-            message: Any = await self._node.receive(kind, sender)
-        self._note(
-            "receive", kind=message.kind, peer=message.sender, number=message.number, version=message.version
-        )
-        return message  # type: ignore[no-any-return]
+        found: Any = await self._wait(self._node.receive, kind, sender)
+        self._note("receive", found.kind, found.sender, found.number, found.version)
+        return found  # type: ignore[no-any-return]
 
     def arrived(self, kind: str | None = None) -> bool:
         found = self._node.arrived(kind)
-        self._note("arrived", kind=kind or "", answer=found)
+        self._note("arrived", kind or "", answer=found)
         return found
 
     async def next_batch_available(self) -> bool:
@@ -119,25 +130,21 @@ class LoggedNode:
         return found
 
     async def gradient(self, parameters: Vector) -> Vector:
-        with self._others_turn():
-            gradient = await self._node.gradient(parameters)
+        gradient = await self._wait(self._node.gradient, parameters)
         self._note("gradient")
         return gradient
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         step = self._node.step
-        with self._others_turn():
-            gradient = await self._node.gradient_unless(parameters, kind)
-        begun = self._node.step > step
-        self._note("gradient_unless", kind=kind, number=int(begun), answer=gradient is not None)
+        gradient = await self._wait(self._node.gradient_unless, parameters, kind)
+        self._note("gradient_unless", kind, number=self._node.step - step, answer=gradient is not None)
         return gradient
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        return program(self, vector)  # type: ignore[arg-type]
+        return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
-        with self._others_turn():
-            total = await self._node.all_reduce(vector)
+        total = await self._wait(self._node.all_reduce, vector)
         self._note("all_reduce")
         return total
 
@@ -154,6 +161,5 @@ class LoggedNode:
         self._node.spawn(self.run(program, self._spawned))
 
     async def sleep(self, seconds: float) -> None:
-        with self._others_turn():
-            await self._node.sleep(seconds)
+        await self._wait(self._node.sleep, seconds)
         self._note("sleep")

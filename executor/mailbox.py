@@ -14,7 +14,7 @@ _Wanted = tuple[str | None, int | None]  # kind and sender; None: any
 class Received(Message):
     """A message that has come over the network."""
 
-    number: int = 0  # from 0, of those of its kind from its sender
+    number: int = 0  # from 1, of those of its kind from its sender
 
 
 class Mailbox:

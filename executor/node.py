@@ -1,7 +1,6 @@
 """A node in real time: the executor's side of the strategy language. Its methods block."""
 
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from math import nan
 from random import Random
@@ -130,7 +129,7 @@ class RealNode:
         self.mailbox = Mailbox(self._fetch)
         self.byes = 0
         self.activities = Activities(run_to_end)
-        self._fetched: Counter[tuple[str, int]] = Counter()  # messages of a kind from a sender
+        self._fetched: dict[tuple[str, int], int] = {}  # messages of a kind from a sender
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
@@ -198,7 +197,7 @@ class RealNode:
         if body is not None:
             body = body.to(self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
-        number, self._fetched[kind, sender] = self._fetched[kind, sender], self._fetched[kind, sender] + 1
+        number = self._fetched[kind, sender] = self._fetched.get((kind, sender), 0) + 1
         return Received(kind, sender, body, version, batches, part, weight, pushed_by, number)
 
     def arrived(self, kind: str | None = None) -> bool:

@@ -129,7 +129,7 @@ class ReplayedNode:
         key = message.kind, message.sender
         if key not in self._wanted:
             return
-        number, self._numbers[key] = self._numbers[key], self._numbers[key] + 1
+        number = self._numbers[key] = self._numbers[key] + 1
         self._mail[*key, number] = message
         if self._awaited is not None and self._awaited[0] == (*key, number):
             (_, arrival), self._awaited = self._awaited, None

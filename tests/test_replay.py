@@ -200,7 +200,7 @@ def another_word(log: pd.DataFrame) -> pd.DataFrame:
         ),
         (
             another_message,
-            r"server 1 \(rank 5\), entry \d+ \(receive push number 12 .*: no such message comes",
+            r"server 1 \(rank 5\), entry \d+ \(receive push number 13 .*: no such message comes",
         ),
         (shorter, r"worker \d \(rank \d\), entry \d+ \(receive parameters .* from rank 5\): no such message"),
         (another_word, r"worker 0 \(rank 0\), entry 4 \(sleep\): the strategy calls gradient"),
