@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test bench clean
+.PHONY: install demo test bench accuracy clean
 
 install: .venv/installed
 
@@ -25,6 +25,10 @@ bench: install
 	$(BIN)/python benchmarks/simulation_speed.py
 	$(BIN)/python benchmarks/simgrid_speed.py
 	$(BIN)/python benchmarks/transports.py
+
+accuracy: install
+	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy
+	$(BIN)/python benchmarks/accuracy.py results/accuracy
 
 clean:
 	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -66,7 +66,7 @@ def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bo
 
 
 def _execute(scenario: Scenario, progress: Progress | None, bed: Testbed | None) -> Result:
-    _start_fork_server()
+    start_fork_server()
     # Meanwhile: what cannot be built is bad input, and data are downloaded once.
     learner = collect.evaluator(scenario)
     store = _serve_store()
@@ -80,7 +80,7 @@ def _execute(scenario: Scenario, progress: Progress | None, bed: Testbed | None)
         for rank in ranks
     ]
     try:
-        with _no_main_module():
+        with no_main_module():
             for child in processes:
                 child.start()
         _watch(collect.Watch(scenario, store, learner), store, processes, progress)
@@ -98,7 +98,7 @@ def _execute(scenario: Scenario, progress: Progress | None, bed: Testbed | None)
                 child.join()
 
 
-def _start_fork_server() -> None:
+def start_fork_server() -> None:
     """Start what processes are forked from, if it does not run; it imports their modules by and by.
 
     Ctrl-C, which a terminal sends to all processes, is not for it.
@@ -107,7 +107,7 @@ def _start_fork_server() -> None:
         ["executor.orphan", "executor.process", *_PRELOADED]
     )
     resource_tracker.ensure_running()  # here: it lets the signals through again
-    with _no_main_module(), signals.blocked(*signals.ENDING):
+    with no_main_module(), signals.blocked(*signals.ENDING):
         forkserver.ensure_running()
 
 
@@ -170,7 +170,7 @@ def _records_so_far(store: dist.TCPStore, processes: list[ForkServerProcess]) ->
 
 
 @contextmanager
-def _no_main_module() -> Iterator[None]:
+def no_main_module() -> Iterator[None]:
     """Keep multiprocessing from running the caller's script again in every process it starts."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

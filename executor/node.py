@@ -154,11 +154,13 @@ class RealNode:
     def concatenate(self, parts: Sequence[Vector]) -> Vector:
         return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
 
-    def encode(self, vector: Vector, codec: Codec) -> Vector:
-        return codecs.encode(vector, codec, codec.seed(self.rng))  # type: ignore[arg-type]
+    def encode(self, vector: Vector, codec: Codec) -> Awaitable[Vector]:
+        seed = codec.seed(self.rng)
+        return self.apply(lambda: codecs.encode(vector, codec, seed), 0)  # type: ignore[arg-type,return-value]
 
-    def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
-        return codecs.decode(body, codec, length, self.initial.dtype)  # type: ignore[arg-type]
+    def decode(self, body: Vector, codec: Codec, length: int) -> Awaitable[Vector]:
+        dtype = self.initial.dtype
+        return self.apply(lambda: codecs.decode(body, codec, length, dtype), 0)  # type: ignore[arg-type,return-value]
 
     def send(
         self,

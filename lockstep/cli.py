@@ -29,9 +29,9 @@ File = Annotated[
     str,
     typer.Argument(metavar="FILE", help="A scenario file, or a name that 'lockstep scenarios' lists."),
 ]
-FileUnlessReplay = Annotated[
+MaybeFile = Annotated[
     str | None,
-    typer.Argument(metavar="FILE", help="A scenario file, or a name that 'lockstep scenarios' lists."),
+    typer.Argument(metavar="FILE", help="A scenario file or name, unless an option stands for it."),
 ]
 Replay = Annotated[
     Path | None,
@@ -53,6 +53,19 @@ Testbed = Annotated[
     typer.Option("--testbed", help="Over the scenario's own network, built on this machine; needs root."),
 ]
 
+Suite = Annotated[bool, typer.Option("--suite", help="The suite of scenarios, instead of a FILE.")]
+Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="The suite's first N points (150).")]
+Profile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Predict the suite with this calibrated profile.")
+]
+Measured = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Predict what the suite has measured there; measure nothing."),
+]
+OnePoint = Annotated[
+    str | None, typer.Option("--point", metavar="NAME", help="Print this point's scenario file.")
+]
+
 Cases = Annotated[
     list[str] | None,
     typer.Option("--case", metavar="PATTERN", help="Only cases with this in their name; repeatable."),
@@ -67,7 +80,7 @@ Claims = Annotated[
 @app.command()
 def simulate(
     context: typer.Context,
-    file: FileUnlessReplay = None,
+    file: MaybeFile = None,
     set_: Set = None,
     replay: Replay = None,
     out: Out = None,
@@ -145,19 +158,50 @@ def _one_run(
 
 @app.command()
 def validate(
-    file: File,
+    file: MaybeFile = None,
     set_: Set = None,
     strategy: Names = None,
     testbed: Testbed = False,
     out: Out = None,
     json_: Json = False,
     quiet: Quiet = False,
+    suite: Suite = False,
+    limit: Limit = None,
+    profile: Profile = None,
+    measured: Measured = None,
+    point: OnePoint = None,
 ) -> None:
     """Predict and measure, side by side.
 
     The prediction is for the network that the real run has: this machine's loopback, measured first, or with
-    --testbed the scenario's own.
+    --testbed the scenario's own. With --suite: a grid of scenarios instead of a FILE (docs/accuracy.md).
     """
+    if suite:
+        from lockstep.truth.command import validate_suite
+
+        for key, useless in (("FILE", file), ("--set", set_), ("--strategy", strategy)):
+            if useless:
+                raise ScenarioError("means nothing to --suite; leave it out", key=key)
+        validate_suite(testbed, limit, profile, measured, point, out, json_, quiet, _check_out)
+        return
+    of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
+    for option, given in of_the_suite.items():
+        if given is not None:
+            raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")
+    if file is None:
+        raise ScenarioError("give a scenario file, or --suite", key="FILE")
+    _validate_one(file, set_, strategy, testbed, out, json_, quiet)
+
+
+def _validate_one(
+    file: str,
+    set_: list[str] | None,
+    strategy: list[str] | None,
+    testbed: bool,
+    out: Path | None,
+    json_: bool,
+    quiet: bool,
+) -> None:
     overrides, names = set_ or [], dict.fromkeys(strategy or [])
     loaded = [_load(file, [*overrides, f"strategy.name={name}"], testbed) for name in names]
     points = [_only_its_own(point) for point in loaded] or [_load(file, overrides, testbed)]
@@ -224,6 +268,49 @@ def verify(case: Cases = None, json_: Json = False, quiet: Quiet = False) -> Non
 
 
 @app.command()
+def calibrate(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Scenarios whose workloads to measure; quickstart if none."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The profile to write.")] = Path("profile.yaml"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="compute, apply, codecs, cores or network: measure that, and keep the rest; repeatable.",
+        ),
+    ] = None,
+    testbed: Annotated[
+        bool, typer.Option("--testbed", help="The network of a testbed, not the loopback; needs root.")
+    ] = False,
+    hosts: Annotated[
+        str, typer.Option(metavar="A,B", help="The network between these hosts, not the loopback.")
+    ] = "",
+    set_: Set = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure this machine.
+
+    Writes a profile, which scenarios take over: cluster.profile.
+    """
+    from lockstep.calibration import calibrate, save, table
+
+    loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
+    _check_out(out.parent)
+    save.check(out)
+    with terminal.progress("calibrating", quiet or json_) as progress:
+        found = calibrate(loaded, only or (), progress, testbed=testbed, hosts=hosts)
+    profile = save.over(out, found) if only else found.profile
+    written = save.save(found, profile, out)
+    if json_:
+        print(json.dumps(profile, allow_nan=False))
+    else:
+        table.show(profile, written)
+
+
+@app.command()
 def claims(claim: Claims = None, out: Out = None, json_: Json = False, quiet: Quiet = False) -> None:
     """Try what was published about strategies, in virtual time.
 
@@ -257,6 +344,13 @@ def scenarios(json_: Json = False) -> None:
     shipped = scenario_files.shipped()
     rows = {name: terminal.first_comment(path) for name, path in shipped.items()}
     _list(rows, json_)
+
+
+@app.command()
+def profiles(json_: Json = False) -> None:
+    """List the profiles that ship with the product."""
+    shipped = scenario_files.profiles()
+    _list({name: terminal.first_comment(path) for name, path in shipped.items()}, json_)
 
 
 @app.command()

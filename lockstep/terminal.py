@@ -138,6 +138,22 @@ def show_claims(found: dict[str, Any], out: Path | None) -> None:
         print(f"Written to {out}: claims.md, claims.json, runs.csv.")
 
 
+def show_accuracy(summary: dict[str, Any], out: Path) -> None:
+    """How near the suite's predictions were: the bars, errors by group, times to the target."""
+    from lockstep.truth import tables
+
+    for title, head, rows in tables.tables(summary):
+        table = Table(title=title, title_justify="left")
+        for number_, name in enumerate(head):
+            table.add_column(name, justify="right" if number_ else "left")
+        for row in rows:
+            table.add_row(*row, style="bold red" if row[-1] == "missed" else None)
+        _console().print(table)
+    for line in tables.lines(summary):
+        print(line)
+    print(f"Written to {out}: accuracy.md, summary.json, results.parquet and the pictures.")
+
+
 def _small(value: float | None) -> str:
     return _NOTHING if value is None else f"{value:.1e}"
 
@@ -181,6 +197,11 @@ def _defaults(parameters: Mapping[str, Parameter]) -> str:
         else f"{name}={str(p.default).lower() if isinstance(p.default, bool) else p.default}"
         for name, p in parameters.items()
     )
+
+
+def show_table(table: Table) -> None:
+    """Any table."""
+    _console().print(table)
 
 
 def _console() -> Console:

@@ -11,33 +11,22 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from scenarios.document import BYTES, DEPTH, Keys, ScenarioError, dotted, parse
+from scenarios.errors import place, translated
 from scenarios.schema import Scenario
 from scenarios.units import shown
 
 Check = Callable[[Scenario], None]
 _KEY = re.compile(r"[\w-]+(\.[\w-]+|\[\d{1,6}\])*", re.ASCII)
-_WORDS = {
-    "Input should": "must",
-    "String should have at least 1 character": "must not be empty",
-    "List should have at least 1 item after validation, not 0": "must have at least one item",
-    "Tuple should have at least 1 item after validation, not 0": "must have at least one item",
-    "a valid integer": "a whole number",
-    "a valid tuple": "a list",
-    "a valid dictionary": "a mapping",
-    "a valid boolean": "true or false",
-    "valid ": "",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "False": "false",
-}  # pydantic's words and ours
 _SHORTHANDS = {"strategy": "name", "cluster.servers": "count", "cluster.network.topology": "kind"}
 
 
 def shipped() -> dict[str, Path]:
     """Return the scenarios that come with the package: names such as `strategies/downpour`, and files."""
     folder = Path(__file__).parent
-    files = sorted(folder.rglob("*.yaml"))
-    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
+    files = {file.relative_to(folder): file for file in sorted(folder.rglob("*.yaml"))}
+    return {
+        file.with_suffix("").as_posix(): path for file, path in files.items() if file.parts[0] != "profiles"
+    }
 
 
 def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None = None) -> Scenario:
@@ -61,11 +50,7 @@ def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None 
         scenario = _validate(document, path.parent, check)
         _check_sweep(scenario, document, path.parent, check)
     except ScenarioError as error:
-        at = error.key
-        while at and at not in places:  # the nearest key above it
-            at = re.sub(r"[.\[]?[^.\[]*\Z", "", at, count=1)
-        place = error.file or error.line or places.get(at)
-        error.file, error.line = (place, None) if isinstance(place, str) else (str(source), place)
+        place(error, places, str(source))
         raise
     return scenario
 
@@ -85,7 +70,10 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
     """Return `scenario` with the dotted `key` set to a YAML-like `value`, such as `'10 Gbit/s'`.
 
     Setting `strategy.name` keeps the strategy's other parameters. Raises ScenarioError with the key.
+    What came from a profile stays as it is: for another one, or for another workload, load the file anew.
     """
+    if key == "cluster.profile":
+        raise ScenarioError("is taken over when a file is read; give it to load as an override", key)
     return _validate(_put(_document(scenario), _keys(key), value))
 
 
@@ -166,30 +154,10 @@ def _validate(document: Any, folder: Path | None = None, check: Check | None = N
     try:
         scenario = Scenario.model_validate(document, context={"folder": folder or Path()})
     except ValidationError as error:
-        raise _translated(error, document) from None
+        raise translated(error, document) from None
     if check:
         check(scenario)
     return scenario
-
-
-def _translated(errors: ValidationError, document: Any) -> ScenarioError:
-    """Return the first of pydantic's errors in the words of the file."""
-    error: Any = errors.errors()[0]
-    path: Keys = ()
-    for item in error["loc"]:  # a shorthand's inner key is not in the file
-        valid = range(len(document)) if isinstance(document, list | tuple) else document
-        if isinstance(valid, range | dict) and item in valid:
-            path, document = (*path, item), document[item]
-    problem = error["msg"]
-    if error["type"] == "scenario":
-        path = (*path, *error["ctx"]["path"])
-    else:
-        for theirs, ours in _WORDS.items():
-            problem = problem.replace(theirs, ours)
-        problem += f", not {shown(error['input'])}"
-    if more := errors.error_count() - 1:
-        problem += f" (and {more} more problem{'s' * (more > 1)})"
-    return ScenarioError(problem, dotted(path))
 
 
 def _check_sweep(scenario: Scenario, document: Any, folder: Path, check: Check | None) -> None:

@@ -162,8 +162,10 @@ class Network(Section):
         return found
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _agrees(self, info: ValidationInfo) -> Self:
         shape, burst = self.topology, self.burst
+        if (info.context or {}).get("profile"):  # it is only a part of a network
+            return self
         if isinstance(shape, Racks) and shape.oversubscription is not None and self.bandwidth is None:
             needs = "needs the cards' bandwidth; give cluster.network.bandwidth, or uplink instead"
             fail(needs, "topology", "oversubscription")

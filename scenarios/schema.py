@@ -4,16 +4,28 @@ Quantities are floats in base units (seconds, bytes, bytes/s, FLOP/s). Built by 
 pydantic's ValidationError; `scenarios.load` turns that into a ScenarioError in the user's words.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
+from scenarios import profile as profiles
 from scenarios.compute import Compute
-from scenarios.network import Network
+from scenarios.document import ScenarioError
+from scenarios.machine import Machine
 from scenarios.section import Section, nearest, one_of
 from scenarios.stragglers import Persistent, Straggler
 from scenarios.topology import Sites
-from scenarios.units import Bandwidth, Duration, PositiveDuration, fail, shown
+from scenarios.units import PositiveDuration, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -66,26 +78,28 @@ def _compute(data: Any) -> type[Section] | None:
     return Compute if isinstance(data, dict) else None
 
 
-class Cluster(Section):
+class Cluster(Machine):
     """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
 
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
-    Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
-    it touches ÷ `memory_bandwidth` (bytes/s; None: no time), one at a time on a node.
-    With `cores_per_host` the processes that compute on a host share that many cores.
+    With a `profile`, a file or the name of a shipped one, what is not given here is as measured there
+    (scenarios/profile.py); a scenario that has been read has taken it over, and no longer names it.
     """
 
+    profile: str | None = Field(None, description="a file that 'lockstep calibrate' has written")
     workers: int = Field(ge=1, le=100_000, description="the number of workers, such as 'workers: 4'")
     workers_per_host: int = Field(1, ge=1, description="how many workers share a host, such as 4")
     servers: Servers = Servers()
-    network: Network = Network()
-    cores_per_host: Count | None = None
     compute: Annotated[Compute | Literal["measured"], one_of(_compute)] = Field(
         description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
     )
     stragglers: tuple[Straggler, ...] = Field((), strict=False)  # YAML has lists only
-    memory_bandwidth: Bandwidth | None = None
-    apply_overhead: Duration = 0.0
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
+        schema = super().__get_pydantic_json_schema__(core, handler)
+        schema["required"].remove("compute")  # a profile may have it
+        return schema | {"anyOf": [{"required": ["compute"]}, {"required": ["profile"]}]}
 
     @model_validator(mode="after")
     def _groups_have_workers(self) -> Self:
@@ -285,6 +299,7 @@ def _workload(data: Any) -> type[Section]:
 
 
 Workload = Annotated[Sizes | Data | Problem, one_of(_workload)]
+_workloads: TypeAdapter[Workload] = TypeAdapter(Workload)
 
 
 class Strategy(Section):
@@ -337,6 +352,27 @@ class Scenario(Section):
     stop: Stop = Field(description="when to end, such as 'stop: {steps: 100}'")
     seed: int = Field(0, ge=0)
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_over_profile(cls, data: Any, info: ValidationInfo) -> Any:
+        cluster = data.get("cluster") if isinstance(data, dict) else None
+        if not isinstance(cluster, dict) or cluster.get("profile") is None:
+            return data
+        name = cluster["profile"]
+        if not isinstance(name, str):
+            fail(f"must be a file, or the name of a shipped profile, not {shown(name)}", "cluster", "profile")
+        key = "profile"
+        try:
+            found = profiles.read(profiles.find(name, Path((info.context or {}).get("folder", "."))))
+            key = "compute"
+            workload = _workloads.validate_python(data.get("workload"), context=info.context)
+            cluster = profiles.beneath(found, cluster, workload.model_dump(exclude_none=True))
+        except ScenarioError as error:
+            fail(str(error), "cluster", key)
+        except ValidationError:  # of the workload, which the check of the whole will tell
+            cluster = {"compute": "measured", **cluster}
+        return data | {"cluster": cluster}
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

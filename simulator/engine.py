@@ -17,7 +17,7 @@ from simpy.core import StopSimulation
 from simpy.events import URGENT
 
 from analysis.records import Recorder, Result, of
-from scenarios import Scenario
+from scenarios import CodecCost, Scenario
 from simulator.cores import Cores
 from simulator.events import Activity, Call, Environment
 from simulator.memory import Race
@@ -107,6 +107,7 @@ class Simulation:
         self.rings = Rings(self) if shortcuts and not unsteady else None
         self.compute = compute_times(scenario, self.sizes)
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
+        self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.additions = 0  # to shared memory, that have been completed
         self.race = Race(self.initial.numpy()) if self.shared and self.learner is not None else None
         self.backward = getattr(cluster.compute, "backward", 0.0)
@@ -132,7 +133,7 @@ class Simulation:
             if role.kind == "worker":
                 self.programs.append(process)
         self.usage = Usage(self.network.flows, self.network.topology.links)
-        if self.apply_s(1):
+        if self.apply_s(1) or cluster.codecs:
             for node, role in zip(self.nodes, self.roles, strict=True):
                 if role.kind != "worker":
                     self.usage.add(f"{role.kind} {role.index}", node.applied_s)
@@ -188,6 +189,12 @@ class Simulation:
         from workloads import codecs
 
         return codecs.decode(body, codec, length, self.initial.dtype)
+
+    def codec_s(self, name: str, decoding: bool, nbytes: int) -> float:
+        """Seconds that a codec takes to encode, or decode, a vector of `nbytes` bytes."""
+        cost = self._codecs.get(name)
+        rate = cost and (cost.decode if decoding else cost.encode)
+        return nbytes / rate if rate else 0.0
 
     def memory_s(self, nbytes: int) -> float:
         """Seconds that it takes to load or store `nbytes` bytes of memory."""

@@ -73,7 +73,7 @@ class SimulatedNode:
         self.mail: deque[Message] = deque()
         self.waiting: list[tuple[str | None, int | None, Moment]] = []
         self.interrupt: tuple[str, Moment] | None = None  # what ends a gradient that is under way
-        self.applying = 0.0  # the instant until which it is busy with updates
+        self.applying = 0.0  # the instant until which it is busy with updates and codecs
         self.apply_s = 0.0  # how long it has been, or will have been, altogether
 
     @property
@@ -89,12 +89,14 @@ class SimulatedNode:
         vector: Vector = self.simulation.vector(values)
         return vector
 
-    def encode(self, vector: Vector, codec: Codec) -> Vector:
+    async def encode(self, vector: Vector, codec: Codec) -> Vector:
         body: Vector = self.simulation.encode(vector, codec, codec.seed(self.rng))
+        await self._work(self.simulation.codec_s(codec.name, False, vector.nbytes))
         return body
 
-    def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
+    async def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
         vector: Vector = self.simulation.decode(body, codec, length)
+        await self._work(self.simulation.codec_s(codec.name, True, vector.nbytes))
         return vector
 
     def send(
@@ -217,15 +219,18 @@ class SimulatedNode:
         self.recorder.gradient(self.rank, now, now + seconds, step)
 
     async def apply(self, function: Callable[[], T], nbytes: int) -> T:
-        seconds = self.simulation.apply_s(nbytes)
+        await self._work(self.simulation.apply_s(nbytes))
+        return function()
+
+    async def _work(self, seconds: float) -> None:
+        """Be busy for a while, after all that there was to do before."""
         if seconds:
             self.applying = max(self.applying, self.now) + seconds
             self.apply_s += seconds
             await pause(self.environment, self.applying - self.now)
-        return function()
 
     def applied_s(self) -> float:
-        """How long it has been busy with updates so far, s."""
+        """How long it has been busy with updates and codecs so far, s."""
         return self.apply_s - max(0.0, self.applying - self.now)
 
     def dropped(self, push: Message) -> None:

@@ -50,12 +50,14 @@ async def all_reduce(
 
 async def gather_encoded(node: Node, encoder: Encoder, vector: Vector) -> Vector:
     """The sum over all workers of what is left of their vectors, in the order of ranks."""
-    body, p = encoder.encode(vector), len(node.workers)
+    body, p = await encoder.encode(vector), len(node.workers)
     for distance in range(1, p):
         node.send(node.workers[(node.index + distance) % p], "encoded", body)
     bodies = [
         body if worker == node.rank else (await node.receive("encoded", worker)).body
         for worker in node.workers
     ]
-    decoded: list[Any] = [decode(node, each, encoder.codec, len(vector)) for each in bodies]  # type: ignore[arg-type]
-    return await node.apply(lambda: sum_of(decoded), (p + 1) * vector.nbytes)
+    decoded: list[Any] = []
+    for each in bodies:
+        decoded.append(await decode(node, each, encoder.codec, len(vector)))  # type: ignore[arg-type]
+    return await node.apply(lambda: sum_of(decoded), 3 * (p - 1) * vector.nbytes)

@@ -39,18 +39,18 @@ class Encoder:
         self.error_feedback = error_feedback
         self.residual: Vector | None = None  # None: nothing has been lost yet
 
-    def encode(self, vector: "Vector") -> "Vector":
+    async def encode(self, vector: "Vector") -> "Vector":
         """The body to send; the vector itself if the codec is none."""
         if self.codec.name == "none":
             return vector
         if self.residual is not None:
             vector = vector + self.residual
-        body = self.node.encode(vector, self.codec)
+        body = await self.node.encode(vector, self.codec)
         if self.error_feedback:
-            self.residual = vector - decode(self.node, body, self.codec, len(vector))
+            self.residual = vector - await decode(self.node, body, self.codec, len(vector))
         return body
 
 
-def decode(node: "Node", body: "Vector", codec: Codec, length: int) -> "Vector":
+async def decode(node: "Node", body: "Vector", codec: Codec, length: int) -> "Vector":
     """What has come of a vector of `length` elements; the body itself if the codec is none."""
-    return body if codec.name == "none" else node.decode(body, codec, length)
+    return body if codec.name == "none" else await node.decode(body, codec, length)

@@ -48,7 +48,7 @@ async def downpour(
             if fetch or last:
                 parameters = await server.push_pull(total)
             else:
-                server.commit(total)
+                await server.commit(total)
             total = 0
         elif fetch:
             parameters = await server.pull()
@@ -146,7 +146,7 @@ async def easgd(
         meets = node.step > 0 and node.step % communication_window == 0
         if meets:
             back = alpha * (x - centre)
-            server.push(n * back)
+            await server.push(n * back)
         step, state = optimizer.step(await node.gradient(x), state)
         x = x + step - back
         if meets:
@@ -175,10 +175,10 @@ async def aeasgd(
         back: Any = 0.0
         if node.step > 0 and node.step % communication_window == 0:
             back = alpha * (x - await server.pull())
-            server.commit(back)
+            await server.commit(back)
         step, state = optimizer.step(await node.gradient(x), state)
         x = x + step - back
-    server.commit(alpha * (x - await server.pull()))
+    await server.commit(alpha * (x - await server.pull()))
     server.leave()
 
 
@@ -202,12 +202,12 @@ async def eamsgd(
         back: Any = 0.0
         if node.step > 0 and node.step % communication_window == 0:
             back = alpha * (x - await server.pull())
-            server.commit(back)
+            await server.commit(back)
         velocity = momentum * velocity
         ahead = x + velocity
         step = -learning_rate * await node.gradient(ahead)
         x, velocity = ahead + step - back, velocity + step
-    server.commit(alpha * (x - await server.pull()))
+    await server.commit(alpha * (x - await server.pull()))
     server.leave()
 
 
@@ -246,6 +246,6 @@ async def fedprox(
         last = not await node.next_batch_available()
         if last:
             server.leave()  # before the push: else the server could choose this client again
-        server.push(w - model)
+        await server.push(w - model)
         if not last:
             model = await server.answers()

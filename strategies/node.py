@@ -138,11 +138,14 @@ class Node(Protocol):
         """A vector of these values, to be sent or summed along with others."""
         ...
 
-    def encode(self, vector: Vector, codec: Codec) -> Vector:
-        """The vector as a codec sends it: a body whose `nbytes` is its size on the wire (codecs.py)."""
+    def encode(self, vector: Vector, codec: Codec) -> Awaitable[Vector]:
+        """The vector as a codec sends it: a body whose `nbytes` is its size on the wire (codecs.py).
+
+        This, `decode` and `apply` are work: a node's activities do it one at a time.
+        """
         ...
 
-    def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
+    def decode(self, body: Vector, codec: Codec, length: int) -> Awaitable[Vector]:
         """What is left of a vector of `length` elements that was encoded."""
         ...
 

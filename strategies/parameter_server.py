@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from strategies.bounds import Fraction
-from strategies.codecs import Codec, Encoder, Name
+from strategies.codecs import Codec, Encoder, Name, decode
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.placement import cut
 from strategies.rules import Arrival, Rule
+from strategies.touched import Counting
 
 
 def shard_of(vector: Vector, index: int, count: int) -> Vector:
@@ -67,21 +68,22 @@ class ParameterServer:
             self.node.send(server, "pull")
         return self.answers()
 
-    def push_pull(self, update: Vector) -> Awaitable[Vector]:
+    async def push_pull(self, update: Vector) -> Vector:
         """Push an update of shape (n,) and wait for the new parameters, shape (n,)."""
-        self.push(update)
-        return self.answers()
+        await self.push(update)
+        return await self.answers()
 
-    def push(self, update: Vector, kind: str = "push") -> list[Awaitable[None]]:
-        """Push an update of shape (n,); awaiting these waits until it has left."""
+    async def push(self, update: Vector, kind: str = "push") -> list[Awaitable[None]]:
+        """Push an update of shape (n,); awaiting what this gives waits until it has left."""
         batches = self.batches()
         return [
-            self.push_part(number, update[part], batches, kind) for number, part in enumerate(self.slices)
+            await self.push_part(number, update[part], batches, kind)
+            for number, part in enumerate(self.slices)
         ]
 
-    def commit(self, update: Vector) -> None:
+    async def commit(self, update: Vector) -> None:
         """Push an update of shape (n,) to which no answer is wanted."""
-        self.push(update, "commit")
+        await self.push(update, "commit")
 
     def batches(self) -> int:
         """The mini-batches computed since this was last asked."""
@@ -89,15 +91,15 @@ class ParameterServer:
         self.batches_pushed = self.node.step
         return new
 
-    def push_part(self, number: int, update: Vector, batches: int, kind: str = "push") -> Awaitable[None]:
-        """Push one of the slices; awaiting this waits until it has left."""
+    async def push_part(
+        self, number: int, update: Vector, batches: int, kind: str = "push"
+    ) -> Awaitable[None]:
+        """Encode and push one of the slices; awaiting what this gives waits until it has left."""
         server, part = self.addresses[number]
-        body = self._encoded(server, part, update)
+        body = update if self.codec.name == "none" else await self._encoded(server, part, update)
         return self.node.send(server, kind, body, version=self.versions[number], batches=batches, part=part)
 
-    def _encoded(self, server: int, part: int, update: Vector) -> Vector:
-        if self.codec.name == "none":
-            return update
+    def _encoded(self, server: int, part: int, update: Vector) -> Awaitable[Vector]:
         if (server, part) not in self.encoders:
             self.encoders[server, part] = Encoder(self.node, self.codec, self.error_feedback)
         return self.encoders[server, part].encode(update)
@@ -117,9 +119,9 @@ class ParameterServer:
         answers: list[list[Any]] = [[None] * len(self.slices) for _ in range(1 + len(along))]
         for number, (server, piece) in enumerate(zip(self.node.parents, self.slices, strict=True)):
             for part, vector in enumerate(along, 1):
-                body = self._encoded(server, part, vector[piece])
+                body = await self._encoded(server, part, vector[piece])
                 self.node.send(server, "push", body, version=self.versions[number], part=part)
-            self.push_part(number, update[piece], batches)
+            await self.push_part(number, update[piece], batches)
         for number, server in enumerate(self.node.parents):
             for _ in answers:
                 answer = await self.node.receive("parameters", server)
@@ -145,8 +147,7 @@ class Shard:
         self.rule = rule
         self.state = rule.optimizer.initial
         self.seen = rule.correction.initial if rule.correction else None
-        self.passes = 2 if rule.correction else 1  # over the shard's memory: for each push,
-        self.passes_once = 2 * len(rule.optimizer.initial)  # and for the parameters and each moment
+        self.passes: dict[tuple[int, bool, bool], int] = {}  # over the shard's memory, by kind of update
         self.pulled: dict[int, dict[int, Vector]] = {}  # by worker, by version: while a push may refer to it
 
     async def apply(
@@ -157,26 +158,28 @@ class Shard:
         `weighted`: each counts as many times as it holds mini-batches.
         """
 
+        length, codec = len(self.parameters), self.rule.codec
+        bodies = [await decode(self.node, push.body, codec, length) for push in pushes]  # type: ignore[arg-type]
+
         def work() -> Vector:
-            bodies = [self._corrected(push) for push in pushes]
+            updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
             if weighted:
-                bodies = [body * push.batches for body, push in zip(bodies, pushes, strict=True)]
-            total = sum_of(bodies)
+                updates = [update * push.batches for update, push in zip(updates, pushes, strict=True)]
+            total = sum_of(updates)
             step, self.state = self.rule.optimizer.step(total if over == 1 else total / over, self.state)
             return self.parameters + step
 
-        nbytes = self.parameters.nbytes
-        self.parameters = await self.node.apply(work, (len(pushes) * self.passes + self.passes_once) * nbytes)
+        kind = len(pushes), over != 1, weighted
+        if kind not in self.passes:
+            self.passes[kind] = passes_of(self.rule, *kind)
+        self.parameters = await self.node.apply(work, self.passes[kind] * self.parameters.nbytes)
         contributions: list[Contribution] = []
         for push in pushes:
             contributions += push.contributions(self.version)
         self.version += 1
         return contributions
 
-    def _corrected(self, push: Message) -> Any:
-        update: Any = push.body
-        if self.rule.codec.name != "none":
-            update = self.node.decode(update, self.rule.codec, len(self.parameters))
+    def _corrected(self, push: Message, update: Any) -> Any:
         correction = self.rule.correction
         if correction is None:
             return update
@@ -215,6 +218,24 @@ class Shard:
         if self.rule.optimizer.ahead is not None:
             parameters = parameters + self.rule.optimizer.ahead(self.state)
         self.node.send(worker, "parameters", parameters, version=self.version, part=self.part)
+
+
+def passes_of(rule: Rule, pushes: int, divided: bool, weighted: bool) -> int:
+    """How often an update with so many pushes reads or writes a vector as long as the shard."""
+    tally = [0]
+    vector: Any = Counting(tally)
+    state, seen = rule.optimizer.initial, rule.correction.initial if rule.correction else None
+    for _ in range(2):  # the moments are vectors from the second update on
+        tally[0] = 0
+        updates: list[Any] = [Counting(tally) for _ in range(pushes)]
+        if rule.correction:
+            arrival = Arrival(1, vector, Counting(tally))  # type: ignore[arg-type]
+            for number, update in enumerate(updates):
+                updates[number], seen = rule.correction.correct(update, arrival, seen)
+        total: Any = sum_of([update * 2 for update in updates] if weighted else updates)
+        step, state = rule.optimizer.step(total / 2 if divided else total, state)
+        vector = vector + step
+    return tally[0]
 
 
 def sum_of(bodies: Sequence[Any]) -> Vector:

@@ -68,7 +68,7 @@ async def combine(node: Node) -> None:
 
 async def _push_sum(node: Node, pushes: list[Message]) -> None:
     body: Any = pushes[0].body
-    nbytes = (len(pushes) + 1) * body.nbytes
+    nbytes = 3 * (len(pushes) - 1) * body.nbytes
     total = await node.apply(lambda: sum_of([push.body for push in pushes]), nbytes)
     sources = tuple(source for push in pushes for source in push.pushed_by)
     node.send(node.parents[0], "push", total, part=pushes[0].part, sources=sources)

@@ -31,7 +31,7 @@ async def in_chunks(node: Node, server: ParameterServer, *, chunks: Parts = 1) -
         ready = node.backward(parameters, server.slices)
         batches = server.batches()
         for number in reversed(range(len(ready))):
-            server.push_part(number, await ready[number], batches)
+            await server.push_part(number, await ready[number], batches)
         parameters = await server.answers()
     server.leave()
 
@@ -44,7 +44,7 @@ async def until_updated(node: Node, server: ParameterServer) -> None:
         if gradient is None:
             server.batches()  # the one given up is in no push
         else:
-            server.push(gradient)
+            await server.push(gradient)
         parameters = await server.answers()
     server.leave()
 
@@ -65,7 +65,7 @@ async def restarting(node: Node, server: ParameterServer) -> None:
             continue
         for sent in leaving:
             await sent
-        leaving = server.push(gradient)
+        leaving = await server.push(gradient)
     server.leave()
 
 
@@ -77,7 +77,7 @@ async def pipelined(node: Node, server: ParameterServer, *, bound: Whole = 3) ->
     """
     parameters, under_way = await server.pull(), 0
     while await node.next_batch_available():
-        server.push(await node.gradient(parameters))
+        await server.push(await node.gradient(parameters))
         under_way += 1
         while under_way > bound or (under_way and node.arrived("parameters")):
             parameters = await server.answers()

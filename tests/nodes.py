@@ -1,7 +1,8 @@
 """Nodes of the executor in this process, with real sockets between them, outside a run."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,18 @@ from workloads import build, sizes
 from workloads.compute_time import compute_times
 from workloads.quota import quota
 from workloads.snapshots import Snapshots
+
+T = TypeVar("T")
+
+
+def at_once(waiting: Awaitable[T]) -> T:
+    """What an awaitable gives that has nothing to wait for."""
+    program = waiting.__await__()
+    try:
+        next(program)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
 
 
 @contextmanager

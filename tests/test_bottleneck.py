@@ -262,7 +262,7 @@ def test_two_levels_wait_for_the_hosts_links_not_for_others() -> None:
 def test_relays_that_add_up_are_named() -> None:
     result = lockstep.simulate(
         scenario(
-            cluster__workers=8,
+            cluster__workers=16,
             cluster__servers={"count": 1, "hierarchy": {"groups": 2}},
             cluster__network={"bandwidth": "1 GB/s"},
             cluster__memory_bandwidth="200 MB/s",

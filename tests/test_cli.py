@@ -364,7 +364,7 @@ def test_help_of_a_command(command: Lockstep, name: str) -> None:
 
 BAD: dict[str, tuple[list[str], str]] = {  # arguments, and what the message says
     "unknown command": (["frobnicate"], "no such command 'frobnicate'"),
-    "a near command": (["validat", "FILE"], "Did you mean 'validate'?"),
+    "a near command": (["simulat", "FILE"], "Did you mean 'simulate'?"),
     "unknown option": (["simulate", "FILE", "--bogus"], "no such option: --bogus"),
     "option of all": (["--version-of-what"], "no such option"),
     "no file": (["simulate"], "missing argument 'FILE' (see 'lockstep simulate --help')"),
@@ -598,7 +598,7 @@ def test_an_interrupted_validate_keeps_what_it_has(
 ) -> None:
     real = lockstep.run
 
-    def run(scenario: lockstep.Scenario, progress: object) -> lockstep.Result:
+    def run(scenario: lockstep.Scenario, progress: object, *, testbed: bool) -> lockstep.Result:
         if scenario.strategy.name == "all-reduce":
             raise KeyboardInterrupt
         return real(scenario)
@@ -626,8 +626,8 @@ def test_validate_several_strategies(command: Lockstep, learning: Path, tmp_path
     for name in names:
         for side in ("predicted", "measured"):
             kept = {path.name for path in (out / name / side).iterdir()}
-            use = {"utilisation.parquet"} if side == "predicted" else set()
-            assert kept == {"scenario.yaml", "result.json", "records.parquet", "parameters.npy"} | use
+            own = "utilisation.parquet" if side == "predicted" else "interleaving.parquet"
+            assert kept == {"scenario.yaml", "result.json", "records.parquet", "parameters.npy", own}
             assert load(out / name / side / "scenario.yaml").strategy.name == name
     points = json.loads((out / "validation.json").read_text())["points"]
     assert [point["predicted"]["strategy"] for point in points] == list(names)

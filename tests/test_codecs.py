@@ -9,7 +9,7 @@ import torch
 from conftest import scenario
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from nodes import real_nodes
+from nodes import at_once, real_nodes
 
 import lockstep
 from lockstep import Scenario
@@ -213,8 +213,8 @@ def simulated(config=QUADRATIC) -> SimulatedNode:
 
 def fed(encoder: Encoder, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The bodies of a stream, and what they are decoded to."""
-    bodies = [encoder.encode(vector) for vector in inputs]
-    return bodies, [decode(encoder.node, body, encoder.codec, 600) for body in bodies]
+    bodies = [at_once(encoder.encode(vector)) for vector in inputs]
+    return bodies, [at_once(decode(encoder.node, body, encoder.codec, 600)) for body in bodies]
 
 
 @pytest.mark.parametrize("codec", LOSSY, ids=lambda codec: codec.name)
@@ -253,8 +253,8 @@ def test_without_feedback_what_a_codec_loses_is_lost(name: str) -> None:
 def test_none_passes_the_very_vector() -> None:
     node, vector = simulated(), normal(600)
     encoder = Encoder(node, Codec("none"))
-    assert encoder.encode(vector) is vector
-    assert decode(node, vector, Codec("none"), 600) is vector
+    assert at_once(encoder.encode(vector)) is vector
+    assert at_once(decode(node, vector, Codec("none"), 600)) is vector
     assert encoder.residual is None
 
 
@@ -270,19 +270,19 @@ def test_sizes_only_bodies_have_the_real_size(name, ratio, length, dtype) -> Non
     codec, vector = Codec(name, ratio), node.initial_parameters()
     encoder = Encoder(node, codec)
     for _ in range(2):
-        body = encoder.encode(vector)
+        body = at_once(encoder.encode(vector))
         real = codecs.encode(torch.zeros(length, dtype=DTYPES[dtype]), codec, SEED)
         assert body.nbytes == real.nbytes
-        back = decode(node, body, codec, length)
+        back = at_once(decode(node, body, codec, length))
         assert isinstance(back, Sized)
         assert (len(back), back.nbytes) == (length, vector.nbytes)
 
 
 def test_a_size_that_is_not_that_of_the_codec_is_an_error() -> None:
     node, codec = simulated(scenario(strategy="all-reduce", stop={"steps": 1})), Codec("int8")
-    body = node.encode(node.initial_parameters(), codec)
+    body = at_once(node.encode(node.initial_parameters(), codec))
     with pytest.raises(ValueError, match="1016 bytes are not 999 elements as int8 sends them"):
-        node.decode(body, codec, 999)
+        at_once(node.decode(body, codec, 999))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -290,7 +290,7 @@ def test_whether_numbers_matter_or_not_as_many_are_drawn(name: str) -> None:
     sized, learning = simulated(scenario(strategy="all-reduce", stop={"steps": 1})), simulated()
     fresh = sized.rng.getstate()
     for node in (sized, learning):
-        node.encode(node.initial_parameters(), Codec(name))
+        at_once(node.encode(node.initial_parameters(), Codec(name)))
     assert sized.rng.getstate() == learning.rng.getstate()
     assert (sized.rng.getstate() == fresh) == (name != "random-k")
 
@@ -305,14 +305,14 @@ def test_encoded_and_plain_bodies_cross_the_network(dtype: str, length: int) -> 
         vector = normal(70_001).to(DTYPES[dtype])[:length]
         for name in NAMES:
             codec = Codec(name, 0.5)
-            body = one.encode(vector, codec)
+            body = at_once(one.encode(vector, codec))
             one.send(other.rank, "encoded", body)
             one.send(other.rank, "plain", vector)
             arrived = other.receive("encoded", one.rank).value.body
             assert arrived.dtype == torch.uint8
             assert torch.equal(arrived, body)
-            back = other.decode(arrived, codec, length)
-            assert torch.equal(back, one.decode(body, codec, length))
+            back = at_once(other.decode(arrived, codec, length))
+            assert torch.equal(back, at_once(one.decode(body, codec, length)))
             plain = other.receive("plain").value.body
             assert plain.dtype == DTYPES[dtype]
             assert torch.equal(plain, vector)
@@ -326,7 +326,7 @@ from strategies.codecs import NAMES, Codec, Encoder
 
 async def sending(node):
     for name in NAMES:
-        body = Encoder(node, Codec(name)).encode(node.initial_parameters())
+        body = await Encoder(node, Codec(name)).encode(node.initial_parameters())
         await node.send(node.rank, name, body)
 
 STRATEGIES["sending"] = Strategy(sending)

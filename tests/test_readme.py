@@ -54,7 +54,7 @@ def test_every_command_shown_is_one() -> None:
         words = shlex.split(line, comments=True)
         assert words[1] in commands, line
         overrides = [after for flag, after in pairwise(words) if flag == "--set"]
-        if len(words) > 2 and not words[2].startswith("-"):
+        if len(words) > 2 and not words[2].startswith("--"):
             lockstep.load(words[2], overrides)
 
 

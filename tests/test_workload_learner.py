@@ -258,7 +258,7 @@ def test_the_loss_costs_no_second_forward_pass() -> None:
     assert isinstance(learner, Classifier)
     assert np.isnan(learner.loss)
     passes = []
-    learner._module.register_forward_hook(lambda *_: passes.append(1))
+    learner.module.register_forward_hook(lambda *_: passes.append(1))
     learner.gradient(learner.initial(), 0, 0)
     assert learner.loss == pytest.approx(np.log(10), rel=0.1)
     kept = learner.loss

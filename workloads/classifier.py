@@ -33,11 +33,11 @@ class Classifier:
         self._batches = Batches(shares, workload.batch_size, seed)
         self.loss = nan
         first, shape = seeds.integer(seed, "model"), datasets.FORMS[workload.dataset].shape
-        self._module = models.build(workload.model, shape, data.classes, first).to(device)
-        self._weights = list(self._module.parameters())
+        self.module = models.build(workload.model, shape, data.classes, first).to(device)
+        self._weights = list(self.module.parameters())
         self._counts = [weight.numel() for weight in self._weights]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
-        self._norms = [layer for layer in self._module.modules() if isinstance(layer, _BatchNorm)]
+        self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
 
     def initial(self) -> Tensor:
         """Return the model's initialisation, a new vector of shape (parameters,)."""
@@ -54,7 +54,7 @@ class Classifier:
         self._fill(parameters)
         deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
         with deterministic, models.seeded(self._device, seeds.integer(self._seed, "dropout", worker, step)):
-            loss = functional.cross_entropy(self._module(x), y)
+            loss = functional.cross_entropy(self.module(x), y)
             pieces = torch.autograd.grad(loss, self._weights)
         self.loss = loss.item()
         return torch.cat([piece.flatten() for piece in pieces])
@@ -66,16 +66,16 @@ class Classifier:
         running averages, so that an evaluation does not depend on what was computed before.
         """
         self._fill(parameters)
-        self._module.eval()
+        self.module.eval()
         loss, right = 0.0, 0
         with torch.no_grad():
             if self._norms:
                 self._measure_statistics()
             for x, y in zip(*(torch.split(tensor, CHUNK) for tensor in self._test), strict=True):
-                logits: Any = self._module(x)
+                logits: Any = self.module(x)
                 loss += functional.cross_entropy(logits, y, reduction="sum").item()
                 right += int((logits.argmax(1) == y).sum().item())
-        self._module.train()
+        self.module.train()
         count = len(self._test[1])
         return Evaluation(loss / count, right / count)
 
@@ -84,7 +84,7 @@ class Classifier:
             layer.reset_running_stats()
             layer.momentum = None  # the average of what follows
             layer.train()
-        self._module(self._train[0][:CHUNK])
+        self.module(self._train[0][:CHUNK])
         for layer in self._norms:
             layer.eval()
 

@@ -1,1 +1,127 @@
 """Measures what a scenario's cluster takes for granted: how fast this machine and its network really are."""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from typing import Any, NamedTuple
+
+from lockstep.calibration import apply, codecs, compute, cores, layers
+from lockstep.calibration.findings import Findings
+from lockstep.calibration.profile_file import document
+from scenarios import Data, Scenario, ScenarioError
+from scenarios.section import nearest
+
+PARTS = ("compute", "apply", "codecs", "cores", "network")
+_NETWORK = "lockstep.calibration.network"
+
+Progress = Callable[[float], None]
+
+
+class Calibration(NamedTuple):
+    """A profile as plain values, and the samples of compute times (s), by workload."""
+
+    profile: dict[str, Any]
+    samples: dict[str, list[float]]
+
+
+def calibrate(
+    scenarios: Sequence[Scenario],
+    parts: Sequence[str] = (),
+    progress: Progress | None = None,
+    *,
+    testbed: bool = False,
+    hosts: str = "",
+) -> Calibration:
+    """Measure this machine: `parts` of PARTS, all that are there without any.
+
+    Gradients are those of the scenarios' workloads, equal ones once; cores are measured with the first one's.
+    The network is the loopback, or a `testbed`, or that between `hosts`.
+    Raises ScenarioError for what cannot be measured, RunFailed if a process that measures dies.
+    """
+    for part in parts:
+        if part not in PARTS:
+            raise ScenarioError(f"no such part: {part!r}{nearest(part, PARTS)}", key="--only")
+    workloads = {_name(key): s.workload for s in scenarios if (key := compute.key(s.workload))}
+    parts = [part for part in PARTS if (part in parts if parts else _is_there(part))]
+    if "network" in parts:
+        _check_network(testbed, hosts)
+    steps = [*(f"compute {name}" for name in workloads if "compute" in parts), *parts]
+    found: list[Findings] = []
+    timed: list[dict[str, Any]] = []
+    samples: dict[str, list[float]] = {}
+
+    def done(step: str, fraction: float = 1.0) -> None:
+        if progress is not None:
+            progress((steps.index(step) + fraction) / len(steps))
+
+    if not workloads and {"compute", "cores"} & set(parts):
+        compute.sample(scenarios[0].workload)  # which says why there is nothing to measure
+    if "compute" in parts:
+        for name, workload in workloads.items():
+            entry, findings, samples[name] = _compute(name, workload)
+            timed.append(entry)
+            found.append(findings)
+            done(f"compute {name}")
+    if "apply" in parts:
+        found.append(apply.measure())
+        done("apply")
+    if "codecs" in parts:
+        found.append(codecs.measure())
+        done("codecs")
+    if "cores" in parts:
+        found.append(cores.measure(next(iter(workloads.values()))))
+        done("cores")
+    if "network" in parts:
+        given = {"hosts": hosts} if hosts else {}
+        measure = import_module(_NETWORK).measure
+        found.append(measure(testbed=testbed, progress=lambda part: done("network", part), **given))
+    where = ("hosts" if hosts else "testbed" if testbed else "loopback") if "network" in parts else None
+    return Calibration(document(_together(found), timed, where), samples)
+
+
+def _is_there(part: str) -> bool:
+    return part != "network" or find_spec(_NETWORK) is not None
+
+
+def _check_network(testbed: bool, hosts: str) -> None:
+    if not _is_there("network"):
+        raise ScenarioError(f"network cannot be measured yet; measure {', '.join(PARTS[:-1])}", key="--only")
+    if hosts and "hosts" not in signature(import_module(_NETWORK).measure).parameters:
+        raise ScenarioError("cannot be measured yet; measure the loopback, or --testbed", key="--hosts")
+    if testbed:
+        from executor.testbed import require
+
+        require()
+
+
+def _name(key: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in key.values())
+
+
+def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Findings, list[float]]:
+    """The entry of a workload in a profile's `compute`, its intervals and evidence, and the sample."""
+    times, device = compute.sample(workload)
+    fits, evidence = compute.judged(times)
+    intervals = {f"compute.{name}.{key}": ends for key, ends in (fits[0].intervals or {}).items()}
+    backward = None
+    if isinstance(workload, Data):
+        split = layers.split(workload)
+        backward = split.pop("backward")
+        low, high = split.pop("interval")
+        intervals[f"compute.{name}.backward"] = (low, high)
+        evidence |= split
+    entry = {"workload": compute.key(workload), "compute": compute.compute_of(fits[0], backward)}
+    return entry, Findings({}, intervals, {"compute": {name: {"device": device, **evidence}}}), times
+
+
+def _together(found: Sequence[Findings]) -> Findings:
+    settings: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    evidence: dict[str, Any] = {}
+    for each in found:
+        settings |= each.settings
+        intervals |= each.intervals
+        for key, value in each.evidence.items():
+            evidence[key] = evidence.get(key, {}) | value if isinstance(value, dict) else value
+    return Findings(settings, intervals, evidence)

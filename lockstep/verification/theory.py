@@ -65,11 +65,12 @@ def hierarchical_push_pull(nbytes: float, group: int, groups: int, bandwidth: fl
 
 
 def update_time(nbytes: float, pushes: int, servers: int, memory_bandwidth: float) -> float:
-    """Seconds in which a server adds up pushes and updates its shard: (N+2)·M/S bytes touched.
+    """Seconds in which a server takes the mean of pushes and steps along it: (3N+4)·M/S bytes touched.
 
-    The pushes and the old parameters are read, the new ones written.
+    N − 1 additions and the one to the parameters touch three vectors each, the division by N and the
+    multiplication by the learning rate two.
     """
-    return (pushes + 2) * nbytes / servers / memory_bandwidth
+    return (3 * pushes + 4) * nbytes / servers / memory_bandwidth
 
 
 # Collectives: p ranks sum M bytes; alpha is the latency of a message in s, beta the seconds a byte takes on

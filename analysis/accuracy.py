@@ -1,0 +1,169 @@
+"""Pictures of how near predictions were to measurements, as PNG and SVG."""
+
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from analysis.plots import MEASURED, PREDICTED
+
+# Okabe and Ito's colours, safe for the colour-blind, each with a marker of its own.
+_REGIMES = {
+    "network": ("network-bound", "#0072B2", "o"),
+    "balanced": ("balanced", "#E69F00", "s"),
+    "compute": ("compute-bound", "#009E73", "^"),
+}
+_BAND = 0.05
+_KNEE = 2.0  # times as long as alone
+
+
+def pictures(table: pd.DataFrame, out: Path) -> list[Path]:
+    """Draw what the table of comparisons has, into a folder; the files."""
+    whole = table[table["error"].isna()]
+    rates, learners = whole[whole["part"] == "rates"], whole[whole["part"] == "learning"]
+    stale = rates[rates["staleness_ks"].notna()] if len(rates) else rates
+    written = []
+    if len(rates):
+        written += _save(_scatter(rates), out / "scatter") + _save(_distribution(rates), out / "errors")
+    if len(stale):
+        written += _save(_histograms(stale), out / "staleness")
+    if len(learners):
+        written += _save(_curves(learners), out / "curves")
+    return written
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    written = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
+    for file in written:
+        figure.savefig(file, dpi=130, metadata={"Date": None} if file.suffix == ".svg" else None)
+    plt.close(figure)
+    return written
+
+
+def _plain(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _scatter(rates: pd.DataFrame) -> Figure:
+    """Predicted against measured throughput; hollow: in calibration's range."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+    for regime, (label, colour, marker) in _REGIMES.items():
+        for held_out in (False, True):
+            rows = rates[(rates["regime"] == regime) & (rates["held_out"] == held_out)]
+            face = colour if held_out else "none"
+            style = {"marker": marker, "edgecolors": colour, "facecolors": face, "s": 26, "linewidths": 1.0}
+            left.scatter(rows["measured_throughput"], rows["predicted_throughput"], **style)
+            right.scatter(rows["stretch"].fillna(1), 100 * rows["throughput_error"], **style)
+        left.scatter([], [], marker=marker, color=colour, label=label)
+    left.scatter(
+        [], [], marker="o", edgecolors="grey", facecolors="none", label="1 or 2 workers (calibration's range)"
+    )
+    values = rates[["measured_throughput", "predicted_throughput"]].to_numpy(float)
+    line = np.array([values.min() / 1.2, values.max() * 1.2])
+    left.plot(line, line, color="black", lw=0.8, zorder=0)
+    left.fill_between(
+        line, (1 - _BAND) * line, (1 + _BAND) * line, color="grey", alpha=0.25, lw=0, zorder=0, label="±5%"
+    )
+    left.set(xscale="log", yscale="log", xlim=line, ylim=line, aspect="equal")
+    left.set(title="Throughput", xlabel="measured (samples/s)", ylabel="predicted (samples/s)")
+    left.legend(frameon=False, loc="upper left", fontsize=9)
+    right.axhspan(-100 * _BAND, 100 * _BAND, color="grey", alpha=0.25, lw=0, zorder=0)
+    right.axhline(0, color="black", lw=0.8, zorder=0)
+    right.axvline(_KNEE, color="grey", lw=0.8, ls=":", zorder=0)
+    right.set(title="Its error; right of the dotted line queues form", xscale="log")
+    right.set(xlabel="time of a message ÷ its time alone (predicted)", ylabel="error (%)")
+    ticks = [tick for tick in (1, 2, 3, 4, 6, 8, 12, 16) if tick <= rates["stretch"].max() * 1.1]
+    right.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
+    right.set_xticks([], minor=True)
+    for ax in (left, right):
+        _plain(ax)
+    return figure
+
+
+def _distribution(rates: pd.DataFrame) -> Figure:
+    """The share of held-out runs whose error is at most so large, by regime."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    rows = rates[rates["held_out"]] if rates["held_out"].any() else rates
+    for ax, column, scale in ((axes[0], "throughput_error", 100), (axes[1], "staleness_ks", 1)):
+        for regime, (label, colour, _) in _REGIMES.items():
+            sizes = np.sort(rows.loc[rows["regime"] == regime, column].dropna().abs().to_numpy(float)) * scale
+            if len(sizes):
+                shares = np.arange(1, len(sizes) + 1) / len(sizes)
+                style = {"network": "-", "balanced": "--", "compute": "-."}[regime]
+                ax.step(
+                    [0, *sizes],
+                    [0, *shares],
+                    where="post",
+                    color=colour,
+                    ls=style,
+                    label=f"{label} ({len(sizes)})",
+                )
+        ax.set(ylim=(0, 1.02), xlim=(0, None), ylabel="share of runs")
+        ax.axhline(0.5, color="grey", lw=0.6, ls=":")
+        ax.axhline(0.9, color="grey", lw=0.6, ls=":")
+        _plain(ax)
+    axes[0].set(title="Throughput", xlabel="absolute error (%)")
+    axes[1].set(title="Staleness", xlabel="Kolmogorov–Smirnov distance")
+    axes[0].legend(frameon=False, loc="lower right")
+    return figure
+
+
+def _histograms(stale: pd.DataFrame, panels: int = 9) -> Figure:
+    """Staleness, predicted and measured, of points from the best KS distance to the worst."""
+    ordered = stale.sort_values(["staleness_ks", "name"], kind="stable")
+    places = np.unique(np.linspace(0, len(ordered) - 1, min(panels, len(ordered))).round().astype(int))
+    chosen = ordered.iloc[places]
+    figure, axes = _panels(len(chosen), 3)
+    for ax, (_, row) in zip(axes, chosen.iterrows(), strict=False):
+        for side, colour, style in (
+            ("predicted", PREDICTED, {"alpha": 0.45}),
+            ("measured", MEASURED, {"fill": False}),
+        ):
+            counts = np.array(row[f"{side}_staleness_count"], float)
+            bars = ax.bar(
+                row[f"{side}_staleness"], counts / counts.sum(), 0.9, color=colour, edgecolor=colour, **style
+            )
+            bars.set_label(side)
+        ax.set_title(f"{row['name']}\nKS {row['staleness_ks']:.3f}", fontsize=8)
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        _plain(ax)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
+    figure.supxlabel("staleness (versions)", fontsize=10)
+    figure.supylabel("share of updates", fontsize=10)
+    return figure
+
+
+def _curves(learners: pd.DataFrame) -> Figure:
+    """Held-out loss against time, a panel a strategy, a pair of lines a seed."""
+    groups = list(learners.groupby("strategy", sort=False))
+    figure, axes = _panels(len(groups), 3)
+    for ax, (strategy, rows) in zip(axes, groups, strict=False):
+        for _, row in rows.iterrows():
+            ax.plot(row["predicted_curve_s"], row["predicted_curve_loss"], color=PREDICTED, lw=1.2)
+            ax.plot(row["measured_curve_s"], row["measured_curve_loss"], ".", color=MEASURED, ms=3)
+        ax.set_title(str(strategy), fontsize=10)
+        ax.set(xlim=(0, None), ylim=(0, 2.5))
+        _plain(ax)
+    lines = [Line2D([], [], color=PREDICTED), Line2D([], [], color=MEASURED, marker=".", ls="")]
+    figure.legend(lines, ["predicted", "measured"], loc="outside upper center", ncols=2, frameon=False)
+    figure.supxlabel("time since the first mini-batch (s)", fontsize=10)
+    figure.supylabel("held-out loss", fontsize=10)
+    return figure
+
+
+def _panels(count: int, columns: int) -> tuple[Figure, Sequence[Axes]]:
+    """Panels in rows; those beyond `count` are not there."""
+    rows, columns = ceil(count / columns), min(columns, count)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.6 * columns, 2.6 * rows + 0.5), squeeze=False, layout="constrained"
+    )
+    for ax in axes.flat[count:]:
+        ax.remove()
+    return figure, list(axes.flat[:count])

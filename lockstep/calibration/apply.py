@@ -1,0 +1,125 @@
+"""What an update costs a server, by rule and size: the very code of a real run, timed."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import numpy as np
+import torch
+
+from executor.node import Done, run_to_end
+from lockstep.calibration.estimate import line, resampled
+from lockstep.calibration.findings import Findings
+from lockstep.calibration.process import alone, timed
+from strategies import Message, rules
+from strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
+from strategies.parameter_server import Shard
+from strategies.rules import Rule
+
+SIZES = (4_000, 32_000, 256_000, 2_000_000, 25_000_000)  # bytes of a shard
+PLAIN = "sgd"  # the rule that the profile's overhead is of: most strategies have it
+_LEAST, _LEAST_S, _PACE_S = 15, 0.05, 0.001
+_FRESH = 4  # pushes that take turns, so that none is in a cache because it was the last one
+
+
+def known_rules() -> dict[str, tuple[Rule, int]]:
+    """What a server can do with how many pushes at once: every optimizer, and every correction with sgd."""
+    sgd = optimizer(optimizer="sgd")
+    corrections = {
+        "dynsgd": rules.scaled_by_staleness(),
+        "staleness-aware": rules.rate_over_staleness(),
+        "adag-distance": rules.scaled_by_distance(),
+        "dc-asgd": rules.delay_compensated(),
+        "dc-asgd, adaptive": rules.delay_compensated(adaptive_compensation=True),
+    }
+    return {
+        **{name: (Rule(optimizer(optimizer=name)), 1) for name in get_args(Optimizer)},
+        "moves, added": (Rule(server_optimizer()), 1),
+        "bmuf": (Rule(block_momentum(0.9, 1.0, nesterov=True)), 1),
+        **{name: (Rule(sgd, correction), 1) for name, correction in corrections.items()},
+        "sgd, mean of 4": (Rule(sgd), 4),
+    }
+
+
+def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Findings:
+    """`apply_overhead` of plain sgd, and `memory_bandwidth`, the geometric mean of all rules'.
+
+    A rule's own are those of the line through its smallest and its largest size. In the evidence `off` is,
+    for each size, the time by the profile's two numbers ÷ the measured one, minus 1.
+    """
+    found = {name: alone(_measure, name, tuple(sizes), least_s) for name in known_rules()}
+    fitted = {name: resampled(partial(line, touched), samples) for name, (touched, samples) in found.items()}
+    overhead, interval = fitted[PLAIN][0].overhead, fitted[PLAIN][1][0]
+    logs = np.log([own.bandwidth for own, _ in fitted.values()])
+    bandwidth, spread = float(np.exp(logs.mean())), 1.96 * float(logs.std(ddof=1)) / len(logs) ** 0.5
+    evidence: dict[str, Any] = {"sizes": list(sizes), "rules": {}}
+    for name, (touched, samples) in found.items():
+        own, (overheads, bandwidths) = fitted[name]
+        seconds = [median(times) for times in samples]
+        expected = overhead + np.array(touched) / bandwidth
+        evidence["rules"][name] = {
+            "passes": touched[0] // sizes[0],
+            "seconds": seconds,
+            "overhead": own.overhead,
+            "overhead_interval": list(overheads),
+            "bandwidth": own.bandwidth,
+            "bandwidth_interval": list(bandwidths),
+            "off": [float(off) for off in expected / seconds - 1],
+        }
+    return Findings(
+        {"apply_overhead": overhead, "memory_bandwidth": bandwidth},
+        {
+            "apply_overhead": interval,
+            "memory_bandwidth": (bandwidth * math.exp(-spread), bandwidth * math.exp(spread)),
+        },
+        {"apply": evidence},
+    )
+
+
+def _measure(name: str, sizes: Sequence[int], least_s: float) -> tuple[list[int], list[list[float]]]:
+    """The bytes that a rule touches at each size, and the times (s).
+
+    Sizes rise, and each rule has a process of its own: how memory is had depends on what was had before.
+    """
+    rule, pushes = known_rules()[name]
+    touched, samples = zip(*(_times(rule, pushes, nbytes // 4, least_s) for nbytes in sizes), strict=True)
+    return list(touched), list(samples)
+
+
+def _times(rule: Rule, pushes: int, length: int, least_s: float) -> tuple[int, list[float]]:
+    """Bytes touched by an update of `length` float32 parameters, and the seconds of many."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = torch.randn(length, generator=generator)
+    charged: list[int] = []
+
+    def apply(function: Callable[[], Any], nbytes: int) -> Done[Any]:
+        charged.append(nbytes)
+        return Done(function())
+
+    node: Any = SimpleNamespace(
+        initial_parameters=lambda: parameters, shards=[slice(0, length)], shard=0, apply=apply
+    )
+    shard = Shard(node, rule)
+    bodies: list[Any] = [torch.randn(length, generator=generator) for _ in range(max(_FRESH, pushes))]
+    turn = 0
+
+    def update() -> None:
+        nonlocal turn
+        turn += 1
+        messages = []
+        for number in range(pushes):
+            body = bodies[(turn + number) % len(bodies)]
+            messages.append(Message("push", number, body, version=shard.version, batches=1))
+            shard.pulled = {**shard.pulled, number: {shard.version: parameters}}
+        run_to_end(_applied(shard, messages))
+
+    for _ in range(3):  # the moments are vectors then, and memory has been had
+        update()
+    return charged[-1], timed(update, _LEAST, least_s, _PACE_S)
+
+
+async def _applied(shard: Shard, messages: list[Message]) -> None:
+    await shard.apply(messages, over=len(messages))

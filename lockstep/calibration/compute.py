@@ -1,0 +1,83 @@
+"""How long a gradient takes: real ones, one after the other, in a process of their own."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from executor.devices import Place, choose
+from lockstep.calibration.fit import Fit, fits, independent_draws
+from lockstep.calibration.process import alone, timed
+from scenarios import Data, Problem, ScenarioError, Sizes, Workload
+from workloads import build
+
+_WARM = 10  # gradients not counted: memory, kernels and caches find their place
+_LEAST, _LEAST_S = 200, 3.0  # gradients counted, and seconds, whatever is more;
+_SLOW, _SLOW_S = 30, 20.0  # of slow ones fewer: at least so many, or this long
+
+
+def key(workload: Workload) -> dict[str, Any]:
+    """What a gradient's time depends on: the keys by which a profile finds it."""
+    kept = ("dataset", "model", "problem", "dimension", "density", "batch_size")
+    values = workload.model_dump()
+    return {name: values[name] for name in kept if name in values}
+
+
+def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -> tuple[list[float], str]:
+    """Times of gradients (s), and the device that they were computed on.
+
+    Raises ScenarioError for a workload of which only sizes are known.
+    """
+    if isinstance(workload, Sizes):
+        problem = "sizes only: there is no gradient to measure; give a workload with a dataset or a problem"
+        raise ScenarioError(problem, key="workload")
+    return alone(_sample, workload.model_copy(update={"learning": None}), least, least_s)
+
+
+def _sample(workload: Data | Problem, least: int, least_s: float) -> tuple[list[float], str]:
+    device, _ = choose([Place("here", torch.cuda.device_count())], 0)
+    learner = build(workload, 1, 0, device)
+    parameters = learner.initial().to(device)
+    steps = iter(range(1 << 62))
+
+    def gradient() -> None:
+        learner.gradient(parameters, 0, next(steps))
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+
+    once = min(timed(gradient, 2, 0.0))
+    timed(gradient, min(_WARM, least), 0.0)
+    few = max(1, min(least, max(_SLOW, round(_SLOW_S / once))))
+    return timed(gradient, few, least_s), torch.cuda.get_device_name(0) if device != "cpu" else "cpu"
+
+
+def compute_of(fit: Fit, backward: float | None) -> dict[str, Any]:
+    """A fit as a scenario's `cluster.compute`, with times in seconds."""
+    split = {} if backward is None else {"backward": round(backward, 3)}
+    return {"time": {"distribution": fit.distribution, **fit.parameters}, **split}
+
+
+def judged(times: list[float]) -> tuple[list[Fit], dict[str, Any]]:
+    """The distributions that fit, the best first, and the evidence: plain numbers, seconds."""
+    found = fits(times)
+    x = np.array(times)
+    evidence = {
+        "gradients": len(times),
+        "mean": float(x.mean()),
+        "cv": float(x.std() / x.mean()),
+        "median": float(np.median(x)),
+        "least": float(x.min()),
+        "most": float(x.max()),
+        "independent": round(independent_draws(x)) if np.ptp(x) else len(x),
+        "fits": [
+            {
+                "distribution": fit.distribution,
+                **fit.parameters,
+                "AIC above the best": fit.aic - found[0].aic if len(found) > 1 else 0.0,
+                "KS": fit.ks,
+                **({} if fit.p is None else {"p": fit.p}),
+            }
+            for fit in found
+        ],
+    }
+    return found, evidence

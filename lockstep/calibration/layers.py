@@ -1,0 +1,86 @@
+"""Where a gradient's time goes: each layer's passes, and when each tensor's gradient is ready."""
+
+import time
+from collections import defaultdict
+from statistics import median
+from typing import Any
+
+from lockstep.calibration.estimate import median_interval
+from lockstep.calibration.process import alone
+from scenarios import Data
+from workloads.classifier import Classifier
+
+_TURNS, _WARM, _LEAST_S = 30, 3, 0.5
+
+
+def split(workload: Data) -> dict[str, Any]:
+    """`backward`: the share of a gradient's time after the last layer's forward pass; and the evidence.
+
+    On the CPU. `layers`: [name, seconds forward, seconds backward] of each module without children; backward
+    is from the gradient of its output to that of the output before. `tensors`: [name, parameters, instant at
+    which its gradient is ready as a share of the gradient's time]. Medians; hooks take some us a layer.
+    """
+    return alone(_split, workload.model_copy(update={"learning": None}))
+
+
+def _split(workload: Data) -> dict[str, Any]:
+    learner = Classifier(workload, 1, 0, "cpu")
+    names = {module: name for name, module in learner.module.named_modules() if not list(module.children())}
+    weights = dict(learner.module.named_parameters())
+    events: list[tuple[float, str, str]] = []  # instant, what happens, to which layer or tensor
+
+    def note(what: str, name: str) -> Any:
+        return lambda *_: events.append((time.perf_counter(), what, name))
+
+    def left(name: str) -> Any:
+        def hook(_module: Any, _inputs: Any, output: Any) -> None:
+            events.append((time.perf_counter(), "forward to", name))
+            if output.requires_grad:
+                output.register_hook(note("backward from", name))
+
+        return hook
+
+    for module, name in names.items():
+        module.register_forward_pre_hook(note("forward from", name))
+        module.register_forward_hook(left(name))
+    for name, weight in weights.items():
+        weight.register_hook(note("ready", name))  # type: ignore[no-untyped-call]
+    took: dict[tuple[str, str], list[float]] = defaultdict(list)
+    parameters, step, began = learner.initial(), 0, time.perf_counter()
+    while step < _TURNS + _WARM or time.perf_counter() - began < _LEAST_S:
+        events.clear()
+        start = time.perf_counter()
+        learner.gradient(parameters, 0, step)
+        end = time.perf_counter()
+        step += 1
+        if step > _WARM:
+            for key, value in _measured(events, start, end).items():
+                took[key].append(value)
+    found = {key: median(values) for key, values in took.items()}
+    return {
+        "backward": found["backward", ""],
+        "interval": median_interval(took["backward", ""]),
+        "layers": [
+            [name, found["forward", name], found.get(("backward", name), 0.0)] for name in names.values()
+        ],
+        "tensors": [[name, weight.numel(), found["ready", name]] for name, weight in weights.items()],
+    }
+
+
+def _measured(events: list[tuple[float, str, str]], start: float, end: float) -> dict[tuple[str, str], float]:
+    """What one gradient took, from its events: sums, for a layer may be used more than once."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    forward_from: dict[str, float] = {}
+    backward = [event for event in events if event[1] == "backward from"]
+    for at, what, name in events:
+        if what == "forward from":
+            forward_from[name] = at
+        elif what == "forward to":
+            found["forward", name] += at - forward_from[name]
+            found["backward", ""] = (end - at) / (end - start)  # from the last of them on
+        elif what == "ready":
+            found["ready", name] = (at - start) / (end - start)
+    ends = [*(at for at, _, _ in backward[1:]), end]
+    for (at, _, name), until in zip(backward, ends, strict=True):
+        found["backward", name] += until - at
+    return found

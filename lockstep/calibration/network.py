@@ -1,0 +1,152 @@
+"""What messages cost on this machine's loopback, on a testbed, or between hosts: `measure`.
+
+Probes (probes.py) are run for real. What a message costs its sender and its receiver, and an update its
+server, is read off their records (readings.py); what is left of the exchanges is the path's, and is fitted
+(path.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from executor.launch import RunFailed, execute
+from executor.process import everyone
+from lockstep.calibration import path, readings
+from lockstep.calibration.findings import Findings
+from lockstep.calibration.hosts import check, run_on
+from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
+from lockstep.validation import parameters
+from scenarios import Scenario, ScenarioError
+
+Progress = Callable[[float], None]
+Probes = Mapping[str, Scenario]  # by name
+Measured = Mapping[str, Sequence[pd.DataFrame]]  # the records of each probe's runs
+RATE = 12.5e6  # bytes/s (100 Mbit/s) of a testbed's cables
+SECONDS = 1.0  # that a probe computes and talks, at least
+_TURNS = 2  # of all probes: a machine is not the same a little later
+_ON_TESTBED = (1, 1000, 4000, 16_000, 64_000, 250_000, 1_000_000)  # values of 4 bytes
+_ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
+_BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
+_LEAST = 3  # exchanges that a probe must have seen to count
+_LARGE = 60_000  # values: an update of fewer is over before its bytes count
+_PASSES = 3  # over a shard: an update of one push reads it and the parameters, and writes these
+_FASTEST = 1e-12  # s per byte: an update of many bytes may, by chance, take no longer than one of a few
+
+
+def measure(testbed: bool = False, hosts: Sequence[str] = (), progress: Progress | None = None) -> Findings:
+    """Measure the network of real runs, of one worker or two: on the loopback, a testbed, or two `hosts`.
+
+    Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
+    `memory_bandwidth`; on a testbed `network.goodput`, `.burst.size` and `.burst.line_rate`, elsewhere
+    `network.bandwidth`, on the loopback `.intra_host.bandwidth` and `.intra_host.latency` too. About a
+    minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
+    """
+    if hosts:
+        if testbed:
+            raise ScenarioError("a testbed is on this machine alone; give one of the two", key="--hosts")
+        check(hosts)
+    chosen = all_probes(testbed, bool(hosts))
+    return found(
+        chosen,
+        run(chosen, testbed, hosts, progress),
+        "testbed" if testbed else "path" if hosts else "loopback",
+    )
+
+
+def all_probes(testbed: bool, between_hosts: bool, rate: float = RATE, seconds: float = SECONDS) -> Probes:
+    """The probes for a testbed of cables of that rate (bytes/s), for two hosts, or for the loopback."""
+    if between_hosts:
+        chosen = probes(_BETWEEN_HOSTS, None, 2 * seconds)
+        return {name: probe for name, probe in chosen.items() if len(everyone(probe)) == 2}
+    return probes(_ON_TESTBED, rate, seconds) if testbed else probes(_ON_LOOPBACK, None, seconds)
+
+
+def run(
+    chosen: Probes, testbed: bool, hosts: Sequence[str] = (), progress: Progress | None = None
+) -> Measured:
+    """Run all probes in turn, and again; their records."""
+    measured: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
+    turns = 1 if hosts else _TURNS  # to start a run by ssh takes its time
+    for turn in range(turns):
+        for number, (name, probe) in enumerate(chosen.items()):
+            if progress is not None:
+                progress((turn + number / len(chosen)) / turns)
+            records = run_on(hosts, probe) if hosts else execute(probe, testbed=testbed).records
+            measured[name].append(records)
+    return measured
+
+
+def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Findings:
+    """What the records of the probes say. Raises RunFailed if there is too little in them."""
+    exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
+    exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
+    samples = _busy(chosen, measured) if ONE in exchanges else {"none": np.empty(0)}
+    if not all(map(len, samples.values())):
+        raise RunFailed(
+            "the probes had no time for their messages: the network, or this machine, is too slow"
+        )
+    known = {key: float(np.median(sample)) for key, sample in samples.items()}
+    on_testbed = where == "testbed"
+    fit = path.fit(chosen, exchanges, path.SHAPED if on_testbed else path.PLAIN, known)
+    values = {**known, **fit.values}
+    intervals = {**{key: _interval(sample) for key, sample in samples.items()}, **fit.intervals}
+    if on_testbed and values[path.BURST.key] >= 1:
+        values["network.burst.line_rate"] = path.LINE_RATE
+    elif on_testbed:  # no bucket at all
+        del values[path.BURST.key], intervals[path.BURST.key]
+    else:
+        values["network.bandwidth"] = 1 / values.pop(path.BYTE.key)
+        low, high = intervals.pop(path.BYTE.key)
+        intervals["network.bandwidth"] = (1 / high, 1 / low)
+    if where == "loopback":
+        for key in ("latency", "bandwidth"):
+            values[f"network.intra_host.{key}"] = values[f"network.{key}"]
+            intervals[f"network.intra_host.{key}"] = intervals[f"network.{key}"]
+    rows = [_row(name, runs, fit.simulated[name]) for name, runs in exchanges.items()]
+    return Findings(values, intervals, {"network": {"probes": rows}})
+
+
+def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:
+    """What messages and updates take of the processes' own time, by key."""
+
+    def read(name: str, reading: Callable[..., np.ndarray], kind: str) -> np.ndarray:
+        return np.concatenate([reading(records, kind) for records in measured[name]])
+
+    sending = (FAN_OUT, "parameters") if FAN_OUT in measured else (BACKLOG, "push")
+    samples = {
+        "network.message_overhead": read(sending[0], readings.sending_s, sending[1]),
+        "network.receive_overhead": read(BACKLOG, readings.taking_in_s, "parameters"),
+        "apply_overhead": np.concatenate([readings.updates_s(records) for records in measured[ONE]]),
+    }
+    overhead, per_byte = np.median(samples["apply_overhead"]), []
+    for name, probe in chosen.items():
+        cluster, size = probe.cluster, parameters(probe)
+        if (cluster.workers, cluster.servers.count, probe.strategy.name) == (1, 1, "asynchronous"):
+            seconds = np.concatenate([readings.updates_s(records) for records in measured[name]])
+            per_byte += [(seconds - overhead) / (_PASSES * 4 * size)] if size >= _LARGE else []
+    if per_byte:
+        samples["memory_bandwidth"] = 1 / np.maximum(np.concatenate(per_byte), _FASTEST)
+    return samples
+
+
+def _interval(sample: np.ndarray) -> tuple[float, float]:
+    """95% confidence of a median, by bootstrap."""
+    rng = np.random.default_rng(0)
+    medians = np.median(rng.choice(sample, size=(1000, len(sample))), axis=1)
+    low, high = np.quantile(medians, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _row(name: str, runs: Sequence[np.ndarray], fitted: float) -> dict[str, Any]:
+    """A line of the table of probes; times in s, the error relative to a whole step."""
+    low, middle, high = map(float, np.quantile(np.concatenate(runs), [0.25, 0.5, 0.75]))
+    return {
+        "probe": name,
+        "exchanges": sum(map(len, runs)),
+        "measured": middle,
+        "quartiles": [low, high],
+        "fitted": fitted,
+        "error": (fitted - middle) / (PACE_S + middle),
+    }

@@ -1,0 +1,151 @@
+"""A profile as a file: quantities with their units, and the evidence in few digits."""
+
+import io
+import math
+import os
+import platform
+import re
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+from lockstep.calibration.findings import Findings
+from scenarios.machine import Machine
+from scenarios.units import Quantity
+
+_STEPS = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")),
+    "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (0.0, "B/s")),
+    "B": ((1e6, "MB"), (1e3, "kB"), (0.0, "B")),
+}
+_FACTORS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def quantity(value: float, unit: str) -> Any:
+    """A value in base units as a scenario has it: `95.3 us`, or a bare number where `unit` is empty."""
+    if not unit or unit not in _STEPS:
+        return short(value) if not unit else f"{value:.4g} {unit}"
+    least, name = next(step for step in _STEPS[unit] if abs(value) >= step[0])
+    scale = _FACTORS[name] if unit == "s" else least or 1.0
+    return f"{_plain(value / scale)} {name}"
+
+
+def unit_of(key: str) -> str:
+    """The base unit of a dotted key of a scenario's cluster, such as `network.latency`; "" if it has none."""
+    kind: Any = Machine
+    unit = ""
+    for word in key.split("."):
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):  # the values of a mapping
+            kind = get_args(kind)[1]
+            continue
+        field = kind.model_fields[word]
+        unit = next((found.unit for found in _within((field.annotation, *field.metadata), Quantity)), "")
+        models = [found for found in _within((field.annotation,), type) if issubclass(found, BaseModel)]
+        mapping = field.annotation if getattr(field.annotation, "__origin__", None) is dict else None
+        kind = mapping or (models[0] if models else None)
+    return unit
+
+
+def _within(kinds: Any, wanted: type) -> list[Any]:
+    """All objects of a type in annotations, their arguments and their metadata."""
+    found: list[Any] = []
+    for kind in kinds:
+        if isinstance(kind, wanted):
+            found.append(kind)
+        inner = (*get_args(kind), *getattr(kind, "__metadata__", ()))
+        found += _within(inner, wanted)
+    return found
+
+
+def document(findings: Findings, timed: list[dict[str, Any]], where: str | None) -> dict[str, Any]:
+    """A profile as plain values. `timed`: the entries of `compute`, with times in seconds."""
+    cluster: dict[str, Any] = {}
+    for key, value in findings.settings.items():
+        *above, last = key.split(".")
+        place = cluster
+        for word in above:
+            place = place.setdefault(word, {})
+        place[last] = quantity(value, unit_of(key))
+    intervals = {
+        key: [quantity(end, _unit_of_interval(key)) for end in ends]
+        for key, ends in findings.intervals.items()
+    }
+    return {
+        "profile": 1,
+        "measured": described() | ({"where": where} if where else {}),
+        "cluster": cluster,
+        "compute": [_with_units(entry) for entry in timed],
+        "intervals": intervals,
+        "evidence": short(dict(findings.evidence)),
+    }
+
+
+def _unit_of_interval(key: str) -> str:
+    if key.startswith("compute."):
+        return "" if key.rpartition(".")[2] in ("cv", "shape", "backward") else "s"
+    return unit_of(key)
+
+
+def _with_units(entry: Mapping[str, Any]) -> dict[str, Any]:
+    time = {
+        key: value if isinstance(value, str) else quantity(value, "" if key in ("cv", "shape") else "s")
+        for key, value in entry["compute"]["time"].items()
+    }
+    return {**entry, "compute": {**entry["compute"], "time": time}}
+
+
+def described() -> dict[str, str]:
+    """When this is, and what machine, without its name."""
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "date": date.today().isoformat(),
+        "host": f"{os.cpu_count()} cores {_processor()}, {system}",
+        "torch": str(torch.__version__),
+        "device": ", ".join(dict.fromkeys(gpus)) or "cpu",
+    }
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.M)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def short(value: Any) -> Any:
+    """Numbers, and those in lists and mappings, to four digits."""
+    if hasattr(value, "item"):  # numpy's
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, float | list | tuple | Mapping):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): short(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [short(item) for item in value]
+    return float(f"{value:.4g}") if math.isfinite(value) else str(value)
+
+
+def _plain(value: float) -> str:
+    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def text(profile: Mapping[str, Any]) -> str:
+    """A profile as YAML."""
+    measured, out = profile["measured"], io.StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style, yaml.allow_unicode, yaml.width = None, True, 110
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.representer.ignore_aliases = lambda _: True
+    yaml.dump(dict(profile), out)
+    said = f"# Measured on {measured['date']}: {measured['host']}, {measured['device']}."
+    means = "# By `lockstep calibrate`; what each number means is in docs/calibrate.md."
+    return f"{said}\n{means}\n{out.getvalue()}"

@@ -1,0 +1,72 @@
+"""What the suite keeps of a run, measured or predicted alike: a flat row of a table."""
+
+from typing import Any
+
+from analysis.records import Result, of
+
+Digest = dict[str, Any]
+
+
+def digest(result: Result) -> Digest:
+    """Plain numbers, strings and lists of numbers. Times in s, throughput in samples/s.
+
+    step_time_s: mean time from the beginning of a gradient to that of the same worker's next. staleness,
+    staleness_count: the histogram. busiest_link, utilisation, stretch (how many times as long as alone a byte
+    is under way): None in a real run, which does not know.
+    """
+    m = result.metrics
+    histogram = {int(value): count for value, count in m["staleness"]["histogram"].items()}
+    link, share = _busiest(m["utilisation"])
+    curve = result.curve
+    return {
+        "throughput": m["throughput"],
+        "duration_s": m["duration_s"],
+        "samples": m["samples"],
+        "updates": m["updates"],
+        "dropped": m["dropped"],
+        "step_time_s": _step_time_s(result),
+        "staleness_mean": m["staleness"]["mean"],
+        "staleness": list(histogram),
+        "staleness_count": list(histogram.values()),
+        **m["breakdown"],
+        "bottleneck": m["bottleneck"],
+        "busiest_link": link,
+        "utilisation": share,
+        "stretch": _stretch(result),
+        "curve_s": curve["time"].tolist(),
+        "curve_loss": curve["loss"].tolist(),
+        "curve_accuracy": curve["accuracy"].tolist(),
+        "warnings": list(m["warnings"]),
+    }
+
+
+def _busiest(utilisation: dict[str, float] | None) -> tuple[str | None, float | None]:
+    links = {name: share for name, share in (utilisation or {}).items() if "link" in name}
+    if not links:
+        return None, None
+    name = max(links, key=lambda each: links[each])
+    return name, links[name]
+
+
+def _stretch(result: Result) -> float | None:
+    """What messages took in all, relative to what they would have with nobody else on the network.
+
+    What a worker sends at one instant, and all shards' parts of an answer, share its card even then.
+    """
+    network, workers = result.scenario.cluster.network, result.scenario.cluster.workers
+    if result.engine != "simulator" or network.bandwidth is None:
+        return None
+    messages = of(result.records, "message", ["node", "start", "end", "nbytes"])
+    messages = messages[messages["nbytes"] > 0]
+    at_once = messages.groupby(["node", "start"])["nbytes"].transform("sum")
+    shared = at_once.where(messages["node"] < workers, messages["nbytes"] * len(result.holders))
+    alone_s = float(shared.sum()) / (network.bandwidth * network.goodput)
+    return float((messages["end"] - messages["start"]).sum()) / alone_s if alone_s else None
+
+
+def _step_time_s(result: Result) -> float | None:
+    starts = (
+        of(result.records, "gradient", ["node", "start"]).groupby("node")["start"].agg(["min", "max", "size"])
+    )
+    steps = int((starts["size"] - 1).sum())
+    return float((starts["max"] - starts["min"]).sum()) / steps if steps > 0 else None

@@ -1,0 +1,91 @@
+"""`lockstep validate --suite`: measure points, predict them, and write what came of it."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lockstep.truth import campaign
+from lockstep.truth.campaign import PROFILE, Campaign
+from lockstep.truth.comparing import compare
+from lockstep.truth.grid import grid
+from lockstep.truth.learning import learning
+from lockstep.truth.measuring import Tell, measure
+from lockstep.truth.order import DEFAULT, suite
+from lockstep.truth.point import Point
+from lockstep.truth.predicting import Document, predict_all, read_profile, with_profile
+from lockstep.truth.summary import summarise
+from lockstep.truth.tables import markdown
+from lockstep.validation import parameters
+from scenarios import ScenarioError
+
+Progress = Callable[[float], None]
+
+
+def chosen(name: str) -> Point:
+    """The point of that name. Raises ScenarioError."""
+    from scenarios.section import nearest
+
+    every = {point.name: point for point in [*grid(), *learning()]}
+    if name not in every:
+        near = nearest(name, every).partition(" (valid")[0]
+        raise ScenarioError(f"no point has the name {name!r}{near}", key="--point")
+    return every[name]
+
+
+def measure_first(
+    out: Path, testbed: bool, limit: int | None = None, profile: Path | None = None, tell: Tell | None = None
+) -> None:
+    """Measure the suite's first points into a folder, going on where an earlier call stopped."""
+    points = list(islice(suite(), limit or DEFAULT))
+    with_profile(points[0].document, read_profile(profile))
+    Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
+    if profile is not None:
+        campaign.write(out / PROFILE, profile.read_text("utf-8"))
+    campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was measured, and what it is predicted with."""
+
+    campaign: Campaign
+    rows: Sequence[Mapping[str, Any]]
+    profile: Document
+
+
+def read(folder: Path, profile: Path | None = None, limit: int | None = None) -> Source:
+    """The first points measured in a folder, with a profile, or else the folder's own if it has one."""
+    if profile is None and (folder / PROFILE).exists():
+        profile = folder / PROFILE
+    source = Source(Campaign.read(folder), campaign.load(folder)[:limit], read_profile(profile))
+    with_profile(campaign.points(source.rows[:1])[0].document, source.profile)
+    return source
+
+
+def recompute(source: Source, out: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Predict all points and write every figure to `out`; the summary."""
+    points = campaign.points(source.rows)
+    predicted = predict_all(points, source.profile, source.campaign, progress)
+    out.mkdir(parents=True, exist_ok=True)
+    campaign.save(predicted, out / "predicted.parquet")
+    return write(source.rows, predicted, out)
+
+
+def write(
+    measured: Sequence[Mapping[str, Any]], predicted: Sequence[Mapping[str, Any]], out: Path
+) -> dict[str, Any]:
+    """Write results.parquet, summary.json, accuracy.md and the pictures; the summary."""
+    from analysis.accuracy import pictures
+
+    table: pd.DataFrame = compare(measured, predicted)
+    summary = summarise(table)
+    table.to_parquet(out / "results.parquet", index=False)
+    campaign.write(out / "summary.json", json.dumps(summary, allow_nan=False, indent=1) + "\n")
+    campaign.write(out / "accuracy.md", markdown(summary))
+    pictures(table, out)
+    return summary

@@ -1,0 +1,34 @@
+"""The part of a cluster that can be measured, and that a profile holds: the network, and what work costs."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from scenarios.network import Network
+from scenarios.section import Section
+from scenarios.units import Bandwidth, Duration
+
+CodecName = Literal["fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
+
+
+class CodecCost(Section):
+    """Bytes of the plain vector that a node encodes, and decodes, in a second; None: at once."""
+
+    encode: Bandwidth | None = None
+    decode: Bandwidth | None = None
+
+
+class Machine(Section):
+    """The network between hosts, and what work on them costs.
+
+    Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
+    it touches ÷ `memory_bandwidth` (bytes/s; None: no time), encoding and decoding as long as `codecs` says;
+    all of these one at a time on a node. With `cores_per_host` the processes that compute on a host share
+    that many cores.
+    """
+
+    network: Network = Network()
+    cores_per_host: Annotated[int, Field(ge=1)] | None = None
+    memory_bandwidth: Bandwidth | None = None
+    apply_overhead: Duration = 0.0
+    codecs: dict[CodecName, CodecCost] = Field({})

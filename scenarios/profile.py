@@ -1,0 +1,109 @@
+"""Profiles: what was measured on a machine. A scenario takes it over, beneath what it says itself."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from scenarios.compute import Compute
+from scenarios.document import BYTES, ScenarioError, parse
+from scenarios.errors import place, translated
+from scenarios.machine import Machine
+from scenarios.section import Section
+
+
+class Timed(Section):
+    """How long a gradient of a workload takes: of every workload that has these keys and values."""
+
+    workload: dict[str, Any] = Field(description="keys of a workload, such as {dataset: digits, model: cnn}")
+    compute: Compute = Field(description="as cluster.compute of a scenario")
+
+
+class Profile(Section):
+    """What `lockstep calibrate` has found (docs/calibrate.md).
+
+    `cluster` and, by workload, `compute` are as in a scenario. `measured` says when and where, `intervals`
+    how sure the values are (95%, by key), `evidence` what they stand on.
+    """
+
+    profile: Literal[1] = Field(description="the version of the format: 'profile: 1'")
+    measured: dict[str, Any] = Field({})
+    cluster: Machine = Machine()
+    compute: tuple[Timed, ...] = Field((), strict=False)
+    intervals: dict[str, Any] = Field({})
+    evidence: dict[str, Any] = Field({})
+
+
+def profiles() -> dict[str, Path]:
+    """Return the profiles that come with the package: names, and files."""
+    return {file.stem: file for file in sorted(Path(__file__).parent.glob("profiles/*.yaml"))}
+
+
+def read(path: Path) -> Profile:
+    """Return the profile in a file. Raises ScenarioError, with the file and line that is to blame."""
+    places: dict[str, int | str] = {"": 1}
+    try:
+        if not path.is_file():  # not a pipe, nor an endless device
+            raise ScenarioError("no such file; give a profile that 'lockstep calibrate' has written")
+        if path.stat().st_size > BYTES:
+            raise ScenarioError("over 1 MiB; a profile is smaller")
+        document = parse(path.read_text("utf-8-sig"), places)
+        try:
+            return Profile.model_validate(document, context={"folder": path.parent, "profile": True})
+        except ValidationError as error:
+            raise translated(error, document) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ScenarioError(f"cannot be read: {reason}", file=str(path)) from None
+    except ScenarioError as error:
+        place(error, places, str(path))
+        raise
+
+
+def find(name: str, folder: Path) -> Path:
+    """Return the file of a profile: beside the scenario's, in the current folder, or a shipped one's name."""
+    known = profiles()
+    for path in (folder / name, Path(name), known.get(name.removesuffix(".yaml"))):
+        if path is not None and path.is_file():
+            return path.absolute()
+    names = ", ".join(known) or "none"
+    raise ScenarioError(f"no such profile: {name[:60]!r}; give a file, or a shipped one ({names})")
+
+
+def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scenario's `cluster` with what it does not say as in the profile; `workload` is complete.
+
+    Mappings are merged key by key; of everything else, and of `compute` where it has a time or peak, the
+    scenario's counts alone. Raises ScenarioError if neither has a compute time.
+    """
+    both = merged(profile.cluster.model_dump(exclude_unset=True, by_alias=True), cluster)
+    both.pop("profile", None)
+    compute = cluster.get("compute", {})
+    if not isinstance(compute, dict) or {"time", "peak"} & compute.keys():
+        return both
+    for timed in profile.compute:
+        if timed.workload.items() <= workload.items():
+            both["compute"] = timed.compute.model_dump(exclude_unset=True, by_alias=True) | compute
+            return both
+    if not compute:
+        known = "; ".join(_flow(timed.workload) for timed in profile.compute) or "none"
+        raise ScenarioError(
+            "missing; the profile has no time for this workload (it has: "
+            f"{known}); give {{time: {{distribution: …}}}}, {{peak: …}} or the word 'measured'"
+        )
+    return both
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one mapping over another, mappings in them likewise; all else is replaced as a whole."""
+    both = {
+        key: merged(below[key], value) if isinstance(value, dict) and isinstance(below[key], dict) else value
+        for key, value in above.items()
+        if key in below
+    }
+    return {**below, **above, **both}
+
+
+def _flow(workload: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in workload.items()) + "}"

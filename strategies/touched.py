@@ -1,0 +1,22 @@
+"""How much memory vector arithmetic touches: counted by doing it with a vector that counts.
+
+Every operation reads its operands and writes its result, once each, as the engines' vectors do: nothing is
+fused, and nothing is done in place.
+"""
+
+from typing import Any
+
+
+class Counting:
+    """Stands for a vector; all that are made from one add to the same tally of passes over a vector."""
+
+    def __init__(self, tally: list[int]) -> None:
+        self.tally = tally
+
+    def _made(self, other: Any = None) -> "Counting":
+        two = isinstance(other, Counting) and other is not self
+        self.tally[0] += 3 if two else 2
+        return Counting(self.tally)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _made
+    __pow__ = __neg__ = _made
