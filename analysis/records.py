@@ -25,7 +25,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -211,10 +211,40 @@ def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def save_records(scenario: Scenario, records: pd.DataFrame, out: Path) -> None:
     """Write scenario.yaml and records.parquet, and remove what an earlier run left there."""
     out.mkdir(parents=True, exist_ok=True)
-    for stale in ("result.json", "parameters.npy", "utilisation.parquet"):
+    for stale in ("result.json", "parameters.npy", "utilisation.parquet", "interleaving.parquet"):
         (out / stale).unlink(missing_ok=True)
     (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
     records.to_parquet(out / "records.parquet", index=False)
+
+
+class Entry(NamedTuple):
+    """What a word of the strategy language answered in a real run, where that depends on time.
+
+    A node's entries are in the order in which its activities went on; what they do in between follows.
+
+    ==================== =====================================================================================
+    word                 answer
+    ==================== =====================================================================================
+    begin                the activity goes on for the first time; kind: the device, and what computes there
+    receive              kind, peer (the sender), number (from 1, of this kind from this peer), version
+    arrived              kind; answer: whether there was one
+    next_batch_available answer: whether there was one
+    gradient_unless      kind; answer: whether it is there; number: whether it was begun
+    updated              version; answer: whether that was this node's end
+    now                  answer: in seconds
+    gradient, sleep,     only when it was answered
+    all_reduce
+    ==================== =====================================================================================
+    """
+
+    node: int
+    activity: int  # of the node: its program is 0, those that it has spawned are 1, 2, …
+    word: str
+    kind: str = ""
+    peer: int = -1
+    number: int = -1
+    version: int = -1
+    answer: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -237,6 +267,8 @@ class Result:
     Columns: resource ("server 0's down-link", or "server 0" for its processor), start and end (s), busy
     (fraction of the interval, in [0, 1]), bytes (carried; NaN for a processor).
     """
+    interleaving: pd.DataFrame | None = None
+    """What a real run can be repeated from: a row for each `Entry`, node after node."""
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -272,8 +304,8 @@ class Result:
         return json.dumps(self.metrics, allow_nan=False)
 
     def save(self, directory: str | Path) -> None:
-        """Write scenario.yaml, result.json, records.parquet and, if there are any, parameters.npy and
-        utilisation.parquet; the folder is made.
+        """Write scenario.yaml, result.json, records.parquet and, if there are any, parameters.npy,
+        utilisation.parquet and interleaving.parquet; the folder is made.
         """
         out = Path(directory)
         text = self.to_json()
@@ -282,6 +314,8 @@ class Result:
             np.save(out / "parameters.npy", self.parameters)
         if self.utilisation is not None:
             self.utilisation.to_parquet(out / "utilisation.parquet", index=False)
+        if self.interleaving is not None:
+            self.interleaving.to_parquet(out / "interleaving.parquet", index=False)
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:

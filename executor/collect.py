@@ -84,6 +84,7 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         + partition.unused(scenario.workload)
         + (as_if_on_one_host(scenario.cluster) if models == "shared" else [])
         + _overruns(found, len(gradients)),
+        interleaving=pd.concat([outcome.interleaving for outcome in found], ignore_index=True),
     )
 
 

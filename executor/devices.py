@@ -1,9 +1,10 @@
 """Which device a worker computes on, and which collective backend the workers share."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
+if TYPE_CHECKING:
+    from torch import Tensor, device
 
 
 class Place(NamedTuple):
@@ -27,19 +28,28 @@ def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tupl
     return device, "nccl" if own and not over_tcp else "gloo"
 
 
-def to_host(vector: torch.Tensor) -> torch.Tensor:
+def computes_on(device: str) -> str:
+    """A device, and what else the last bits of a sum may depend on."""
+    import torch
+
+    return f"{device} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__}"
+
+
+def to_host(vector: "Tensor") -> "Tensor":
     """The vector in the host's memory: itself, or a pinned copy of a GPU's, made by the current stream.
 
     What other streams compute, such as the rest of a gradient, goes on meanwhile.
     """
     if not vector.is_cuda:
         return vector
+    import torch
+
     host = torch.empty_like(vector, device="cpu", pin_memory=True)
     host.copy_(vector, non_blocking=True)
     torch.cuda.current_stream(vector.device).synchronize()
     return host
 
 
-def to_device(vector: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(vector: "Tensor", device: "device") -> "Tensor":
     """A vector in the host's memory on a device: itself, or a copy that the GPU makes from pinned memory."""
     return vector.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else vector

@@ -2,11 +2,19 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Condition
 
 from strategies import Message
 
 _Wanted = tuple[str | None, int | None]  # kind and sender; None: any
+
+
+@dataclass(slots=True, eq=False)
+class Received(Message):
+    """A message that has come over the network."""
+
+    number: int = 0  # from 1, of those of its kind from its sender
 
 
 class Mailbox:

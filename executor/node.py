@@ -4,7 +4,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from math import nan
 from random import Random
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -14,7 +13,7 @@ from analysis.records import Recorder
 from executor.activities import Activities
 from executor.backward import Beside, Later
 from executor.devices import to_device
-from executor.mailbox import Mailbox
+from executor.mailbox import Mailbox, Received
 from executor.settling import settle
 from executor.store import put
 from executor.transport import Transport
@@ -118,7 +117,7 @@ class RealNode:
         self.byes = 0
         self.activities = Activities(run_to_end)
         self._beside = Beside(initial.device)
-        self._applying = Lock()
+        self._fetched: dict[tuple[str, int], int] = {}  # messages of a kind from a sender
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
@@ -188,7 +187,8 @@ class RealNode:
         if body is not None:
             body = to_device(body, self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
-        return Message(kind, sender, body, version, batches, part, weight, pushed_by)
+        number = self._fetched[kind, sender] = self._fetched.get((kind, sender), 0) + 1
+        return Received(kind, sender, body, version, batches, part, weight, pushed_by, number)
 
     def arrived(self, kind: str | None = None) -> bool:
         return self.mailbox.arrived(kind)
@@ -295,8 +295,7 @@ class RealNode:
             time.sleep(left_s)
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        with self._applying:
-            return Done(function())
+        return Done(function())  # activities take turns (interleaving.py)
 
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:

@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 
 from executor import signals
-from executor.devices import Place, choose
+from executor.devices import Place, choose, computes_on
 from executor.heap import keep_freed_memory
+from executor.interleaving import LoggedNode
 from executor.memory import SharedMemory, WorkerMemory, on_one_host
 from executor.node import RealNode, run_to_end
 from executor.store import put
@@ -43,6 +44,7 @@ class Outcome:
     records: pd.DataFrame
     snapshots: Snapshots | None
     overruns: list[float]
+    interleaving: pd.DataFrame
 
 
 def everyone(scenario: Scenario) -> list[Role]:
@@ -93,17 +95,19 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
     if learner and is_worker:
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
+    logged = LoggedNode(node, computes_on(device))
+    program = strategy.program(roles[rank].kind, scenario.strategy.parameters)(logged)
     with ExitStack() as deaf:
         try:
             try:
-                run_to_end(strategy.program(roles[rank].kind, scenario.strategy.parameters)(node))
+                run_to_end(logged.run(program))
                 node.finish()
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
         finally:  # of a second try: a signal can come on the way into the first one
             if node.snapshots is not None:
                 _to_cpu(node.snapshots)
-            outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns)
+            outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns, logged.log.frame())
             put(store, f"outcome/{rank}", pickle.dumps(outcome))
     _meet(store, "end", world)
     transport.close()

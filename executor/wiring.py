@@ -6,6 +6,7 @@ benchmarks (RFC 2544).
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 from executor.fabric import Fabric, Way
@@ -15,6 +16,8 @@ from executor.shaping import shape, train
 _FIRST = IPv4Address("198.18.0.1")  # host 0's
 CARD = "card"  # a host's interface
 _PREFIX = 16  # bits of an address that name its network
+_NETWORK = f"198.18.0.0/{_PREFIX}"
+_AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 # A port of a bridge by which no frame leaves but those that the bridge's table says.
 _QUIET = {"learning": 0, "unicast_flood": 0, "mcast_flood": 0, "bcast_flood": 0}
 _BY_HAND, _BRIDGES = 0x40, 0x04  # NUD_NOARP and NTF_MASTER: an entry of a bridge's table, which stays
@@ -69,8 +72,18 @@ def set_up(ip: Any, fabric: Fabric, host: int) -> None:
     for interface in (index["lo"], card):
         ip.link("set", index=interface, state="up")
     ip.addr("add", index=card, address=address(host), prefixlen=_PREFIX)
+    _choose_congestion_control(ip, card, host)
     for other in others:
         ip.neigh("add", ifindex=card, dst=address(other), lladdr=_station(other), state=_PERMANENT)
+
+
+def _choose_congestion_control(ip: Any, card: int, host: int) -> None:
+    """Linux's default, whatever this machine's is: BBR gives new short transfers less than their share."""
+    if "cubic" in _AVAILABLE.read_text().split():
+        metrics = {"cc_algo": "cubic"}
+        ip.route(
+            "replace", dst=_NETWORK, oif=card, scope=253, proto=2, prefsrc=address(host), metrics=metrics
+        )
 
 
 def _shape(ip: Any, index: int, fabric: Fabric, way: Way, pairs: Sequence[tuple[int, int]]) -> None:

@@ -16,7 +16,18 @@ from analysis.records import Result
 from scenarios import Scenario, ScenarioError
 from strategies import StrategyError, find, fits
 
-__all__ = ["Result", "Scenario", "ScenarioError", "claims", "load", "run", "simulate", "validate", "verify"]
+__all__ = [
+    "Result",
+    "Scenario",
+    "ScenarioError",
+    "claims",
+    "load",
+    "replay",
+    "run",
+    "simulate",
+    "validate",
+    "verify",
+]
 
 Progress = Callable[[float], None]
 
@@ -70,6 +81,20 @@ def run(scenario: Scenario, progress: Progress | None = None, *, testbed: bool =
 
     check(scenario, testbed)
     return execute(scenario, progress, testbed=testbed)
+
+
+def replay(folder: str | Path, progress: Progress | None = None) -> Result:
+    """Repeat in the simulator the real run whose `--out` (or `Result.save`) the folder is (docs/replay.md).
+
+    Raises ScenarioError if that run cannot be repeated, SimulationError if its log does not fit, and
+    ReplayDiffers, which has the `result`, if it does but something else came of it.
+    """
+    from lockstep import replaying
+
+    run = replaying.load(folder)
+    result = replaying.replay(run, progress)
+    replaying.check(run, result)
+    return result
 
 
 def validate(

@@ -29,7 +29,14 @@ File = Annotated[
     str,
     typer.Argument(metavar="FILE", help="A scenario file, or a name that 'lockstep scenarios' lists."),
 ]
-MaybeFile = Annotated[str | None, typer.Argument(metavar="FILE", help="A scenario file or name; or --suite.")]
+MaybeFile = Annotated[
+    str | None,
+    typer.Argument(metavar="FILE", help="A scenario file or name, unless an option stands for it."),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Repeat the real run whose --out this is, instead of FILE."),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),
@@ -72,10 +79,37 @@ Claims = Annotated[
 
 @app.command()
 def simulate(
-    file: File, set_: Set = None, out: Out = None, json_: Json = False, quiet: Quiet = False
+    context: typer.Context,
+    file: MaybeFile = None,
+    set_: Set = None,
+    replay: Replay = None,
+    out: Out = None,
+    json_: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Predict a run in virtual time."""
-    _one_run(lockstep.simulate, "predicting", lockstep.load(file, set_ or []), out, json_, quiet)
+    """Predict a run in virtual time, or repeat a real one."""
+    if replay is not None:
+        if file is not None or set_:
+            context.fail("--replay has a scenario of its own: leave out FILE and --set")
+        _replay(replay, out, json_, quiet)
+    elif file is None:
+        context.fail("missing argument 'FILE'")
+    else:
+        _one_run(lockstep.simulate, "predicting", lockstep.load(file, set_ or []), out, json_, quiet)
+
+
+def _replay(folder: Path, out: Path | None, json_: bool, quiet: bool) -> None:
+    """Repeat a real run; what comes of it is written and shown even if it is something else."""
+    from lockstep import replaying
+
+    if out is not None and out.resolve() == folder.resolve():
+        raise ScenarioError("that is the real run's folder; give another one", key="--out")
+    run = replaying.load(folder)
+    repeat = partial(replaying.replay, run)
+    result = _one_run(lambda _, progress: repeat(progress), "replaying", run.scenario, out, json_, quiet)
+    replaying.check(run, result)
+    if not json_:
+        print(replaying.agreed(result))
 
 
 @app.command()
@@ -103,7 +137,7 @@ def _one_run(
     out: Path | None,
     json_: bool,
     quiet: bool,
-) -> None:
+) -> Result:
     _check_out(out)
     try:
         with terminal.progress(f"{doing} {scenario.name}", quiet or json_) as progress:
@@ -119,6 +153,7 @@ def _one_run(
         terminal.show(result, out)
         if scenario.sweep:
             print("note: this was the scenario itself; no command runs its sweep yet", file=sys.stderr)
+    return result
 
 
 @app.command()
@@ -387,7 +422,7 @@ def main() -> None:
     except OSError as error:  # such as a full disk
         status = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 3)
     except RuntimeError as error:
-        if type(error).__name__ not in ("RunFailed", "SimulationError"):
+        if type(error).__name__ not in ("RunFailed", "SimulationError", "Misfit", "ReplayDiffers"):
             raise
         print(getattr(error, "details", ""), end="", file=sys.stderr)
         status = _complain(str(error), 3)

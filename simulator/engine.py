@@ -31,6 +31,7 @@ from simulator.usage import Usage
 from strategies import Vector, find, unused
 from strategies.codecs import Codec
 from strategies.placement import as_if_on_one_host, evaluated, hosts, roles_of, shards_of
+from strategies.strategy import Program
 from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
@@ -128,7 +129,7 @@ class Simulation:
         self.programs = []
         for rank, role in enumerate(self.roles):
             program = strategy.program(role.kind, scenario.strategy.parameters)
-            process = self.start(rank, program(self.nodes[rank]))
+            process = self.begin(self.nodes[rank], program)
             if role.kind == "worker":
                 self.programs.append(process)
         self.usage = Usage(self.network.flows, self.network.topology.links)
@@ -137,11 +138,15 @@ class Simulation:
                 if role.kind != "worker":
                     self.usage.add(f"{role.kind} {role.index}", node.applied_s)
 
+    def begin(self, node: SimulatedNode, program: Program) -> Activity:
+        """Let a node run its program."""
+        return self.start(node.rank, program(node))
+
     def start(self, rank: int, program: Coroutine[Any, Any, None]) -> Activity:
         """Let a program run; its failure ends the simulation."""
 
         def failed(error: BaseException) -> NoReturn:
-            if not isinstance(error, Exception):  # Ctrl-C
+            if not isinstance(error, Exception) or isinstance(error, SimulationError):  # Ctrl-C, or our own
                 raise error
             who = f"{self.roles[rank].kind} {self.roles[rank].index}"
             lines = traceback.format_exception(error)
@@ -259,7 +264,7 @@ class Simulation:
         self.progress = progress
         if until is not None:
             Call(environment, until, self._stop, URGENT)
-        with _no_garbage():
+        with no_garbage():
             environment.run()
         if self.over:
             self._record_unfinished_gradients()
@@ -359,7 +364,7 @@ class Simulation:
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
+def no_garbage() -> Iterator[None]:
     """Keep Python from looking for cycles, which a run does not make: with many workers it looks long."""
     was_on = gc.isenabled()
     gc.disable()

@@ -626,8 +626,8 @@ def test_validate_several_strategies(command: Lockstep, learning: Path, tmp_path
     for name in names:
         for side in ("predicted", "measured"):
             kept = {path.name for path in (out / name / side).iterdir()}
-            use = {"utilisation.parquet"} if side == "predicted" else set()
-            assert kept == {"scenario.yaml", "result.json", "records.parquet", "parameters.npy"} | use
+            own = "utilisation.parquet" if side == "predicted" else "interleaving.parquet"
+            assert kept == {"scenario.yaml", "result.json", "records.parquet", "parameters.npy", own}
             assert load(out / name / side / "scenario.yaml").strategy.name == name
     points = json.loads((out / "validation.json").read_text())["points"]
     assert [point["predicted"]["strategy"] for point in points] == list(names)

@@ -101,7 +101,7 @@ def test_it_is_the_run_that_lockstep_would_have_made(ended, name: str, tmp_path:
     result = json.loads(done.stdout)  # exactly one object, and nothing else
     assert set(result) == KEYS
     assert sorted(path.name for path in out.iterdir()) == [
-        "parameters.npy", "records.parquet", "result.json", "scenario.yaml",
+        "interleaving.parquet", "parameters.npy", "records.parquet", "result.json", "scenario.yaml",
     ]  # fmt: skip
     assert json.loads((out / "result.json").read_text()) == result
 

@@ -1,19 +1,16 @@
 """Measures what a scenario's cluster takes for granted: how fast this machine and its network really are."""
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from importlib.util import find_spec
-from inspect import signature
 from typing import Any, NamedTuple
 
-from lockstep.calibration import apply, codecs, compute, cores, layers
+from executor.testbed import require
+from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.profile_file import document
 from scenarios import Data, Scenario, ScenarioError
 from scenarios.section import nearest
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
-_NETWORK = "lockstep.calibration.network"
 
 Progress = Callable[[float], None]
 
@@ -36,16 +33,17 @@ def calibrate(
     """Measure this machine: `parts` of PARTS, all that are there without any.
 
     Gradients are those of the scenarios' workloads, equal ones once; cores are measured with the first one's.
-    The network is the loopback, or a `testbed`, or that between `hosts`.
+    The network is the loopback, or a `testbed` with the first scenario's cables, or that between `hosts`.
     Raises ScenarioError for what cannot be measured, RunFailed if a process that measures dies.
     """
     for part in parts:
         if part not in PARTS:
             raise ScenarioError(f"no such part: {part!r}{nearest(part, PARTS)}", key="--only")
     workloads = {_name(key): s.workload for s in scenarios if (key := compute.key(s.workload))}
-    parts = [part for part in PARTS if (part in parts if parts else _is_there(part))]
-    if "network" in parts:
-        _check_network(testbed, hosts)
+    parts = [part for part in PARTS if part in (parts or PARTS)]
+    named = tuple(host.strip() for host in hosts.split(",")) if hosts else ()
+    if "network" in parts and testbed:
+        require()
     steps = [*(f"compute {name}" for name in workloads if "compute" in parts), *parts]
     found: list[Findings] = []
     timed: list[dict[str, Any]] = []
@@ -73,26 +71,10 @@ def calibrate(
         found.append(cores.measure(next(iter(workloads.values()))))
         done("cores")
     if "network" in parts:
-        given = {"hosts": hosts} if hosts else {}
-        measure = import_module(_NETWORK).measure
-        found.append(measure(testbed=testbed, progress=lambda part: done("network", part), **given))
+        rate = scenarios[0].cluster.network.bandwidth or network.RATE
+        found.append(network.measure(testbed, named, lambda part: done("network", part), rate))
     where = ("hosts" if hosts else "testbed" if testbed else "loopback") if "network" in parts else None
     return Calibration(document(_together(found), timed, where), samples)
-
-
-def _is_there(part: str) -> bool:
-    return part != "network" or find_spec(_NETWORK) is not None
-
-
-def _check_network(testbed: bool, hosts: str) -> None:
-    if not _is_there("network"):
-        raise ScenarioError(f"network cannot be measured yet; measure {', '.join(PARTS[:-1])}", key="--only")
-    if hosts and "hosts" not in signature(import_module(_NETWORK).measure).parameters:
-        raise ScenarioError("cannot be measured yet; measure the loopback, or --testbed", key="--hosts")
-    if testbed:
-        from executor.testbed import require
-
-        require()
 
 
 def _name(key: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from scenarios import Scenario, ScenarioError
 Progress = Callable[[float], None]
 Probes = Mapping[str, Scenario]  # by name
 Measured = Mapping[str, Sequence[pd.DataFrame]]  # the records of each probe's runs
-RATE = 12.5e6  # bytes/s (100 Mbit/s) of a testbed's cables
+RATE = 12.5e6  # bytes/s (100 Mbit/s) of a testbed's cables, if nothing else is said
 SECONDS = 1.0  # that a probe computes and talks, at least
 _TURNS = 2  # of all probes: a machine is not the same a little later
 _ON_TESTBED = (1, 1000, 4000, 16_000, 64_000, 250_000, 1_000_000)  # values of 4 bytes
@@ -31,12 +31,19 @@ _ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
 _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
 _LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
-_PASSES = 3  # over a shard: an update of one push reads it and the parameters, and writes these
+_PASSES = 3  # over a shard, of an update of one push: it reads it and the parameters, and writes these
 _FASTEST = 1e-12  # s per byte: an update of many bytes may, by chance, take no longer than one of a few
 
 
-def measure(testbed: bool = False, hosts: Sequence[str] = (), progress: Progress | None = None) -> Findings:
+def measure(
+    testbed: bool = False,
+    hosts: Sequence[str] = (),
+    progress: Progress | None = None,
+    rate: float = RATE,
+) -> Findings:
     """Measure the network of real runs, of one worker or two: on the loopback, a testbed, or two `hosts`.
+
+    `rate`: of a testbed's cables, bytes/s.
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
     `memory_bandwidth`; on a testbed `network.goodput`, `.burst.size` and `.burst.line_rate`, elsewhere
@@ -47,7 +54,7 @@ def measure(testbed: bool = False, hosts: Sequence[str] = (), progress: Progress
         if testbed:
             raise ScenarioError("a testbed is on this machine alone; give one of the two", key="--hosts")
         check(hosts)
-    chosen = all_probes(testbed, bool(hosts))
+    chosen = all_probes(testbed, bool(hosts), rate)
     return found(
         chosen,
         run(chosen, testbed, hosts, progress),

@@ -1,0 +1,165 @@
+"""What a strategy sees of its node in a real run: the node, with a log of what its words answered.
+
+All that a node does follows from the scenario, its random numbers, and the answers that depend on time: which
+message came, whether there was one, who of several activities went on first. With these answers the simulator
+repeats the run (simulator/replay.py). A node's activities take turns: one of them is in the strategy's code,
+the others wait in words, as in the simulator. So the order of the answers is all there is to know; but an
+activity that reads `step` or `loss` while another computes reads what depends on the moment.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from math import nan
+from struct import Struct
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from analysis.records import Entry
+from executor.node import RealNode, Stopped
+from strategies import Collective, Contribution, Message, Vector
+
+T = TypeVar("T")
+# What never changes about a node, and words that answer the same in every run.
+_SAME = (
+    *("rank", "index", "workers", "parents", "children", "shards", "shard", "hosts", "rng", "epoch"),
+    *("initial_parameters", "concatenate", "vector", "encode", "decode", "send", "apply", "dropped"),
+)
+_PACK = Struct("=ihhiiid").pack
+_FIELDS = ("activity", "word", "kind", "peer", "number", "version", "answer")
+_TYPE = np.dtype(list(zip(_FIELDS, ("i4", "i2", "i2", "i4", "i4", "i4", "f8"), strict=True)))
+
+
+class Interleaving:
+    """One node's log, packed: 28 bytes an entry."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._packed = bytearray()
+        self._names: dict[str, int] = {}
+
+    def note(
+        self,
+        activity: int,
+        word: str,
+        kind: str = "",
+        peer: int = -1,
+        number: int = -1,
+        version: int = -1,
+        answer: float = nan,
+    ) -> None:
+        """Add an entry."""
+        code = self._names.setdefault
+        count = len(self._names)
+        self._packed += _PACK(
+            activity, code(word, count), code(kind, len(self._names)), peer, number, version, answer
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """The log as a table: see `analysis.records.Entry`."""
+        rows, names = np.frombuffer(self._packed, _TYPE), np.array([*self._names], dtype=object)
+        columns: dict[str, Any] = {name: rows[name] for name in _FIELDS}
+        columns |= {name: names[rows[name]] for name in ("word", "kind")}
+        return pd.DataFrame({"node": np.full(len(rows), self.rank, "i4"), **columns})[list(Entry._fields)]
+
+
+class LoggedNode:
+    """A real node as its strategy sees it. Words that are not here answer the same in every run."""
+
+    def __init__(self, node: RealNode, device: str) -> None:
+        self.log = Interleaving(node.rank)
+        self._node = node
+        self._device = device
+        self._turn = Lock()
+        self._activity = 0  # whose turn it is
+        self._spawned = 0
+        for name in _SAME:  # at hand: `__getattr__` would be felt
+            setattr(self, name, getattr(node, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
+        """Run a program in turns with the node's other activities."""
+        with self._turn:
+            self._activity = activity
+            self._note("begin", self._device)
+            await program
+
+    async def _wait(self, word: Callable[..., Awaitable[T]], *given: Any) -> T:
+        """What a word answers, while other activities have their turns."""
+        activity = self._activity
+        self._turn.release()
+        try:
+            return await word(*given)
+        finally:
+            self._turn.acquire()
+            self._activity = activity
+
+    def _note(
+        self,
+        word: str,
+        kind: str = "",
+        peer: int = -1,
+        number: int = -1,
+        version: int = -1,
+        answer: float = nan,
+    ) -> None:
+        self.log.note(self._activity, word, kind, peer, number, version, answer)
+
+    @property
+    def now(self) -> float:
+        now = self._node.now
+        self._note("now", answer=now)
+        return now
+
+    async def receive(self, kind: str | None = None, sender: int | None = None) -> Message:
+        found: Any = await self._wait(self._node.receive, kind, sender)
+        self._note("receive", found.kind, found.sender, found.number, found.version)
+        return found  # type: ignore[no-any-return]
+
+    def arrived(self, kind: str | None = None) -> bool:
+        found = self._node.arrived(kind)
+        self._note("arrived", kind or "", answer=found)
+        return found
+
+    async def next_batch_available(self) -> bool:
+        found = await self._node.next_batch_available()
+        self._note("next_batch_available", answer=found)
+        return found
+
+    async def gradient(self, parameters: Vector) -> Vector:
+        gradient = await self._wait(self._node.gradient, parameters)
+        self._note("gradient")
+        return gradient
+
+    async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
+        step = self._node.step
+        gradient = await self._wait(self._node.gradient_unless, parameters, kind)
+        self._note("gradient_unless", kind, number=self._node.step - step, answer=gradient is not None)
+        return gradient
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return program(self, vector)
+
+    async def all_reduce(self, vector: Vector) -> Vector:
+        total = await self._wait(self._node.all_reduce, vector)
+        self._note("all_reduce")
+        return total
+
+    async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
+        try:
+            await self._node.updated(version, parameters, contributions)
+        except Stopped:
+            self._note("updated", version=version, answer=True)
+            raise
+        self._note("updated", version=version, answer=False)
+
+    def spawn(self, program: Coroutine[Any, Any, None]) -> None:
+        self._spawned += 1
+        self._node.spawn(self.run(program, self._spawned))
+
+    async def sleep(self, seconds: float) -> None:
+        await self._wait(self._node.sleep, seconds)
+        self._note("sleep")
