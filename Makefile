@@ -25,6 +25,7 @@ bench: install
 	$(BIN)/python benchmarks/simulation_speed.py
 	$(BIN)/python benchmarks/simgrid_speed.py
 	$(BIN)/python benchmarks/transports.py
+	$(BIN)/python benchmarks/executor_speed.py
 
 accuracy: install
 	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy

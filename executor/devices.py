@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 
 class Place(NamedTuple):
     """Where a process runs: its host's name and how many GPUs that host has."""
@@ -30,3 +32,21 @@ def computes_on(device: str) -> str:
     import torch
 
     return f"{device} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__}"
+
+
+def to_host(vector: torch.Tensor) -> torch.Tensor:
+    """The vector in the host's memory: itself, or a pinned copy of a GPU's, made by the current stream.
+
+    What other streams compute, such as the rest of a gradient, goes on meanwhile.
+    """
+    if not vector.is_cuda:
+        return vector
+    host = torch.empty_like(vector, device="cpu", pin_memory=True)
+    host.copy_(vector, non_blocking=True)
+    torch.cuda.current_stream(vector.device).synchronize()
+    return host
+
+
+def to_device(vector: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A vector in the host's memory on a device: itself, or a copy that the GPU makes from pinned memory."""
+    return vector.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else vector

@@ -69,7 +69,7 @@ def _execute(scenario: Scenario, progress: Progress | None, bed: Testbed | None)
     start_fork_server()
     # Meanwhile: what cannot be built is bad input, and data are downloaded once.
     learner = collect.evaluator(scenario)
-    store = _serve_store()
+    store = serve_store()
     context = multiprocessing.get_context("forkserver")
     ranks = range(len(process.everyone(scenario)))
     seats = [bed.seat(rank) if bed else Seat() for rank in ranks]
@@ -111,7 +111,7 @@ def start_fork_server() -> None:
         forkserver.ensure_running()
 
 
-def _serve_store() -> dist.TCPStore:
+def serve_store() -> dist.TCPStore:
     """A store that listens on the loopback only: what is read from it gets unpickled."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]

@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from executor import signals
 from executor.devices import Place, choose, computes_on
+from executor.heap import keep_freed_memory
 from executor.interleaving import LoggedNode
 from executor.memory import SharedMemory, WorkerMemory, on_one_host
 from executor.node import RealNode, run_to_end
@@ -58,6 +59,7 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
     Whatever ends it leaves what was recorded in the store. `signals.Terminated` is raised only by a handler.
     """
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
+    keep_freed_memory()
     roles, workers = everyone(scenario), scenario.cluster.workers
     world = len(roles)
     strategy = find(scenario.strategy.name, scenario.strategy.parameters)

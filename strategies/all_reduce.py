@@ -31,20 +31,21 @@ async def all_reduce(
     With a codec everyone sends its encoded gradient to all others instead, whatever the `algorithm`: sums of
     encoded vectors are not encoded (so does GRACE: Xu et al. 2021).
     """
-    state = optimizer.initial
     parameters, version = node.initial_parameters(), 0
     slices = cut(len(parameters), [1] * buckets)
+    parts, states = [parameters[part] for part in slices], [optimizer.initial] * buckets
     encoders = [Encoder(node, Codec(codec, codec_ratio), error_feedback) for _ in slices]
     while await node.next_batch_available():
         ready = node.backward(parameters, slices)
-        if codec == "none":
-            sums = [await node.collective(ALGORITHMS[algorithm], await part) for part in reversed(ready)]
-        else:
-            parts = zip(encoders, reversed(ready), strict=True)
-            sums = [await gather_encoded(node, encoder, await part) for encoder, part in parts]
-        total = node.concatenate(sums[::-1])
-        step, state = optimizer.step(total / len(node.workers), state)
-        parameters, version = parameters + step, version + 1
+        for bucket in reversed(range(buckets)):
+            gradient = await ready[bucket]
+            if codec == "none":
+                total = await node.collective(ALGORITHMS[algorithm], gradient)
+            else:
+                total = await gather_encoded(node, encoders[bucket], gradient)
+            step, states[bucket] = optimizer.step(total / len(node.workers), states[bucket])
+            parts[bucket] = parts[bucket] + step
+        parameters, version = node.concatenate(parts), version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
 
 

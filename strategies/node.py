@@ -195,7 +195,8 @@ class Node(Protocol):
         """As `gradient`, part by part: an awaitable for each, ready when the backward pass has come to it.
 
         The pass goes from the end of the vector to its beginning; it takes the share of a gradient's time
-        that the scenario gives it (cluster.compute.backward). Compute one gradient at a time.
+        that the scenario gives it (cluster.compute.backward), or what it really takes where compute times are
+        measured. Compute one gradient at a time.
         """
         ...
 

@@ -44,7 +44,8 @@ def real_nodes(config: Scenario) -> Iterator[list[RealNode]]:
             learner = build(config.workload, workers, config.seed) if config.workload.learns else None
             dtype = getattr(torch, getattr(config.workload, "dtype", "float32"))
             initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
-            compute = compute_times(config, size)[rank] if role.kind == "worker" else None
+            emulated = role.kind == "worker" and config.cluster.compute != "measured"
+            compute = compute_times(config, size)[rank] if emulated else None
             limits = quota(config, size.samples, strategy.equal_steps)
             transport = Transport(store, rank, "127.0.0.1", initial.dtype)
             snapshots = Snapshots(size.nbytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+# Told by whoever computes a gradient: all of it from this element on is there. And the vector that it is in.
+Ready = Callable[[int, "Tensor"], None]
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,12 @@ class Learner(Protocol):
     def initial(self) -> Tensor:
         """Return the first parameters, a new vector, a function of the workload and the seed alone."""
 
-    def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
+    def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the mean loss over mini-batch `step` (from 0) of `worker`, a new vector.
 
-        `parameters` may lie on any device and is not changed; the answer lies on the learner's.
+        `parameters` may lie on any device and is not changed; the answer lies on the learner's. If it comes
+        in pieces, from the last to the first, `ready` is told of all but the first, which is there when this
+        returns: random generators are as before then. The loss is known when it is told.
         """
 
     def evaluate(self, parameters: Tensor) -> Evaluation:

@@ -1,5 +1,7 @@
 """A network that learns to classify images: the `Learner` of a data set and a model."""
 
+from functools import partial
+from itertools import accumulate
 from math import nan
 from typing import Any
 
@@ -10,12 +12,40 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scenarios.schema import Data
 from workloads import datasets, models, seeds
-from workloads.base import Evaluation
+from workloads.base import Evaluation, Ready
 from workloads.batches import Batches
 from workloads.partition import deal
 from workloads.sizes import sizes
 
 CHUNK = 512  # samples evaluated at once
+
+
+class _Filling:
+    """A flat gradient that a backward pass fills piece by piece, roughly from its end to its beginning."""
+
+    def __init__(self, gradient: Tensor, counts: list[int], ready: Ready | None) -> None:
+        self._gradient = gradient
+        self._pieces = torch.split(gradient, counts)
+        self._starts = [0, *accumulate(counts)]
+        self._missing = [True] * len(counts)
+        self._first = len(counts)  # the pieces from this one on are there
+        self._ready = ready
+
+    def put(self, number: int, piece: Tensor) -> None:
+        """Copy a piece to its place; tell how far back it is there now, if not all of it is."""
+        self._pieces[number].copy_(piece.flatten())
+        self._missing[number] = False
+        before = self._first
+        while self._first and not self._missing[self._first - 1]:
+            self._first -= 1
+        if self._ready is not None and 0 < self._first < before:
+            self._ready(self._starts[self._first], self._gradient)
+
+    def whole(self) -> Tensor:
+        """The gradient, once the pass is over."""
+        if self._first:
+            raise RuntimeError("the loss does not depend on all parameters of the model")
+        return self._gradient
 
 
 class Classifier:
@@ -31,11 +61,14 @@ class Classifier:
         )
         shares = deal(data.train_y.numpy(), workers, seed, workload.partition)
         self._batches = Batches(shares, workload.batch_size, seed)
-        self.loss = nan
+        self._loss = torch.tensor(nan)
         first, shape = seeds.integer(seed, "model"), datasets.FORMS[workload.dataset].shape
         self.module = models.build(workload.model, shape, data.classes, first).to(device)
         self._weights = list(self.module.parameters())
         self._counts = [weight.numel() for weight in self._weights]
+        self._filling: _Filling  # the gradient that is being computed
+        for number, weight in enumerate(self._weights):
+            weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
 
@@ -47,17 +80,35 @@ class Classifier:
         """Return the mini-batches in one pass over the worker's share, rounded up."""
         return self._batches.in_epoch(worker)
 
-    def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
-        """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
+    def batch(self, worker: int, step: int) -> tuple[Tensor, Tensor]:
+        """Return the images and the labels of mini-batch `step` of `worker`."""
         batch = torch.from_numpy(self._batches(worker, step)).to(self._device)
-        x, y = (tensor[batch] for tensor in self._train)
+        return self._train[0][batch], self._train[1][batch]
+
+    def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
+        """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
+        x, y = self.batch(worker, step)
         self._fill(parameters)
         deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
         with deterministic, models.seeded(self._device, seeds.integer(self._seed, "dropout", worker, step)):
             loss = functional.cross_entropy(self.module(x), y)
-            pieces = torch.autograd.grad(loss, self._weights)
-        self.loss = loss.item()
-        return torch.cat([piece.flatten() for piece in pieces])
+            self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
+            self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
+            loss.backward()  # type: ignore[no-untyped-call]
+        if ready is None and self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        return self._filling.whole()
+
+    @property
+    def loss(self) -> float:
+        """The mean loss over the mini-batch of the last gradient."""
+        return float(self._loss)
+
+    def _take(self, number: int, weight: Tensor) -> None:
+        """Move the gradient of a weight to its place as soon as the backward pass has made it."""
+        assert weight.grad is not None
+        self._filling.put(number, weight.grad)
+        weight.grad = None
 
     def evaluate(self, parameters: Tensor) -> Evaluation:
         """Return the mean cross entropy and the accuracy on the test set, without dropout.

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from scenarios.schema import Problem
 from workloads import seeds
-from workloads.base import Evaluation
+from workloads.base import Evaluation, Ready
 from workloads.batches import Batches
 from workloads.partition import deal
 from workloads.sizes import sizes
@@ -41,7 +41,7 @@ class Quadratic:
         """Return 1: the noise is endless."""
         return 1
 
-    def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
+    def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the noisy gradient, new, of shape (dimension,)."""
         distance = parameters.to(self.optimum.device) - self.optimum
         exact: Tensor = self.curvature * distance
@@ -91,7 +91,7 @@ class Logistic:
         """Return the mini-batches in one pass over the worker's share, rounded up."""
         return self._batches.in_epoch(worker)
 
-    def gradient(self, parameters: Tensor, worker: int, step: int) -> Tensor:
+    def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the mean log loss over the batch, new, of shape (dimension,)."""
         batch = torch.from_numpy(self._batches(worker, step)).to(self.train_x.device)
         x, y = self.train_x[batch], self.train_y[batch]

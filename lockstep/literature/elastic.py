@@ -40,9 +40,9 @@ def spread(scenario: Scenario) -> dict[str, float]:
     last: dict[int, Array] = {}
     gradient = learner.gradient
 
-    def seen(parameters, worker, step):  # type: ignore[no-untyped-def]
+    def seen(parameters, worker, step, ready=None):  # type: ignore[no-untyped-def]
         last[worker] = parameters.numpy().astype(float)
-        return gradient(parameters, worker, step)
+        return gradient(parameters, worker, step, ready)
 
     learner.gradient = seen  # type: ignore[method-assign]
     simulation.run()
