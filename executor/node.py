@@ -116,8 +116,8 @@ class RealNode:
         self.mailbox = Mailbox(self._fetch)
         self.byes = 0
         self.activities = Activities(run_to_end)
-        self._beside = Beside(initial.device)
         self._fetched: dict[tuple[str, int], int] = {}  # messages of a kind from a sender
+        self._beside = Beside(initial.device)
         self._looked = self._told = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
