@@ -21,17 +21,19 @@ _REGIMES = {
     "compute": ("compute-bound", "#009E73", "^"),
 }
 _BAND = 0.05
-_KNEE = 2.0  # times as long as alone
 
 
-def pictures(table: pd.DataFrame, out: Path) -> list[Path]:
-    """Draw what the table of comparisons has, into a folder; the files."""
+def pictures(table: pd.DataFrame, out: Path, knee: float) -> list[Path]:
+    """Draw what the table of comparisons has, into a folder; the files.
+
+    `knee`: how many times as long as alone messages take once queues have formed.
+    """
     whole = table[table["error"].isna()]
     rates, learners = whole[whole["part"] == "rates"], whole[whole["part"] == "learning"]
     stale = rates[rates["staleness_ks"].notna()] if len(rates) else rates
     written = []
     if len(rates):
-        written += _save(_scatter(rates), out / "scatter") + _save(_distribution(rates), out / "errors")
+        written += _save(_scatter(rates, knee), out / "scatter") + _save(_distribution(rates), out / "errors")
     if len(stale):
         written += _save(_histograms(stale), out / "staleness")
     if len(learners):
@@ -51,7 +53,7 @@ def _plain(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _scatter(rates: pd.DataFrame) -> Figure:
+def _scatter(rates: pd.DataFrame, knee: float) -> Figure:
     """Predicted against measured throughput; hollow: in calibration's range."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
     for regime, (label, colour, marker) in _REGIMES.items():
@@ -76,7 +78,7 @@ def _scatter(rates: pd.DataFrame) -> Figure:
     left.legend(frameon=False, loc="upper left", fontsize=9)
     right.axhspan(-100 * _BAND, 100 * _BAND, color="grey", alpha=0.25, lw=0, zorder=0)
     right.axhline(0, color="black", lw=0.8, zorder=0)
-    right.axvline(_KNEE, color="grey", lw=0.8, ls=":", zorder=0)
+    right.axvline(knee, color="grey", lw=0.8, ls=":", zorder=0)
     right.set(title="Its error; right of the dotted line queues form", xscale="log")
     right.set(xlabel="time of a message ÷ its time alone (predicted)", ylabel="error (%)")
     ticks = [tick for tick in (1, 2, 3, 4, 6, 8, 12, 16) if tick <= rates["stretch"].max() * 1.1]

@@ -28,6 +28,16 @@ def train(rate: float) -> int:
     return max(_FOUR_FRAMES, min(_MOST, int(rate * _TRAIN_S)))
 
 
+def bucket(rate: float) -> int:
+    """Bytes that an idle interface of that rate (bytes/s) has saved up."""
+    return max(FRAME, int(rate * _BUCKET_S))
+
+
+def early(rate: float) -> float:
+    """Bytes of a message that go beyond the rate: a bucket, and half a train, for tokens may be overdrawn."""
+    return bucket(rate) + train(rate) / 2
+
+
 def shape(
     ip: Any, index: int, rate: float, train: int, pairs: Sequence[tuple[IPv4Address, IPv4Address]]
 ) -> None:
@@ -35,13 +45,13 @@ def shape(
 
     `ip`: pyroute2's socket, in the interface's namespace.
     """
-    bucket = max(FRAME, int(rate * _BUCKET_S))
+    saved = bucket(rate)
     alone = max(10, int(rate * 1e-4))  # a class needs a rate of its own; it borrows the rest
 
     def add(number: int, own: int, priority: int = 0, parent: int = _ALL) -> None:
         ip.tc(
             "add-class", "htb", index, handle=number, parent=parent, prio=priority, quantum=max(FRAME, train),
-            rate=own, ceil=int(rate), burst=bucket, cburst=bucket,
+            rate=own, ceil=int(rate), burst=saved, cburst=saved,
         )  # fmt: skip
 
     def direct(number: int, keys: Sequence[str], priority: int) -> None:

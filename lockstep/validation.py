@@ -9,13 +9,15 @@ import pandas as pd
 import scenarios
 from analysis.records import Result
 from executor.launch import RunFailed, execute
-from executor.shaping import DATA, FRAME
+from executor.shaping import DATA, FRAME, early
 from scenarios import IntraHost, Network, Scenario
+from scenarios.network import Burst
 from workloads import build, deterministic_threads, sizes
 
 _TURNS = 40  # push-pulls timed of each kind
 _LARGE = 1_000_000  # parameters of the large messages, at least: small ones take no measurable time
 _LARGEST = 8_000_000  # and at most: on a slow machine a few of them have to fit into the two seconds
+LINE_RATE = 1.25e9  # bytes/s of a card that is not shaped: of no consequence where buckets are small
 _PACE = "10 ms"  # of computing between them, as in a real run: a process that has slept is slower to answer
 
 
@@ -88,21 +90,32 @@ def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
 def on_testbed(scenario: Scenario) -> Scenario:
     """The scenario on the cluster of a real run on a testbed: its own network, this machine's compute times.
 
-    If the scenario leaves `goodput` at 1, it becomes the share of data in a frame.
+    If the scenario leaves `goodput` at 1, it becomes the share of data in a frame; a `burst` that it does not
+    give becomes what the testbed's token buckets let through early.
     """
     network = scenario.cluster.network
+    changes: dict[str, Any] = {}
     if network.goodput == 1:
-        network = network.model_copy(update={"goodput": DATA / FRAME})
-    return _with_network(scenario, network)
+        changes["goodput"] = DATA / FRAME
+    if network.burst is None and network.bandwidth is not None:
+        cards = [
+            network.bandwidth,
+            network.server_bandwidth or 0.0,
+            *(card.bandwidth for card in network.cards),
+        ]
+        line_rate = max(LINE_RATE, *cards)
+        changes["burst"] = Burst.model_construct(size=early(network.bandwidth), line_rate=line_rate)
+    return _with_network(scenario, network.model_copy(update=changes))
 
 
 def described(network: Network) -> str:
     """A scenario's network as `on_testbed` takes it, in words."""
+    added = []
     if network.goodput == 1:
-        return (
-            f"the scenario's network, with a goodput of {DATA / FRAME:.3f}: {DATA} of {FRAME} bytes are data"
-        )
-    return f"the scenario's network, with its goodput of {network.goodput:g}"
+        added.append(f"a goodput of {DATA / FRAME:.3f}: {DATA} of {FRAME} bytes are data")
+    if network.burst is None and network.bandwidth is not None:
+        added.append(f"a burst of {early(network.bandwidth) / 1000:.1f} kB: the testbed's token buckets")
+    return f"the scenario's network{', with ' if added else ''}{'; and '.join(added)}"
 
 
 def _with_network(scenario: Scenario, network: Network) -> Scenario:

@@ -1,14 +1,16 @@
-"""Shared by all tests: small scenarios, and both engines."""
+"""Shared by all tests: small scenarios, both engines, and the command."""
 
 import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
 
 import lockstep
-from lockstep import Result, Scenario
+from lockstep import Result, Scenario, cli
 
 # No deadlines: machines are noisy. In CI the same examples every time; elsewhere new ones, to find more.
 settings.register_profile("lockstep", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -46,3 +48,63 @@ ENGINES: dict[str, Callable[[Scenario], Result]] = {"simulator": lockstep.simula
 def engine(request: pytest.FixtureRequest) -> Callable[[Scenario], Result]:
     """Each engine in turn."""
     return ENGINES[request.param]
+
+
+SIZES = """\
+# Nothing is learned here. This sentence is not shown.
+name: small
+cluster:
+  workers: 2
+  network: {bandwidth: 1 Gbit/s, latency: 50 us}
+  compute: {time: {distribution: exponential, mean: 20 ms}}
+workload: {parameters: 1000, batch_size: 8}
+strategy: asynchronous
+stop: {steps: 6}
+seed: 5
+"""
+LEARNING = SIZES.replace("{parameters: 1000, batch_size: 8}", "{problem: quadratic, batch_size: 8}")
+COMMAND = [sys.executable, "-c", "from lockstep.cli import main; main()"]
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+Lockstep = Callable[..., Ended]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lockstep:
+    """Run `lockstep` with these arguments in this process."""
+
+    def run(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["lockstep", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as leave:
+            cli.main()
+        return Ended(int(leave.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def sizes_only(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SIZES)
+    return path
+
+
+@pytest.fixture
+def learning(tmp_path: Path) -> Path:
+    path = tmp_path / "learning.yaml"
+    path.write_text(LEARNING)
+    return path
+
+
+def fine(ended: Ended) -> str:
+    assert ended.status == 0, ended.err
+    return ended.out

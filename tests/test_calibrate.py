@@ -62,6 +62,13 @@ def test_no_spread_is_constant() -> None:
     assert (only.distribution, only.parameters) == ("constant", {"value": 0.25})
 
 
+def test_the_smallest_of_a_sample_is_possible() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        x = rng.uniform(1e-4, 1e-1) * (1 + rng.pareto(rng.uniform(1.5, 9), 50))
+        assert all(np.isfinite(fit.aic) for fit in candidates(x))
+
+
 def test_neighbours_that_are_alike_count_for_less() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(size=20_000)
@@ -148,6 +155,10 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
     assert read_back.cluster.codecs["1-bit"].encode == 3e8
     assert len(read_back.compute) == 1  # kept
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p.yaml"]
+    other = Findings({"network.goodput": 0.9}, {"network.goodput": (0.8, 1.0)}, {"network": {}})
+    new = over(out, Calibration(profile_file.document(other, [], "testbed"), {}))
+    assert new["cluster"]["network"] == {"goodput": 0.9}  # nothing of another network stays beside it
+    assert [key for key in new["intervals"] if key.startswith("network")] == ["network.goodput"]
 
 
 # ------------------------------------------------------------------ this machine, briefly

@@ -72,6 +72,12 @@ def test_noise_widens_the_intervals_but_hardly_moves_the_path() -> None:
     assert fit.values["network.goodput"] == pytest.approx(0.93, abs=2e-3)
 
 
+def test_an_update_touches_what_the_simulator_counts() -> None:
+    chosen = network.all_probes(True, False, seconds=0.25)
+    found = network._busy(chosen, synthetic(chosen, SHAPED))["memory_bandwidth"]
+    assert float(np.median(found)) == pytest.approx(OURS["memory_bandwidth"], rel=1e-6)
+
+
 def messages(*rows: tuple[int, int, float, float]) -> pd.DataFrame:
     """Answers: (sender, receiver, sent at, taken in at)."""
     table = pd.DataFrame(rows, columns=["node", "peer", "start", "end"])

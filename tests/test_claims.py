@@ -3,17 +3,17 @@
 import csv
 import json
 import re
-import sys
-from collections.abc import Callable
+from functools import partial
 from math import log
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import Lockstep
 
 import lockstep
-from lockstep import cli, terminal
+from lockstep import terminal
 from lockstep.literature import chosen, claims
 from lockstep.literature.claim import Check, Claim, Interval, Runs, verdict
 from lockstep.literature.figures import CHANCE, crossing, learned, until
@@ -186,17 +186,8 @@ def test_a_line_of_the_table() -> None:
 
 
 @pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lockstep", "claims", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as leave:
-            cli.main()
-        return int(leave.value.code or 0), *capsys.readouterr()
-
-    return run
+def command(command: Lockstep) -> Lockstep:
+    return partial(command, "claims")
 
 
 def test_a_claim_that_does_not_hold_is_no_failure(command, monkeypatch: pytest.MonkeyPatch) -> None:

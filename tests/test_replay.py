@@ -1,18 +1,18 @@
 """A real run, repeated in the simulator: the same updates, and the same bits in the end."""
 
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import scenario
+from conftest import Lockstep, scenario
 from test_second_activities import PROGRAMS, UNDER_TEST, main_that_knows_them
 
 import lockstep
 from analysis.records import of
-from lockstep import Result, Scenario, ScenarioError, cli
+from lockstep import Result, Scenario, ScenarioError
 from lockstep.replaying import ReplayDiffers
 from simulator.engine import SimulationError
 from strategies import STRATEGIES, Contribution, Node, Strategy, Vector
@@ -286,16 +286,8 @@ def test_a_simulation_cannot(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run `lockstep simulate` with these arguments: its exit status, and what it printed."""
-
-    def simulate(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lockstep", "simulate", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leave:
-            cli.main()
-        return int(leave.value.code or 0), *capsys.readouterr()
-
-    return simulate
+def command(command: Lockstep) -> Lockstep:
+    return partial(command, "simulate")
 
 
 def test_the_command_says_that_it_is_the_same(run: Path, command: Any) -> None:

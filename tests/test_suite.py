@@ -4,27 +4,27 @@ Measuring is played by the simulator, but for the one test on a real testbed.
 """
 
 import json
-import sys
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from conftest import Lockstep
 
 import lockstep
 from executor import testbed
 from executor.launch import RunFailed
-from lockstep import cli
 from lockstep.truth import campaign, suite
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.measuring import measure
 from lockstep.truth.order import suite as ordered
 from lockstep.truth.point import Point
-from lockstep.truth.predicting import with_profile
+from lockstep.truth.predicting import pooled, with_profile
 from scenarios import Scenario, ScenarioError, load
+from scenarios.profile import Profile
 
 
 def reason() -> str:
@@ -70,23 +70,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take seconds."""
-    monkeypatch.setattr("analysis.accuracy.pictures", lambda table, out: [])
-
-
-Lockstep = Callable[..., tuple[int, str, str]]
+    monkeypatch.setattr("analysis.accuracy.pictures", lambda table, out, knee: [])
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lockstep:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lockstep", "validate", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as leave:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(leave.value.code or 0), out, err
-
-    return run
+def command(command: Lockstep) -> Lockstep:
+    return partial(command, "validate")
 
 
 def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +163,7 @@ def test_everything_can_be_computed_again_elsewhere(
 ) -> None:
     source, again = tmp_path / "source", tmp_path / "again"
     profile = tmp_path / "profile.yaml"
-    profile.write_text("cluster: {network: {message_overhead: 3 ms}}\n")
+    profile.write_text("profile: 1\ncluster: {network: {message_overhead: 3 ms}}\n")
     first = command("--suite", "--testbed", "--limit", 4, "--profile", profile, "--out", source, "--json")
     for file in ("measured.parquet", "campaign.json", "profile.yaml"):
         (again / "from").mkdir(parents=True, exist_ok=True)
@@ -187,7 +176,7 @@ def test_everything_can_be_computed_again_elsewhere(
         assert pd.read_parquet(source / name).equals(pd.read_parquet(again / name))
     assert (source / "accuracy.md").read_text() == (again / "accuracy.md").read_text()
     other = tmp_path / "other.yaml"
-    other.write_text("cluster: {network: {message_overhead: 0 s}}\n")
+    other.write_text("profile: 1\ncluster: {network: {message_overhead: 0 s}}\n")
     third = command(
         "--suite", "--measured", source, "--profile", other, "--out", again, "--json", "--limit", 3
     )
@@ -196,11 +185,24 @@ def test_everything_can_be_computed_again_elsewhere(
 
 
 def test_a_profile_stands_beneath_the_scenario(few: list[Point]) -> None:
-    profile = {"network": {"bandwidth": "1 Gbit/s", "latency": "1 ms"}, "apply_overhead": "2 us"}
-    found = with_profile(few[0].document, profile)
+    below = {"network": {"bandwidth": "1 Gbit/s", "latency": "1 ms"}, "apply_overhead": "2 us"}
+    found = with_profile(few[0], Profile.model_validate({"profile": 1, "cluster": below}))
     assert found.cluster.network.bandwidth == few[0].scenario.cluster.network.bandwidth
     assert found.cluster.network.latency == 1e-3
     assert found.cluster.apply_overhead == pytest.approx(2e-6)
+
+
+def test_several_simulations_are_one_prediction() -> None:
+    one = {"throughput": 90.0, "staleness": [0, 2], "staleness_count": [1, 1], "bottleneck": "x"}
+    other = {"throughput": 110.0, "staleness": [2], "staleness_count": [2], "bottleneck": "y"}
+    figures: dict[str, Any] = {"stretch": None}
+    figures |= dict.fromkeys(("duration_s", "step_time_s", "compute", "network", "wait", "utilisation"), 1.0)
+    figures |= dict.fromkeys(("samples", "updates", "dropped"), 2)
+    found = pooled([figures | one, figures | other])
+    assert (found["throughput"], found["bottleneck"], found["stretch"]) == (100.0, "x", None)
+    assert (found["staleness"], found["staleness_count"], found["staleness_mean"]) == ([0, 2], [1, 3], 1.5)
+    assert found["spread"] == pytest.approx(200**0.5 / 100)
+    assert pooled([figures | one])["spread"] is None
 
 
 def test_a_point_is_a_scenario_file(command: Lockstep, tmp_path: Path) -> None:
@@ -229,10 +231,10 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["--suite", "--measured", "benchmarks", "--testbed", "--out", "OUT/x"],
         "--testbed: nothing is measured",
     ),
-    "no profile": (["--suite", "--profile", "OUT/no.yaml", "--out", "OUT/x"], "--profile: cannot read"),
+    "no profile": (["--suite", "--profile", "OUT/no.yaml", "--out", "OUT/x"], "no such file; give a profile"),
     "an empty profile": (
         ["--suite", "--profile", "OUT/empty.yaml", "--out", "OUT/x"],
-        "has no 'cluster:' mapping",
+        "seed: unknown key",
     ),
     "a wrong profile": (["--suite", "--profile", "OUT/wrong.yaml", "--out", "OUT/x"], "unknown key"),
 }
@@ -242,7 +244,7 @@ BAD: dict[str, tuple[list[str], str]] = {
 def test_bad_input_is_told_in_a_line(name: str, ran: Runs, tmp_path: Path, command: Lockstep) -> None:
     arguments, says = BAD[name]
     (tmp_path / "empty.yaml").write_text("seed: 3\n")
-    (tmp_path / "wrong.yaml").write_text("cluster: {network: {bandwith: 1 Gbit/s}}\n")
+    (tmp_path / "wrong.yaml").write_text("profile: 1\ncluster: {network: {bandwith: 1 Gbit/s}}\n")
     status, out, err = command(*(argument.replace("OUT", str(tmp_path)) for argument in arguments))
     assert (status, out) == (2, "")
     assert err.startswith("error: ")

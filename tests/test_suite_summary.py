@@ -33,6 +33,7 @@ def side(name: str, throughput: float | None, **more: Any) -> dict[str, Any]:
         "busiest_link": "a",
         "utilisation": 0.5,
         "stretch": 1.0,
+        "spread": None,
         "curve_s": [],
         "curve_loss": [],
         "curve_accuracy": [],
@@ -153,11 +154,14 @@ def test_time_to_target_is_the_median_over_seeds() -> None:
     assert found["time_to_target"]["asynchronous"] == {
         "seeds": 4,
         "reached": 3,
+        "by_one_side": 1,
         "predicted_s": pytest.approx(3.3),
         "measured_s": pytest.approx(3.0),
         "error": pytest.approx(0.1),
     }
     assert found["errors"]["held out"]["points"] == 0
+    assert found["bars"][-1]["met"] is False  # the prediction comes to the target in s4, the run does not
+    assert summarise(table(*pairs[:2]))["bars"][-1]["met"] is True
 
 
 def test_bars_are_met_or_missed() -> None:

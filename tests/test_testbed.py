@@ -127,12 +127,19 @@ def test_it_says_what_it_does_not_have() -> None:
     assert said(**NETWORK, topology={"kind": "sites", "hosts": [2, 2], "pairs": [pair]}) == ["latency:"]
 
 
-def test_the_prediction_is_for_the_share_of_data_in_a_frame() -> None:
-    assert on_testbed(scenario()).cluster.network.goodput == DATA / FRAME
-    own = scenario(cluster__network={"goodput": 0.9})
+def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets() -> None:
+    there = on_testbed(scenario(cluster__network={"bandwidth": "100 Mbit/s"})).cluster.network
+    assert there.goodput == DATA / FRAME
+    assert there.burst is not None
+    assert there.burst.size == 1562 + 6400 / 2  # 0.125 ms, and half of four frames
+    assert on_testbed(scenario(cluster__network={})).cluster.network.burst is None
+    own = scenario(cluster__network={
+        "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"}
+    })  # fmt: skip
     assert on_testbed(own) == own
-    assert "goodput of 0.956: 1448 of 1514 bytes are data" in described(scenario().cluster.network)
-    assert "its goodput of 0.9" in described(own.cluster.network)
+    said = described(scenario(cluster__network={"bandwidth": "100 Mbit/s"}).cluster.network)
+    assert "with a goodput of 0.956: 1448 of 1514 bytes are data; and a burst of 4.8 kB" in said
+    assert described(own.cluster.network) == "the scenario's network"
 
 
 # ------------------------------------------------------------------ the network, without strategies

@@ -3,13 +3,15 @@
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from conftest import Lockstep
 
 import lockstep
-from lockstep import cli, terminal
+from lockstep import terminal
 from lockstep.verification import cases, chosen, simgrid, theory, theory_queues, theory_rounds, verify
 from lockstep.verification.case import Case, Outcome, estimate, within
 from scenarios import Cluster, override
@@ -34,17 +36,8 @@ def test_every_case_has_a_name_of_its_own() -> None:
 
 
 @pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lockstep", "verify", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as leave:
-            cli.main()
-        return int(leave.value.code or 0), *capsys.readouterr()
-
-    return run
+def command(command: Lockstep) -> Lockstep:
+    return partial(command, "verify")
 
 
 def test_the_command_prints_a_line_a_case(command) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from executor.testbed import require
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.profile_file import document
@@ -39,11 +38,11 @@ def calibrate(
     for part in parts:
         if part not in PARTS:
             raise ScenarioError(f"no such part: {part!r}{nearest(part, PARTS)}", key="--only")
-    workloads = {_name(key): s.workload for s in scenarios if (key := compute.key(s.workload))}
+    workloads = {_name(compute.key(s.workload)): s.workload for s in scenarios if s.workload.learns}
     parts = [part for part in PARTS if part in (parts or PARTS)]
     named = tuple(host.strip() for host in hosts.split(",")) if hosts else ()
-    if "network" in parts and testbed:
-        require()
+    if "network" in parts:
+        network.check(testbed, named)
     steps = [*(f"compute {name}" for name in workloads if "compute" in parts), *parts]
     found: list[Findings] = []
     timed: list[dict[str, Any]] = []

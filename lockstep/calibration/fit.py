@@ -85,6 +85,11 @@ def _lognormal_of(mean: Array, cv: Array) -> Any:
     return stats.lognorm(np.sqrt(variance), scale=mean * np.exp(-variance / 2))
 
 
+def _pareto_of(mean: float, shape: float) -> Any:
+    least = mean * (shape - 1) / shape * (1 - 1e-12)  # rounded up, it would rule out the smallest time itself
+    return stats.pareto(shape, scale=least)
+
+
 FAMILIES = {
     "uniform": Family(("low", "high"), _uniform, lambda low, high: stats.uniform(low, high - low)),
     "exponential": Family(("mean",), _exponential, lambda mean: stats.expon(scale=mean)),
@@ -93,9 +98,7 @@ FAMILIES = {
     ),
     "lognormal": Family(("mean", "cv"), _lognormal, _lognormal_of),
     "gamma": Family(("mean", "cv"), _gamma, lambda mean, cv: stats.gamma(cv**-2, scale=mean * cv**2)),
-    "pareto": Family(
-        ("mean", "shape"), _pareto, lambda mean, shape: stats.pareto(shape, scale=mean * (shape - 1) / shape)
-    ),
+    "pareto": Family(("mean", "shape"), _pareto, _pareto_of),
 }  # `constant` is for a sample without any spread
 
 

@@ -13,12 +13,17 @@ import pandas as pd
 
 from executor.launch import RunFailed, execute
 from executor.process import everyone
+from executor.testbed import require
 from lockstep.calibration import path, readings
 from lockstep.calibration.findings import Findings
-from lockstep.calibration.hosts import check, run_on
+from lockstep.calibration.hosts import check as check_hosts
+from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
-from lockstep.validation import parameters
+from lockstep.validation import LINE_RATE, parameters
 from scenarios import Scenario, ScenarioError
+from strategies.optimizers import optimizer
+from strategies.parameter_server import passes_of
+from strategies.rules import Rule
 
 Progress = Callable[[float], None]
 Probes = Mapping[str, Scenario]  # by name
@@ -31,7 +36,7 @@ _ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
 _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
 _LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
-_PASSES = 3  # over a shard, of an update of one push: it reads it and the parameters, and writes these
+_PASSES = passes_of(Rule(optimizer(optimizer="sgd")), 1, False, False)  # over a shard, of an update
 _FASTEST = 1e-12  # s per byte: an update of many bytes may, by chance, take no longer than one of a few
 
 
@@ -50,16 +55,23 @@ def measure(
     `network.bandwidth`, on the loopback `.intra_host.bandwidth` and `.intra_host.latency` too. About a
     minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
-    if hosts:
-        if testbed:
-            raise ScenarioError("a testbed is on this machine alone; give one of the two", key="--hosts")
-        check(hosts)
+    check(testbed, hosts)
     chosen = all_probes(testbed, bool(hosts), rate)
     return found(
         chosen,
         run(chosen, testbed, hosts, progress),
         "testbed" if testbed else "path" if hosts else "loopback",
     )
+
+
+def check(testbed: bool, hosts: Sequence[str]) -> None:
+    """Raise ScenarioError for what cannot be measured here."""
+    if testbed and hosts:
+        raise ScenarioError("a testbed is on this machine alone; give one of the two", key="--hosts")
+    if hosts:
+        check_hosts(hosts)
+    if testbed:
+        require()
 
 
 def all_probes(testbed: bool, between_hosts: bool, rate: float = RATE, seconds: float = SECONDS) -> Probes:
@@ -90,6 +102,9 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
     samples = _busy(chosen, measured) if ONE in exchanges else {"none": np.empty(0)}
+    for key in ("network.message_overhead", "network.receive_overhead"):
+        if not len(samples.get(key, (0,))):
+            samples[key] = np.zeros(1)  # no message had to wait for another's: nothing is seen of it
     if not all(map(len, samples.values())):
         raise RunFailed(
             "the probes had no time for their messages: the network, or this machine, is too slow"
@@ -99,10 +114,8 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     fit = path.fit(chosen, exchanges, path.SHAPED if on_testbed else path.PLAIN, known)
     values = {**known, **fit.values}
     intervals = {**{key: _interval(sample) for key, sample in samples.items()}, **fit.intervals}
-    if on_testbed and values[path.BURST.key] >= 1:
-        values["network.burst.line_rate"] = path.LINE_RATE
-    elif on_testbed:  # no bucket at all
-        del values[path.BURST.key], intervals[path.BURST.key]
+    if on_testbed:
+        values |= {path.BURST.key: max(1.0, values[path.BURST.key]), "network.burst.line_rate": LINE_RATE}
     else:
         values["network.bandwidth"] = 1 / values.pop(path.BYTE.key)
         low, high = intervals.pop(path.BYTE.key)

@@ -13,11 +13,11 @@ from scipy.optimize import least_squares
 
 from lockstep.calibration.probes import PACE_S
 from lockstep.calibration.readings import exchanges_s
+from lockstep.validation import LINE_RATE
 from scenarios import Scenario
 from scenarios.network import Burst
 from simulator.engine import simulate
 
-LINE_RATE = 1.25e9  # bytes/s of a card that is not shaped: of no consequence where buckets are small
 _USUAL = 0.005  # of a step: an error up to this counts in full
 _RESAMPLES = 500
 _DIFFERENCE = 0.02  # by which settings are changed to see what that does

@@ -3,11 +3,8 @@
 import io
 import math
 import os
-import platform
-import re
 from collections.abc import Mapping
 from datetime import date
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -15,6 +12,7 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from lockstep.calibration.findings import Findings
+from lockstep.machine import processor, system
 from scenarios.machine import Machine
 from scenarios.units import Quantity
 
@@ -101,22 +99,13 @@ def _with_units(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def described() -> dict[str, str]:
     """When this is, and what machine, without its name."""
-    system = f"{platform.system()} {platform.release().partition('-')[0]}"
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
         "date": date.today().isoformat(),
-        "host": f"{os.cpu_count()} cores {_processor()}, {system}",
+        "host": f"{os.cpu_count()} cores {processor()}, {system()}",
         "torch": str(torch.__version__),
         "device": ", ".join(dict.fromkeys(gpus)) or "cpu",
     }
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.M)
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def short(value: Any) -> Any:

@@ -52,7 +52,7 @@ def _fitness(found: Mapping[str, Any]) -> str:
 def _note(key: str, evidence: Mapping[str, Any]) -> str:
     if key == "cores_per_host" and "cores" in evidence:
         return f"effective: {evidence['cores']['effective']:.3g}"
-    if key == "memory_bandwidth" and "apply" in evidence:
+    if key == "memory_bandwidth" and "apply" in evidence and "network" not in evidence:
         off = [each for rule in evidence["apply"]["rules"].values() for each in rule["off"]]
         return f"by rule and size, updates come out {min(off):+.0%} to {max(off):+.0%} off"
     return ""

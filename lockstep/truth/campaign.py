@@ -18,6 +18,7 @@ from typing import Any, Self
 import pyarrow
 from pyarrow import parquet
 
+from lockstep.machine import processor, system
 from lockstep.truth.digest import Digest
 from lockstep.truth.point import FACTORS, Point
 from lockstep.validation import Loopback, measure_loopback
@@ -73,22 +74,13 @@ class Campaign:
 def machine() -> dict[str, str]:
     """What this machine is, in words, and the day."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": str(os.cpu_count()),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": system(),
         "python": platform.python_version(),
         "torch": version("torch"),
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def write(file: Path, text: str) -> None:
@@ -136,6 +128,9 @@ def load(folder: Path, file: str = "measured.parquet") -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:  # pyarrow's errors are one or the other
         problem = f"cannot read {str(folder / file)!r}: {error}"
         raise ScenarioError(problem.splitlines()[0], key="--measured") from None
+    needed = {"name", "scenario", "error", *FACTORS} if file == "measured.parquet" else set()
+    if not found or not needed <= found[0].keys():
+        raise ScenarioError(f"{str(folder / file)!r} has no points of the suite", key="--measured")
     return list(found)
 
 

@@ -50,6 +50,7 @@ def _row(m: Row, p: Row) -> dict[str, Any]:
         "busiest_link": p["busiest_link"],
         "utilisation": p["utilisation"],
         "stretch": p["stretch"],
+        "spread": p["spread"],
         **figures,
         "throughput_error": relative_error(a["throughput"], b["throughput"]),
         "step_time_error": relative_error(a["step_time_s"], b["step_time_s"]),

@@ -12,7 +12,7 @@ from lockstep.truth.grid import STRATEGIES, grid, point, shards_of
 from lockstep.truth.learning import learning
 from lockstep.truth.point import FACTORS, Point
 
-DEFAULT = 150  # points: about half an hour
+DEFAULT = 150  # points: 35 minutes
 _BLOCKS = (
     (4, 1, "balanced", "none"),
     (8, 2, "network", "random"),

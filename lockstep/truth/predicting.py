@@ -1,8 +1,15 @@
-"""Predicts points, on all cores: the scenario on the network that it was measured over, with a profile."""
+"""Predicts points, on all cores: the scenario on the network that it was measured over, with a profile.
+
+Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
+differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
+simulations, each with a latency that is a microsecond longer than the last one's.
+"""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from joblib import Parallel, delayed
@@ -14,60 +21,77 @@ from lockstep.truth.digest import Digest, digest
 from lockstep.truth.point import Point
 from lockstep.validation import on_loopback, on_testbed
 from scenarios import Scenario, ScenarioError
-from scenarios.document import parse
+from scenarios.profile import Profile, beneath, read
 
-Document = Mapping[str, Any]
+SIMULATIONS = 5  # of a point; of one that learns, whose seeds are many, one
+_LONGER_S = 1e-6
+_MEANS = (
+    *("throughput", "duration_s", "step_time_s", "compute", "network", "wait", "utilisation", "stretch"),
+    *("samples", "updates", "dropped"),
+)
 
 
-def read_profile(file: Path | None) -> Document:
-    """The `cluster` of a profile. Raises ScenarioError."""
-    if file is None:
-        return {}
+def read_profile(file: Path | None) -> Profile:
+    """The profile in a file; an empty one without. Raises ScenarioError."""
+    return Profile(profile=1) if file is None else read(file)
+
+
+def with_profile(point: Point, profile: Profile) -> Scenario:
+    """The point's scenario with a profile's settings beneath its own. Raises ScenarioError."""
+    document = dict(point.document)
+    document["cluster"] = beneath(profile, document["cluster"], document["workload"])
     try:
-        found = parse(file.read_text("utf-8"), {})
-    except OSError as error:
-        problem = f"cannot read {str(file)!r}: {error.strerror}; give a profile that 'calibrate' wrote"
-        raise ScenarioError(problem, key="--profile") from None
-    except (ScenarioError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{file}: {error}", key="--profile") from None
-    cluster = found.get("cluster") if isinstance(found, dict) else None
-    if not isinstance(cluster, dict):
-        raise ScenarioError(f"{str(file)!r} has no 'cluster:' mapping", key="--profile")
-    return cluster
-
-
-def with_profile(document: Document, profile: Document) -> Scenario:
-    """The scenario with a profile's settings beneath its own. Raises ScenarioError."""
-    cluster = _beneath(profile, document["cluster"])
-    try:
-        return Scenario.model_validate({**document, "cluster": cluster})
+        return Scenario.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise ScenarioError(f"{document['name']} with it: {where}: {first['msg']}", key="--profile") from None
+        raise ScenarioError(f"{point.name} with it: {where}: {first['msg']}", key="--profile") from None
 
 
-def _beneath(defaults: Any, own: Any) -> Any:
-    if not (isinstance(defaults, dict) and isinstance(own, Mapping)):
-        return own
-    merged = {key: _beneath(defaults[key], own[key]) if key in defaults else own[key] for key in own}
-    return {**defaults, **merged}
-
-
-def predict(point: Point, profile: Document, campaign: Campaign) -> Digest:
+def predict(point: Point, profile: Profile, campaign: Campaign) -> Digest:
     """The prediction of one point: a pure function."""
-    scenario = with_profile(point.document, profile)
+    scenario = with_profile(point, profile)
     if campaign.testbed:
         there = on_testbed(scenario)
     else:
         assert campaign.loopback is not None
         there = on_loopback(scenario, campaign.loopback)
-    return digest(lockstep.simulate(there))
+    times = 1 if there.workload.learns else SIMULATIONS
+    return pooled([digest(lockstep.simulate(_later(there, k * _LONGER_S))) for k in range(times)])
+
+
+def _later(scenario: Scenario, seconds: float) -> Scenario:
+    cluster = scenario.cluster
+    network = cluster.network.model_copy(update={"latency": cluster.network.latency + seconds})
+    return scenario.model_copy(update={"cluster": cluster.model_copy(update={"network": network})})
+
+
+def pooled(digests: Sequence[Digest]) -> Digest:
+    """The mean of several simulations; all their staleness in one histogram; all else as in the first.
+
+    `spread`: the standard deviation of their throughputs, relative to the mean.
+    """
+    first, throughputs = digests[0], [each["throughput"] for each in digests]
+    if len(digests) == 1 or None in throughputs:
+        return {**first, "spread": None}
+    means = {key: fmean(each[key] for each in digests) for key in _MEANS if first[key] is not None}
+    counts: Counter[int] = Counter()
+    for each in digests:
+        counts.update(dict(zip(each["staleness"], each["staleness_count"], strict=True)))
+    ages = sorted(counts)
+    return {
+        **first,
+        **means,
+        "staleness": ages,
+        "staleness_count": [counts[age] for age in ages],
+        "staleness_mean": sum(age * counts[age] for age in ages) / counts.total() if ages else None,
+        "spread": stdev(throughputs) / means["throughput"],
+    }
 
 
 def predict_all(
     points: Sequence[Point],
-    profile: Document,
+    profile: Profile,
     campaign: Campaign,
     progress: Callable[[float], None] | None = None,
 ) -> list[dict[str, Any]]:
@@ -82,7 +106,7 @@ def predict_all(
     return found
 
 
-def _row(point: Point, profile: Document, campaign: Campaign) -> dict[str, Any]:
+def _row(point: Point, profile: Profile, campaign: Campaign) -> dict[str, Any]:
     try:
         return {"name": point.name, "error": None, **predict(point, profile, campaign)}
     except RuntimeError as failure:

@@ -11,17 +11,18 @@ import pandas as pd
 
 from lockstep.truth import campaign
 from lockstep.truth.campaign import PROFILE, Campaign
-from lockstep.truth.comparing import compare
+from lockstep.truth.comparing import KNEE, compare
 from lockstep.truth.grid import grid
 from lockstep.truth.learning import learning
 from lockstep.truth.measuring import Tell, measure
 from lockstep.truth.order import DEFAULT, suite
 from lockstep.truth.point import Point
-from lockstep.truth.predicting import Document, predict_all, read_profile, with_profile
+from lockstep.truth.predicting import predict_all, read_profile, with_profile
 from lockstep.truth.summary import summarise
 from lockstep.truth.tables import markdown
 from lockstep.validation import parameters
 from scenarios import ScenarioError
+from scenarios.profile import Profile
 
 Progress = Callable[[float], None]
 
@@ -41,8 +42,9 @@ def measure_first(
     out: Path, testbed: bool, limit: int | None = None, profile: Path | None = None, tell: Tell | None = None
 ) -> None:
     """Measure the suite's first points into a folder, going on where an earlier call stopped."""
-    points = list(islice(suite(), limit or DEFAULT))
-    with_profile(points[0].document, read_profile(profile))
+    earlier = len(campaign.load(out)) if (out / "measured.parquet").exists() else 0
+    points = list(islice(suite(), limit or max(DEFAULT, earlier)))
+    with_profile(points[0], read_profile(profile))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
     if profile is not None:
         campaign.write(out / PROFILE, profile.read_text("utf-8"))
@@ -55,7 +57,7 @@ class Source:
 
     campaign: Campaign
     rows: Sequence[Mapping[str, Any]]
-    profile: Document
+    profile: Profile
 
 
 def read(folder: Path, profile: Path | None = None, limit: int | None = None) -> Source:
@@ -63,7 +65,7 @@ def read(folder: Path, profile: Path | None = None, limit: int | None = None) ->
     if profile is None and (folder / PROFILE).exists():
         profile = folder / PROFILE
     source = Source(Campaign.read(folder), campaign.load(folder)[:limit], read_profile(profile))
-    with_profile(campaign.points(source.rows[:1])[0].document, source.profile)
+    with_profile(campaign.points(source.rows[:1])[0], source.profile)
     return source
 
 
@@ -87,5 +89,5 @@ def write(
     table.to_parquet(out / "results.parquet", index=False)
     campaign.write(out / "summary.json", json.dumps(summary, allow_nan=False, indent=1) + "\n")
     campaign.write(out / "accuracy.md", markdown(summary))
-    pictures(table, out)
+    pictures(table, out, KNEE)
     return summary

@@ -1,0 +1,181 @@
+"""Commands whose runs fail or are interrupted, and `validate`."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import Lockstep, fine
+from json_keys import KEYS, check_types
+
+import lockstep
+from lockstep import cli
+from scenarios import load
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def engine(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return engine
+
+
+def test_a_simulation_that_fails(
+    command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simulator import engine
+
+    error = engine.SimulationError("the nodes wait for each other for ever")
+    monkeypatch.setattr(engine, "simulate", raising(error))
+    ended = command("simulate", sizes_only, "--json", "--out", tmp_path / "out")
+    assert (ended.status, ended.out) == (3, "")
+    assert ended.err == "error: the nodes wait for each other for ever\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def some_records(sizes_only: Path) -> pd.DataFrame:
+    return lockstep.simulate(lockstep.load(sizes_only)).records.head(5)
+
+
+def test_a_run_that_fails_keeps_what_was_measured(
+    command: Lockstep,
+    learning: Path,
+    tmp_path: Path,
+    some_records: pd.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from executor import launch
+
+    out = tmp_path / "out"
+    fine(command("simulate", learning, "--out", out))
+    error = launch.RunFailed("worker 1 (rank 1) died: it was tired", some_records, "Traceback …\n")
+    monkeypatch.setattr(launch, "execute", raising(error))
+    ended = command("run", learning, "--quiet", "--out", out, "--set", "seed=77")
+    assert (ended.status, ended.out) == (3, "")
+    assert ended.err.splitlines() == [
+        f"What was measured until then: {out / 'records.parquet'}",
+        "Traceback …",
+        "error: worker 1 (rank 1) died: it was tired",
+    ]
+    assert {path.name for path in out.iterdir()} == {"scenario.yaml", "records.parquet"}
+    assert len(pd.read_parquet(out / "records.parquet")) == 5
+    assert load(out / "scenario.yaml").seed == 77
+
+
+def test_an_interrupted_run(
+    command: Lockstep,
+    sizes_only: Path,
+    tmp_path: Path,
+    some_records: pd.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from executor import launch
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(launch, "execute", raising(launch.RunInterrupted(some_records)))
+    ended = command("run", sizes_only, "--quiet", "--out", out)
+    assert (ended.status, ended.out) == (130, "")
+    assert ended.err.splitlines()[-1] == "error: interrupted"
+    assert len(pd.read_parquet(out / "records.parquet")) == 5
+
+
+def test_a_full_disk_is_one_line(
+    command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = OSError(28, "No space left on device", "records.parquet")
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", raising(error))
+    ended = command("simulate", sizes_only, "--quiet", "--out", tmp_path / "out")
+    assert (ended.status, ended.out) == (3, "")
+    assert ended.err == "error: records.parquet: No space left on device\n"
+
+
+def test_a_bug_is_not_dressed_up(sizes_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from simulator import engine
+
+    monkeypatch.setattr(engine, "simulate", raising(RuntimeError("a bug")))
+    monkeypatch.setattr(sys, "argv", ["lockstep", "simulate", str(sizes_only)])
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main()
+
+
+# --- validate -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def loopback() -> Iterator[None]:
+    """A loopback measured by somebody else: it takes seconds, and other tests look at it."""
+    from lockstep import validation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "measure_loopback", lambda parameters: validation.Loopback(1e-4, 1e9))
+        yield
+
+
+ERRORS = {
+    "throughput", "duration_s", "updates_per_s", "speedup", "loss", "time_to_target_s", "staleness_mean",
+    "staleness_ks",
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("loopback")
+def test_validate_json(command: Lockstep, learning: Path) -> None:
+    ended = command("validate", learning, "--json")
+    found = json.loads(fine(ended))
+    assert ended.err == ""
+    assert list(found) == ["predicted", "measured", "error"]
+    for side, engine in (("predicted", "simulator"), ("measured", "executor")):
+        check_types(found[side], KEYS, null=("accuracy", "target", "time_to_target_s"))
+        assert found[side]["engine"] == engine
+    error = found["error"]
+    assert set(error) == ERRORS
+    a, b = found["predicted"]["throughput"], found["measured"]["throughput"]
+    assert error["throughput"] == pytest.approx((a - b) / b)
+    assert 0 <= error["staleness_ks"] <= 1
+    assert error["time_to_target_s"] is None
+
+
+@pytest.mark.usefixtures("loopback")
+def test_an_interrupted_validate_keeps_what_it_has(
+    command: Lockstep, learning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lockstep.run
+
+    def run(scenario: lockstep.Scenario, progress: object, *, testbed: bool) -> lockstep.Result:
+        if scenario.strategy.name == "all-reduce":
+            raise KeyboardInterrupt
+        return real(scenario)
+
+    monkeypatch.setattr("lockstep.run", run)
+    out = tmp_path / "out"
+    ended = command(
+        "validate", learning, "--strategy", "synchronous", "--strategy", "all-reduce", "--out", out
+    )
+    assert ended.status == 130
+    assert (out / "synchronous" / "measured" / "result.json").exists()
+    assert (out / "all-reduce" / "predicted" / "result.json").exists()
+    assert len(json.loads((out / "validation.json").read_text())["points"]) == 1
+
+
+@pytest.mark.usefixtures("loopback")
+def test_validate_several_strategies(command: Lockstep, learning: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    names = "synchronous", "all-reduce"
+    flags = [part for name in (*names, names[0]) for part in ("--strategy", name)]
+    text = fine(command("validate", learning, *flags, "--out", out))
+    assert text.startswith("Predicting for this machine's loopback, measured just now: a message costs ")
+    files = {"validation.png", "validation.svg", "validation.json"}
+    assert {path.name for path in out.iterdir()} == {*files, *names}
+    for name in names:
+        for side in ("predicted", "measured"):
+            kept = {path.name for path in (out / name / side).iterdir()}
+            own = "utilisation.parquet" if side == "predicted" else "interleaving.parquet"
+            assert kept == {"scenario.yaml", "result.json", "records.parquet", "parameters.npy", own}
+            assert load(out / name / side / "scenario.yaml").strategy.name == name
+    points = json.loads((out / "validation.json").read_text())["points"]
+    assert [point["predicted"]["strategy"] for point in points] == list(names)
+    assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (out / "validation.svg").read_text()
