@@ -96,6 +96,10 @@ class Beside:
         self._thread.submit(self._run, compute, found, computed)
         return found
 
+    def end(self) -> None:
+        """Wait until what is being computed has been."""
+        self._thread.shutdown()
+
     def _run(self, compute: Compute, parts: Sequence[Part], computed: Callable[[], None]) -> None:
         missing = sorted(parts, key=lambda part: part.part.start)
 

@@ -16,5 +16,6 @@ def keep_freed_memory() -> None:
     libc = ctypes.CDLL(None)
     if sys.platform == "linux" and hasattr(libc, "gnu_get_libc_version"):
         libc.mallopt(_ARENA_MAX, 1)
-        libc.mallopt(_MMAP_THRESHOLD, 1 << 30)
+        # Older ones take 32 MiB at most, and would keep what they have, for good, if given more.
+        _ = libc.mallopt(_MMAP_THRESHOLD, 1 << 30) or libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
         libc.mallopt(_TRIM_THRESHOLD, _ALL)

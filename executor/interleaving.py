@@ -10,7 +10,7 @@ activity that reads `step` or `loss` while another computes reads what depends o
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import nan
 from struct import Struct
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, TypeVar
 
 import numpy as np
@@ -73,6 +73,7 @@ class LoggedNode:
         self._device = device
         self._turn = Lock()
         self._activity = 0  # whose turn it is
+        self._holder: int | None = None  # the thread that has it
         self._spawned = 0
         for name in _SAME:  # at hand: `__getattr__` would be felt
             setattr(self, name, getattr(node, name))
@@ -82,20 +83,30 @@ class LoggedNode:
 
     async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
         """Run a program in turns with the node's other activities."""
-        with self._turn:
-            self._activity = activity
+        self._take_turn(activity)
+        try:
             self._note("begin", self._device)
             await program
+        finally:
+            if self._holder == get_ident():  # not if a signal came while it waited for its turn
+                self._give_up_turn()
 
     async def _wait(self, word: Callable[..., Awaitable[T]], *given: Any) -> T:
         """What a word answers, while other activities have their turns."""
         activity = self._activity
-        self._turn.release()
+        self._give_up_turn()
         try:
             return await word(*given)
         finally:
-            self._turn.acquire()
-            self._activity = activity
+            self._take_turn(activity)
+
+    def _take_turn(self, activity: int) -> None:
+        self._turn.acquire()
+        self._holder, self._activity = get_ident(), activity
+
+    def _give_up_turn(self) -> None:
+        self._holder = None
+        self._turn.release()
 
     def _note(
         self,

@@ -200,6 +200,7 @@ class RealNode:
             settle(self)
         self._closing = True
         self.activities.join()
+        self._beside.end()
         self._raise_failure()
         if self.memory is not None:
             self.memory.leave()

@@ -33,9 +33,12 @@ def bucket(rate: float) -> int:
     return max(FRAME, int(rate * _BUCKET_S))
 
 
-def early(rate: float) -> float:
-    """Bytes of a message that go beyond the rate: a bucket, and half a train, for tokens may be overdrawn."""
-    return bucket(rate) + train(rate) / 2
+def early(rate: float, slowest: float) -> float:
+    """Bytes of a message that go beyond the rate: a bucket, and half a train, for tokens may be overdrawn.
+
+    `slowest`: the least rate of any cable of the network, bytes/s, by which trains are cut.
+    """
+    return bucket(rate) + train(slowest) / 2
 
 
 def shape(

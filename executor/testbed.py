@@ -21,7 +21,7 @@ from executor.namespaces import Namespace, in_a_thread, new_namespace
 from scenarios import Cluster, Scenario, ScenarioError
 from strategies.placement import Role, hosts, roles
 
-_MOST_HOSTS = 1000  # a bridge has 1,023 ports
+_MOST_HOSTS = 511  # an interface has at most 65,520 classes: one for each pair of hosts, perhaps of two racks
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,11 @@ class Testbed:
                 wiring.lay_cables(ip, self.fabric, self._spaces)
             with _needed("token buckets (sch_htb, cls_u32)"):
                 wiring.plug_in(ip, self.fabric)
-        for host in self.fabric.hosts:
-            self._spaces[host].enter()
-            with IPRoute() as ip:
-                wiring.set_up(ip, self.fabric, host)
+        with _needed("addresses, neighbours and routes of so many hosts"):
+            for host in self.fabric.hosts:
+                self._spaces[host].enter()
+                with IPRoute() as ip:
+                    wiring.set_up(ip, self.fabric, host)
 
 
 def check(scenario: Scenario) -> None:
@@ -154,7 +155,7 @@ def _needed(what: str) -> Iterator[None]:
         reason = f"this kernel has no {what}: {os.strerror(number)}"
         if number in (errno.EPERM, errno.EACCES):
             reason = "the testbed needs root: the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
-        elif number in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM):
+        elif number in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.ENOBUFS):
             reason = f"no room for the testbed's {what}: {os.strerror(number)}"
         raise ScenarioError(reason, key="--testbed") from None
 

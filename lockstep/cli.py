@@ -209,7 +209,7 @@ def _validate_one(
     from analysis.plots import predicted_and_measured
     from lockstep import validation
 
-    there, which = validation.on_testbed, validation.described(points[0].cluster.network)
+    there, which = validation.on_testbed, validation.described(points[0].cluster)
     if not testbed:
         with terminal.progress("measuring the loopback", quiet or json_):
             loopback = validation.measure_loopback(max(validation.parameters(point) for point in points))

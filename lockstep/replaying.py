@@ -55,7 +55,8 @@ def load(folder: str | Path) -> Run:
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("records", "interleaving")]
         run = Run(folder, lockstep.load(folder / "scenario.yaml"), metrics, *tables)
-        missing = {*Entry._fields} - {*run.interleaving}
+        missing = {*Entry._fields} - {*run.interleaving} | {"event", *_UPDATE} - {*run.records}
+        metrics["parameters_sha256"]
         if missing:
             raise KeyError(min(missing))
         _refuse(run)

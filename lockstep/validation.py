@@ -8,9 +8,10 @@ import pandas as pd
 
 import scenarios
 from analysis.records import Result
+from executor.fabric import fabric
 from executor.launch import RunFailed, execute
 from executor.shaping import DATA, FRAME, early
-from scenarios import IntraHost, Network, Scenario
+from scenarios import Cluster, IntraHost, Network, Scenario
 from scenarios.network import Burst
 from workloads import build, deterministic_threads, sizes
 
@@ -93,7 +94,7 @@ def on_testbed(scenario: Scenario) -> Scenario:
     If the scenario leaves `goodput` at 1, it becomes the share of data in a frame; a `burst` that it does not
     give becomes what the testbed's token buckets let through early.
     """
-    network = scenario.cluster.network
+    cluster, network = scenario.cluster, scenario.cluster.network
     changes: dict[str, Any] = {}
     if network.goodput == 1:
         changes["goodput"] = DATA / FRAME
@@ -104,17 +105,25 @@ def on_testbed(scenario: Scenario) -> Scenario:
             *(card.bandwidth for card in network.cards),
         ]
         line_rate = max(LINE_RATE, *cards)
-        changes["burst"] = Burst.model_construct(size=early(network.bandwidth), line_rate=line_rate)
+        changes["burst"] = Burst.model_construct(size=_burst(cluster), line_rate=line_rate)
     return _with_network(scenario, network.model_copy(update=changes))
 
 
-def described(network: Network) -> str:
+def _burst(cluster: Cluster) -> float:
+    rate = cluster.network.bandwidth
+    slowest = fabric(cluster, cluster.hosts + cluster.servers.hosts).slowest
+    assert rate is not None
+    assert slowest is not None
+    return early(rate, slowest)
+
+
+def described(cluster: Cluster) -> str:
     """A scenario's network as `on_testbed` takes it, in words."""
-    added = []
+    network, added = cluster.network, []
     if network.goodput == 1:
         added.append(f"a goodput of {DATA / FRAME:.3f}: {DATA} of {FRAME} bytes are data")
     if network.burst is None and network.bandwidth is not None:
-        added.append(f"a burst of {early(network.bandwidth) / 1000:.1f} kB: the testbed's token buckets")
+        added.append(f"a burst of {_burst(cluster) / 1000:.1f} kB: the testbed's token buckets")
     return f"the scenario's network{', with ' if added else ''}{'; and '.join(added)}"
 
 

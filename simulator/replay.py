@@ -225,7 +225,6 @@ class Replay(Simulation):
         if sorted(self.logs) != [*range(nodes)]:
             raise Misfit(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
         super().__init__(scenario, shortcuts=False)  # collectives by their messages, as in the log
-        self._endless = False  # a log has an end
 
     def begin(self, node: SimulatedNode, program: Program) -> Activity:
         role = self.roles[node.rank]

@@ -4,7 +4,9 @@ from typing import Any
 
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.optimizers import Transformation
+from strategies.touched import passes_of_step
 
+_MERGE = 9  # passes over a vector of (w·x + w'·y) / (w + w')
 _Told = tuple[int, Vector, list[Contribution]]  # the arguments of `Node.updated`
 
 
@@ -21,6 +23,7 @@ class OwnModel:
         self.version = 0
         self.weight = weight
         self._optimizer, self._state = optimizer, optimizer.initial
+        self._passes = passes_of_step(optimizer)
         self._merged: list[Contribution] = []
         self._ended = False
 
@@ -32,7 +35,7 @@ class OwnModel:
             self.parameters, self.version = self.parameters + step, self.version + 1
             return self._told(Contribution(self.node.rank, 0, 1))
 
-        await self.node.updated(*await self.node.apply(change, 3 * gradient.nbytes))
+        await self.node.updated(*await self.node.apply(change, self._passes * gradient.nbytes))
 
     async def merge(self, message: Message) -> tuple[Vector, int]:
         """Take the weighted mean with the model in a message; parameters and version from before."""
@@ -45,7 +48,7 @@ class OwnModel:
             self._merged += message.contributions(version)
             return before, version, self._told() if self._ended else None
 
-        before, version, told = await self.node.apply(change, 3 * other.nbytes)
+        before, version, told = await self.node.apply(change, _MERGE * other.nbytes)
         if told is not None:
             await self.node.updated(*told)
         return before, version

@@ -20,3 +20,13 @@ class Counting:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _made
     __pow__ = __neg__ = _made
+
+
+def passes_of_step(optimizer: Any) -> int:
+    """How often a step from a gradient, and its addition, read or write a vector."""
+    tally, state = [0], optimizer.initial
+    for _ in range(2):  # the moments are vectors from the second step on
+        tally[0] = 0
+        step, state = optimizer.step(Counting(tally), state)
+        step + Counting(tally)
+    return tally[0]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from executor.shaping import DATA, FRAME
 from lockstep.calibration.probes import PACE_S
 from lockstep.calibration.readings import exchanges_s
 from lockstep.validation import LINE_RATE
@@ -36,7 +37,7 @@ class Parameter:
 
 
 LATENCY = Parameter("network.latency", 2e-4, 1e-4)
-GOODPUT = Parameter("network.goodput", 0.95, 0.01, least=0.1, most=1.0)
+GOODPUT = Parameter("network.goodput", 0.95, 0.01, least=0.1, most=DATA / FRAME)  # headers are always there
 BURST = Parameter("network.burst.size", 4e3, 1e3)
 BYTE = Parameter("s per byte", 1e-9, 1e-10, least=1e-13)  # the reciprocal of network.bandwidth
 SHAPED = LATENCY, GOODPUT, BURST  # a path of known bandwidth, with token buckets
