@@ -75,7 +75,8 @@ def test_noise_widens_the_intervals_but_hardly_moves_the_path() -> None:
 def test_an_update_touches_what_the_simulator_counts() -> None:
     chosen = network.all_probes(True, False, seconds=0.25)
     found = network._busy(chosen, synthetic(chosen, SHAPED))["memory_bandwidth"]
-    assert float(np.median(found)) == pytest.approx(OURS["memory_bandwidth"], rel=1e-6)
+    # the overhead is read off an update of one value, whose four bytes take 4e-6 of the time of a large one
+    assert float(np.median(found)) == pytest.approx(OURS["memory_bandwidth"], rel=1e-5)
 
 
 def messages(*rows: tuple[int, int, float, float]) -> pd.DataFrame:
