@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import Lockstep
+from test_testbed import needs_testbed
 
 import lockstep
-from executor import testbed
 from executor.launch import RunFailed
 from lockstep.truth import campaign, suite
 from lockstep.truth.campaign import Campaign
@@ -23,19 +23,8 @@ from lockstep.truth.measuring import measure
 from lockstep.truth.order import suite as ordered
 from lockstep.truth.point import Point
 from lockstep.truth.predicting import pooled, with_profile
-from scenarios import Scenario, ScenarioError, load
+from scenarios import Scenario, load
 from scenarios.profile import Profile
-
-
-def reason() -> str:
-    try:
-        testbed.require()
-    except ScenarioError as error:
-        return error.problem
-    return ""
-
-
-REASON = reason()
 
 
 def short(point: Point, **stop: Any) -> Point:
@@ -268,7 +257,7 @@ def test_campaigns_over_different_networks_are_not_mixed(
 
 
 @pytest.mark.usefixtures("no_pictures")
-@pytest.mark.skipif(bool(REASON), reason=REASON)
+@needs_testbed
 def test_a_real_suite_on_the_testbed(tmp_path: Path) -> None:
     points = [
         short(suite.chosen(name), updates=6, time="3 s")
