@@ -136,19 +136,24 @@ def _with_network(scenario: Scenario, network: Network) -> Scenario:
 
 
 def _measured_compute(scenario: Scenario) -> scenarios.Compute:
-    """The time of this machine's gradients, alone on it: their median."""
+    """The time of this machine's gradients, alone on it, and their backward pass's share: medians."""
     from time import monotonic
 
-    times = []
+    times, forward = [], []
     with deterministic_threads():
         learner = build(scenario.workload, scenario.cluster.workers, scenario.seed)
         parameters = learner.initial()
         for step in range(12):
-            start = monotonic()
-            learner.gradient(parameters, 0, step)
+            start, told = monotonic(), list[float]()
+            learner.gradient(parameters, 0, step, lambda *_, told=told: told.append(monotonic()))
             times.append(monotonic() - start)
-    value = f"{median(times[2:])!r} s"
-    return scenarios.Compute.model_validate({"time": {"distribution": "constant", "value": value}})
+            forward.append(
+                told[0] - start if told else times[-1]
+            )  # until the last parameters' gradient is there
+    whole = median(times[2:])
+    time = {"distribution": "constant", "value": f"{whole!r} s"}
+    backward = min(0.99, max(0.0, 1 - median(forward[2:]) / whole))
+    return scenarios.Compute.model_validate({"time": time, "backward": backward})
 
 
 def compare(predicted: Result, measured: Result) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from executor.backward import Beside
 from executor.devices import to_device, to_host
 from executor.launch import RunFailed
 from executor.node import RealNode, run_to_end
+from lockstep.validation import _measured_compute
 from strategies.placement import cut
 from workloads import build, deterministic_threads, models
 from workloads.classifier import Classifier
@@ -258,3 +259,11 @@ def test_ctrl_c_ends_it(endless: Command) -> None:
     status, said = endless.ends()
     assert (status, said.splitlines()[-1]) == (130, "error: interrupted")
     assert set(endless.kept().query("event == 'gradient'")["node"]) == {0, 1, 2}
+
+
+def test_predictions_of_measured_times_know_the_backward_pass() -> None:
+    """Parts of a data set's gradient travel early in both engines; a problem's come as a whole."""
+    data = lockstep.load("quickstart", ["cluster.compute=measured", "cluster.stragglers=[]"])
+    problem = lockstep.load("quickstart", ["workload={problem: logistic}", "stop={steps: 1}"])
+    assert 0 < _measured_compute(data).backward < 1
+    assert _measured_compute(problem).backward == 0
