@@ -159,7 +159,8 @@ def test_time_to_target_is_the_median_over_seeds() -> None:
         "measured_s": pytest.approx(3.0),
         "error": pytest.approx(0.1),
     }
-    assert found["errors"]["held out"]["points"] == 0
+    assert [found["errors"][row]["points"] for row in ("held out", "of these, learning")] == [4, 4]
+    assert found["errors"]["of these, sizes only"]["points"] == 0
     assert found["bars"][-1]["met"] is False  # the prediction comes to the target in s4, the run does not
     assert summarise(table(*pairs[:2]))["bars"][-1]["met"] is True
 

@@ -20,20 +20,22 @@ GROUPS: dict[str, Callable[[pd.DataFrame], "pd.Series[Any]"]] = {
 
 
 def summarise(table: pd.DataFrame) -> dict[str, Any]:
-    """What `summary.json` has: of `compare`'s table, learning points apart from the others."""
+    """What `summary.json` has: of `compare`'s table; only points of sizes are ranked."""
     whole, failed = table[table["error"].isna()], table[table["error"].notna()]
     warned = whole[whole["warnings"].map(len) > 0] if len(whole) else whole
     rates, learners = whole[whole["part"] == "rates"], whole[whole["part"] == "learning"]
-    held_out = rates[rates["held_out"]]
+    held_out = whole[whole["held_out"]]
     errors = {
         "held out": statistics(held_out),
-        "in calibration's range": statistics(rates[~rates["held_out"]]),
+        "of these, sizes only": statistics(rates[rates["held_out"]]),
+        "of these, learning": statistics(learners[learners["held_out"]]),
+        "in calibration's range": statistics(whole[~whole["held_out"]]),
     }
     groups = {
         name: {str(level): statistics(rows) for level, rows in held_out.groupby(of(held_out), sort=False)}
         for name, of in (GROUPS if len(held_out) else {}).items()
     }
-    ranks, targets = ranking(held_out), time_to_target(learners)
+    ranks, targets = ranking(rates[rates["held_out"]]), time_to_target(learners)
     return {
         "schema": 1,
         "points": len(table),
