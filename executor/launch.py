@@ -57,15 +57,18 @@ def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bo
     Raises RunFailed if a process dies, RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the
     run is left behind.
     """
-    with signals.handled(signal.default_int_handler, signal.SIGTERM), ExitStack() as stack:
+    interruption = signals.Interruption()
+    with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
         if not testbed:
-            return _execute(scenario, progress, None)
+            return _execute(scenario, progress, interruption, None)
         bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
-        result = _execute(scenario, progress, bed)
+        result = _execute(scenario, progress, interruption, bed)
         return replace(result, warnings=[*result.warnings, *bed.warnings()])
 
 
-def _execute(scenario: Scenario, progress: Progress | None, bed: Testbed | None) -> Result:
+def _execute(
+    scenario: Scenario, progress: Progress | None, interruption: signals.Interruption, bed: Testbed | None
+) -> Result:
     start_fork_server()
     # Meanwhile: what cannot be built is bad input, and data are downloaded once.
     learner = collect.evaluator(scenario)
@@ -83,7 +86,12 @@ def _execute(scenario: Scenario, progress: Progress | None, bed: Testbed | None)
         with no_main_module():
             for child in processes:
                 child.start()
-        _watch(collect.Watch(scenario, store, learner), store, processes, progress)
+        watch = collect.Watch(scenario, store, learner)
+        for _ in _until_all_have_ended(scenario, store, processes):
+            interruption.check()
+            watch.look()
+            if progress is not None and store.check(["progress"]):
+                progress(float(store.get("progress")))
         return collect.result(scenario, store, learner)
     except KeyboardInterrupt:
         raise RunInterrupted(_records_so_far(store, processes)) from None
@@ -120,21 +128,19 @@ def serve_store() -> dist.TCPStore:
     )
 
 
-def _watch(
-    watch: collect.Watch, store: dist.TCPStore, processes: list[ForkServerProcess], progress: Progress | None
-) -> None:
-    """Wait for all processes to end; raise RunFailed as soon as one ends badly."""
+def _until_all_have_ended(
+    scenario: Scenario, store: dist.TCPStore, processes: list[ForkServerProcess]
+) -> Iterator[None]:
+    """Give way several times a second; raise RunFailed as soon as a process ends badly."""
     while True:
         exitcodes = [child.exitcode for child in processes]
         if any(exitcodes):
             time.sleep(_SETTLE_S)
-            raise _failure(watch.scenario, store, [child.exitcode for child in processes])
+            raise _failure(scenario, store, [child.exitcode for child in processes])
         if None not in exitcodes:
             return
         connection.wait([child.sentinel for child in processes if child.exitcode is None], timeout=0.1)
-        watch.look()
-        if progress is not None and store.check(["progress"]):
-            progress(float(store.get("progress")))
+        yield
 
 
 def _failure(scenario: Scenario, store: dist.TCPStore, exitcodes: list[int | None]) -> RunFailed:

@@ -20,6 +20,27 @@ def terminate(*_: Any) -> None:
     raise Terminated
 
 
+class Interruption:
+    """A handler that raises KeyboardInterrupt and remembers it.
+
+    Python drops what is raised in a destructor or a callback, and some imports catch everything: whoever
+    waits for long asks `check` now and then.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __call__(self, *_: Any) -> None:
+        """Be told of a signal."""
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if there has been a signal."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
 @contextmanager
 def handled(handler: Callable[..., Any] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
     """Let `handler` have these signals meanwhile; only a main thread can, elsewhere nothing changes."""

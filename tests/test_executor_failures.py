@@ -4,10 +4,12 @@ Most tests strike at a `lockstep run` that is under way. These start together, b
 takes time. The command is the real one; only its progress goes to a file, so that a test knows when.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from conftest import scenario
 
 import lockstep
 from executor import process
-from executor.launch import RunFailed
+from executor.launch import RunFailed, RunInterrupted
 from strategies import STRATEGIES, Contribution, Node, Strategy
 
 # The others are in a collective most of the time, waiting for worker 2.
@@ -166,6 +168,17 @@ def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
     assert status == 130
     assert said.splitlines()[-1] == "error: interrupted"
     assert "Traceback" not in said
+
+
+def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def swallows(*_: Any) -> None:
+        with contextlib.suppress(BaseException):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+
+    monkeypatch.setattr("executor.collect.evaluator", swallows)
+    with pytest.raises(RunInterrupted):
+        lockstep.run(scenario(stop={"time": "10 min"}))
 
 
 # ------------------------------------------------------------------ mistakes in a strategy
