@@ -1,0 +1,70 @@
+"""Runs as rows of one tidy table: every key of the scenario and every metric is a column.
+
+Keys of the scenario are dotted paths (`cluster.workers`, `strategy.name`), quantities floats in base units (s, bytes,
+bytes/s, FLOP/s). Nested metrics are dotted too (`staleness.mean`, `breakdown.compute`). What is a list, or a
+mapping without fixed keys, is JSON text. A metric that only repeats a key of the scenario is left out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel
+from scipy import stats
+
+from analysis.records import Result
+from scenarios import Scenario
+
+# What the keys of the scenario say already.
+_SAID = ("schema", "scenario", "workers", "strategy", "target", "seed")
+_WHOLE = ("staleness.histogram", "utilisation", "breakdown_by_worker", "cluster.codecs")
+
+
+def row(result: Result) -> dict[str, Any]:
+    """One run: the keys of its scenario, then its metrics; None where a figure does not exist."""
+    metrics = {key: value for key, value in result.metrics.items() if key not in _SAID}
+    return keys(result.scenario) | flat(metrics)
+
+
+def keys(scenario: Scenario) -> dict[str, Any]:
+    """The keys of a scenario, all defaults filled in, without those of its sweep."""
+    return flat({key: value for key, value in _plain(scenario).items() if key != "sweep"})
+
+
+def _plain(value: Any) -> Any:
+    """A section as a mapping, quantities as plain numbers; keys that were not given are left out."""
+    if isinstance(value, BaseModel):
+        names = {name: field.alias or name for name, field in type(value).model_fields.items()}
+        return {names.get(key, key): _plain(item) for key, item in value if item is not None}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted keys; lists become JSON text."""
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping) and path not in _WHOLE:
+            found |= flat(value, f"{path}.")
+        elif isinstance(value, Mapping | list | tuple):
+            found[path] = json.dumps(value)
+        else:
+            found[path] = value
+    return found
+
+
+def intervals(table: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
+    """Mean of a metric over the rows that agree in `by` (seeds, mostly), and its 95% interval (Student's t).
+
+    Columns: `by`, mean, low, high, runs. low and high are the mean itself where there is one run only.
+    Groups come in the order of their first row; rows without the metric do not count.
+    """
+    groups = table.dropna(subset=[metric]).groupby(list(by), sort=False, dropna=False)[metric]
+    found = groups.agg(["mean", "sem", "count"]).reset_index()
+    runs = found.pop("count").to_numpy()
+    half = found.pop("sem").fillna(0.0).to_numpy() * stats.t.ppf(0.975, np.maximum(runs - 1, 1))
+    return found.assign(low=found["mean"] - half, high=found["mean"] + half, runs=runs)

@@ -1,0 +1,53 @@
+"""`lockstep calibrate`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import lockstep
+from lockstep import terminal
+from lockstep.commands.options import Json, Quiet, Set, check_out
+
+
+def calibrate(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Scenarios whose workloads to measure; quickstart if none."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The profile to write.")] = Path("profile.yaml"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="compute, apply, codecs, cores or network: measure that, and keep the rest; repeatable.",
+        ),
+    ] = None,
+    testbed: Annotated[
+        bool, typer.Option("--testbed", help="The network of a testbed, not the loopback; needs root.")
+    ] = False,
+    hosts: Annotated[
+        str, typer.Option(metavar="A,B", help="The network between these hosts, not the loopback.")
+    ] = "",
+    set_: Set = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure this machine.
+
+    Writes a profile, which scenarios take over: cluster.profile.
+    """
+    from lockstep.calibration import calibrate, save, table
+
+    loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
+    check_out(out.parent)
+    save.check(out)
+    with terminal.progress("calibrating", quiet or json_) as progress:
+        found = calibrate(loaded, only or (), progress, testbed=testbed, hosts=hosts)
+    profile = save.over(out, found) if only else found.profile
+    written = save.save(found, profile, out)
+    if json_:
+        print(json.dumps(profile, allow_nan=False))
+    else:
+        table.show(profile, written)
