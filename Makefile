@@ -19,7 +19,8 @@ test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m real
 
 bench: install
 	$(BIN)/python benchmarks/simulation_speed.py

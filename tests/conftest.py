@@ -44,6 +44,24 @@ def scenario(**changes: Any) -> Scenario:
 ENGINES: dict[str, Callable[[Scenario], Result]] = {"simulator": lockstep.simulate, "executor": lockstep.run}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs once in each engine is real once."""
+    for item in items:
+        if getattr(item, "callspec", None) and item.callspec.params.get("engine") == "executor":
+            item.add_marker("real")
+
+
+@pytest.fixture(autouse=True)
+def _no_real_run_beside_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real runs need the machine for themselves: their tests are marked, and run one after another."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        pytest.fail("starts real processes: mark this test with pytest.mark.real")
+
+    if request.node.get_closest_marker("real") is None:
+        monkeypatch.setattr("executor.launch.start_fork_server", refuse)
+
+
 @pytest.fixture(params=list(ENGINES))
 def engine(request: pytest.FixtureRequest) -> Callable[[Scenario], Result]:
     """Each engine in turn."""
