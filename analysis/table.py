@@ -1,8 +1,8 @@
 """Runs as rows of one tidy table: every key of the scenario and every metric is a column.
 
-Keys of the scenario are dotted paths (`cluster.workers`, `strategy.name`), quantities floats in base units (s, bytes,
-bytes/s, FLOP/s). Nested metrics are dotted too (`staleness.mean`, `breakdown.compute`). What is a list, or a
-mapping without fixed keys, is JSON text. A metric that only repeats a key of the scenario is left out.
+Keys of the scenario are dotted paths (`cluster.workers`, `strategy.name`), quantities floats in base units
+(s, bytes, bytes/s, FLOP/s). Nested metrics are dotted too (`staleness.mean`, `breakdown.compute`). What is a
+list, or a mapping without fixed keys, is JSON text. A metric that only repeats a key is left out.
 """
 
 import json
