@@ -2,8 +2,7 @@
 
 Keys of the scenario are dotted paths (`cluster.workers`, `strategy.name`), quantities floats in base units
 (s, bytes, bytes/s, FLOP/s). Nested metrics are dotted too (`staleness.mean`, `breakdown.compute`). What is a
-list, or a mapping without fixed keys, is JSON text. A metric that only repeats a key of the scenario is left
-out.
+list, or a mapping without fixed keys, is JSON text. A metric that only repeats a key is left out.
 """
 
 import json
@@ -24,7 +23,10 @@ _WHOLE = ("staleness.histogram", "utilisation", "breakdown_by_worker", "cluster.
 
 
 def row(result: Result) -> dict[str, Any]:
-    """One run: the keys of its scenario, then its metrics; None where a figure does not exist."""
+    """One run: the keys of its scenario, its metrics, and how many hosts it takes.
+
+    None where a figure does not exist.
+    """
     metrics = {key: value for key, value in result.metrics.items() if key not in _SAID}
     return keys(result.scenario) | flat(metrics) | {"hosts": hosts(result)}
 

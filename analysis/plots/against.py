@@ -181,6 +181,8 @@ def _bars(
         ax.set_yticks(range(count), [each.name for each in compared])
         ax.set_ylim(count - 0.4, -0.6)
         style.numbers(ax.xaxis)
+        if not wide and (table[metric].dropna() >= 0).all():
+            ax.set_xlim(0, None)
         if wide:
             style.logarithmic(ax, "x", table[metric].dropna() * up.factor)
         if ax.xaxis.get_tick_params()["labelbottom"]:

@@ -56,8 +56,8 @@ _LOOK: Any = {
     "grid.color": "#DDDDDD",
     "hatch.linewidth": 0.5,
     "legend.frameon": False,
-    "legend.handlelength": 2.6,
-    "legend.columnspacing": 1.2,
+    "legend.handlelength": 2.5,
+    "legend.columnspacing": 1.0,
     "pdf.fonttype": 42,  # fonts that editors can edit
     "svg.hashsalt": "lockstep",
 }
@@ -127,7 +127,7 @@ def legend(whole: Figure, entries: Mapping[str, Any], title: str = "") -> None:
         whole.suptitle(title)
         return
     width = whole.get_figwidth()
-    columns = max(1, min(len(labels), int(width / (0.55 + 0.06 * max(map(len, labels))))))
+    columns = max(1, min(len(labels), int(width / (0.46 + 0.056 * max(map(len, labels))))))
     rows = ceil(len(labels) / columns)
     columns = ceil(len(labels) / rows)
     whole.set_figheight(whole.get_figheight() + 0.14 * (rows + bool(title)) + 0.08)
