@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,15 +52,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("real")
 
 
-@pytest.fixture(autouse=True)
-def _no_real_run_beside_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+START = forkserver.ensure_running
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Real runs need the machine for themselves: their tests are marked, and run one after another."""
 
     def refuse(*_: Any, **__: Any) -> None:
         pytest.fail("starts real processes: mark this test with pytest.mark.real")
 
-    if request.node.get_closest_marker("real") is None:
-        monkeypatch.setattr("executor.launch.start_fork_server", refuse)
+    forkserver.ensure_running = START if item.get_closest_marker("real") else refuse
 
 
 @pytest.fixture(params=list(ENGINES))

@@ -53,6 +53,7 @@ def test_throughput_is_predicted_within_a_tenth(comparisons) -> None:
     assert all(abs(error) < 0.1 for error in errors.values()), errors
 
 
+@pytest.mark.real
 def test_strategies_rank_the_same(comparisons) -> None:
     """Pairs whose predictions differ by more than a twentieth are in the same order when measured."""
     for a in comparisons:
@@ -61,6 +62,7 @@ def test_strategies_rank_the_same(comparisons) -> None:
                 assert a["measured"]["throughput"] > b["measured"]["throughput"]
 
 
+@pytest.mark.real
 def test_staleness_is_predicted(comparisons) -> None:
     # Two samples of the 60 to 250 gradients of five seconds are this far apart by chance alone
     # (Kolmogorov–Smirnov at 95%: 1.36·√(2/n), 0.12 to 0.25); the compute times are the same draws, so less.
