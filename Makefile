@@ -23,6 +23,7 @@ test: install
 	$(BIN)/python -m pytest -m real
 
 bench: install
+	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/simulation_speed.py
 	$(BIN)/python benchmarks/simgrid_speed.py
 	$(BIN)/python benchmarks/transports.py
