@@ -187,7 +187,7 @@ def test_pareto(swept: pd.DataFrame) -> None:
     figure = plots.pareto(swept)
     (ax,) = figure.axes
     assert ax.get_xlabel().startswith("machine time: time × hosts (host-")
-    assert ax.get_ylabel() == "duration (ms)"
+    assert ax.get_ylabel() == "time for a million samples (min)"
     price, time = (list(map(float, data)) for data in ax.get_lines()[-1].get_data())
     assert price == sorted(price)
     assert time == sorted(time, reverse=True)
@@ -358,3 +358,18 @@ def test_no_results_is_said(command: Lockstep, tmp_path: Path) -> None:
     assert "there is no such file or folder" in command("plot", tmp_path / "nothing").err
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "results.parquet")
     assert "has no column cluster.workers" in command("plot", tmp_path).err
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "plots.md"
+
+
+def test_the_page_has_every_kind_its_pictures_and_code_that_runs() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    heads = {name for line in re.findall(r"^### (.*)$", text, re.MULTILINE) for name in line.split(", ")}
+    assert heads | {"metric"} == {*plots.KINDS}
+    for picture in re.findall(r"\]\((plots/.*?\.png)\)", text):
+        assert (PAGE.parent / picture).is_file()
+    for flag in re.findall(r"--kind (\S+?)[`\s]", text):
+        assert flag in {*plots.KINDS, "NAME"}
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    exec(compile(code, str(PAGE), "exec"), {})
