@@ -241,6 +241,20 @@ def test_only_runs_that_differ_in_the_seed_alone_are_averaged(swept: pd.DataFram
         plots.throughput(pd.concat(many, ignore_index=True))
 
 
+def test_strategies_with_workers_of_their_own_get_bars(swept: pd.DataFrame) -> None:
+    one, other = ((swept["strategy.name"] == name) for name in ("ssp", "synchronous"))
+    rows = swept[(one & swept["cluster.workers"].eq(2)) | (other & swept["cluster.workers"].eq(4))]
+    assert plots.throughput(rows).axes[0].get_xlabel() == "throughput (samples/s)"
+    with pytest.raises(plots.Unfit, match="nothing varies"):
+        plots.throughput(rows[rows["strategy.name"] == "ssp"])
+
+
+def test_small_print_is_as_narrow_as_the_picture() -> None:
+    figure = style.figure(style.SINGLE, 2)
+    style.note(figure, "word " * 40)
+    assert max(map(len, small_print(figure).splitlines())) <= 70
+
+
 def test_units_suit_the_values() -> None:
     assert words.scale("cluster.network.bandwidth", [1.25e9]) == (8e-9, "Gbit/s")
     assert words.scale("cluster.network.latency", [5e-5, 2e-4]) == (pytest.approx(1e6), "µs")
