@@ -8,7 +8,9 @@ import typer
 from lockstep.commands.calibrate import calibrate
 from lockstep.commands.lists import profiles, scenarios, schema, strategies
 from lockstep.commands.one_run import run, simulate
+from lockstep.commands.plot import plot
 from lockstep.commands.report import report
+from lockstep.commands.sweep import sweep
 from lockstep.commands.truths import claims, verify
 from lockstep.commands.validate import validate
 from scenarios import ScenarioError
@@ -21,8 +23,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    simulate, run, validate, verify, calibrate, claims, report, scenarios, profiles, strategies, schema,
-):  # fmt: skip
+    simulate,
+    run,
+    validate,
+    sweep,
+    plot,
+    report,
+    verify,
+    claims,
+    calibrate,
+    scenarios,
+    profiles,
+    strategies,
+    schema,
+):
     app.command()(command)
 
 
