@@ -14,6 +14,8 @@ from analysis.plots.style import styled
 from analysis.plots.words import label, scale
 from analysis.table import intervals
 
+_MOST_NUMBERS = 24
+
 
 @styled
 def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
@@ -24,12 +26,15 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     table, failed = ready(table)
     if "hosts" not in table:
         raise Unfit("the table has no column hosts")
+    if table["engine"].nunique() > 1:
+        raise Unfit("there are predicted and measured runs; choose with --only engine=simulator")
     reached = "time_to_target_s" in table and table["time_to_target_s"].notna().any()
     time = "time_to_target_s" if reached else "duration_s"
     table = table.assign(machine_time=table[time] * table["hosts"])
     _, by = axes(table, None, by)
     keys = list(dict.fromkeys([*varied(table), by, "cluster.workers"]))
-    points = intervals(table, keys, "machine_time").join(intervals(table, keys, time), rsuffix="_time")
+    times = intervals(table, keys, time)[["mean", "low", "high"]].add_suffix("_time")
+    points = intervals(table, keys, "machine_time").join(times)
     if len(points) < 2:
         raise Unfit("it takes two scenarios or more that differ in a key")
     never = table.groupby(keys, dropna=False).ngroups - len(points)
@@ -42,19 +47,21 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     for each in lines(points, by):
         entries[each.name] = _points(ax, each.rows, each.look)
     entries["front"] = _front(ax, points)
-    if points["cluster.workers"].nunique() > 1:
+    if points["cluster.workers"].nunique() > 1 and len(points) <= _MOST_NUMBERS:
         for at, up, workers in points[["mean", "mean_time", "cluster.workers"]].to_numpy().tolist():
             ax.annotate(f"{workers:.0f}", (at, up), (3, 3), textcoords="offset points", fontsize=6)
     for axis, column in (("x", "mean"), ("y", "mean_time")):
         if style.is_wide(points[column].tolist(), 10):
             style.logarithmic(ax, "x" if axis == "x" else "y", points[column])
+            ax.set(**{f"{axis}lim": (points[column].min() / 1.5, points[column].max() * 1.5)})
         else:
             ax.set(**{f"{axis}lim": (0, 1.2 * points[column].max())})
             style.numbers(ax.xaxis if axis == "x" else ax.yaxis)
     ax.grid(True)
     ax.set(title="Time against machine time", xlabel=label("machine_time", price), ylabel=label(time, delay))
     style.legend(whole, entries)
-    notes = ["Numbers: workers."] * (points["cluster.workers"].nunique() > 1)
+    numbered = points["cluster.workers"].nunique() > 1 and len(points) <= _MOST_NUMBERS
+    notes = ["Numbers: workers."] * numbered
     notes += [BARS] * bool((points["runs"] > 1).any())
     notes += [f"{never} scenarios never reached the target."] * (never > 0)
     style.note(whole, once([*notes, failed]))

@@ -29,7 +29,7 @@ def stragglers(
     table["relative"] = table[y] / table["base"]
     _, by = axes(table, x, by)
     named = f"{words(x)} {value(table, x, least)}"
-    text = f"{words(y)} relative to {named}"
+    text = f"{words(y)} relative\nto {named}"
     return against(table, "relative", x, by, title="Straggler sensitivity", y_label=text)
 
 

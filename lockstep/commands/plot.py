@@ -58,7 +58,7 @@ def plot(
     if kind is None and y is not None:
         kind = ["metric"]
     if kind:
-        figures = {name: plots.draw(name, read, options) for name in kind}
+        figures = {str(y) if name == "metric" else name: plots.draw(name, read, options) for name in kind}
         left_out: dict[str, str] = {}
     else:
         figures, left_out = plots.pictures(read, options)
