@@ -11,6 +11,7 @@ import pandas as pd
 from analysis import saved
 from analysis import table as tables
 from analysis.report.reproduce import command, is_key
+from analysis.runs import Runs
 from scenarios import Scenario, ScenarioError, dump
 from scenarios import load as load_scenario
 
@@ -32,6 +33,8 @@ class Gathered:
     yaml: str
     """The scenario with all defaults filled in."""
     runs: pd.DataFrame
+    drawable: Runs
+    """The same runs, and the records of those that have some, for pictures."""
     comparisons: list[dict[str, Any]] = field(default_factory=list)
     """Of a validation: what `validate --json` prints, strategy by strategy."""
     left_out: list[str] = field(default_factory=list)
@@ -83,8 +86,9 @@ def _sweep(folder: Path) -> Gathered:
         )
         kept = f"runs/{row['run']}"
         folders.append(kept if (folder / kept / "result.json").is_file() else "")
-    runs = table.assign(command=commands, folder=folders)
-    return Gathered("sweep", folder, scenario, dump(scenario), _typed(runs))
+    runs = _typed(table.assign(command=commands, folder=folders))
+    drawable = Runs(runs, [folder / name for name in folders if name])
+    return Gathered("sweep", folder, scenario, dump(scenario), runs, drawable)
 
 
 def _validation(folder: Path) -> Gathered:
@@ -100,7 +104,7 @@ def _validation(folder: Path) -> Gathered:
 def _runs(
     folder: Path, places: Iterable[Path], kind: str, comparisons: Iterable[dict[str, Any]] = ()
 ) -> Gathered:
-    rows, scenarios, left_out = [], [], []
+    rows, results, left_out = [], [], []
     for place in places:
         name = place.relative_to(folder).as_posix()
         try:
@@ -112,11 +116,13 @@ def _runs(
         file = (Path(name) / "scenario.yaml").as_posix()
         does = command(result.engine, file, result.scenario, figures)
         rows.append({**figures, "status": "ok", "error": None, "command": does, "folder": name})
-        scenarios.append(result.scenario)
+        results.append(result)
     if not rows:
         raise _nothing(folder, f"its results cannot be read ({'; '.join(left_out)[:300]})")
-    runs = pd.DataFrame(rows)
-    return Gathered(kind, folder, scenarios[0], dump(scenarios[0]), _typed(runs), [*comparisons], left_out)
+    runs, scenario = _typed(pd.DataFrame(rows)), results[0].scenario
+    drawable = Runs(runs, [folder / name for name in runs["folder"]])
+    vars(drawable)["results"] = results  # they are read already
+    return Gathered(kind, folder, scenario, dump(scenario), runs, drawable, [*comparisons], left_out)
 
 
 def _typed(runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,5 @@
 """`lockstep report`."""
 
-import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -34,5 +33,6 @@ def report(folder: Folder, out: Html = None) -> None:
 
 def _versions() -> dict[str, str]:
     """What the report is made with; nothing that tells machines apart."""
-    packages = {name: version(name) for name in ("lockstep", "torch", "numpy", "simpy")}
-    return {**packages, "python": platform.python_version()}
+    from lockstep.sweeping.version import version as code
+
+    return {"lockstep": version("lockstep"), **code("simulator")}
