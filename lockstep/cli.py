@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from lockstep.commands.calibrate import calibrate
-from lockstep.commands.lists import profiles, scenarios, schema, strategies
+from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
 from lockstep.commands.one_run import run, simulate
 from lockstep.commands.truths import claims, verify
 from lockstep.commands.validate import validate
@@ -20,7 +20,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    simulate, run, validate, verify, calibrate, claims, scenarios, profiles, strategies, schema,
+    simulate, run, validate, verify, calibrate, claims,
+    scenarios, clusters, workloads, profiles, strategies, schema,
 ):  # fmt: skip
     app.command()(command)
 

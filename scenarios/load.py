@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from scenarios import library
 from scenarios.document import BYTES, DEPTH, Keys, ScenarioError, dotted, parse
 from scenarios.errors import place, translated
 from scenarios.schema import Scenario
@@ -17,7 +18,14 @@ from scenarios.units import shown
 
 Check = Callable[[Scenario], None]
 _KEY = re.compile(r"[\w-]+(\.[\w-]+|\[\d{1,6}\])*", re.ASCII)
-_SHORTHANDS = {"strategy": "name", "cluster.servers": "count", "cluster.network.topology": "kind"}
+_SHORTHANDS = {
+    "strategy": "name",
+    "cluster": "preset",
+    "workload": "preset",
+    "cluster.servers": "count",
+    "cluster.network.topology": "kind",
+}
+_TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
 
 
 def shipped() -> dict[str, Path]:
@@ -25,7 +33,9 @@ def shipped() -> dict[str, Path]:
     folder = Path(__file__).parent
     files = {file.relative_to(folder): file for file in sorted(folder.rglob("*.yaml"))}
     return {
-        file.with_suffix("").as_posix(): path for file, path in files.items() if file.parts[0] != "profiles"
+        file.with_suffix("").as_posix(): path
+        for file, path in files.items()
+        if file.parts[0] not in library.SHELVES
     }
 
 
@@ -70,9 +80,9 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
     """Return `scenario` with the dotted `key` set to a YAML-like `value`, such as `'10 Gbit/s'`.
 
     Setting `strategy.name` keeps the strategy's other parameters. Raises ScenarioError with the key.
-    What came from a profile stays as it is: for another one, or for another workload, load the file anew.
+    What came from a preset or a profile stays as it is: for another one load the file anew.
     """
-    if key == "cluster.profile":
+    if key in _TAKEN_OVER:
         raise ScenarioError("is taken over when a file is read; give it to load as an override", key)
     return _validate(_put(_document(scenario), _keys(key), value))
 
