@@ -8,6 +8,8 @@ import typer
 from lockstep.commands.calibrate import calibrate
 from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
 from lockstep.commands.one_run import run, simulate
+from lockstep.commands.plot import plot
+from lockstep.commands.sweep import sweep
 from lockstep.commands.truths import claims, verify
 from lockstep.commands.validate import validate
 from scenarios import ScenarioError
@@ -20,9 +22,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    simulate, run, validate, verify, calibrate, claims,
-    scenarios, clusters, workloads, profiles, strategies, schema,
-):  # fmt: skip
+    simulate,
+    run,
+    validate,
+    sweep,
+    plot,
+    verify,
+    claims,
+    calibrate,
+    scenarios,
+    clusters,
+    workloads,
+    profiles,
+    strategies,
+    schema,
+):
     app.command()(command)
 
 

@@ -5,6 +5,7 @@ file that says what would stand below `cluster:`; likewise `workload`. What the 
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -71,7 +72,7 @@ def read(path: Path, valid: Callable[[Any, dict[str, Any]], T], what: str) -> T:
             raise ScenarioError(f"no such file; give {what}")
         if path.stat().st_size > BYTES:
             raise ScenarioError(f"over 1 MiB; {what} is smaller")
-        document = parse(path.read_text("utf-8-sig"), places)
+        document, places = _parsed(path.read_text("utf-8-sig"))
         try:
             return valid(document, {"folder": path.parent})
         except ValidationError as error:
@@ -81,6 +82,17 @@ def read(path: Path, valid: Callable[[Any, dict[str, Any]], T], what: str) -> T:
         raise ScenarioError(f"cannot be read: {reason}", file=str(path)) from None
     except ScenarioError as error:
         place(error, places, str(path))
+        raise
+
+
+@lru_cache(maxsize=64)  # a sweep reads one file for each of its points
+def _parsed(text: str) -> tuple[Any, dict[str, int | str]]:
+    """Return the document in a file, which nobody may change, and the line of each key."""
+    places: dict[str, int | str] = {"": 1}
+    try:
+        return parse(text, places), places
+    except ScenarioError as error:
+        place(error, places, "")
         raise
 
 

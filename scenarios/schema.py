@@ -24,6 +24,7 @@ from scenarios.library import OrNamed, Preset, needs
 from scenarios.machine import Machine
 from scenarios.section import Count, Section, one_of
 from scenarios.stragglers import Persistent, Straggler
+from scenarios.sweep import Sweep
 from scenarios.topology import Sites
 from scenarios.units import PositiveDuration, fail, shown
 from scenarios.workload import Data, Sizes, Workload, valid_workload
@@ -251,7 +252,7 @@ def _over_profile(cluster: dict[str, Any], workload: Any, context: dict[str, Any
 class Scenario(Section):
     """One experiment: a cluster, a workload, a strategy, when to stop, and what to vary.
 
-    `sweep` maps dotted keys to lists of values, combined as a grid. `seed` fixes every draw.
+    `sweep` maps dotted keys to lists of values (scenarios/sweep.py). `seed` fixes every draw.
     """
 
     name: str = Field(min_length=1, description="a name, such as 'name: quickstart'")
@@ -262,7 +263,7 @@ class Scenario(Section):
     strategy: Strategy = Field(description="how workers cooperate, such as 'strategy: downpour'")
     stop: Stop = Field(description="when to end, such as 'stop: {steps: 100}'")
     seed: int = Field(0, ge=0)
-    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field({})
+    sweep: Sweep = Field({})
 
     @model_validator(mode="before")
     @classmethod

@@ -14,7 +14,7 @@ import lockstep
 from lockstep import Scenario, ScenarioError
 from lockstep.cli import app
 from lockstep.schema import json_schema
-from scenarios import dump, load, override, shelf, shipped
+from scenarios import dump, load, override, points, shelf, shipped
 
 CLUSTERS, WORKLOADS = shelf("clusters"), shelf("workloads")
 SCENARIO = """\
@@ -124,6 +124,10 @@ def test_overrides_come_last_and_in_order(here: Path) -> None:
 
 def test_presets_can_be_swept(here: Path) -> None:
     load(here / "one.yaml", ["sweep={cluster: [ten-gigabit, hundred-gigabit], workload.preset: [vgg-16]}"])
+    both = "sweep={cluster.workers: [2, 3], cluster: [ten-gigabit, hundred-gigabit]}"  # in whatever order
+    found = [scenario.cluster for _, scenario in points(here / "one.yaml", [both])[1]]
+    assert [cluster.workers for cluster in found] == [2, 2, 3, 3]
+    assert [cluster.workers_per_host for cluster in found] == [1, 8, 1, 8]
     with pytest.raises(ScenarioError, match=r"sweep.cluster\[1\]: no such cluster: 'fast'; give a file"):
         load(here / "one.yaml", ["sweep={cluster: [ten-gigabit, fast]}"])
     for key in ("cluster.preset", "workload.preset"):

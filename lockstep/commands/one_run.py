@@ -95,5 +95,5 @@ def _one_run(
     else:
         terminal.show(result, out)
         if scenario.sweep:
-            print("note: this was the scenario itself; no command runs its sweep yet", file=sys.stderr)
+            print("note: this was the scenario itself; 'lockstep sweep' runs its sweep", file=sys.stderr)
     return result

@@ -11,8 +11,8 @@ import lockstep
 from analysis.records import Result
 from lockstep import terminal
 from lockstep.commands.options import Json, MaybeFile, Names, Out, Quiet, Set, Testbed, check_out, keep, load
-from scenarios import Scenario, ScenarioError
-from strategies import STRATEGIES
+from lockstep.selection import only_its_own
+from scenarios import ScenarioError
 
 Suite = Annotated[bool, typer.Option("--suite", help="The suite of scenarios, instead of a FILE.")]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="The suite's first N points (150).")]
@@ -75,7 +75,7 @@ def _validate_one(
 ) -> None:
     overrides, names = set_ or [], dict.fromkeys(strategy or [])
     loaded = [load(file, [*overrides, f"strategy.name={name}"], testbed) for name in names]
-    points = [_only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
+    points = [only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
     check_out(out)
     from analysis.plots import predicted_and_measured
     from lockstep import validation
@@ -117,12 +117,3 @@ def _validate_one(
             print(
                 f"Written to {out}: validation.png, validation.svg, validation.json, and each run's records."
             )
-
-
-def _only_its_own(scenario: Scenario) -> Scenario:
-    """Without the parameters that its strategy does not have: they are of the one that it stands in for."""
-    strategy = scenario.strategy
-    own = STRATEGIES[strategy.name].parameters
-    kept = {key: value for key, value in strategy.parameters.items() if key in own}
-    changed = type(strategy).model_validate({"name": strategy.name, **kept})
-    return scenario.model_copy(update={"strategy": changed})
