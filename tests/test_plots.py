@@ -187,7 +187,7 @@ def test_pareto(swept: pd.DataFrame) -> None:
     figure = plots.pareto(swept)
     (ax,) = figure.axes
     assert ax.get_xlabel().startswith("machine time: time × hosts (host-")
-    assert ax.get_ylabel() == "duration (ms)"
+    assert ax.get_ylabel() == "time for a million samples (min)"
     price, time = (list(map(float, data)) for data in ax.get_lines()[-1].get_data())
     assert price == sorted(price)
     assert time == sorted(time, reverse=True)
@@ -239,6 +239,20 @@ def test_only_runs_that_differ_in_the_seed_alone_are_averaged(swept: pd.DataFram
     many = [swept.assign(**{"cluster.network.bandwidth": float(n)}) for n in range(1, 9)]
     with pytest.raises(plots.Unfit, match=r"8 pictures .*cluster\.network\.bandwidth"):
         plots.throughput(pd.concat(many, ignore_index=True))
+
+
+def test_strategies_with_workers_of_their_own_get_bars(swept: pd.DataFrame) -> None:
+    one, other = ((swept["strategy.name"] == name) for name in ("ssp", "synchronous"))
+    rows = swept[(one & swept["cluster.workers"].eq(2)) | (other & swept["cluster.workers"].eq(4))]
+    assert plots.throughput(rows).axes[0].get_xlabel() == "throughput (samples/s)"
+    with pytest.raises(plots.Unfit, match="nothing varies"):
+        plots.throughput(rows[rows["strategy.name"] == "ssp"])
+
+
+def test_small_print_is_as_narrow_as_the_picture() -> None:
+    figure = style.figure(style.SINGLE, 2)
+    style.note(figure, "word " * 40)
+    assert max(map(len, small_print(figure).splitlines())) <= 70
 
 
 def test_units_suit_the_values() -> None:
@@ -358,3 +372,18 @@ def test_no_results_is_said(command: Lockstep, tmp_path: Path) -> None:
     assert "there is no such file or folder" in command("plot", tmp_path / "nothing").err
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "results.parquet")
     assert "has no column cluster.workers" in command("plot", tmp_path).err
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "plots.md"
+
+
+def test_the_page_has_every_kind_its_pictures_and_code_that_runs() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    heads = {name for line in re.findall(r"^### (.*)$", text, re.MULTILINE) for name in line.split(", ")}
+    assert heads | {"metric"} == {*plots.KINDS}
+    for picture in re.findall(r"\]\((plots/.*?\.png)\)", text):
+        assert (PAGE.parent / picture).is_file()
+    for flag in re.findall(r"--kind (\S+?)[`\s]", text):
+        assert flag in {*plots.KINDS, "NAME"}
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    exec(compile(code, str(PAGE), "exec"), {})

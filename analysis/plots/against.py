@@ -172,6 +172,8 @@ def _bars(
     parts = panels(table, [by])
     compared = lines(table, by)
     count = len(compared)
+    if count == len(parts) == 1:
+        raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
     whole, all_axes = style.grid(len(parts), height=0.75 + 0.2 * count)
     notes: list[str] = []
     wide = style.is_wide(table[metric].dropna().tolist(), 100)

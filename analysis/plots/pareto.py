@@ -14,13 +14,15 @@ from analysis.plots.style import styled
 from analysis.plots.words import label, scale
 from analysis.table import intervals
 
-_MOST_NUMBERS = 24
+_MOST_NUMBERS = 32
 
 
 @styled
 def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
-    """Time to the target (of the run, if none is reached) against that time × hosts: a point a scenario.
+    """Time to the target against that time × hosts: a point a scenario.
 
+    Where no target is reached, the time in which a million samples are applied, which says nothing of what
+    staleness costs.
     The front joins the points that no other beats in both. Numbers at points: the workers, if they vary.
     """
     table, failed = ready(table)
@@ -29,8 +31,9 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     if table["engine"].nunique() > 1:
         raise Unfit("there are predicted and measured runs; choose with --only engine=simulator")
     reached = "time_to_target_s" in table and table["time_to_target_s"].notna().any()
-    time = "time_to_target_s" if reached else "duration_s"
-    table = table.assign(machine_time=table[time] * table["hosts"])
+    time = "time_to_target_s" if reached else "million_s"
+    table = table.assign(million_s=1e6 / table["throughput"])
+    table["machine_time"] = table[time] * table["hosts"]
     _, by = axes(table, None, by)
     keys = list(dict.fromkeys([*varied(table), by, "cluster.workers"]))
     times = intervals(table, keys, time)[["mean", "low", "high"]].add_suffix("_time")
@@ -46,7 +49,8 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     entries: dict[str, Any] = {}
     for each in lines(points, by):
         entries[each.name] = _points(ax, each.rows, each.look)
-    entries["front"] = _front(ax, points)
+    if (front := _front(ax, points)) is not None:
+        entries["front"] = front
     if points["cluster.workers"].nunique() > 1 and len(points) <= _MOST_NUMBERS:
         for at, up, workers in points[["mean", "mean_time", "cluster.workers"]].to_numpy().tolist():
             ax.annotate(f"{workers:.0f}", (at, up), (3, 3), textcoords="offset points", fontsize=6)
@@ -78,7 +82,9 @@ def _points(ax: Axes, rows: pd.DataFrame, look: dict[str, Any]) -> Any:
 
 
 def _front(ax: Axes, points: pd.DataFrame) -> Any:
-    """A line through the points that are faster than all that cost no more."""
+    """A line through the points that are faster than all that cost no more; None if that is one."""
     rising = points.sort_values(["mean", "mean_time"])
     best = rising[rising["mean_time"] < rising["mean_time"].cummin().shift(fill_value=float("inf"))]
+    if len(best) < 2:
+        return None
     return ax.plot(best["mean"], best["mean_time"], color="grey", lw=0.8, ls=(0, (2, 2)), zorder=1)[0]

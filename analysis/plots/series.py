@@ -140,7 +140,7 @@ def axes(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str | None
         by = next((key for key in others if key in there and key != wanted), "strategy.name")
     if x is None:
         numbers = [key for key in there if numeric(table, key) and not follows(table, [by], key)]
-        x = next((key for key in ("cluster.workers", *numbers) if key in there and key != by), None)
+        x = next((key for key in ("cluster.workers", *numbers) if key in numbers and key != by), None)
     return x, by
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from math import ceil
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, ParamSpec, TypeVar
 from zlib import crc32
 
@@ -152,10 +153,12 @@ def _by_rows(items: Sequence[Any], columns: int) -> list[Any]:
 
 
 def note(whole: Figure, text: str) -> None:
-    """A line in small print below everything; nothing without text."""
+    """Lines in small print below everything; nothing without text."""
     if text:
-        whole.set_figheight(whole.get_figheight() + 0.13 * (1 + text.count("\n")))
-        whole.supxlabel(text, x=0.01, ha="left", color="#444444")
+        at_most = int(20 * whole.get_figwidth())  # characters of 6.5 pt
+        lines = [part for line in text.split("\n") for part in wrap(line, at_most)]
+        whole.set_figheight(whole.get_figheight() + 0.13 * len(lines))
+        whole.supxlabel("\n".join(lines), x=0.01, ha="left", color="#444444")
 
 
 def numbers(axis: Axis) -> None:

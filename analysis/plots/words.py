@@ -13,6 +13,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "duration_s": ("duration", "s"),
     "time_to_target_s": ("time to target", "s"),
     "hosts": ("hosts", "number"),
+    "million_s": ("time for a million samples", "s"),
     "machine_time": ("machine time: time × hosts", "host-s"),
     "relative": ("relative", ""),
     "updates": ("updates", "number"),

@@ -63,7 +63,6 @@ def plot(
     else:
         figures, left_out = plots.pictures(read, options)
     for name, figure in figures.items():
-        plots.save(figure, out / name, formats or FORMATS)
-        print(f"{name}: {out / name}.{{{','.join(formats or FORMATS)}}}")
+        print(f"{name}: {', '.join(map(str, plots.save(figure, out / name, formats or FORMATS)))}")
     for name, why in left_out.items():
         print(f"{name} left out: {why}", file=sys.stderr)
