@@ -200,7 +200,7 @@ def validation(comparisons: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
         return "No run has both been predicted and measured.", []
     worst = max(errors, key=lambda name: abs(errors[name]))
     whose = worst if len(errors) == 1 else f"all {len(errors)} strategies"
-    sentence = f"Throughput was predicted to {abs(errors[worst]):.1%} for {whose}"
+    sentence = f"Throughput was predicted to within {abs(errors[worst]):.1%} for {whose}"
     if len(errors) > 1:
         sentence += f" (worst: {worst}, {percent(errors[worst], sign=True)})"
     notes = []

@@ -24,8 +24,12 @@ _KINDS = {
     "utilisation": ("Links over time", "how busy the busiest links were over time"),
     "stragglers": ("Stragglers", "what slower workers cost"),
     "pareto": ("Time against machine-hours", "points that no other beats in both time and machine-hours"),
-    "heat-map": ("Two keys", "a figure over two keys, as colours"),
+    "heat-map": ("Every point", "the figure that counts over the two keys that vary, as colours"),
 }
+
+
+_BARS = ("time-to-target", "throughput", "speedup", "heat-map", "pareto")
+_LEFT_OUT = {"run": _BARS, "validation": _BARS}  # what the tables say better
 
 
 class Picture(NamedTuple):
@@ -42,7 +46,8 @@ def pictures(gathered: Gathered) -> list[Picture]:
     from analysis.plots import pictures
 
     drawn, _ = pictures(gathered.drawable, {})
-    return [_picture(kind, drawn[kind]) for kind in _KINDS if kind in drawn]
+    shown = [kind for kind in _KINDS if kind in drawn and kind not in _LEFT_OUT.get(gathered.kind, ())]
+    return [_picture(kind, drawn[kind]) for kind in shown]
 
 
 def _picture(kind: str, figure: Any) -> Picture:
