@@ -76,7 +76,7 @@ def _sweep(folder: Path) -> Gathered:
         raise ScenarioError(problem, file=str(folder / "results.parquet"))
     known = [] if "engine" not in table else [*table["engine"].dropna()]
     engine = known[0] if known else "simulator"  # of all of them; a run that failed does not say it
-    table = table.assign(engine=engine).astype(object).where(table.notna(), None)
+    table = table.astype(object).where(table.notna(), None).assign(engine=engine)
     columns = [column for column in map(str, table) if is_key(column)]
     commands: list[Any] = []
     folders: list[Any] = []
