@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from lockstep.commands.calibrate import calibrate
-from lockstep.commands.lists import profiles, scenarios, schema, strategies
+from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
 from lockstep.commands.one_run import run, simulate
 from lockstep.commands.plot import plot
 from lockstep.commands.report import report
@@ -33,6 +33,8 @@ for command in (
     claims,
     calibrate,
     scenarios,
+    clusters,
+    workloads,
     profiles,
     strategies,
     schema,

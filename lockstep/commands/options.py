@@ -12,7 +12,7 @@ import typer
 import lockstep
 import scenarios
 from analysis.records import Result, save_records
-from lockstep import terminal
+from analysis.words import size
 from scenarios import Scenario, ScenarioError
 
 File = Annotated[
@@ -88,8 +88,8 @@ def write_timeline(results: Sequence[Result], file: Path | None, quiet: bool) ->
     file.parent.mkdir(parents=True, exist_ok=True)
     timeline.write(results, file)
     if not quiet:
-        size = terminal.size(file.stat().st_size)
-        print(f"Timeline written to {file} ({size}): open it at https://ui.perfetto.dev.")
+        its = size(file.stat().st_size)
+        print(f"Timeline written to {file} ({its}): open it at https://ui.perfetto.dev.")
 
 
 def keep(scenario: Scenario, records: Any, out: Path | None) -> None:
