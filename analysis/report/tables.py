@@ -39,12 +39,14 @@ def of_points(points: Sequence[Point], target: float | None) -> Table:
         (f"Time {reaches}", "time_to_target_s", 1),
         ("Samples/s", "throughput", 1),
         ("Speedup", "speedup", 1),
-        ("Efficiency (%)", "efficiency", 100),
         ("Mean staleness", "staleness.mean", 1),
-        ("Held-out loss", "loss", 1),
         ("Accuracy (%)", "accuracy", 100),
     ]
     figures = [item for item in figures if any(point.figures[item[1]].runs for point in points)]
+    if "accuracy" not in (item[1] for item in figures) and any(
+        point.figures["loss"].runs for point in points
+    ):
+        figures.append(("Held-out loss", "loss", 1))  # of a problem that has no accuracy
     first, others = figures[:1], figures[1:]
     keys = list(points[0].settings)
     head = [*map(name, keys), *(f[0] for f in first), "Bottleneck", *(f[0] for f in others), "Runs"]
