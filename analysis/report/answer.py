@@ -163,7 +163,7 @@ def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
     figure = best.figures[aim.metric]
     for rival in _rivals(ranking, aim)[1:]:
         if rival.strategy == _BASELINE != best.strategy and _several(ranking) and aim.metric != "accuracy":
-            notes.append(f"Against {_BASELINE}: {_compared(figure, rival, aim, True)}.")
+            notes.append(f"{best.strategy}: {_compared(figure, rival, aim, True)}.")
     missed = [point for point in ranking if point.missed("time_to_target_s")] if wanted is not None else []
     if missed and aim.metric != "accuracy":
         some = "; ".join(

@@ -131,7 +131,7 @@ def _strategy(scenario: Scenario) -> str:
 def _ends(scenario: Scenario) -> Iterator[str]:
     stop = scenario.stop
     if stop.target_accuracy is not None:
-        yield f"at {stop.target_accuracy:.4g} accuracy"
+        yield f"at {100 * stop.target_accuracy:.4g}% accuracy"
     for bound, words in (("epochs", "epochs"), ("steps", "mini-batches a worker"), ("updates", "updates")):
         if (value := getattr(stop, bound)) is not None:
             yield f"after {value:,} {words}"

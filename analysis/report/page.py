@@ -104,7 +104,7 @@ def _tiles(answered: Answer) -> list[tuple[str, str, str]]:
     best: Point = answered.ranking[0]
     wanted = [
         ("time_to_target_s", "s", 1.0, "to the target"),
-        ("throughput", "samples/s", 1.0, "throughput"),
+        ("throughput", "", 1.0, "samples/s"),
         ("speedup", "×", 1.0, "speedup over one worker"),
         ("efficiency", "%", 100.0, "efficiency"),
         ("accuracy", "%", 100.0, "final accuracy"),
