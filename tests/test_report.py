@@ -17,6 +17,7 @@ from conftest import Lockstep, fine
 import lockstep
 import scenarios
 from analysis import report, table
+from analysis.report import pictures
 from analysis.report.answer import answer, bound_by
 from analysis.report.points import points
 from analysis.report.reproduce import settings
@@ -56,6 +57,15 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[-1] = {**head, "status": "failed", "error": "/home/me/x.py: <b>no memory</b>", **failed}
     pd.DataFrame(rows).to_parquet(folder / "results.parquet", index=False)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_pictures() -> Iterator[None]:
+    """What each picture shows is another test's; a report with all of them takes seconds."""
+    few = {kind: pictures._KINDS[kind] for kind in ("throughput", "breakdown")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "_KINDS", few)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The pictures of a report: those of `analysis.plots` that suit what there is."""
 
 from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -43,11 +44,15 @@ class Picture(NamedTuple):
 
 def pictures(gathered: Gathered) -> list[Picture]:
     """All that can be drawn of what was gathered."""
-    from analysis.plots import pictures
+    from analysis.plots import Unfit, draw
 
-    drawn, _ = pictures(gathered.drawable, {})
-    shown = [kind for kind in _KINDS if kind in drawn and kind not in _LEFT_OUT.get(gathered.kind, ())]
-    return [_picture(kind, drawn[kind]) for kind in shown]
+    found = []
+    for kind in _KINDS:
+        if kind in _LEFT_OUT.get(gathered.kind, ()):
+            continue
+        with suppress(Unfit):  # these runs cannot carry it
+            found.append(_picture(kind, draw(kind, gathered.drawable, {})))
+    return found
 
 
 def _picture(kind: str, figure: Any) -> Picture:
