@@ -1,6 +1,7 @@
 """The runs of a sweep, in a fixed order, each with a key by which it is known again."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -87,7 +88,7 @@ def key(scenario: Scenario, engine: str, testbed: bool) -> str:
     That is the scenario, the files that it names, the engine, the code and the libraries.
     """
     document = scenario.model_dump(mode="json", exclude={"sweep"})
-    files = [_content(file) for file in _files(document)]
+    files = [_content(file, os.stat(file).st_mtime_ns) for file in _files(document)]
     text = json.dumps([document, files, engine, testbed, version(engine)], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -106,5 +107,5 @@ def _files(value: Any) -> Iterator[str]:
 
 
 @lru_cache(16)
-def _content(file: str) -> str:
+def _content(file: str, changed: int) -> str:
     return sha256(Path(file).read_bytes()).hexdigest()
