@@ -110,7 +110,7 @@ def test_a_sweep_may_vary_the_profile_or_what_belongs_together(file: Path) -> No
         ("seeds: []", "seeds", "must be a number of seeds"),
         ("seeds: [1, -1]", "seeds", "must be a number of seeds"),
         ("seeds: [1, 1]", "seeds", "has a seed twice"),
-        ("seeds: 2\n  seed: [1]", "seeds", "seed is swept already; keep one of them"),
+        ("seed: [1]\n  seeds: 2", "seeds", "seed is swept already; keep one of them"),
         ("seeds: 200_000", "", "has 200,000 runs; at most 100,000"),
         (
             "strategy: [{name: k-sync, k: 2}]\n  cluster.workers: [2, 1]",
