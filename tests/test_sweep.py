@@ -88,12 +88,19 @@ def test_another_code_is_another_run(swept: Path, monkeypatch: pytest.MonkeyPatc
     assert not set(keys) & {run.key for run in plan(swept).runs}
 
 
-def test_the_content_of_a_file_is_part_of_the_run(tmp_path: Path) -> None:
-    file, times = tmp_path / "a.yaml", tmp_path / "times.csv"
-    file.write_text(SIZES.replace("exponential, mean: 20 ms", "empirical, file: times.csv"))
-    times.write_text("0.01\n")
+@pytest.mark.parametrize(
+    ("had", "has"),
+    [
+        ("exponential, mean: 20 ms", "empirical, file: values.csv"),
+        ("workers: 2", "workers: 2\n  stragglers: [{worker: 1, trace: values.csv}]"),
+    ],
+)
+def test_the_content_of_a_file_is_part_of_the_run(tmp_path: Path, had: str, has: str) -> None:
+    file, values = tmp_path / "a.yaml", tmp_path / "values.csv"
+    file.write_text(SIZES.replace(had, has))
+    values.write_text("0, 2\n1, 1\n" if "trace" in has else "1\n")
     first = plan(file).runs[0].key
-    times.write_text("0.02\n")
+    values.write_text("0, 3\n1, 1\n" if "trace" in has else "2\n")
     assert plan(file).runs[0].key != first
 
 

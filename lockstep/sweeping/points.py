@@ -14,6 +14,7 @@ from lockstep.selection import only_its_own
 from lockstep.sweeping.version import version
 from scenarios import Scenario, ScenarioError
 
+_NAMES_A_FILE = ("file", "trace")
 ENGINES = ("simulator", "executor")
 
 
@@ -94,10 +95,10 @@ def key(scenario: Scenario, engine: str, testbed: bool) -> str:
 
 
 def _files(value: Any) -> Iterator[str]:
-    """What the keys named `file` anywhere in a scenario say."""
+    """The files that a scenario names, anywhere."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            if name == "file" and isinstance(item, str):
+            if name in _NAMES_A_FILE and isinstance(item, str):
                 yield item
             else:
                 yield from _files(item)
