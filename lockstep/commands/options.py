@@ -30,6 +30,9 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the results.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where to write scalars for TensorBoard.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Names = Annotated[
@@ -47,8 +50,8 @@ def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
     return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed))
 
 
-def check_out(out: Path | None) -> None:
-    """Refuse an --out that cannot be written, before anything is computed; leaves nothing behind."""
+def check_out(out: Path | None, option: str = "--out") -> None:
+    """Refuse a folder that cannot be written, before anything is computed; leaves nothing behind."""
     if out is None:
         return
     try:
@@ -56,7 +59,7 @@ def check_out(out: Path | None) -> None:
             pass
     except OSError as error:
         reason = f"cannot write to {str(out)!r}: {error.strerror}; give another folder"
-        raise ScenarioError(reason, key="--out") from None
+        raise ScenarioError(reason, key=option) from None
 
 
 def keep(scenario: Scenario, records: Any, out: Path | None) -> None:

@@ -1,0 +1,67 @@
+"""A run in words and units, for people: on a terminal, in a notebook."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+
+NOTHING = "–"
+DONE = {"simulator": "predicted", "executor": "measured"}
+
+
+def headline(result: "Result") -> str:
+    """A run in one line."""
+    m = result.metrics
+    return (
+        f"<Result of {m['scenario']}, {DONE[result.engine]}: {m['strategy']}, {m['workers']} workers, "
+        f"{number(m['duration_s'], 's')}, {number(m['throughput'], 'samples/s')}>"
+    )
+
+
+def figures(result: "Result") -> dict[str, str]:
+    """The main figures by name, in the order in which people read them; what there is not is left out."""
+    m = result.metrics
+    stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
+    parts = result.breakdown.mean()
+    parts = parts if parts["send"] else parts.drop("send")  # a real run does not know it
+    rows = {
+        "duration": number(m["duration_s"], "s"),
+        "throughput": number(m["throughput"], "samples/s"),
+        "speedup": f"{number(m['speedup'])} (efficiency {percent(m['efficiency'])})",
+        "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
+        "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
+        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
+        "bottleneck": m["bottleneck"] or NOTHING,
+        "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else NOTHING,
+        "sent": size(m["bytes_sent"]),
+        "held-out loss": number(m["loss"]),
+        "accuracy": percent(m["accuracy"]),
+    }
+    rows = {name: value for name, value in rows.items() if NOTHING not in value}
+    if m["target"] is not None:
+        rows[f"time to {percent(m['target'])}"] = number(m["time_to_target_s"], "s", "not reached")
+    return rows
+
+
+def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
+    """Four significant digits and the unit; a dash for nothing."""
+    if value is None:
+        return nothing
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
+
+
+def size(nbytes: float) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return number(nbytes, unit)
+        nbytes /= 1000
+    return number(nbytes, "TB")
+
+
+def percent(value: float | None, sign: bool = False) -> str:
+    """A fraction as a percentage; a dash for nothing."""
+    if value is None:
+        return NOTHING
+    return f"{100 * value:+.1f}%" if sign else f"{100 * value:.1f}%"
