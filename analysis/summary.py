@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from analysis.words import NOTHING, number, percent, size
+
 if TYPE_CHECKING:
     from analysis.records import Result
 
-NOTHING = "–"
 DONE = {"simulator": "predicted", "executor": "measured"}
 
 
@@ -41,27 +42,3 @@ def figures(result: "Result") -> dict[str, str]:
     if m["target"] is not None:
         rows[f"time to {percent(m['target'])}"] = number(m["time_to_target_s"], "s", "not reached")
     return rows
-
-
-def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
-    """Four significant digits and the unit; a dash for nothing."""
-    if value is None:
-        return nothing
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return f"{text} {unit}".rstrip()
-
-
-def size(nbytes: float) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return number(nbytes, unit)
-        nbytes /= 1000
-    return number(nbytes, "TB")
-
-
-def percent(value: float | None, sign: bool = False) -> str:
-    """A fraction as a percentage; a dash for nothing."""
-    if value is None:
-        return NOTHING
-    return f"{100 * value:+.1f}%" if sign else f"{100 * value:.1f}%"

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from analysis.records import Result
-from analysis.summary import DONE, NOTHING, figures, number, percent
+from analysis.summary import DONE, figures
+from analysis.words import NOTHING, number, percent
 from strategies import STRATEGIES
 
 

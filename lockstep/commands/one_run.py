@@ -20,9 +20,13 @@ from lockstep.commands.options import (
     Set,
     Tensorboard,
     Testbed,
+    Timeline,
     check_out,
+    check_tensorboard,
+    check_timeline,
     keep,
     load,
+    write_timeline,
 )
 from scenarios import Scenario, ScenarioError
 
@@ -34,6 +38,7 @@ def simulate(
     replay: Replay = None,
     out: Out = None,
     tensorboard: Tensorboard = None,
+    timeline: Timeline = None,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -41,16 +46,25 @@ def simulate(
     if replay is not None:
         if file is not None or set_:
             context.fail("--replay has a scenario of its own: leave out FILE and --set")
-        _replay(replay, out, tensorboard, json_, quiet)
+        _replay(replay, out, tensorboard, timeline, json_, quiet)
     elif file is None:
         context.fail("missing argument 'FILE'")
     else:
         _one_run(
-            lockstep.simulate, "predicting", lockstep.load(file, set_ or []), out, tensorboard, json_, quiet
+            lockstep.simulate,
+            "predicting",
+            lockstep.load(file, set_ or []),
+            out,
+            tensorboard,
+            timeline,
+            json_,
+            quiet,
         )
 
 
-def _replay(folder: Path, out: Path | None, tensorboard: Path | None, json_: bool, quiet: bool) -> None:
+def _replay(
+    folder: Path, out: Path | None, tensorboard: Path | None, timeline: Path | None, json_: bool, quiet: bool
+) -> None:
     """Repeat a real run; what comes of it is written and shown even if it is something else."""
     from lockstep import replaying
 
@@ -59,7 +73,14 @@ def _replay(folder: Path, out: Path | None, tensorboard: Path | None, json_: boo
     run = replaying.load(folder)
     repeat = partial(replaying.replay, run)
     result = _one_run(
-        lambda _, progress: repeat(progress), "replaying", run.scenario, out, tensorboard, json_, quiet
+        lambda _, progress: repeat(progress),
+        "replaying",
+        run.scenario,
+        out,
+        tensorboard,
+        timeline,
+        json_,
+        quiet,
     )
     replaying.check(run, result)
     if not json_:
@@ -72,12 +93,13 @@ def run(
     testbed: Testbed = False,
     out: Out = None,
     tensorboard: Tensorboard = None,
+    timeline: Timeline = None,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure a run with real processes on this machine."""
     engine = partial(lockstep.run, testbed=testbed)
-    _one_run(engine, "measuring", load(file, set_ or [], testbed), out, tensorboard, json_, quiet)
+    _one_run(engine, "measuring", load(file, set_ or [], testbed), out, tensorboard, timeline, json_, quiet)
 
 
 def _one_run(
@@ -86,15 +108,13 @@ def _one_run(
     scenario: Scenario,
     out: Path | None,
     tensorboard: Path | None,
+    timeline: Path | None,
     json_: bool,
     quiet: bool,
 ) -> Result:
     check_out(out)
-    if tensorboard is not None:
-        from analysis.tensorboard import check
-
-        check()
-        check_out(tensorboard, "--tensorboard")
+    check_tensorboard(tensorboard)
+    check_timeline(timeline)
     try:
         with terminal.progress(f"{doing} {scenario.name}", quiet or json_) as progress:
             result = engine(scenario, progress)
@@ -111,4 +131,5 @@ def _one_run(
         terminal.show(result, out)
         if scenario.sweep:
             print("note: this was the scenario itself; 'lockstep sweep' runs its sweep", file=sys.stderr)
+    write_timeline([result], timeline, json_)
     return result

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from analysis.summary import number
 from analysis.table import intervals
+from analysis.words import number
 from lockstep import terminal
 from lockstep.sweeping.points import Plan
 from lockstep.sweeping.sweep import Swept
