@@ -9,7 +9,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import scenarios
 from analysis.records import Result
@@ -22,12 +22,16 @@ __all__ = [
     "ScenarioError",
     "claims",
     "load",
+    "recommend",
     "replay",
     "run",
     "simulate",
     "validate",
     "verify",
 ]
+
+if TYPE_CHECKING:
+    from lockstep.recommendation import Recommendation, Target
 
 Progress = Callable[[float], None]
 
@@ -109,6 +113,27 @@ def validate(
     check(scenario, testbed)
     there = on_testbed(scenario) if testbed else on_loopback(scenario, measure_loopback(parameters(scenario)))
     return simulate(there), run(scenario, progress, testbed=testbed)
+
+
+def recommend(
+    scenario: Scenario,
+    target: "Target | None" = None,
+    *,
+    budget: int = 100,
+    strategies: Sequence[str] = (),
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> "Recommendation":
+    """Search the strategies for the scenario's cluster and workload by simulation (docs/recommend.md).
+
+    `target`: "time" (to stop.target_accuracy), "throughput" or "machine-hours". `budget`: simulations of the
+    search. `strategies`: only these. `jobs`: processes, all cores if None; nothing depends on how many.
+    Of what is returned, `.best` is a scenario, `.ranking` the candidates, `.table` all runs.
+    Raises ScenarioError for a target that the scenario cannot have or a strategy that is none.
+    """
+    from lockstep.recommendation import Recommendation
+
+    return Recommendation(scenario, target, strategies, jobs).run(budget, progress)
 
 
 def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:

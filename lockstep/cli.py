@@ -8,6 +8,7 @@ import typer
 from lockstep.commands.calibrate import calibrate
 from lockstep.commands.lists import profiles, scenarios, schema, strategies
 from lockstep.commands.one_run import run, simulate
+from lockstep.commands.recommend import recommend
 from lockstep.commands.truths import claims, verify
 from lockstep.commands.validate import validate
 from scenarios import ScenarioError
@@ -20,7 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    simulate, run, validate, verify, calibrate, claims, scenarios, profiles, strategies, schema,
+    simulate, run, validate, recommend, verify, calibrate, claims, scenarios, profiles, strategies, schema,
 ):  # fmt: skip
     app.command()(command)
 
