@@ -6,6 +6,7 @@ strategy look as if it waited for the stragglers.
 """
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -82,7 +83,9 @@ def simulate_all(
 ) -> Iterator[Row]:
     """A row for each job, in their order, as they come; `processes`: all cores if None."""
     processes = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
-    for row in Parallel(n_jobs=processes, return_as="generator")(delayed(one)(job) for job in jobs):
-        if done is not None:
-            done()
-        yield row
+    with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
+        warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
+        for row in Parallel(n_jobs=processes, return_as="generator")(delayed(one)(job) for job in jobs):
+            if done is not None:
+                done()
+            yield row

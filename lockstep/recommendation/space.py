@@ -167,10 +167,12 @@ class Space:
         for key, more in most.items():  # what counts workers cannot be more than there are
             if workers and f"strategy.{key}" in settings:
                 settings[f"strategy.{key}"] = min(settings[f"strategy.{key}"], max(1, workers + more))
-        given = {
-            "cluster.workers": self._scenario.cluster.workers,
-            "cluster.servers": _placement(self._scenario),
-        }
+        cluster = self._scenario.cluster
+        given = {"cluster.workers": cluster.workers, "cluster.servers": _placement(self._scenario)}
+        servers = settings.get("cluster.servers")
+        if workers and servers and servers.colocated:  # no more of them than hosts are left
+            hosts = ceil(workers / cluster.workers_per_host)
+            settings["cluster.servers"] = servers._replace(servers=min(servers.servers, hosts))
         own = {key: value for key, value in settings.items() if key not in given or value != given[key]}
         return Candidate(self.name, tuple(own.items()))
 

@@ -107,15 +107,21 @@ def changes(found: Recommendation) -> list[str]:
 
 def _instead(answer: Answer, goal: Goal) -> str:
     first, usual = answer.of(answer.best), answer.of(answer.usual)
-    values = f"{number(first.mean, goal.unit)} instead of {worth_of(usual)}"
-    if first.mean is not None and usual.mean is not None and goal.ratio(first.mean, usual.mean) < 1:
+    values = f"{worth_of(first)} instead of {worth_of(usual)}"
+    if (
+        not goal.learns
+        and first.mean is not None
+        and usual.mean is not None
+        and goal.ratio(first.mean, usual.mean) < 1
+    ):
         return f"{first.candidate.label} does as well, in step ({values})"
     return f"{first.candidate.label} wins ({values})"
 
 
 def worth_of(ranked: Ranked) -> str:
-    """The mean with its unit."""
-    return "not reached" if ranked.mean is None else number(ranked.mean, ranked.goal.unit)
+    """The mean with its unit, and in how many runs there was one, if not in all."""
+    some = f" in {ranked.reached} of {len(ranked.rows)} runs" if ranked.reached < len(ranked.rows) else ""
+    return "not reached" if ranked.mean is None else number(ranked.mean, ranked.goal.unit) + some
 
 
 def how(found: Recommendation) -> str:
