@@ -1,8 +1,8 @@
 """Runs as rows of one tidy table: every key of the scenario and every metric is a column.
 
-Keys of the scenario are dotted paths (`cluster.workers`, `strategy.name`), quantities floats in base units (s, bytes,
-bytes/s, FLOP/s). Nested metrics are dotted too (`staleness.mean`, `breakdown.compute`). What is a list, or a
-mapping without fixed keys, is JSON text. A metric that only repeats a key of the scenario is left out.
+Keys of the scenario are dotted paths (`cluster.workers`, `strategy.name`), quantities floats in base units
+(s, bytes, bytes/s, FLOP/s). Nested metrics are dotted too (`staleness.mean`, `breakdown.compute`). What is a
+list, or a mapping without fixed keys, is JSON text. A metric that only repeats a key is left out.
 """
 
 import json
@@ -23,9 +23,19 @@ _WHOLE = ("staleness.histogram", "utilisation", "breakdown_by_worker", "cluster.
 
 
 def row(result: Result) -> dict[str, Any]:
-    """One run: the keys of its scenario, then its metrics; None where a figure does not exist."""
+    """One run: the keys of its scenario, its metrics, and how many hosts it takes.
+
+    None where a figure does not exist.
+    """
     metrics = {key: value for key, value in result.metrics.items() if key not in _SAID}
-    return keys(result.scenario) | flat(metrics)
+    return keys(result.scenario) | flat(metrics) | {"hosts": hosts(result)}
+
+
+def hosts(result: Result) -> int:
+    """The hosts that a run takes: those of the workers and, if it has any of their own, of the servers."""
+    cluster = result.scenario.cluster
+    has_servers = max(result.holders) >= cluster.workers
+    return cluster.hosts + cluster.servers.hosts * has_servers
 
 
 def keys(scenario: Scenario) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 >>> result.metrics["throughput"], result.records  # figures, and the table behind them  # doctest: +SKIP
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ import scenarios
 from analysis.records import Result
 from scenarios import Scenario, ScenarioError
 from strategies import StrategyError, find, fits
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = [
     "Result",
@@ -26,6 +29,7 @@ __all__ = [
     "replay",
     "run",
     "simulate",
+    "sweep",
     "validate",
     "verify",
 ]
@@ -134,6 +138,33 @@ def recommend(
     from lockstep.recommendation import Recommendation
 
     return Recommendation(scenario, target, strategies, jobs).run(budget, progress)
+
+
+def sweep(
+    source: str | Path | Scenario,
+    progress: Progress | None = None,
+    *,
+    out: str | Path | None = None,
+    engine: str = "simulator",
+    testbed: bool = False,
+    jobs: int | None = None,
+    backend: str = "joblib",
+    scheduler: str | None = None,
+    records_of: Collection[int] = (),
+) -> "pandas.DataFrame":
+    """Run the sweep of a file or a scenario: a table, a row a run (docs/sweep.md).
+
+    In `jobs` processes, one a core without; or on a Dask or Ray cluster (`backend`) at `scheduler`. With
+    `out` runs that are there are not made again, and the records of the points in `records_of` are kept.
+    """
+    from lockstep.sweeping.backends import choose
+    from lockstep.sweeping.points import plan
+    from lockstep.sweeping.sweep import sweep
+
+    planned = plan(source, engine=engine, testbed=testbed)
+    workers = choose(backend, jobs, scheduler, planned)
+    folder = None if out is None else Path(out)
+    return sweep(planned, workers, out=folder, records_of=records_of, progress=progress).table
 
 
 def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:

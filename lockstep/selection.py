@@ -1,10 +1,11 @@
-"""Choosing by patterns what a command goes through: the cases of `verify`, the claims of `claims`."""
+"""Choosing what a command goes through: cases and claims by patterns, strategies in place of the file's."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
-from scenarios import ScenarioError
+from scenarios import Scenario, ScenarioError
+from strategies import own
 
 
 class Named(Protocol):
@@ -31,3 +32,11 @@ def chosen(among: Sequence[T], patterns: Sequence[str], option: str, hint: str) 
 
 def _has(name: str, pattern: str) -> bool:
     return fnmatchcase(name.lower(), f"*{pattern.lower()}*")
+
+
+def only_its_own(scenario: Scenario) -> Scenario:
+    """Without the parameters that its strategy does not have: they are of the one that it stands in for."""
+    strategy = scenario.strategy
+    kept = own(strategy.name, strategy.parameters)
+    changed = type(strategy).model_validate({"name": strategy.name, **kept})
+    return scenario.model_copy(update={"strategy": changed})

@@ -5,19 +5,30 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from scenarios import library
 from scenarios.document import BYTES, DEPTH, Keys, ScenarioError, dotted, parse
 from scenarios.errors import place, translated
 from scenarios.schema import Scenario
+from scenarios.sweep import Changes, combinations, parts, runs
 from scenarios.units import shown
 
 Check = Callable[[Scenario], None]
+T = TypeVar("T")
+RUNS = 100_000  # of a sweep
 _KEY = re.compile(r"[\w-]+(\.[\w-]+|\[\d{1,6}\])*", re.ASCII)
-_SHORTHANDS = {"strategy": "name", "cluster.servers": "count", "cluster.network.topology": "kind"}
+_SHORTHANDS = {
+    "strategy": "name",
+    "cluster": "preset",
+    "workload": "preset",
+    "cluster.servers": "count",
+    "cluster.network.topology": "kind",
+}
+_TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
 
 
 def shipped() -> dict[str, Path]:
@@ -25,7 +36,9 @@ def shipped() -> dict[str, Path]:
     folder = Path(__file__).parent
     files = {file.relative_to(folder): file for file in sorted(folder.rglob("*.yaml"))}
     return {
-        file.with_suffix("").as_posix(): path for file, path in files.items() if file.parts[0] != "profiles"
+        file.with_suffix("").as_posix(): path
+        for file, path in files.items()
+        if file.parts[0] not in library.SHELVES
     }
 
 
@@ -36,6 +49,55 @@ def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None 
     each swept value by itself; it may raise `ScenarioError(problem, key)`. Raises only ScenarioError, with
     the file and line, or the override, that is to blame.
     """
+    return _loaded(source, overrides, check, _itself)
+
+
+def points(
+    source: str | Path | Scenario, overrides: Sequence[str] = (), check: Check | None = None
+) -> tuple[Scenario, list[tuple[Changes, Scenario]]]:
+    """Return the scenario as `load` does, and for each point of its sweep what changes and what it is then.
+
+    Seeds apart: those of a point are `scenarios.seeds`. A Scenario may stand for its file, but what has been
+    taken over from a preset or a profile stays as it is. Raises ScenarioError as `load` does, for
+    combinations too.
+    """
+
+    def expand(
+        scenario: Scenario, document: dict[str, Any], folder: Path
+    ) -> tuple[Scenario, list[tuple[Changes, Scenario]]]:
+        if (count := runs(scenario.sweep)) > RUNS:
+            raise ScenarioError(f"has {count:,} runs; at most {RUNS:,}", "sweep")
+        made = []
+        for changes in combinations(scenario.sweep):
+            try:
+                made.append((changes, _validate(_changed(document, changes), folder, check)))
+            except ScenarioError as error:
+                which = ", ".join(f"{key}={shown(value)}" for key, value in changes.items())
+                problem = f"{error.key}: {error.problem}" if error.key else error.problem
+                raise ScenarioError(f"with {which}: {problem}", "sweep") from None
+        return scenario, made
+
+    if not isinstance(source, Scenario):
+        return _loaded(source, overrides, check, expand)
+    for key in {key for part in parts(source.sweep) for each in part for key in each.changes}:
+        if key in _TAKEN_OVER:
+            raise ScenarioError("is taken over when a file is read; sweep the file", f"sweep.{key}")
+    document = {key: value for key, value in _document(source).items() if key != "sweep"}
+    _check_sweep(source, document, Path(), check)
+    return expand(source, document, Path())
+
+
+def _itself(scenario: Scenario, *_: object) -> Scenario:
+    return scenario
+
+
+def _loaded(
+    source: str | Path,
+    overrides: Sequence[str],
+    check: Check | None,
+    then: Callable[[Scenario, dict[str, Any], Path], T],
+) -> T:
+    """What `then` makes of the scenario, its document without the sweep, and the folder of its file."""
     places: dict[str, int | str] = {}  # the line, or the override, that each dotted key comes from
     try:
         path, text = _read(source)
@@ -48,11 +110,12 @@ def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None 
         for given in overrides:
             document = _override(document, given, places)
         scenario = _validate(document, path.parent, check)
-        _check_sweep(scenario, document, path.parent, check)
+        bare = {key: value for key, value in document.items() if key != "sweep"}
+        _check_sweep(scenario, bare, path.parent, check)
+        return then(scenario, bare, path.parent)
     except ScenarioError as error:
         place(error, places, str(source))
         raise
-    return scenario
 
 
 def dump(scenario: Scenario) -> str:
@@ -70,9 +133,9 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
     """Return `scenario` with the dotted `key` set to a YAML-like `value`, such as `'10 Gbit/s'`.
 
     Setting `strategy.name` keeps the strategy's other parameters. Raises ScenarioError with the key.
-    What came from a profile stays as it is: for another one, or for another workload, load the file anew.
+    What came from a preset or a profile stays as it is: for another one load the file anew.
     """
-    if key == "cluster.profile":
+    if key in _TAKEN_OVER:
         raise ScenarioError("is taken over when a file is read; give it to load as an override", key)
     return _validate(_put(_document(scenario), _keys(key), value))
 
@@ -128,7 +191,9 @@ def _override(document: Any, given: str, places: dict[str, int | str]) -> Any:
 def _keys(key: str) -> Keys:
     if not isinstance(key, str) or not _KEY.fullmatch(key) or len(key) > 32 * DEPTH:
         raise ScenarioError(f"{shown(key)} is not a key; write one such as cluster.stragglers[0].worker")
-    if key.startswith("sweep."):  # the keys of this mapping are dotted themselves
+    if key.startswith("sweep.zip."):  # the keys of these mappings are dotted themselves
+        return "sweep", "zip", key.removeprefix("sweep.zip.")
+    if key.startswith("sweep.") and not key.startswith("sweep.points["):
         return "sweep", key.removeprefix("sweep.")
     return tuple(int(index) if index else word for index, word in re.findall(r"\[(\d+)\]|([\w-]+)", key))
 
@@ -160,14 +225,23 @@ def _validate(document: Any, folder: Path | None = None, check: Check | None = N
     return scenario
 
 
-def _check_sweep(scenario: Scenario, document: Any, folder: Path, check: Check | None) -> None:
-    bare = {key: value for key, value in document.items() if key != "sweep"}
-    for key, values in scenario.sweep.items():
-        if key in ("name", "sweep") or key.startswith("sweep."):
-            raise ScenarioError("cannot be swept; sweep a key such as cluster.workers", f"sweep.{key}")
-        for index, value in enumerate(values):
+def _check_sweep(scenario: Scenario, bare: dict[str, Any], folder: Path, check: Check | None) -> None:
+    """Each swept value by itself, those that vary together together."""
+    for part in parts(scenario.sweep):
+        for changes, at in part:
             try:
-                _validate(_put(bare, _keys(key), value), folder, check)
+                _validate(_changed(bare, changes), folder, check)
             except ScenarioError as error:
-                inner = "" if error.key in ("", key) else f"{error.key}: "
-                raise ScenarioError(inner + error.problem, f"sweep.{key}[{index}]") from None
+                inner = "" if error.key in ("", *changes) else f"{error.key}: "
+                where = f"sweep.{at.get(error.key, at[''])}"
+                raise ScenarioError(inner + error.problem, where) from None
+
+
+def _changed(document: Any, changes: Changes) -> Any:
+    """Return `document` with several dotted keys set, a section before the keys in it."""
+    for key, value in sorted(changes.items(), key=lambda change: str(change[0]).count(".")):
+        try:
+            document = _put(document, _keys(key), value)
+        except ScenarioError as error:
+            raise ScenarioError(error.problem, error.key or key) from None
+    return document

@@ -5,7 +5,7 @@ can do is a member of `Node`; the engine that runs it decides what waiting means
 """
 
 from strategies.node import Collective, Contribution, Message, Node, Source, Vector
-from strategies.registry import STRATEGIES, StrategyError, find, fits, unused
+from strategies.registry import STRATEGIES, StrategyError, find, fits, own, unused
 from strategies.strategy import Strategy
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "Vector",
     "find",
     "fits",
+    "own",
     "unused",
 ]

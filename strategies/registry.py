@@ -344,12 +344,18 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
 
 def unused(name: str, values: Mapping[str, Any]) -> list[str]:
     """Warnings about parameters that a strategy does not have."""
-    strategy = _composed(name, values)
-    valid = {*strategy.parameters, *(FACTORS if strategy.has_servers else ())}
+    valid = own(name, values)
     warnings = [f"strategy.{key} means nothing to {name}: ignored" for key in values if key not in valid]
     if "momentum" in values and values.get("optimizer") in ("adagrad", "rmsprop"):
         warnings.append(f"strategy.momentum means nothing to {values['optimizer']}: ignored")
     return warnings
+
+
+def own(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parameters and factors that the strategy has; the others are of the one that it stands in for."""
+    strategy = _composed(name, values)
+    valid = {*strategy.parameters, *(FACTORS if strategy.has_servers else ())}
+    return {key: value for key, value in values.items() if key in valid}
 
 
 def _nearest(word: str, valid: Iterable[str]) -> str:

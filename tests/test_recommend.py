@@ -58,7 +58,7 @@ NOISY: dict[str, Any] = {
 @pytest.mark.usefixtures("few")
 def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
     names = ("synchronous", "asynchronous", "backup-workers")
-    what = cluster(0.02, **NOISY)
+    what = cluster(0.02, cluster__stragglers=[{"worker": 3, "slowdown": 2}])  # all seeds are alike
     result = found(what, *names, budget=1000)
     goal, worths = Goal("throughput", False), {}
     for name in names:
@@ -69,8 +69,8 @@ def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
             worths[candidate] = run.metrics["throughput"]
     assert set(worths) == {c for c, row in result.search_.rows.items() if row["status"] == "ok"}
     assert {c: goal.value(row) for c, row in result.search_.rows.items()} == worths
-    first = max(worths, key=lambda candidate: worths[candidate])
-    assert recommended(result).candidate.strategy == first.strategy
+    highest, first = max(worths.values()), recommended(result)
+    assert first.mean == pytest.approx(highest) or (first.in_step and (first.mean or 0) > highest / 1.02)
 
 
 @pytest.mark.usefixtures("few")

@@ -10,9 +10,23 @@ import typer
 import lockstep
 from analysis.records import Result
 from lockstep import terminal
-from lockstep.commands.options import Json, MaybeFile, Names, Out, Quiet, Set, Testbed, check_out, keep, load
-from scenarios import Scenario, ScenarioError
-from strategies import STRATEGIES
+from lockstep.commands.options import (
+    Json,
+    MaybeFile,
+    Names,
+    Out,
+    Quiet,
+    Set,
+    Testbed,
+    Timeline,
+    check_out,
+    check_timeline,
+    keep,
+    load,
+    write_timeline,
+)
+from lockstep.selection import only_its_own
+from scenarios import ScenarioError
 
 Suite = Annotated[bool, typer.Option("--suite", help="The suite of scenarios, instead of a FILE.")]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="The suite's first N points (150).")]
@@ -34,6 +48,7 @@ def validate(
     strategy: Names = None,
     testbed: Testbed = False,
     out: Out = None,
+    timeline: Timeline = None,
     json_: Json = False,
     quiet: Quiet = False,
     suite: Suite = False,
@@ -50,7 +65,8 @@ def validate(
     if suite:
         from lockstep.truth.command import validate_suite
 
-        for key, useless in (("FILE", file), ("--set", set_), ("--strategy", strategy)):
+        one_run = {"FILE": file, "--set": set_, "--strategy": strategy, "--timeline": timeline}
+        for key, useless in one_run.items():
             if useless:
                 raise ScenarioError("means nothing to --suite; leave it out", key=key)
         validate_suite(testbed, limit, profile, measured, point, out, json_, quiet, check_out)
@@ -61,7 +77,7 @@ def validate(
             raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")
     if file is None:
         raise ScenarioError("give a scenario file, or --suite", key="FILE")
-    _validate_one(file, set_, strategy, testbed, out, json_, quiet)
+    _validate_one(file, set_, strategy, testbed, out, timeline, json_, quiet)
 
 
 def _validate_one(
@@ -70,13 +86,15 @@ def _validate_one(
     strategy: list[str] | None,
     testbed: bool,
     out: Path | None,
+    timeline: Path | None,
     json_: bool,
     quiet: bool,
 ) -> None:
     overrides, names = set_ or [], dict.fromkeys(strategy or [])
     loaded = [load(file, [*overrides, f"strategy.name={name}"], testbed) for name in names]
-    points = [_only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
+    points = [only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
     check_out(out)
+    check_timeline(timeline)
     from analysis.plots import predicted_and_measured
     from lockstep import validation
 
@@ -109,6 +127,7 @@ def _validate_one(
             predicted_and_measured(pairs, out / "validation")
             text = json.dumps({"points": comparisons}, allow_nan=False)
             (out / "validation.json").write_text(text + "\n", encoding="utf-8")
+        write_timeline([result for pair in pairs for result in pair], timeline, json_)
     if json_:
         print(json.dumps(comparisons[0] if not strategy else {"points": comparisons}, allow_nan=False))
     else:
@@ -117,12 +136,3 @@ def _validate_one(
             print(
                 f"Written to {out}: validation.png, validation.svg, validation.json, and each run's records."
             )
-
-
-def _only_its_own(scenario: Scenario) -> Scenario:
-    """Without the parameters that its strategy does not have: they are of the one that it stands in for."""
-    strategy = scenario.strategy
-    own = STRATEGIES[strategy.name].parameters
-    kept = {key: value for key, value in strategy.parameters.items() if key in own}
-    changed = type(strategy).model_validate({"name": strategy.name, **kept})
-    return scenario.model_copy(update={"strategy": changed})

@@ -1,0 +1,103 @@
+"""What workers do with their time: computing, in the network, waiting for others."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.plots import style
+from analysis.plots.series import Unfit, axes, lines, once, panels, ready, varied, within
+from analysis.plots.style import styled
+from analysis.table import intervals
+
+# Colours that differ in grey too, and hatches.
+_PARTS: dict[str, dict[str, Any]] = {
+    "computing": {"facecolor": "#0072B2"},
+    "sending": {"facecolor": "#E69F00", "hatch": "xxxx", "edgecolor": "white"},
+    "network": {"facecolor": "#E69F00", "hatch": "////", "edgecolor": "white"},
+    "waiting for others": {"facecolor": "#DDDDDD"},
+}
+_THREE = {"compute": "computing", "network": "network", "wait": "waiting for others"}
+_FOUR = {"compute": "computing", "send": "sending", **{k: v for k, v in _THREE.items() if k != "compute"}}
+_BARS = "Bars: 95% intervals over seeds of where parts end."
+_MOST_WORKERS = 64
+_VISIBLE = 0.3  # percent
+
+
+@styled
+def breakdown(table: pd.DataFrame, by: str | None = None) -> Figure:
+    """Shares of the mean worker's time: a bar for each strategy, or value of `by`.
+
+    Of a single scenario, a bar for each worker.
+    """
+    table, failed = ready(table)
+    table = table[table["breakdown.compute"].notna()]
+    if not len(table):
+        raise Unfit("no run has a breakdown")
+    if by is None and not varied(table) and table["cluster.workers"].iloc[0] <= _MOST_WORKERS:
+        whole, notes = _by_worker(table)
+    else:
+        whole, notes = _by_key(table, axes(table, None, by)[1])
+    style.note(whole, once([*notes, failed]))
+    return whole
+
+
+def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
+    parts = panels(table, [by])
+    compared = lines(table, by)
+    count = len(compared)
+    whole, all_axes = style.grid(len(parts), height=0.7 + 0.19 * count)
+    notes = []
+    for ax, (title, rows) in zip(all_axes, parts, strict=True):
+        ax.set_title(title)
+        for number, each in enumerate(compared):
+            notes += _bar(ax, number, within(each, rows)[[f"breakdown.{part}" for part in _THREE]], _THREE)
+        _finish(ax, [each.name for each in compared], count)
+    _legend(whole, _THREE)
+    return whole, notes
+
+
+def _by_worker(table: pd.DataFrame) -> tuple[Figure, list[str]]:
+    runs = [json.loads(text) for text in table["breakdown_by_worker"]]
+    workers = int(table["cluster.workers"].iloc[0])
+    whole, (ax,) = style.grid(1, height=0.7 + (0.19 if workers <= 16 else 0.13) * workers)
+    notes = []
+    sent = _FOUR if any(any(run["send"]) for run in runs) else _THREE  # a real run does not know it
+    for worker in range(workers):
+        rows = pd.DataFrame([{part: run[part][worker] for part in sent} for run in runs])
+        notes += _bar(ax, worker, rows, sent)
+    _finish(ax, [f"worker {worker}" for worker in range(workers)], workers)
+    _legend(whole, sent)
+    return whole, notes
+
+
+def _bar(ax: Axes, number: int, rows: pd.DataFrame, parts: dict[str, str]) -> list[str]:
+    """One stacked bar (%), with the interval of where each part but the last ends."""
+    ends = 100 * rows.cumsum(axis=1)
+    left = 0.0
+    for column, name in zip(ends, parts.values(), strict=True):
+        found = intervals(ends.assign(all=0), ["all"], str(column)).iloc[0]
+        ax.barh(number, found["mean"] - left, 0.72, left, linewidth=0, **_PARTS[name])
+        if len(rows) > 1 and column != ends.columns[-1]:
+            half = found["high"] - found["mean"]
+            half = half if half > _VISIBLE else np.nan
+            ax.errorbar(found["mean"], number, xerr=half, fmt="none", ecolor="black", elinewidth=0.8)
+        left = found["mean"]
+    return [_BARS] * (len(rows) > 1)
+
+
+def _finish(ax: Axes, names: Sequence[str], count: int) -> None:
+    ax.set_yticks(np.arange(len(names)), names)
+    ax.set_ylim(count - 0.4, -0.6)
+    ax.set_xlim(0, 100)
+    if ax.xaxis.get_tick_params()["labelbottom"]:
+        ax.set_xlabel("share of the workers' time (%)")
+
+
+def _legend(whole: Figure, parts: dict[str, str]) -> None:
+    style.legend(whole, {name: Patch(linewidth=0, **_PARTS[name]) for name in parts.values()})

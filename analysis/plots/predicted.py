@@ -1,0 +1,83 @@
+"""Predicted against measured figures, with the bands of 5 and 10%."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.plots import style
+from analysis.plots.series import Unfit, lines, ready
+from analysis.plots.style import styled
+from analysis.plots.words import scale, words
+
+_FIGURES = ("throughput", "staleness.mean", "loss", "time_to_target_s")
+_BANDS = {0.10: "#EEEEEE", 0.05: "#D5D5D5"}
+
+
+def pairs(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of both engines side by side: strategy.name, figure, predicted, measured; a row a figure.
+
+    Runs belong together that have the same strategy, workers, seed and, if it has it, point.
+    """
+    which = [key for key in ("strategy.name", "cluster.workers", "seed", "pair") if key in table]
+    sides = [table[table["engine"] == engine] for engine in ("simulator", "executor")]
+    found = []
+    for name in _FIGURES:
+        if name in table:
+            left, right = (side[[*which, name]].dropna(subset=name) for side in sides)
+            both = left.merge(right, on=which, suffixes=("_p", "_m"))
+            both = both.rename(columns={f"{name}_p": "predicted", f"{name}_m": "measured"})
+            found.append(both.assign(figure=name))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
+
+@styled
+def predicted_against_measured(table: pd.DataFrame) -> Figure:
+    """Predicted against measured: a panel a figure, a point a pair of runs; inside a band it is within it."""
+    table, failed = ready(table)
+    both = pairs(table)
+    if not len(both):
+        raise Unfit("it takes runs of both engines, such as the folder of 'lockstep validate --out'")
+    figures = [name for name in _FIGURES if (both["figure"] == name).any()]
+    whole = style.figure(
+        style.SINGLE if len(figures) == 1 else style.DOUBLE, 2.5 if len(figures) < 4 else 4.8
+    )
+    columns = 2 if len(figures) == 4 else len(figures)
+    all_axes = whole.subplots(-(-len(figures) // columns), columns, squeeze=False).ravel()
+    entries: dict[str, Any] = {}
+    for ax, name in zip(all_axes, figures, strict=True):
+        entries |= _panel(ax, both[both["figure"] == name], name)
+    entries |= {f"within {100 * part:.0f}%": Patch(color=grey) for part, grey in list(_BANDS.items())[::-1]}
+    style.legend(whole, entries)
+    style.note(whole, failed)
+    return whole
+
+
+def _panel(ax: Axes, both: pd.DataFrame, name: str) -> dict[str, Any]:
+    unit = scale(name, both["measured"])
+    values = both[["predicted", "measured"]] * unit.factor
+    low, high = float(values.min().min()), float(values.max().max())
+    wide = style.is_wide([low, high], 10)
+    low, high = (low / 1.3, high * 1.3) if wide else (min(0.0, 1.1 * low), 1.1 * high or 1.0)
+    line = np.geomspace(low, high, 50) if wide else np.linspace(low, high, 50)
+    for part, grey in _BANDS.items():
+        ax.fill_between(line, line - part * abs(line), line + part * abs(line), color=grey, lw=0, zorder=0)
+    ax.plot(line, line, color="grey", lw=0.7, zorder=1)
+    entries = {}
+    for each in lines(both, "strategy.name"):
+        look = each.look | {"linestyle": "none", "markersize": 5, "clip_on": False, "zorder": 3}
+        points = values.loc[each.rows.index]
+        (entries[each.name],) = ax.plot(points["measured"], points["predicted"], **look)
+    if wide:
+        style.logarithmic(ax, "x", [low, high])
+        style.logarithmic(ax, "y", [low, high])
+    else:
+        style.numbers(ax.xaxis)
+        style.numbers(ax.yaxis)
+    unit_text = f" ({unit.unit})" if unit.unit else ""
+    ax.set(xlim=(low, high), ylim=(low, high), aspect="equal", title=words(name).capitalize(),
+           xlabel=f"measured{unit_text}", ylabel=f"predicted{unit_text}")  # fmt: skip
+    return entries

@@ -1,0 +1,261 @@
+"""What of a table goes where: which key is the x axis, which tells lines apart, which makes panels.
+
+Only runs that differ in nothing but their seed are averaged. Keys that vary besides those shown make panels.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis.plots.style import STRATEGIES, nth_style, plain, style
+from analysis.plots.words import METRICS, is_key, scale, words
+from scenarios import ScenarioError
+
+MOST_PANELS = 6
+_NOT_SWEPT = ("seed", "name")
+
+
+class Unfit(ScenarioError):
+    """The data cannot carry the picture: why, and what would help."""
+
+
+class Lines(NamedTuple):
+    """One of several things compared: its name in the legend, its look, its rows."""
+
+    name: str
+    look: dict[str, Any]
+    rows: pd.DataFrame
+
+
+def ready(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of runs that ended well, with `flat` lists; and what to note of the others."""
+    table = table if table.index.is_unique else table.reset_index(drop=True)
+    ended = table[table["status"] == "ok"] if "status" in table else table
+    if not len(ended):
+        raise Unfit("no run has ended well; see the column error" if len(table) else "there is no run")
+    failed = len(table) - len(ended)
+    return flat(ended), f"{failed} of {len(table)} runs failed and are not shown." if failed else ""
+
+
+def flat(table: pd.DataFrame) -> pd.DataFrame:
+    """A list that varies as a column for each value in it: `cluster.stragglers[0].slowdown`."""
+    for column in [name for name in map(str, table) if is_key(name) and _varied_list(table[name])]:
+        lists = table[column].fillna("[]")
+        new = pd.DataFrame([dict(_leaves(json.loads(text), column)) for text in lists], table.index)
+        for name in map(str, new):
+            if name.endswith(".slowdown"):
+                new[name] = new[name].fillna(1.0)  # nobody is slow
+            elif new[name].nunique() == 1:
+                new[name] = new[name].dropna().iloc[0]  # of whom does not matter then
+        table = pd.concat([table.drop(columns=column), new], axis=1)
+    return table
+
+
+def _varied_list(values: pd.Series) -> bool:
+    return bool(
+        pd.api.types.is_string_dtype(values.dropna())
+        and values.nunique() > 1
+        and values.dropna().str.startswith("[").all()
+    )
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{number}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}")
+    else:
+        yield path, value
+
+
+def varied(table: pd.DataFrame) -> list[str]:
+    """The keys of the scenario that are not the same in all rows, but for the seed.
+
+    Of predicted and measured runs the engine comes first, and what follows from it is left out.
+    """
+    there = [
+        key
+        for key in map(str, table)
+        if is_key(key) and key not in _NOT_SWEPT and table[key].nunique(dropna=False) > 1
+    ]
+    if "engine" not in there:
+        return there
+    return ["engine", *(key for key in there if not follows(table, ["engine"], key))]
+
+
+def besides(table: pd.DataFrame, shown: Sequence[str]) -> list[str]:
+    """The keys that vary where all of `shown` are the same; none that follows from others of them."""
+    found: list[str] = []
+    for key in varied(table):
+        if not follows(table, [*shown, *found], key):
+            found.append(key)
+    return found
+
+
+def numeric(table: pd.DataFrame, key: str) -> bool:
+    """Whether the values of a key are numbers."""
+    values = table[key].dropna()
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+def known(table: pd.DataFrame, name: str, option: str) -> str:
+    """The column that `name` means: a key, or the end of one such as "workers"; or a metric.
+
+    Raises ScenarioError, in the name of the `option`, that lists what there is.
+    """
+    metrics = [column for column in table if column in METRICS]
+    columns = metrics if option == "--y" else [str(c) for c in table if is_key(str(c)) or c in METRICS]
+    if name in columns:
+        return name
+    ends = [column for column in columns if column.endswith(f".{name}")]
+    if len(ends) == 1:
+        return ends[0]
+    if len(ends) > 1:
+        raise ScenarioError(f"{name!r} may be {' or '.join(ends)}; say which", key=option)
+    what, there = ("metric", metrics) if option == "--y" else ("key", varied(table) or columns)
+    near = get_close_matches(name, columns, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    which = "keys that vary" if what == "key" and varied(table) else f"{what}s"
+    raise ScenarioError(f"no {what} {name!r}{hint} ({which}: {', '.join(map(str, there))})", key=option)
+
+
+def axes(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str | None, str]:
+    """The keys of the x axis and of the lines: as given, or what suits the keys that vary.
+
+    The x axis: the workers, or else the first number that varies; None if no number does. Lines: the
+    strategies, or else the first other key that varies.
+    """
+    by = by and known(table, by, "--by")
+    x = x and known(table, x, "--x")
+    there = varied(table)
+    if by is None:
+        others = ["strategy.name", *(key for key in there if not numeric(table, key)), *there]
+        wanted = x or next((k for k in ("cluster.workers", *there) if k in there and numeric(table, k)), None)
+        by = next((key for key in others if key in there and key != wanted), "strategy.name")
+    if x is None:
+        numbers = [key for key in there if numeric(table, key) and not follows(table, [by], key)]
+        x = next((key for key in ("cluster.workers", *numbers) if key in numbers and key != by), None)
+    return x, by
+
+
+def follows(table: pd.DataFrame, keys: Sequence[str], key: str) -> bool:
+    """Whether a key has one value only wherever `keys` have the same."""
+    if not keys:
+        return bool(table[key].nunique(dropna=False) == 1)
+    return bool((table.groupby(list(keys), dropna=False)[key].nunique(dropna=False) == 1).all())
+
+
+def panels(table: pd.DataFrame, shown: Sequence[str | None]) -> list[tuple[str, pd.DataFrame]]:
+    """The table in as many parts as it takes for no key to vary but those `shown`: (title, rows).
+
+    Raises Unfit for more than six.
+    """
+    keys = besides(table, list(dict.fromkeys(key for key in shown if key is not None)))
+    if not keys:
+        return [("", table)]
+    parts = list(table.groupby(keys, dropna=False))
+    if "strategy.name" in keys:
+        at = keys.index("strategy.name")
+        parts.sort(key=lambda part: place(str(part[0][at])))
+    if "engine" in keys:
+        parts.sort(key=lambda part: str(part[0][0]), reverse=True)  # the simulator's first
+    if len(parts) > MOST_PANELS:
+        raise Unfit(f"{len(parts)} pictures would be needed, for {' × '.join(keys)} vary too; "
+                    f"fix one with --only {keys[0]}=VALUE, or show it with --x or --by")  # fmt: skip
+    titled = []
+    for values, rows in parts:
+        names = [named(table, k, v) for k, v in zip(keys, values, strict=True)]
+        titled.append((", ".join(names), rows))
+    return titled
+
+
+def lines(table: pd.DataFrame, by: str) -> list[Lines]:
+    """The rows of each value of a key, in an order that does not depend on that of the rows."""
+    distinct = table[by].unique().tolist()
+    if by == "strategy.name":
+        order = sorted(distinct, key=place)
+        return [Lines(name, style(name), table[table[by] == name]) for name in order]
+    order = (
+        sorted(distinct, key=lambda v: (isinstance(v, str), v != v, v)) if None not in distinct else distinct
+    )
+    found = []
+    for number, item in enumerate(order):
+        rows = table[table[by].isna()] if pd.isna(item) else table[table[by] == item]
+        found.append(Lines(named(table, by, item), nth_style(number), rows))
+    return found
+
+
+def within(each: Lines, rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of a line's rows that are among a panel's."""
+    return each.rows[each.rows.index.isin(rows.index)]
+
+
+def place(strategy: str) -> tuple[int, str]:
+    """What strategies are ordered by."""
+    return (STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)), strategy
+
+
+def named(table: pd.DataFrame, key: str, item: Any) -> str:
+    """A key and its value: "bandwidth 100 Mbit/s", "8 workers"; of a strategy its name."""
+    said = value(table, key, item)
+    if key in ("cluster.workers", "cluster.servers.count"):
+        return f"{said} {words(key)[: None if item != 1 else -1]}"
+    return said if key in ("engine", "strategy.name") else f"{words(key)} {said}"
+
+
+def value(table: pd.DataFrame, key: str, item: Any) -> str:
+    """A value of a key as it is read: "100 Mbit/s"."""
+    if key == "engine":
+        return {"simulator": "predicted", "executor": "measured"}.get(item, str(item))
+    if isinstance(item, bool | np.bool_):
+        return "yes" if item else "no"
+    if item is None or item != item:
+        return "not set"
+    if not numeric(table, key):
+        return str(item)
+    its = scale(key, [item])
+    return f"{plain(item * its.factor)} {its.unit}".rstrip()
+
+
+def once(texts: Sequence[str]) -> str:
+    """Texts as one, each said once; nothing for none."""
+    return "\n".join(dict.fromkeys(filter(None, texts)))
+
+
+def only_by(table: pd.DataFrame, by: str) -> tuple[pd.DataFrame, str]:
+    """The rows with the most workers, if nothing else varies but `by`, and a note that it is they.
+
+    Raises Unfit if something else does.
+    """
+    said = ""
+    if by != "cluster.workers" and not follows(table, [by], "cluster.workers"):
+        most = table["cluster.workers"].max()
+        table, said = table[table["cluster.workers"] == most], f"With {most} workers, the most there are."
+    if keys := besides(table, [by]):
+        example = value(table, keys[0], table[keys[0]].iloc[0]) if keys[0] != "engine" else "simulator"
+        raise Unfit(f"{', '.join(keys)} varies too; fix it, such as with --only {keys[0]}={example!r}")
+    return table, said
+
+
+def only(table: pd.DataFrame, choice: str) -> pd.DataFrame:
+    """The rows with KEY=VALUE, the value as it is in the table or as pictures say it ("100 Mbit/s").
+
+    Raises ScenarioError that lists the values if none has it.
+    """
+    name, equals, wanted = choice.partition("=")
+    if not equals:
+        raise ScenarioError(f"{choice!r} is not KEY=VALUE, such as workers=8", key="--only")
+    every = flat(table)
+    key = known(every, name.strip(), "--only")
+    distinct = every[key].unique().tolist()
+    chosen = [item for item in distinct if wanted.strip() in (str(item), value(every, key, item))]
+    if not chosen:
+        there = ", ".join(value(every, key, item) for item in distinct)
+        raise ScenarioError(f"no run has {key} {wanted.strip()!r} (values: {there})", key="--only")
+    return table[every[key].isin(chosen)]

@@ -1,0 +1,47 @@
+"""How much stragglers cost: a metric relative to the mildest ones, against how slow or frequent they are."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.plots.against import against
+from analysis.plots.series import Unfit, axes, known, numeric, ready, value, varied
+from analysis.plots.style import styled
+from analysis.plots.words import words
+
+
+@styled
+def stragglers(
+    table: pd.DataFrame, x: str | None = None, by: str | None = None, y: str = "throughput"
+) -> Figure:
+    """The metric `y` ÷ its value at the least `x`, of the same seed, against `x`.
+
+    x: by default the first number of `cluster.stragglers` that varies, slowdowns first.
+    """
+    table, _ = ready(table)
+    x = known(table, x, "--x") if x else _slowness(table)
+    if not numeric(table, x) or table[x].nunique() < 2:
+        raise Unfit(f"{words(x)} has to be a number that varies")
+    y = known(table, y, "--y")
+    others = [key for key in [*varied(table), "seed"] if key != x and not _part_of(key, x)]
+    least = table[x].min()
+    alike = [table[key] for key in others]
+    base = table[y].where(table[x] == least).groupby(alike, dropna=False).transform("mean")
+    table = table.assign(relative=table[y] / base)
+    if not table["relative"][table[x] != least].notna().any():
+        raise Unfit(f"no two runs differ in {words(x)} alone")
+    _, by = axes(table, x, by)
+    named = f"{words(x)} {value(table, x, least)}"
+    text = f"{words(y)} relative\nto {named}"
+    return against(table, "relative", x, by, title="Straggler sensitivity", y_label=text)
+
+
+def _slowness(table: pd.DataFrame) -> str:
+    there = [k for k in varied(table) if k.startswith("cluster.stragglers") and numeric(table, k)]
+    if not there:
+        raise Unfit("no number of cluster.stragglers varies, such as a slowdown")
+    return next((key for key in there if key.endswith(".slowdown")), there[0])
+
+
+def _part_of(key: str, x: str) -> bool:
+    """Whether two keys belong to one item of a list, such as the worker and its slowdown."""
+    return "[" in x and key.startswith(x[: x.rindex(".") + 1])

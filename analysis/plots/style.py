@@ -1,0 +1,233 @@
+"""How all pictures look: colours, sizes, legends, files.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart (yellow is too pale for lines on white). A
+strategy has the same colour, marker and line in every picture, and markers and lines tell strategies apart
+where there is no colour.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from math import ceil
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Literal, ParamSpec, TypeVar
+from zlib import crc32
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+PREDICTED, MEASURED = "#0072B2", "#D55E00"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP*X<>ph"
+LINES = ("-", "--", "-.", ":")
+# The order of strategies in legends and of their styles: add at the end, or all pictures change.
+STRATEGIES = (
+    "synchronous", "asynchronous", "downpour", "all-reduce", "ssp", "backup-workers", "local-sgd",
+    "agn", "aeasgd", "dynsgd", "adag", "eamsgd", "easgd", "model-averaging",
+    "k-sync", "k-batch-sync", "k-async", "k-batch-async", "soft-sync", "staleness-aware", "dc-asgd",
+    "bounded-delay", "bmuf", "diloco", "post-local-sgd", "adacomm", "fedavg", "fedprox",
+    "d-psgd", "sgp", "ad-psgd", "gossip", "hogwild", "adag-distance",
+)  # fmt: skip
+
+SINGLE, DOUBLE = 3.5, 7.0  # inches: a column of a paper, and the width of its page
+FORMATS = ("png", "svg", "pdf")
+_DPI = 200
+_LOOK: Any = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 8,
+    "figure.labelsize": 6.5,
+    "figure.titlesize": 8,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 4,
+    "lines.markeredgewidth": 0.5,
+    "errorbar.capsize": 2,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.4,
+    "grid.color": "#DDDDDD",
+    "hatch.linewidth": 0.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.5,
+    "legend.columnspacing": 1.0,
+    "pdf.fonttype": 42,  # fonts that editors can edit
+    "svg.hashsalt": "lockstep",
+}
+_NO_DATES: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """What is drawn by the function looks as this module says."""
+
+    @wraps(draw)
+    def with_look(*args: P.args, **kwargs: P.kwargs) -> T:
+        with matplotlib.rc_context(_LOOK):
+            return draw(*args, **kwargs)
+
+    return with_look
+
+
+def style(strategy: str) -> dict[str, Any]:
+    """Colour, marker and line of a strategy, as keywords of `plot`: always the same."""
+    known = strategy in STRATEGIES
+    return nth_style(STRATEGIES.index(strategy) if known else crc32(strategy.encode()))
+
+
+def nth_style(number: int) -> dict[str, Any]:
+    """Colour, marker and line of the nth of things that are not strategies; the first 84 differ."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": LINES[number % len(LINES)],
+        "markeredgecolor": "white",
+    }
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure (inches) that keeps its parts from overlapping."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def grid(panels: int, width: float = 1.0, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+    """A figure of one column for one panel, and of a page's width for more, at most three beside another.
+
+    `width`: of one panel, in columns of a paper; `height`: of one panel, in inches.
+    """
+    columns = 1 if panels == 1 else 2 if panels in (2, 4) else 3
+    rows = ceil(panels / columns)
+    whole = figure(SINGLE * width if columns == 1 else DOUBLE, height * rows)
+    axes = whole.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    for ax in axes[panels:]:
+        ax.remove()
+    for number, ax in enumerate(axes[:panels]):
+        if number + columns >= panels:
+            ax.xaxis.set_tick_params(labelbottom=True)
+    return whole, list(axes[:panels])
+
+
+def legend(whole: Figure, entries: Mapping[str, Any], title: str = "") -> None:
+    """A legend (name: artist) above everything, headed by a title; the figure grows by the height of it."""
+    handles, labels = list(entries.values()), list(entries)
+    if not handles:
+        whole.suptitle(title)
+        return
+    width = whole.get_figwidth()
+    columns = next(n for n in range(len(labels), 0, -1) if n == 1 or _legend_width(labels, n) <= width)
+    rows = ceil(len(labels) / columns)
+    columns = ceil(len(labels) / rows)
+    whole.set_figheight(whole.get_figheight() + 0.14 * (rows + bool(title)) + 0.08)
+    whole.legend(
+        _by_rows(handles, columns), _by_rows(labels, columns), loc="outside upper center",
+        ncols=columns, title=title or None,
+    )  # fmt: skip
+
+
+def _legend_width(labels: Sequence[str], columns: int) -> float:
+    """About how wide (inches) a legend of so many columns is, in 7 pt."""
+    columns = ceil(len(labels) / ceil(len(labels) / columns))
+    return sum(0.46 + 0.056 * max(map(len, labels[column::columns])) for column in range(columns))
+
+
+def _by_rows(items: Sequence[Any], columns: int) -> list[Any]:
+    """Matplotlib fills a legend column by column; this order makes it read row by row."""
+    rows = ceil(len(items) / columns)
+    full = len(items) - columns * (rows - 1)  # columns that have an item in the last row
+    order = [row * columns + column for column in range(columns) for row in range(rows - (column >= full))]
+    return [items[place] for place in order]
+
+
+def note(whole: Figure, text: str) -> None:
+    """Lines in small print below everything; nothing without text."""
+    if text:
+        at_most = int(20 * whole.get_figwidth())  # characters of 6.5 pt
+        lines = [part for line in text.split("\n") for part in wrap(line, at_most)]
+        whole.set_figheight(whole.get_figheight() + 0.13 * len(lines))
+        whole.supxlabel("\n".join(lines), x=0.01, ha="left", color="#444444")
+
+
+def numbers(axis: Axis) -> None:
+    """Plain numbers at the ticks of an axis."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+
+
+def is_left(ax: Axes) -> bool:
+    """Whether nothing stands to the left of it."""
+    place = ax.get_subplotspec()
+    return place is None or place.is_first_col()
+
+
+def ticks_at(ax: Axes, values: Sequence[float]) -> None:
+    """An x axis with ticks at the values, or at some of them; logarithmic if they span more than 8 times."""
+    distinct = sorted({float(value) for value in values})
+    if is_wide(distinct, 8):
+        ax.set_xscale("log")
+        place = ax.get_subplotspec()
+        share = 0.14 if place is not None and place.get_gridspec().ncols > 2 else 0.1
+        ax.xaxis.set_major_locator(FixedLocator(_thinned(distinct, share)))
+        ax.xaxis.set_minor_locator(NullLocator())
+    elif len(distinct) <= 6:
+        ax.xaxis.set_major_locator(FixedLocator(distinct))
+    else:
+        whole = all(value == int(value) for value in distinct)
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
+    numbers(ax.xaxis)
+
+
+def _thinned(values: list[float], share: float) -> list[float]:
+    """Of rising values those that are a share of a logarithmic axis apart, so that their labels fit."""
+    kept = values[:1]
+    for value in values[1:]:
+        if value >= 0.999 * kept[-1] * (values[-1] / values[0]) ** share:
+            kept.append(value)
+    return kept
+
+
+def is_wide(values: Sequence[float], span: float = 30) -> bool:
+    """Whether values, all above 0, span more than `span` times."""
+    return len(values) > 0 and min(values) > 0 and max(values) > span * min(values)
+
+
+def logarithmic(ax: Axes, axis: Literal["x", "y"], values: Iterable[float]) -> None:
+    """A logarithmic axis with plain numbers, and more of them where the values span little."""
+    values = list(values)
+    (ax.set_xscale if axis == "x" else ax.set_yscale)("log")
+    scale = ax.xaxis if axis == "x" else ax.yaxis
+    near = not is_wide(values, 200)
+    scale.set_major_locator(LogLocator(subs=(1, 2, 5) if near else (1,)))
+    scale.set_minor_locator(NullLocator())
+    numbers(scale)
+
+
+def plain(value: float) -> str:
+    """Three significant digits, or all before the point with commas."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def save(whole: Figure, path: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write `path` with the ending of each format, .png, .svg and .pdf, and return the files.
+
+    The same figure gives the same bytes. The folder is made.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = [path.with_name(f"{path.name}.{ending}") for ending in formats]
+    with matplotlib.rc_context(_LOOK):
+        for file, ending in zip(written, formats, strict=True):
+            whole.savefig(file, dpi=_DPI, metadata=_NO_DATES[ending])
+    return written

@@ -1,0 +1,91 @@
+"""How busy links and processors are over time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from analysis.plots import style
+from analysis.plots.series import MOST_PANELS, Unfit
+from analysis.plots.style import styled
+from analysis.plots.words import Scale, scale
+from analysis.records import Result
+from analysis.runs import describe
+from analysis.utilisation import mean_busy
+
+_COLOURS = "cividis"
+_MOST = 8  # resources of a run
+_STEPS = 200
+
+
+@styled
+def link_utilisation(results: Sequence[Result]) -> Figure:
+    """Of up to six simulations the busiest links and processors: a row each, the brighter the busier.
+
+    The mean over the run stands behind each name. Of runs that differ in the seed alone, the first.
+    """
+    known = [result for result in results if result.utilisation is not None and len(result.utilisation)]
+    if not known:
+        raise Unfit("only a simulation knows it, and there are records of none")
+    table = describe(known)
+    known = [
+        known[place] for place in table.drop(columns="seed").drop_duplicates().index
+    ]  # of seeds the first
+    shown = known[:MOST_PANELS]
+    busiest = [_busiest(result) for result in shown]
+    rows = max(map(len, busiest))
+    single = len(shown) == 1
+    beside = 1 if single else 2
+    whole = style.figure(
+        style.DOUBLE, (0.6 + 0.15 * rows) * -(-len(shown) // beside)
+    ) if not single else style.figure(style.SINGLE * 1.5, 0.8 + 0.17 * rows)  # fmt: skip
+    all_axes = list(whole.subplots(-(-len(shown) // beside), beside, squeeze=False).ravel())
+    for ax in all_axes[len(shown) :]:
+        ax.remove()
+    for ax, result, busy in zip(all_axes, shown, busiest, strict=False):
+        _strips(ax, result, busy)
+        ax.set_title(f"{result.scenario.strategy.name}, {result.scenario.cluster.workers} workers")
+    bar = whole.colorbar(
+        ScalarMappable(Normalize(0, 100), _COLOURS), ax=all_axes[: len(shown)], pad=0.02, aspect=30
+    )
+    bar.set_label("busy (%)")
+    bar.outline.set_visible(False)
+    style.note(whole, f"{len(known) - len(shown)} more scenarios are not shown." * (len(known) > len(shown)))
+    return whole
+
+
+def _busiest(result: Result) -> dict[str, float]:
+    """The busiest resources and the fraction of the run that each was busy, busiest first."""
+    busy = mean_busy(result) or {}
+    return dict(sorted(busy.items(), key=lambda item: -item[1])[:_MOST])
+
+
+def _strips(ax: Axes, result: Result, busy: dict[str, float]) -> None:
+    begin, finish = result.span
+    over: Scale = scale("duration_s", [finish - begin])
+    table = result.utilisation
+    assert table is not None
+    edges = np.linspace(begin, finish, _STEPS + 1)
+    cells = np.array([_over(table[table["resource"] == name], edges) for name in busy])
+    ax.pcolormesh(
+        (edges - begin) * over.factor, np.arange(len(busy) + 1), 100 * cells,
+        cmap=_COLOURS, vmin=0, vmax=100, rasterized=True,
+    )  # fmt: skip
+    ax.set_yticks(np.arange(len(busy)) + 0.5, [f"{name} ({share:.0%})" for name, share in busy.items()])
+    ax.tick_params(axis="y", length=0)
+    ax.hlines(np.arange(1, len(busy)), *((edges[[0, -1]] - begin) * over.factor), color="white", lw=1)
+    ax.set_ylim(len(busy), 0)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel(f"time ({over.unit})")
+
+
+def _over(rows: pd.DataFrame, edges: np.ndarray) -> np.ndarray:
+    """The busy fraction between each two edges, of a resource's intervals; shape (edges − 1,)."""
+    rows = rows.sort_values("start")
+    times = np.append(rows["start"].to_numpy(), rows["end"].to_numpy()[-1])
+    seconds = np.append(0.0, np.cumsum(rows["busy"] * (rows["end"] - rows["start"])))
+    return np.asarray(np.diff(np.interp(edges, times, seconds)) / np.diff(edges))

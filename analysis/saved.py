@@ -1,0 +1,63 @@
+"""Reads what runs and sweeps left in folders."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import scenarios
+from analysis.records import Result
+from scenarios import ScenarioError
+
+_RUN = ("scenario.yaml", "result.json", "records.parquet")
+
+
+def is_run(folder: Path) -> bool:
+    """Whether it is what `Result.save` wrote, of a run that has ended."""
+    return all((folder / name).is_file() for name in _RUN)
+
+
+def load(folder: str | Path) -> Result:
+    """The run that `Result.save` wrote there, with its metrics as they were.
+
+    Raises ScenarioError if files are missing or cannot be read.
+    """
+    folder = Path(folder)
+    if not is_run(folder):
+        missing = next(name for name in _RUN if not (folder / name).is_file())
+        raise ScenarioError(
+            f"there is no {missing}; give the --out of a run that has ended", file=str(folder)
+        )
+    try:
+        scenario = scenarios.load(folder / "scenario.yaml")
+        metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        records, utilisation, interleaving = (
+            pd.read_parquet(file) if (file := folder / f"{name}.parquet").is_file() else None
+            for name in ("records", "utilisation", "interleaving")
+        )
+        assert records is not None
+        parameters = np.load(file) if (file := folder / "parameters.npy").is_file() else None
+        speedup, throughput = metrics["speedup"], metrics["throughput"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ScenarioError(f"its files cannot be read ({error})", file=str(folder)) from None
+    workers = scenario.cluster.workers
+    servers = [node for node in _holders(records) if node >= workers]
+    result = Result(
+        engine=metrics["engine"],
+        scenario=scenario,
+        records=records,
+        holders=servers or _holders(records) or [0],
+        gradient_s=scenario.workload.batch_size * speedup / throughput if speedup else 0.0,
+        parameters=parameters,
+        warnings=metrics["warnings"],
+        utilisation=utilisation,
+        interleaving=interleaving,
+    )
+    vars(result)["metrics"] = metrics  # what was computed then, not again
+    return result
+
+
+def _holders(records: pd.DataFrame) -> list[int]:
+    """The nodes that have applied updates."""
+    return sorted(int(node) for node in records.loc[records["event"] == "update", "node"].unique())

@@ -1,0 +1,104 @@
+"""`lockstep sweep`."""
+
+import json
+import sys
+from collections.abc import Collection
+from typing import Annotated
+
+import typer
+
+from lockstep import terminal
+from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_out
+from scenarios import ScenarioError
+
+Seeds = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Make each point with N seeds, from the scenario's on.")
+]
+Jobs = Annotated[int | None, typer.Option(metavar="N", min=1, help="So many processes; one a core without.")]
+Engine = Annotated[
+    str, typer.Option(metavar="ENGINE", help="simulator, or executor: real runs, one at a time.")
+]
+BackendName = Annotated[
+    str, typer.Option("--backend", metavar="NAME", help="joblib (this machine), dask or ray.")
+]
+Scheduler = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where the Dask or Ray cluster is.")]
+KeepRecords = Annotated[
+    str, typer.Option(metavar="all|POINT,…", help="Keep the records of all, or of these points' runs.")
+]
+
+
+def sweep(
+    file: File,
+    set_: Set = None,
+    out: Out = None,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    engine: Engine = "simulator",
+    testbed: Testbed = False,
+    backend: BackendName = "joblib",
+    scheduler: Scheduler = None,
+    keep_records: KeepRecords = "",
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a scenario's sweep: all its points, with all their seeds, as one table.
+
+    With --out it can be stopped at any moment: started again, it goes on. Runs that failed make the exit
+    status 3; the others are made all the same.
+    """
+    from lockstep.sweeping.backends import choose
+    from lockstep.sweeping.points import plan
+    from lockstep.sweeping.show import show
+    from lockstep.sweeping.sweep import sweep
+    from lockstep.sweeping.table import rows
+
+    overrides = [*(set_ or []), *([f"sweep.seeds={seeds}"] if seeds else [])]
+    planned = plan(file, overrides, engine, testbed)
+    workers = choose(backend, jobs, scheduler, planned)
+    records_of = _points(keep_records, len(planned.points))
+    check_out(out)
+    if records_of and out is None:
+        raise ScenarioError("needs a folder to keep them in; give --out", key="--keep-records")
+    talks = not (quiet or json_)
+    if planned.same and talks:
+        print(f"{planned.same} runs are the same as others, and are made once.", file=sys.stderr)
+
+    def begun(kept: int) -> None:
+        if kept and talks:
+            print(f"{kept} of {len(planned.runs)} runs are there already.", file=sys.stderr)
+
+    doing = f"sweeping {planned.scenario.name}: {len(planned.runs)} runs"
+    try:
+        with terminal.progress(doing, not talks) as progress:
+            swept = sweep(planned, workers, out=out, records_of=records_of, progress=progress, begun=begun)
+    except KeyboardInterrupt:
+        kept = (
+            f"what has ended is in {out}; started again, the rest follows"
+            if out
+            else "without --out nothing is kept"
+        )
+        print(f"{kept}.", file=sys.stderr)
+        raise
+    if json_:
+        about = {"schema": 1, "scenario": planned.scenario.name, "engine": engine, "varying": planned.swept}
+        counts = {"runs": len(swept.table), "kept": swept.kept, "failed": swept.failed}
+        print(json.dumps(about | counts | {"points": rows(swept.table)}, allow_nan=False))
+    else:
+        show(planned, swept, out)
+    if swept.failed:
+        raise typer.Exit(3)
+
+
+def _points(text: str, points: int) -> Collection[int]:
+    """The points that `--keep-records` names."""
+    if text == "all":
+        return range(points)
+    try:
+        chosen = {int(number) for number in text.split(",") if text}
+    except ValueError:
+        chosen = {-1}
+    if chosen - set(range(points)):
+        raise ScenarioError(
+            f"must be all, or points from 0 to {points - 1}, not {text!r}", key="--keep-records"
+        )
+    return chosen

@@ -1,0 +1,131 @@
+"""Where runs are made. Each backend is a context that gives `Workers`."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from threading import Thread
+from typing import Any, NamedTuple
+
+from lockstep.sweeping.points import Plan
+from scenarios import ScenarioError
+
+
+class Workers(NamedTuple):
+    """What makes runs: `submit(function, *arguments)` gives a Future; `ahead` may wait for it at a time."""
+
+    submit: Callable[..., "Future[Any]"]
+    ahead: int
+
+
+Backend = AbstractContextManager[Workers]
+BACKENDS = ("joblib", "dask", "ray")
+_MANY = 256  # enough for the workers of a cluster not to wait for the next one
+
+
+def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Callable[[], Backend]:
+    """What opens the backend of that name. Raises ScenarioError for what does not fit together."""
+    if name not in BACKENDS:
+        raise ScenarioError(f"must be {', '.join(BACKENDS)}, not {name!r}", key="--backend")
+    if plan.engine == "executor":
+        for option, given in (("--backend", name != "joblib"), ("--jobs", (jobs or 1) > 1)):
+            if given:
+                raise ScenarioError("is for simulations; real runs are made one at a time, here", key=option)
+        jobs = 1
+    if name == "joblib":
+        if scheduler is not None:
+            raise ScenarioError("is for dask and ray; say --backend too", key="--scheduler")
+        from joblib import cpu_count
+
+        jobs = min(jobs or cpu_count(), len(plan.runs))
+        return partial(_cores, jobs) if jobs > 1 else here
+    if jobs is not None:
+        raise ScenarioError(f"is for joblib; {name} has as many as its cluster", key="--jobs")
+    return partial({"dask": _dask, "ray": _ray}[name], scheduler)
+
+
+@contextmanager
+def here() -> Iterator[Workers]:
+    """This very process: a run is made when it is submitted."""
+
+    def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments))
+        return future
+
+    yield Workers(submit, 1)
+
+
+@contextmanager
+def _cores(jobs: int) -> Iterator[Workers]:
+    """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
+    from joblib.externals.loky import get_reusable_executor
+
+    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_begin)
+    try:
+        yield Workers(pool.submit, 2 * jobs)
+    except BaseException:
+        pool.shutdown(wait=True, kill_workers=True)
+        raise
+
+
+def _begin() -> None:
+    """In a worker: Ctrl-C is for the process that waits, which ends it; if that one is killed, end too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_follow, args=[os.getppid()], daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+@contextmanager
+def _dask(scheduler: str | None) -> Iterator[Workers]:
+    """The workers of a Dask cluster."""
+    try:
+        import distributed
+    except ImportError:
+        raise _missing("dask") from None
+    if scheduler is None:
+        raise ScenarioError("say where the cluster is, such as tcp://10.0.0.1:8786", key="--scheduler")
+    try:
+        client_of: Any = distributed.Client  # it has no types
+        client = client_of(scheduler, timeout=10, set_as_default=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ScenarioError(
+            f"no Dask cluster answers at {scheduler!r}: {reason}", key="--scheduler"
+        ) from None
+    with client:
+        executor = client.get_executor(pure=False)
+        try:
+            yield Workers(executor.submit, _MANY)
+        finally:
+            executor.shutdown(wait=False)  # what has not begun is cancelled
+
+
+@contextmanager
+def _ray(scheduler: str | None) -> Iterator[Workers]:
+    """The workers of a Ray cluster, or without an address of one that is started on this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise _missing("ray") from None
+    try:
+        ray.init(address=scheduler, log_to_driver=False, logging_level="ERROR")
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ScenarioError(f"no Ray cluster at {scheduler!r}: {reason}", key="--scheduler") from None
+    try:
+        yield Workers(lambda function, *given: ray.remote(function).remote(*given).future(), _MANY)
+    finally:
+        ray.shutdown()
+
+
+def _missing(name: str) -> ScenarioError:
+    return ScenarioError(f"{name} is not installed; pip install 'lockstep[{name}]'", key="--backend")

@@ -1,0 +1,110 @@
+"""The runs of a sweep, in a fixed order, each with a key by which it is known again."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lockstep
+import scenarios
+from lockstep.selection import only_its_own
+from lockstep.sweeping.version import version
+from scenarios import Scenario, ScenarioError
+
+ENGINES = ("simulator", "executor")
+
+
+class Run(NamedTuple):
+    """One run of a point, whose runs differ in the seed; `key` is the run's name."""
+
+    point: int
+    key: str
+    scenario: Scenario
+
+
+class Plan(NamedTuple):
+    """What a sweep has to do.
+
+    `points`: what each changes. `same`: how many runs were left out, because they are others once more.
+    """
+
+    scenario: Scenario
+    runs: list[Run]
+    points: list[dict[str, Any]]
+    same: int
+    engine: str
+    testbed: bool
+
+    @property
+    def swept(self) -> list[str]:
+        """The keys that vary."""
+        return list(dict.fromkeys(key for changes in self.points for key in changes))
+
+
+def plan(
+    source: str | Path | Scenario,
+    overrides: Iterable[str] = (),
+    engine: str = "simulator",
+    testbed: bool = False,
+) -> Plan:
+    """All runs of a file's, or a scenario's, sweep; without one, the scenario itself. Raises ScenarioError.
+
+    Where the strategy's name varies, each has its own parameters only, so that points may be the same.
+    """
+    if engine not in ENGINES:
+        raise ScenarioError(f"must be {' or '.join(ENGINES)}, not {engine!r}", key="--engine")
+    if testbed and engine != "executor":
+        raise ScenarioError("is for real runs; say --engine executor too", key="--testbed")
+    check = partial(lockstep.check, testbed=testbed)
+    scenario, expanded = scenarios.points(source, list(overrides), check)
+    runs: dict[str, Run] = {}
+    points: list[dict[str, Any]] = []
+    same = 0
+    for changes, changed in expanded:
+        each = changed
+        if "strategy.name" in changes:
+            each = only_its_own(changed)
+            gone = {f"strategy.{name}" for name in changed.strategy.parameters} - {
+                f"strategy.{name}" for name in each.strategy.parameters
+            }
+            changes = {key: value for key, value in changes.items() if key not in gone}
+        before = len(runs)
+        for seed in scenarios.seeds(scenario.sweep, each.seed):
+            seeded = each.model_copy(update={"seed": seed})
+            name = key(seeded, engine, testbed)
+            same += name in runs
+            runs.setdefault(name, Run(len(points), name, seeded))
+        if len(runs) > before:
+            points.append(changes)
+    return Plan(scenario, list(runs.values()), points, same, engine, testbed)
+
+
+def key(scenario: Scenario, engine: str, testbed: bool) -> str:
+    """A run's name: 16 hexadecimal digits of the hash of all that decides what comes of it.
+
+    That is the scenario, the files that it names, the engine, the code and the libraries.
+    """
+    document = scenario.model_dump(mode="json", exclude={"sweep"})
+    files = [_content(file) for file in _files(document)]
+    text = json.dumps([document, files, engine, testbed, version(engine)], sort_keys=True)
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _files(value: Any) -> Iterator[str]:
+    """What the keys named `file` anywhere in a scenario say."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name == "file" and isinstance(item, str):
+                yield item
+            else:
+                yield from _files(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _files(item)
+
+
+@lru_cache(16)
+def _content(file: str) -> str:
+    return sha256(Path(file).read_bytes()).hexdigest()

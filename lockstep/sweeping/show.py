@@ -1,0 +1,111 @@
+"""A sweep on the terminal: its points with means and 95% intervals, and the best."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from analysis.table import intervals
+from analysis.words import number
+from lockstep import terminal
+from lockstep.sweeping.points import Plan
+from lockstep.sweeping.sweep import Swept
+
+_ROWS = 100  # of a table that is still read
+_FIGURES = {"throughput": "samples/s", "speedup": "speedup", "staleness.mean": "mean staleness"}
+_ENDS = {"time_to_target_s": "s to target", "loss": "held-out loss"}  # the first of them that is there
+
+
+def show(plan: Plan, swept: Swept, out: Path | None) -> None:
+    """Print the points, what failed, the best of them, and where everything is."""
+    table = swept.table
+    good = table[table["status"] == "ok"]
+    end = [name for name in _ENDS if name in good and good[name].notna().any()][:1]
+    shown = {name: title for name, title in (_FIGURES | _ENDS).items() if name in _FIGURES or name in end}
+    found = {name: _by_point(good, name) for name in shown if name in good}
+    labels = {key: [_label(changes, key) for changes in plan.points] for key in plan.swept}
+    labels = {key: texts for key, texts in labels.items() if len(set(texts)) > 1}
+    drawn = Table(
+        "point", *labels, title=f"{plan.scenario.name}: means and 95% intervals", title_justify="left"
+    )
+    for title in ("runs", *(shown[name] for name in found)):
+        drawn.add_column(title, justify="right", no_wrap=True)
+    points = table["point"].drop_duplicates().tolist()
+    runs = good.groupby("point").size()
+    best = _best(found, runs)
+    for point in points[:_ROWS]:
+        figures = [_figure(found[name].get(point), runs.get(point, 0)) for name in found]
+        style = "bold" if best and point == best[0] else None
+        drawn.add_row(
+            str(point),
+            *(texts[point] for texts in labels.values()),
+            str(runs.get(point, 0)),
+            *figures,
+            style=style,
+        )
+    terminal.show_table(drawn)
+    if len(points) > _ROWS:
+        print(f"and {len(points) - _ROWS:,} more points.")
+    if best:
+        _say_best(best, {key: texts[best[0]] for key, texts in labels.items()})
+    if swept.failed:
+        first = table[table["status"] == "failed"].iloc[0]
+        about = f"the first, of point {first['point']}: {first['error']}"
+        print(f"{swept.failed} of {len(table)} runs failed; {about}")
+    if out is not None:
+        print(f"Written to {out}: results.parquet, scenario.yaml.")
+
+
+def _by_point(table: pd.DataFrame, metric: str) -> dict[Any, Mapping[Any, Any]]:
+    """Mean, low, high and runs of a metric, by point."""
+    return {row["point"]: row for row in intervals(table, ["point"], metric).to_dict("records")}
+
+
+def _best(
+    found: Mapping[str, Mapping[Any, Mapping[Any, Any]]], runs: "pd.Series[int]"
+) -> tuple[Any, str, Mapping[Any, Any], list[Any]] | None:
+    """The best point, in which figure, its row, and the points whose intervals overlap with its.
+
+    By the time to the target, if any point reaches it with all seeds; by throughput otherwise.
+    """
+    times = {p: row for p, row in found.get("time_to_target_s", {}).items() if row["runs"] == runs[p]}
+    rows, sign = (times, 1) if times else (found.get("throughput", {}), -1)
+    if len(rows) < 2:
+        return None
+    point = min(rows, key=lambda p: sign * rows[p]["mean"])
+    row = rows[point]
+    near = [p for p in rows if p != point and rows[p]["low"] <= row["high"] and rows[p]["high"] >= row["low"]]
+    return point, "s to the target" if times else "samples/s", row, near
+
+
+def _say_best(best: tuple[Any, str, Mapping[Any, Any], list[Any]], labels: Mapping[str, str]) -> None:
+    point, figure, row, near = best
+    what = ", ".join(f"{key}={label}" for key, label in labels.items())
+    text = f"Best: point {point} ({what}), {_figure(row, row['runs'])} {figure}."
+    if near:
+        some = ", ".join(map(str, near[:8])) + (", …" if len(near) > 8 else "")
+        text += f" Within the intervals as good: point{'s' * (len(near) > 1)} {some}."
+    print(text)
+
+
+def _figure(row: Mapping[Any, Any] | None, runs: int) -> str:
+    """`12.3 ± 0.4`, and of how many runs if not all have the figure."""
+    if row is None:
+        return number(None)
+    text = number(row["mean"])
+    if row["runs"] > 1:
+        text += f" ± {_two_digits(row['high'] - row['mean'])}"
+    return text if row["runs"] == runs else f"{text} ({row['runs']} of {runs})"
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def _label(changes: Mapping[str, Any], key: str) -> str:
+    """A swept value as the file has it."""
+    value = changes.get(key, number(None))
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,97 @@
+"""The folder of a sweep.
+
+scenario.yaml     the scenario with its sweep
+points.jsonl      a line for each run that has ended, written when it ended: what is not run again
+results.parquet   the table: a row for each run of the sweep that has ended, in the sweep's order
+runs/KEY/         the records of chosen runs, as `Result.save` writes them
+
+A line at a time is all that a crash can cost. Lines of runs that are no longer in the sweep stay, and are
+found again when they are.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pandas as pd
+
+from scenarios import Scenario, ScenarioError, dump
+
+_POINTS = "points.jsonl"
+Row = dict[str, Any]
+
+
+class Store:
+    """An open folder: rows by the run's key, and where to add some."""
+
+    def __init__(self, folder: Path, file: BinaryIO) -> None:
+        self._folder, self._file = folder, file
+        self.rows: dict[str, Row] = {}
+        complete = 0
+        for line in file:
+            try:
+                row = json.loads(line)
+                self.rows[row["run"]] = row
+            except (ValueError, KeyError, TypeError):
+                break  # the line that was being written when everything stopped
+            complete += len(line)
+        file.truncate(complete)
+        file.seek(complete)
+
+    def has(self, key: str, files: bool) -> bool:
+        """Whether a run need not be made: it ended well and, if they are wanted, its files are here."""
+        row = self.rows.get(key)
+        return row is not None and row["status"] == "ok" and not (files and not self._of(key).is_dir())
+
+    def keep(self, row: Row, files: Mapping[str, bytes]) -> None:
+        """Write down a run that has ended, its files first."""
+        if files:
+            part = self._of(f".{row['run']}")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            for name, content in files.items():
+                (part / name).write_bytes(content)
+            shutil.rmtree(self._of(row["run"]), ignore_errors=True)
+            part.rename(self._of(row["run"]))
+        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        self.rows[row["run"]] = row
+
+    def finish(self, scenario: Scenario, table: pd.DataFrame) -> None:
+        """Write scenario.yaml and results.parquet, each as a whole or not at all."""
+        part = self._folder / "results.parquet.part"
+        table.to_parquet(part, index=False)
+        part.replace(self._folder / "results.parquet")
+        part = self._folder / "scenario.yaml.part"
+        part.write_text(dump(scenario), encoding="utf-8")
+        part.replace(self._folder / "scenario.yaml")
+
+    def _of(self, key: str) -> Path:
+        return self._folder / "runs" / key
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Store]:
+    """The folder of a sweep, made if need be, for one process at a time. Raises ScenarioError."""
+    check(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(os.open(folder / _POINTS, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ScenarioError(f"another sweep is writing to {str(folder)!r}", key="--out") from None
+        yield Store(folder, file)
+
+
+def check(folder: Path) -> None:
+    """Refuse a folder that has something else in it, or that is none."""
+    if folder.exists() and not folder.is_dir():
+        raise ScenarioError(f"{str(folder)!r} is not a folder", key="--out")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / _POINTS).is_file():
+        problem = f"{str(folder)!r} has something else than a sweep in it; give another folder"
+        raise ScenarioError(problem, key="--out")

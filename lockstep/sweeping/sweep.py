@@ -1,0 +1,94 @@
+"""Runs what a plan has and is not there yet, keeps it as it comes, and makes the table of it."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from signal import SIGTERM, default_int_handler
+from typing import NamedTuple
+
+import pandas as pd
+
+from executor import signals
+from lockstep.sweeping import store, table
+from lockstep.sweeping.backends import Backend, here
+from lockstep.sweeping.points import Plan, Run
+from lockstep.sweeping.running import Progress, Row, outcomes
+from lockstep.sweeping.version import version
+
+
+class Swept(NamedTuple):
+    """What came of a sweep. `kept`: how many of its runs were there already."""
+
+    table: pd.DataFrame
+    kept: int
+
+    @property
+    def failed(self) -> int:
+        """How many runs failed."""
+        return int((self.table["status"] == "failed").sum())
+
+
+def sweep(
+    plan: Plan,
+    backend: Callable[[], Backend] = here,
+    *,
+    out: Path | None = None,
+    records_of: Collection[int] = (),
+    progress: Progress | None = None,
+    begun: Callable[[int], None] | None = None,
+) -> Swept:
+    """Make the runs of a plan, in an order of the backend's; the table is in the plan's.
+
+    `records_of`: the points whose records are kept. With `out` nothing is lost that has come to its end: on
+    KeyboardInterrupt, and on errors, the folder has the table of it. `begun` is told how many runs are there.
+    """
+    with _opened(plan, out) as folder:
+        todo = [run for run in plan.runs if not folder.has(run.key, run.point in records_of)]
+        kept, done = len(plan.runs) - len(todo), 0
+        if begun is not None:
+            begun(kept)
+
+        def told(fraction: float) -> None:
+            if progress is not None:
+                progress((done + fraction) / len(todo))
+
+        def arguments(run: Run) -> tuple[object, ...]:
+            inner = told if backend is here else None  # a run elsewhere is not heard of until it ends
+            return plan.engine, plan.testbed, version(plan.engine), run.point in records_of, inner
+
+        # asked to end, it ends its workers first
+        with (
+            signals.handled(default_int_handler, SIGTERM),
+            closing(outcomes(todo, backend, arguments)) as found,
+        ):
+            for run, (row, files) in found:
+                folder.keep({"run": run.key, **row}, files)
+                done += 1
+                told(0.0)
+        return Swept(table.frame(plan.runs, folder.rows), kept)
+
+
+class _Memory:
+    """In place of a folder: rows that are not kept."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+
+    def has(self, key: str, files: bool) -> bool:
+        return False
+
+    def keep(self, row: Row, files: Mapping[str, bytes]) -> None:
+        self.rows[row["run"]] = row
+
+
+@contextmanager
+def _opened(plan: Plan, out: Path | None) -> Iterator[store.Store | _Memory]:
+    if out is None:
+        yield _Memory()
+        return
+    with store.opened(out) as folder:
+        try:
+            yield folder
+        finally:
+            with signals.blocked(*signals.ENDING):
+                folder.finish(plan.scenario, table.frame(plan.runs, folder.rows))
