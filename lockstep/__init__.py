@@ -19,6 +19,8 @@ from strategies import StrategyError, find, fits
 if TYPE_CHECKING:
     import pandas
 
+    from lockstep.recommendation import Recommendation, Target
+
 __all__ = [
     "Result",
     "Scenario",
@@ -33,9 +35,6 @@ __all__ = [
     "validate",
     "verify",
 ]
-
-if TYPE_CHECKING:
-    from lockstep.recommendation import Recommendation, Target
 
 Progress = Callable[[float], None]
 

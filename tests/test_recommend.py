@@ -57,7 +57,7 @@ NOISY: dict[str, Any] = {
 
 @pytest.mark.usefixtures("few")
 def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
-    names = ("synchronous", "asynchronous", "backup-workers")
+    names = ("asynchronous", "backup-workers")
     what = cluster(0.02, cluster__stragglers=[{"worker": 3, "slowdown": 2}])  # all seeds are alike
     result = found(what, *names, budget=1000)
     goal, worths = Goal("throughput", False), {}
@@ -76,7 +76,7 @@ def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
 @pytest.mark.usefixtures("few")
 def test_the_search_comes_near_the_best_of_all_with_a_part_of_the_budget() -> None:
     what = cluster(0.02, **NOISY)
-    names = ("downpour", "soft-sync", "k-async")
+    names = ("downpour", "soft-sync")
     goal = Goal("throughput", False)
     spaces, _ = space.spaces(what, "throughput", names)
     whole, part = (Search(what, spaces, False, goal.score) for _ in range(2))
