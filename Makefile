@@ -25,6 +25,7 @@ test: install
 bench: install
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/simulation_speed.py
+	$(BIN)/python benchmarks/sweep_speed.py
 	$(BIN)/python benchmarks/simgrid_speed.py
 	$(BIN)/python benchmarks/transports.py
 	$(BIN)/python benchmarks/executor_speed.py

@@ -13,7 +13,7 @@ import lockstep
 import scenarios
 from lockstep import cli
 from scenarios import ScenarioError
-from scenarios.schema import Dirichlet, Labels, Partition
+from scenarios.workload import Dirichlet, Labels, Partition
 from workloads import build, seeds
 from workloads.partition import deal
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from scenarios.schema import Data
+from scenarios.workload import Data
 from workloads import datasets, models, seeds
 from workloads.base import Evaluation, Ready
 from workloads.batches import Batches
