@@ -32,6 +32,9 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the results.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where to write scalars for TensorBoard.")
+]
 Timeline = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the run as a trace for ui.perfetto.dev: .json or .json.gz."),
@@ -62,6 +65,15 @@ def check_timeline(file: Path | None) -> None:
             f"give a file that ends in .json or .json.gz, not {str(file)!r}", key="--timeline"
         )
     _check_writable(file.parent, "--timeline")
+
+
+def check_tensorboard(folder: Path | None) -> None:
+    """Refuse a --tensorboard that cannot be written, if for want of its package, before anything is computed."""
+    if folder is not None:
+        from analysis.tensorboard import check
+
+        check()
+        _check_writable(folder, "--tensorboard")
 
 
 def check_out(out: Path | None) -> None:
