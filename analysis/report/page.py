@@ -13,6 +13,7 @@ from analysis.report.asked import asked, count
 from analysis.report.gather import Gathered
 from analysis.report.pictures import pictures
 from analysis.report.points import Point, points, varied
+from scenarios.sweep import parts
 
 _HERE = Path(__file__).parent
 _KINDS = {
@@ -53,7 +54,8 @@ def without_folders(text: str) -> str:
 
 def _content(gathered: Gathered) -> dict[str, Any]:
     runs = gathered.runs
-    keys = varied(runs, list(gathered.scenario.sweep))
+    swept = [key for part in parts(gathered.scenario.sweep) for each in part for key in each.changes]
+    keys = varied(runs, swept)
     if gathered.kind == "validation":  # a real run has another network
         keys = ["strategy.name", "cluster.workers", "engine"]
     found = points(runs, keys)

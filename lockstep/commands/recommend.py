@@ -49,6 +49,7 @@ def recommend(
     scenario = load(file, set_ or [], testbed and bool(validate_top))
     check_out(out)
     from lockstep.recommendation import Recommendation
+    from lockstep.recommendation.ranking import best
     from lockstep.recommendation.show import as_json, save, show
 
     found = Recommendation(scenario, target, strategy or (), jobs)  # type: ignore[arg-type]
@@ -59,7 +60,9 @@ def recommend(
         if validate_top and not json_:
             show(found)
         if validate_top:
-            chosen = [found.scenario_of(each) for each in found.ranking[:validate_top]]
+            first = best(found.ranking)
+            others = [each for each in found.ranking if each.candidate != first.candidate]
+            chosen = [found.scenario_of(each) for each in [first, *others][:validate_top]]
             document["validated"] = _validated(chosen, testbed, quiet, json_, out)
     finally:  # an interrupted search too leaves what it has found
         if found.ranking:

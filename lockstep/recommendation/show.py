@@ -9,11 +9,12 @@ from typing import Any
 from rich.table import Table
 
 import scenarios
+from analysis.words import number, percent
 from lockstep.recommendation import Recommendation
 from lockstep.recommendation.ranking import Ranked, best, clearly_better
 from lockstep.recommendation.space import Placement
 from lockstep.recommendation.words import answer, changes, how, in_step, worth
-from lockstep.terminal import number, percent, show_table
+from lockstep.terminal import show_table
 
 
 def show(found: Recommendation) -> None:

@@ -1,9 +1,9 @@
 """A recommendation in words: a sentence, what would change it, and what it leaves open."""
 
+from analysis.words import number, percent
 from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better
 from lockstep.recommendation.what_if import Answer
-from lockstep.terminal import number, percent
 
 MODEL_ERROR = 0.07  # of nine of ten held-out predictions of throughput: docs/accuracy.md
 _SCATTER = 0.2  # half an interval over the mean; more is said
