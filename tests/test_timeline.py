@@ -92,6 +92,7 @@ def slices(events: list[Event], name: str, pid: int = 1) -> list[tuple[str, floa
 # --- both engines -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("strategy", ["asynchronous", "all-reduce"])
 def test_both_engines_draw_the_same_tracks(strategy: str, tmp_path: Path) -> None:
     network = {"bandwidth": "100 Mbit/s", "latency": "1 ms"}
@@ -256,6 +257,7 @@ def test_a_simulations_timeline_is_the_same_byte_for_byte(
     assert files[1].read_bytes() == files[2].read_bytes()
 
 
+@pytest.mark.real
 def test_a_replay_and_a_validation_have_timelines(
     command: Lockstep, sizes_only: Path, tmp_path: Path
 ) -> None:
