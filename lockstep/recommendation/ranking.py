@@ -134,7 +134,7 @@ def in_step(row: Row) -> bool:
     encoded = row.get("strategy.codec", "none") != "none"
     if strategy.models != "same" or not strategy.equal_steps or strategy.pushes != "gradients" or encoded:
         return False
-    whole = row["cluster.workers"] * row["workload.batch_size"]  # time may be up in the middle of a round
+    whole = row["cluster.workers"] * row["workload.batch_size"]  # time may be up within a round
     return bool(abs(row["samples"] - row["updates"] * whole) < whole)
 
 
