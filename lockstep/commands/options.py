@@ -68,7 +68,7 @@ def check_timeline(file: Path | None) -> None:
 
 
 def check_tensorboard(folder: Path | None) -> None:
-    """Refuse a --tensorboard that cannot be written or lacks its package, before all else."""
+    """Refuse a --tensorboard that cannot be written, or without its package, before a run; leaves nothing."""
     if folder is not None:
         from analysis.tensorboard import check
 
