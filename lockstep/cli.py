@@ -9,6 +9,7 @@ from lockstep.commands.calibrate import calibrate
 from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
 from lockstep.commands.one_run import run, simulate
 from lockstep.commands.plot import plot
+from lockstep.commands.report import report
 from lockstep.commands.sweep import sweep
 from lockstep.commands.truths import claims, verify
 from lockstep.commands.validate import validate
@@ -27,6 +28,7 @@ for command in (
     validate,
     sweep,
     plot,
+    report,
     verify,
     claims,
     calibrate,

@@ -14,9 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from analysis.records import Result
+from analysis.words import NOTHING, number, percent, size
 from strategies import STRATEGIES
-
-_NOTHING = "–"
 
 
 @contextmanager
@@ -55,14 +54,14 @@ def show(result: Result, out: Path | None) -> None:
         "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
         "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
         "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
-        "bottleneck": m["bottleneck"] or _NOTHING,
-        "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else _NOTHING,
+        "bottleneck": m["bottleneck"] or NOTHING,
+        "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else NOTHING,
         "sent": size(m["bytes_sent"]),
         "held-out loss": number(m["loss"]),
         "accuracy": percent(m["accuracy"]),
     }
     for name, value in rows.items():
-        if _NOTHING not in value:
+        if NOTHING not in value:
             table.add_row(name, value)
     if m["target"] is not None:
         table.add_row(f"time to {percent(m['target'])}", number(m["time_to_target_s"], "s", "not reached"))
@@ -81,7 +80,7 @@ def show_comparison(comparisons: list[dict[str, Any]]) -> None:
         name = figure
         for c in comparisons:
             a, b = (number(value(c[side])) for side in ("predicted", "measured"))
-            if (a, b) != (_NOTHING, _NOTHING):
+            if (a, b) != (NOTHING, NOTHING):
                 table.add_row(name, c["predicted"]["strategy"], a, b, percent(c["error"][error], sign=True))
                 name = ""
         table.add_section()
@@ -155,7 +154,7 @@ def show_accuracy(summary: dict[str, Any], out: Path) -> None:
 
 
 def _small(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.1e}"
+    return NOTHING if value is None else f"{value:.1e}"
 
 
 def _warn(*runs: dict[str, Any]) -> None:
@@ -215,27 +214,3 @@ def first_comment(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
     return re.split(r"(?<=\.)\s", comment)[0]
-
-
-def number(value: float | None, unit: str = "", nothing: str = _NOTHING) -> str:
-    """Four significant digits and the unit; a dash for nothing."""
-    if value is None:
-        return nothing
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return f"{text} {unit}".rstrip()
-
-
-def size(nbytes: float) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return number(nbytes, unit)
-        nbytes /= 1000
-    return number(nbytes, "TB")
-
-
-def percent(value: float | None, sign: bool = False) -> str:
-    """A fraction as a percentage; a dash for nothing."""
-    if value is None:
-        return _NOTHING
-    return f"{100 * value:+.1f}%" if sign else f"{100 * value:.1f}%"

@@ -145,8 +145,9 @@ def y_axis(all_axes: Sequence[Axes], text: str, heights: Sequence[float], wide: 
         ax.grid(True, axis="y")
         if wide and len(positive) == len(heights):
             style.logarithmic(ax, "y", positive)
+            ax.set_ylim(max(ax.get_ylim()[0], min(positive) / 2), min(ax.get_ylim()[1], 2 * max(positive)))
         elif len(positive) and min(heights) >= 0:
-            ax.set_ylim(0, None)
+            ax.set_ylim(0, ax.get_ylim()[1])
             style.numbers(ax.yaxis)
         if style.is_left(ax):
             ax.set_ylabel(text)
@@ -171,6 +172,8 @@ def _bars(
     parts = panels(table, [by])
     compared = lines(table, by)
     count = len(compared)
+    if count == len(parts) == 1:
+        raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
     whole, all_axes = style.grid(len(parts), height=0.75 + 0.2 * count)
     notes: list[str] = []
     wide = style.is_wide(table[metric].dropna().tolist(), 100)
@@ -181,12 +184,13 @@ def _bars(
         ax.set_yticks(range(count), [each.name for each in compared])
         ax.set_ylim(count - 0.4, -0.6)
         style.numbers(ax.xaxis)
-        if not wide and (table[metric].dropna() >= 0).all():
-            ax.set_xlim(0, None)
         if wide:
             style.logarithmic(ax, "x", table[metric].dropna() * up.factor)
         if ax.xaxis.get_tick_params()["labelbottom"]:
             ax.set_xlabel(y_label)
+    if not wide and (table[metric].dropna() >= 0).all():
+        for ax in all_axes:
+            ax.set_xlim(0, None)
     whole.suptitle(title if len(parts) > 1 else "")
     return whole, notes
 

@@ -65,7 +65,10 @@ def draw(kind: str, runs: Runs, options: Mapping[str, str]) -> Figure:
     if kind not in KINDS:
         raise ScenarioError(f"no kind {kind!r} (kinds: {', '.join(KINDS)})", key="--kind")
     function, takes = KINDS[kind]
-    return function(runs, **{name: value for name, value in options.items() if name in takes})
+    try:
+        return function(runs, **{name: value for name, value in options.items() if name in takes})
+    except Unfit as reason:
+        raise Unfit(reason.problem, key=reason.key or kind) from None
 
 
 def pictures(runs: Runs, options: Mapping[str, str]) -> tuple[dict[str, Figure], dict[str, str]]:
@@ -73,6 +76,8 @@ def pictures(runs: Runs, options: Mapping[str, str]) -> tuple[dict[str, Figure],
     figures: dict[str, Figure] = {}
     left_out: dict[str, str] = {}
     for kind in KINDS:
+        if kind == "metric":
+            continue  # which one has to be asked for
         try:
             figures[kind] = draw(kind, runs, options)
         except Unfit as reason:

@@ -68,7 +68,7 @@ def _panel(ax: Axes, both: pd.DataFrame, name: str) -> dict[str, Any]:
     ax.plot(line, line, color="grey", lw=0.7, zorder=1)
     entries = {}
     for each in lines(both, "strategy.name"):
-        look = each.look | {"linestyle": "none", "markersize": 5}
+        look = each.look | {"linestyle": "none", "markersize": 5, "clip_on": False, "zorder": 3}
         points = values.loc[each.rows.index]
         (entries[each.name],) = ax.plot(points["measured"], points["predicted"], **look)
     if wide:

@@ -58,12 +58,11 @@ def plot(
     if kind is None and y is not None:
         kind = ["metric"]
     if kind:
-        figures = {name: plots.draw(name, read, options) for name in kind}
+        figures = {str(y) if name == "metric" else name: plots.draw(name, read, options) for name in kind}
         left_out: dict[str, str] = {}
     else:
         figures, left_out = plots.pictures(read, options)
     for name, figure in figures.items():
-        plots.save(figure, out / name, formats or FORMATS)
-        print(f"{name}: {out / name}.{{{','.join(formats or FORMATS)}}}")
+        print(f"{name}: {', '.join(map(str, plots.save(figure, out / name, formats or FORMATS)))}")
     for name, why in left_out.items():
         print(f"{name} left out: {why}", file=sys.stderr)

@@ -1,10 +1,13 @@
 """Where runs are made. Each backend is a context that gives `Workers`."""
 
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from threading import Thread
 from typing import Any, NamedTuple
 
 from lockstep.sweeping.points import Plan
@@ -61,7 +64,7 @@ def _cores(jobs: int) -> Iterator[Workers]:
     """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
     from joblib.externals.loky import get_reusable_executor
 
-    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_deaf)
+    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_begin)
     try:
         yield Workers(pool.submit, 2 * jobs)
     except BaseException:
@@ -69,9 +72,16 @@ def _cores(jobs: int) -> Iterator[Workers]:
         raise
 
 
-def _deaf() -> None:
-    """Ctrl-C is for the process that waits, which ends its workers."""
+def _begin() -> None:
+    """In a worker: Ctrl-C is for the process that waits, which ends it; if that one is killed, end too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_follow, args=[os.getppid()], daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 @contextmanager
@@ -96,7 +106,7 @@ def _dask(scheduler: str | None) -> Iterator[Workers]:
         try:
             yield Workers(executor.submit, _MANY)
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)  # what has not begun is cancelled
 
 
 @contextmanager
