@@ -9,6 +9,7 @@ from lockstep.commands.calibrate import calibrate
 from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
 from lockstep.commands.one_run import run, simulate
 from lockstep.commands.plot import plot
+from lockstep.commands.recommend import recommend
 from lockstep.commands.report import report
 from lockstep.commands.sweep import sweep
 from lockstep.commands.truths import claims, verify
@@ -26,6 +27,7 @@ for command in (
     simulate,
     run,
     validate,
+    recommend,
     sweep,
     plot,
     report,

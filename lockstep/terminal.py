@@ -14,7 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from analysis.records import Result
-from analysis.words import NOTHING, number, percent, size
+from analysis.summary import DONE, figures
+from analysis.words import NOTHING, number, percent
 from strategies import STRATEGIES
 
 
@@ -40,31 +41,10 @@ def progress(doing: str, quiet: bool) -> Iterator[Callable[[float], None] | None
 def show(result: Result, out: Path | None) -> None:
     """One run, as a table of its figures in words and units."""
     m = result.metrics
-    done = "predicted" if result.engine == "simulator" else "measured"
-    table = Table(
-        "", done, title=f"{m['scenario']}: {m['strategy']}, {m['workers']} workers", title_justify="left"
-    )
-    stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
-    parts = result.breakdown.mean()
-    parts = parts if parts["send"] else parts.drop("send")  # a real run does not know it
-    rows = {
-        "duration": number(m["duration_s"], "s"),
-        "throughput": number(m["throughput"], "samples/s"),
-        "speedup": f"{number(m['speedup'])} (efficiency {percent(m['efficiency'])})",
-        "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
-        "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
-        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
-        "bottleneck": m["bottleneck"] or NOTHING,
-        "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else NOTHING,
-        "sent": size(m["bytes_sent"]),
-        "held-out loss": number(m["loss"]),
-        "accuracy": percent(m["accuracy"]),
-    }
-    for name, value in rows.items():
-        if NOTHING not in value:
-            table.add_row(name, value)
-    if m["target"] is not None:
-        table.add_row(f"time to {percent(m['target'])}", number(m["time_to_target_s"], "s", "not reached"))
+    title = f"{m['scenario']}: {m['strategy']}, {m['workers']} workers"
+    table = Table("", DONE[result.engine], title=title, title_justify="left")
+    for name, value in figures(result).items():
+        table.add_row(name, value)
     _console().print(table)
     _warn(m)
     if out is not None:

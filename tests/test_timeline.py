@@ -278,3 +278,26 @@ def test_a_file_that_cannot_be_written(
     assert "--timeline" in ended.err
     assert ended.err.count("\n") == 1
     assert not ended.out
+
+
+# --- the still picture --------------------------------------------------------------------------------------
+
+
+def test_a_gantt_picture_has_a_row_for_each_worker_server_and_link() -> None:
+    from analysis.plots import gantt
+
+    network = {"bandwidth": "100 Mbit/s", "latency": "1 ms"}
+    found = lockstep.simulate(scenario(cluster__workers=6, cluster__network=network))
+    for width in (3.5, 7.0):
+        figure = gantt([found], width=width)
+        (panel,) = figure.axes
+        rows = [label.get_text() for label in panel.get_yticklabels()]
+        assert rows == [
+            row
+            for who in (*(f"worker {worker}" for worker in range(4)), "server 0")
+            for row in (who, "up-link", "down-link")
+        ]
+        assert figure.get_figwidth() == width
+        assert panel.get_xlabel() == "time since the first mini-batch (ms)"
+        assert {text.get_text() for text in figure.legends[0].texts} >= {"computing", "sending", "update"}
+        assert "2 more workers" in str(figure.get_supxlabel())

@@ -5,7 +5,7 @@ import functools
 from pathlib import Path
 
 from scenarios import ScenarioError, Workload
-from scenarios import workload as sections
+from scenarios import workload as described
 from workloads.base import Sizes
 from workloads.forms import FORMS, Form
 
@@ -23,14 +23,14 @@ def sizes(workload: Workload) -> Sizes:
     """
     batch = workload.batch_size
     match workload:
-        case sections.Sizes():
+        case described.Sizes():
             flops = None if workload.flops is None else workload.flops * batch
             return Sizes(workload.parameters, ITEMSIZE[workload.dtype], batch, None, flops)
-        case sections.Problem(problem="quadratic"):  # subtract, multiply
+        case described.Problem(problem="quadratic"):  # subtract, multiply
             return Sizes(workload.dimension, 4, batch, None, 2.0 * workload.dimension)
-        case sections.Problem():  # two products of the batch's matrix and a vector
+        case described.Problem():  # two products of the batch's matrix and a vector
             return Sizes(workload.dimension, 4, batch, LOGISTIC_SAMPLES, 4.0 * batch * workload.features)
-        case sections.Data():
+        case described.Data():
             parameters, samples, flops = _model(workload.model, workload.dataset, batch)
             return Sizes(parameters, 4, batch, samples, flops)
 

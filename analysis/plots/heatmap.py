@@ -103,7 +103,7 @@ def _cells(
     groups = rows.groupby([by, x], dropna=False)
     values = groups[y].mean().unstack().reindex(index=down, columns=across)
     why = groups.apply(lambda group: _why(group, y)).unstack().reindex(index=down, columns=across)
-    return values.astype(float), why.fillna("–")
+    return values.astype(float), why.astype(object).where(why.notna(), "–")
 
 
 def _why(group: pd.DataFrame, y: str) -> str:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from analysis.plots.against import against
 from analysis.plots.breakdown import breakdown
 from analysis.plots.curves import learning
+from analysis.plots.gantt import gantt
 from analysis.plots.heatmap import heat_map
 from analysis.plots.pareto import pareto
 from analysis.plots.predicted import predicted_against_measured
@@ -49,6 +50,7 @@ KINDS: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "staleness-quantiles": (_table(staleness_quantiles), ("x", "by")),
     "breakdown": (_table(breakdown), ("by",)),
     "utilisation": (_results(link_utilisation), ()),
+    "gantt": (_results(gantt), ()),
     "stragglers": (_table(stragglers), ("x", "y", "by")),
     "heat-map": (_table(heat_map), ("x", "y", "by")),
     "pareto": (_table(pareto), ("by",)),

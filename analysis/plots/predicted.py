@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.plots import style
-from analysis.plots.series import Unfit, lines, ready
+from analysis.plots.series import Unfit, lines, ready, varied
 from analysis.plots.style import styled
 from analysis.plots.words import scale, words
 
@@ -20,9 +20,10 @@ _BANDS = {0.10: "#EEEEEE", 0.05: "#D5D5D5"}
 def pairs(table: pd.DataFrame) -> pd.DataFrame:
     """The table of both engines side by side: strategy.name, figure, predicted, measured; a row a figure.
 
-    Runs belong together that have the same strategy, workers, seed and, if it has it, point.
+    Runs belong together that have the same strategy, workers, seed and all else that is not the engine's.
     """
-    which = [key for key in ("strategy.name", "cluster.workers", "seed", "pair") if key in table]
+    which = list(dict.fromkeys(["strategy.name", "cluster.workers", "seed", *varied(table)]))
+    which = [key for key in which if key != "engine"]
     sides = [table[table["engine"] == engine] for engine in ("simulator", "executor")]
     found = []
     for name in _FIGURES:

@@ -105,15 +105,15 @@ def numeric(table: pd.DataFrame, key: str) -> bool:
 
 
 def known(table: pd.DataFrame, name: str, option: str) -> str:
-    """The column that `name` means: a key, or the end of one such as "workers"; or a metric.
+    """The column that `name` means: a key, or the end of one such as "workers"; of --y, a metric.
 
     Raises ScenarioError, in the name of the `option`, that lists what there is.
     """
     metrics = [column for column in table if column in METRICS]
-    columns = metrics if option == "--y" else [str(c) for c in table if is_key(str(c)) or c in METRICS]
+    columns = metrics if option == "--y" else [str(column) for column in table if is_key(str(column))]
     if name in columns:
         return name
-    ends = [column for column in columns if column.endswith(f".{name}")]
+    ends = [column for column in columns if column.endswith(f".{name}") or words(column) == name]
     if len(ends) == 1:
         return ends[0]
     if len(ends) > 1:
@@ -166,7 +166,7 @@ def panels(table: pd.DataFrame, shown: Sequence[str | None]) -> list[tuple[str, 
     if "engine" in keys:
         parts.sort(key=lambda part: str(part[0][0]), reverse=True)  # the simulator's first
     if len(parts) > MOST_PANELS:
-        raise Unfit(f"{len(parts)} pictures would be needed, for {' × '.join(keys)} vary too; "
+        raise Unfit(f"{len(parts)} pictures would be needed, for {' × '.join(keys)} varies too; "
                     f"fix one with --only {keys[0]}=VALUE, or show it with --x or --by")  # fmt: skip
     titled = []
     for values, rows in parts:

@@ -27,7 +27,8 @@ def stragglers(
     alike = [table[key] for key in others]
     base = table[y].where(table[x] == least).groupby(alike, dropna=False).transform("mean")
     table = table.assign(relative=table[y] / base)
-    if not table["relative"][table[x] != least].notna().any():
+    table = table[table[x].groupby(alike, dropna=False).transform("nunique") > 1]
+    if not table["relative"].notna().any():
         raise Unfit(f"no two runs differ in {words(x)} alone")
     _, by = axes(table, x, by)
     named = f"{words(x)} {value(table, x, least)}"

@@ -163,7 +163,7 @@ def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
     figure = best.figures[aim.metric]
     for rival in _rivals(ranking, aim)[1:]:
         if rival.strategy == _BASELINE != best.strategy and _several(ranking) and aim.metric != "accuracy":
-            notes.append(f"Against {_BASELINE}: {_compared(figure, rival, aim, True)}.")
+            notes.append(f"{best.strategy}: {_compared(figure, rival, aim, True)}.")
     missed = [point for point in ranking if point.missed("time_to_target_s")] if wanted is not None else []
     if missed and aim.metric != "accuracy":
         some = "; ".join(
@@ -200,7 +200,7 @@ def validation(comparisons: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
         return "No run has both been predicted and measured.", []
     worst = max(errors, key=lambda name: abs(errors[name]))
     whose = worst if len(errors) == 1 else f"all {len(errors)} strategies"
-    sentence = f"Throughput was predicted to {abs(errors[worst]):.1%} for {whose}"
+    sentence = f"Throughput was predicted to within {abs(errors[worst]):.1%} for {whose}"
     if len(errors) > 1:
         sentence += f" (worst: {worst}, {percent(errors[worst], sign=True)})"
     notes = []

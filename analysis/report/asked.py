@@ -21,14 +21,14 @@ def asked(scenario: Scenario, compared: Mapping[str, Sequence[Any]] | None = Non
         "Strategies": ", ".join(map(str, strategies)),
         "Strategy": "" if strategies else _strategy(scenario),
         "Cluster": _cluster(scenario, varied.pop("cluster.workers", [scenario.cluster.workers])),
-        "Network": _network(scenario),
+        "Network": network(scenario),
         "Compute": _compute(scenario),
         "Stragglers": "; ".join(map(_straggler, scenario.cluster.stragglers)),
         "Workload": _workload(scenario),
         "Ends": " or ".join(_ends(scenario)),
         "Seeds" if len(seeds) > 1 else "Seed": ", ".join(map(str, seeds)),
         "Varied": "; ".join(
-            f"{key}: {', '.join(_plain(written(value, key)) for value in values)}"
+            f"{key}: {', '.join(_plain(written(value, key, exact=False)) for value in values)}"
             for key, values in varied.items()
         ),
     }
@@ -41,7 +41,7 @@ def count(number: int, noun: str) -> str:
 
 
 def _written(section: Any, key: str) -> str:
-    return str(written(section, key))
+    return str(written(section, key, exact=False))
 
 
 def _cluster(scenario: Scenario, workers: Sequence[int]) -> str:
@@ -56,7 +56,8 @@ def _cluster(scenario: Scenario, workers: Sequence[int]) -> str:
     return f"{text}, below it {count(hierarchy.groups, 'relay')}" if hierarchy else text
 
 
-def _network(scenario: Scenario) -> str:
+def network(scenario: Scenario) -> str:
+    """The network in words."""
     network = scenario.cluster.network
     at = "cluster.network"
     if network.bandwidth is None:
@@ -130,7 +131,7 @@ def _strategy(scenario: Scenario) -> str:
 def _ends(scenario: Scenario) -> Iterator[str]:
     stop = scenario.stop
     if stop.target_accuracy is not None:
-        yield f"at {stop.target_accuracy:.4g} accuracy"
+        yield f"at {100 * stop.target_accuracy:.4g}% accuracy"
     for bound, words in (("epochs", "epochs"), ("steps", "mini-batches a worker"), ("updates", "updates")):
         if (value := getattr(stop, bound)) is not None:
             yield f"after {value:,} {words}"
@@ -141,7 +142,7 @@ def _ends(scenario: Scenario) -> Iterator[str]:
 def _below(scenario: Scenario, section: str, *besides: str) -> str:
     """The keys of a section but for some, and those that are empty: "mean 30 ms, cv 0.2"."""
     found = {
-        key.removeprefix(f"{section}."): written(value, key)
+        key.removeprefix(f"{section}."): written(value, key, exact=False)
         for key, value in keys(scenario).items()
         if key.startswith(f"{section}.") and value not in ("[]", "{}", 0.0)
     }

@@ -70,20 +70,18 @@ def _sweep(folder: Path) -> Gathered:
         table = pd.read_parquet(folder / "results.parquet")
     except (OSError, ValueError) as error:
         raise ScenarioError(f"cannot be read ({error})", file=str(folder / "results.parquet")) from None
-    missing = {"run", "status", "engine"} - {*table}
+    missing = {"run", "status", "strategy.name", "cluster.workers"} - {*table}
     if missing or table.empty:
         problem = f"has no column {min(missing)}" if missing else "has no rows: no point has ended yet"
         raise ScenarioError(problem, file=str(folder / "results.parquet"))
-    table = table.astype(object).where(table.notna(), None)
+    known = [] if "engine" not in table else [*table["engine"].dropna()]
+    engine = known[0] if known else "simulator"  # of all of them; a run that failed does not say it
+    table = table.astype(object).where(table.notna(), None).assign(engine=engine)
     columns = [column for column in map(str, table) if is_key(column)]
     commands: list[Any] = []
     folders: list[Any] = []
     for _, row in table.iterrows():
-        known = row.get("strategy.name") is not None  # not of a point that failed before it was one
-        engine = row["engine"] or "simulator"
-        commands.append(
-            command(engine, "scenario.yaml", scenario, {k: row[k] for k in columns}) if known else None
-        )
+        commands.append(command(engine, "scenario.yaml", scenario, {k: row[k] for k in columns}))
         kept = f"runs/{row['run']}"
         folders.append(kept if (folder / kept / "result.json").is_file() else "")
     runs = _typed(table.assign(command=commands, folder=folders))
@@ -119,7 +117,7 @@ def _runs(
         results.append(result)
     if not rows:
         raise _nothing(folder, f"its results cannot be read ({'; '.join(left_out)[:300]})")
-    runs, scenario = _typed(pd.DataFrame(rows)), results[0].scenario
+    runs, scenario = _typed(pd.DataFrame(rows)), results[-1].scenario
     drawable = Runs(runs, [folder / name for name in runs["folder"]])
     vars(drawable)["results"] = results  # they are read already
     return Gathered(kind, folder, scenario, dump(scenario), runs, drawable, [*comparisons], left_out)

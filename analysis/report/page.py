@@ -13,6 +13,7 @@ from analysis.report.asked import asked, count
 from analysis.report.gather import Gathered
 from analysis.report.pictures import pictures
 from analysis.report.points import Point, points, varied
+from scenarios.sweep import parts
 
 _HERE = Path(__file__).parent
 _KINDS = {
@@ -53,7 +54,10 @@ def without_folders(text: str) -> str:
 
 def _content(gathered: Gathered) -> dict[str, Any]:
     runs = gathered.runs
-    keys = varied(runs, list(gathered.scenario.sweep))
+    swept = [key for part in parts(gathered.scenario.sweep) for each in part for key in each.changes]
+    keys = varied(runs, swept)
+    if gathered.kind == "validation":  # a real run has another network
+        keys = ["strategy.name", "cluster.workers", "engine"]
     found = points(runs, keys)
     answered = answer(found, gathered.ended)
     sentence, notes = answered.sentence, answered.notes
@@ -102,8 +106,8 @@ def _tiles(answered: Answer) -> list[tuple[str, str, str]]:
     best: Point = answered.ranking[0]
     wanted = [
         ("time_to_target_s", "s", 1.0, "to the target"),
-        ("throughput", "samples/s", 1.0, "throughput"),
-        ("speedup", "×", 1.0, "one worker without a network"),
+        ("throughput", "", 1.0, "samples/s"),
+        ("speedup", "×", 1.0, "speedup over one worker"),
         ("efficiency", "%", 100.0, "efficiency"),
         ("accuracy", "%", 100.0, "final accuracy"),
     ]

@@ -1,6 +1,7 @@
 """The pictures of a report: those of `analysis.plots` that suit what there is."""
 
 from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -24,8 +25,12 @@ _KINDS = {
     "utilisation": ("Links over time", "how busy the busiest links were over time"),
     "stragglers": ("Stragglers", "what slower workers cost"),
     "pareto": ("Time against machine-hours", "points that no other beats in both time and machine-hours"),
-    "heat-map": ("Two keys", "a figure over two keys, as colours"),
+    "heat-map": ("Every point", "the figure that counts over the two keys that vary, as colours"),
 }
+
+
+_BARS = ("time-to-target", "throughput", "speedup", "heat-map", "pareto")
+_LEFT_OUT = {"run": _BARS, "validation": _BARS}  # what the tables say better
 
 
 class Picture(NamedTuple):
@@ -39,10 +44,15 @@ class Picture(NamedTuple):
 
 def pictures(gathered: Gathered) -> list[Picture]:
     """All that can be drawn of what was gathered."""
-    from analysis.plots import pictures
+    from analysis.plots import Unfit, draw
 
-    drawn, _ = pictures(gathered.drawable, {})
-    return [_picture(kind, drawn[kind]) for kind in _KINDS if kind in drawn]
+    found = []
+    for kind in _KINDS:
+        if kind in _LEFT_OUT.get(gathered.kind, ()):
+            continue
+        with suppress(Unfit):  # these runs cannot carry it
+            found.append(_picture(kind, draw(kind, gathered.drawable, {})))
+    return found
 
 
 def _picture(kind: str, figure: Any) -> Picture:

@@ -75,7 +75,7 @@ def phrase(key: str, value: Any) -> str:
         return count(int(value), "worker")
     if key == "engine":
         return {"simulator": "predicted", "executor": "measured"}.get(value, str(value))
-    return f"{title(key)} {written(value, key)}"
+    return f"{title(key)} {written(value, key, exact=False)}"
 
 
 def title(key: str) -> str:

@@ -87,24 +87,27 @@ def unit(key: str) -> Quantity | None:
     return next((kind for kind in kinds(key) if isinstance(kind, Quantity)), None)
 
 
-def written(value: Any, key: str) -> Any:
-    """A value of a row as a scenario file has it: quantities with their units, lists and mappings as such."""
+def written(value: Any, key: str, exact: bool = True) -> Any:
+    """A value of a row as a scenario file has it: quantities with their units, lists and mappings as such.
+
+    Not `exact`: quantities are rounded to four digits, for people.
+    """
     if isinstance(value, str) and value[:1] in ("[", "{"):
         value = json.loads(value)
     if isinstance(value, dict):
-        return {word: written(item, f"{key}.{word}") for word, item in value.items()}
+        return {word: written(item, f"{key}.{word}", exact) for word, item in value.items()}
     if isinstance(value, list):
-        return [written(item, key) for item in value]
+        return [written(item, key, exact) for item in value]
     if hasattr(value, "item"):  # numpy's
         value = value.item()
     quantity = unit(key)
     if quantity is not None and isinstance(value, int | float):
-        return in_units(float(value), quantity)
+        return in_units(float(value), quantity, exact)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def in_units(value: float, quantity: Quantity) -> str:
-    """A quantity with a unit that leaves few digits, such as "100 Mbit/s"; read back it is the same."""
+def in_units(value: float, quantity: Quantity, exact: bool = True) -> str:
+    """A quantity with a unit that suits it, such as "100 Mbit/s"; `exact`: read back it is the same."""
     if quantity.unit == "s":
         scaled = [(1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")]
     else:
@@ -112,7 +115,9 @@ def in_units(value: float, quantity: Quantity) -> str:
         scaled = [(times / 10**power, f"{prefix}{name}") for power, prefix in _PREFIXES]
     near = [(factor, name) for factor, name in scaled if abs(value * factor) >= 1] or scaled[-1:]
     factor, name = near[0] if value else scaled[0 if quantity.unit == "s" else -1]
-    text = f"{value * factor:.6g} {name}"
+    text = f"{value * factor:.{6 if exact else 4}g} {name}"
+    if not exact:
+        return text
     if "e" not in text and (value == 0 or quantity.parse(text) == value):
         return text
     return f"{value!r} {quantity.unit}"

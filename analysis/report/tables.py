@@ -39,22 +39,26 @@ def of_points(points: Sequence[Point], target: float | None) -> Table:
         (f"Time {reaches}", "time_to_target_s", 1),
         ("Samples/s", "throughput", 1),
         ("Speedup", "speedup", 1),
-        ("Efficiency (%)", "efficiency", 100),
         ("Mean staleness", "staleness.mean", 1),
-        ("Held-out loss", "loss", 1),
         ("Accuracy (%)", "accuracy", 100),
     ]
     figures = [item for item in figures if any(point.figures[item[1]].runs for point in points)]
+    if "accuracy" not in (item[1] for item in figures) and any(
+        point.figures["loss"].runs for point in points
+    ):
+        figures.append(("Held-out loss", "loss", 1))  # of a problem that has no accuracy
+    first, others = figures[:1], figures[1:]
     keys = list(points[0].settings)
-    head = [*map(name, keys), *(item[0] for item in figures), "Runs", "Bottleneck"]
+    head = [*map(name, keys), *(f[0] for f in first), "Bottleneck", *(f[0] for f in others), "Runs"]
     rows = [
         [
             *(_setting(key, point.settings[key]) for key in keys),
-            *(_figure(point, metric, times) for _, metric, times in figures),
+            *(_figure(point, metric, times) for _, metric, times in first),
+            Cell(point.bottleneck or NOTHING, kind="words"),
+            *(_figure(point, metric, times) for _, metric, times in others),
             Cell(
                 f"{len(point.runs)}" + (f" + {point.failed} failed" if point.failed else ""), len(point.runs)
             ),
-            Cell(point.bottleneck or NOTHING, kind="words"),
         ]
         for point in points
     ]
@@ -76,7 +80,7 @@ def of_runs(runs: pd.DataFrame, keys: Sequence[str]) -> Table:
     rows = []
     for row in runs.to_dict("records"):
         figured = [_number(row[metric]) for _, metric in figures]
-        command = Cell(row["command"] or "not known: the run failed before it had a scenario", kind="command")
+        command = Cell(row["command"], kind="command")
         rows.append([*(_setting(key, row[key]) for key in shown), *figured, command])
     head = [*map(name, shown), *(head for head, _ in figures), "Command"]
     return Table("Runs, and the command for each", head, [_numeric(rows, i) for i in range(len(head))], rows)
@@ -170,7 +174,7 @@ def _setting(key: str, value: Any) -> Cell:
     order = float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
     if key == "engine":
         return Cell(phrase(key, value))
-    return Cell(str(written(value, key)), order)
+    return Cell(str(written(value, key, exact=False)), order)
 
 
 def _figure(point: Point, metric: str, times: float) -> Cell:

@@ -10,7 +10,7 @@ from strategies import STRATEGIES
 
 
 def scenarios(json_: Json = False) -> None:
-    """List the scenarios that ship with the product, and the clusters and workloads to build them from.
+    """List the scenarios that ship with the product.
 
     --json lists the scenarios alone; 'lockstep clusters' and 'lockstep workloads' have their own.
     """
@@ -26,12 +26,12 @@ def scenarios(json_: Json = False) -> None:
 
 
 def clusters(json_: Json = False) -> None:
-    """List the clusters that ship with the product, for scenarios to name."""
+    """List the clusters that ship with the product."""
     _list(_sentences(scenario_files.shelf("clusters")), json_)
 
 
 def workloads(json_: Json = False) -> None:
-    """List the workloads that ship with the product, for scenarios to name."""
+    """List the workloads that ship with the product."""
     _list(_sentences(scenario_files.shelf("workloads")), json_)
 
 

@@ -12,7 +12,7 @@ import typer
 import lockstep
 import scenarios
 from analysis.records import Result, save_records
-from lockstep import terminal
+from analysis.words import size
 from scenarios import Scenario, ScenarioError
 
 File = Annotated[
@@ -32,6 +32,9 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the results.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where to write scalars for TensorBoard.")
+]
 Timeline = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the run as a trace for ui.perfetto.dev: .json or .json.gz."),
@@ -64,6 +67,15 @@ def check_timeline(file: Path | None) -> None:
     _check_writable(file.parent, "--timeline")
 
 
+def check_tensorboard(folder: Path | None) -> None:
+    """Refuse a --tensorboard that cannot be written, if for want of its package, before anything is computed."""
+    if folder is not None:
+        from analysis.tensorboard import check
+
+        check()
+        _check_writable(folder, "--tensorboard")
+
+
 def check_out(out: Path | None) -> None:
     """Refuse an --out that cannot be written, before anything is computed; leaves nothing behind."""
     if out is not None:
@@ -88,8 +100,8 @@ def write_timeline(results: Sequence[Result], file: Path | None, quiet: bool) ->
     file.parent.mkdir(parents=True, exist_ok=True)
     timeline.write(results, file)
     if not quiet:
-        size = terminal.size(file.stat().st_size)
-        print(f"Timeline written to {file} ({size}): open it at https://ui.perfetto.dev.")
+        its = size(file.stat().st_size)
+        print(f"Timeline written to {file} ({its}): open it at https://ui.perfetto.dev.")
 
 
 def keep(scenario: Scenario, records: Any, out: Path | None) -> None:

@@ -41,7 +41,10 @@ def plot(
     out: Where = None,
     formats: Formats = None,
 ) -> None:
-    """Draw runs: every picture that they can carry, or those of --kind (docs/plots.md)."""
+    """Draw runs as pictures.
+
+    Every kind that they can carry, or those of --kind (docs/plots.md).
+    """
     out = out or (results[0] if results[0].is_dir() else results[0].parent) / "plots"
     check_out(out)
     from analysis import plots, runs

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib import import_module
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -44,6 +45,13 @@ def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Ca
         return partial(_cores, jobs) if jobs > 1 else here
     if jobs is not None:
         raise ScenarioError(f"is for joblib; {name} has as many as its cluster", key="--jobs")
+    try:
+        import_module({"dask": "distributed", "ray": "ray"}[name])
+    except ImportError:
+        problem = f"{name} is not installed; pip install 'lockstep[{name}]'"
+        raise ScenarioError(problem, key="--backend") from None
+    if name == "dask" and scheduler is None:
+        raise ScenarioError("say where the cluster is, such as tcp://10.0.0.1:8786", key="--scheduler")
     return partial({"dask": _dask, "ray": _ray}[name], scheduler)
 
 
@@ -87,12 +95,8 @@ def _follow(parent: int) -> None:
 @contextmanager
 def _dask(scheduler: str | None) -> Iterator[Workers]:
     """The workers of a Dask cluster."""
-    try:
-        import distributed
-    except ImportError:
-        raise _missing("dask") from None
-    if scheduler is None:
-        raise ScenarioError("say where the cluster is, such as tcp://10.0.0.1:8786", key="--scheduler")
+    import distributed
+
     try:
         client_of: Any = distributed.Client  # it has no types
         client = client_of(scheduler, timeout=10, set_as_default=False)
@@ -112,10 +116,8 @@ def _dask(scheduler: str | None) -> Iterator[Workers]:
 @contextmanager
 def _ray(scheduler: str | None) -> Iterator[Workers]:
     """The workers of a Ray cluster, or without an address of one that is started on this machine."""
-    try:
-        import ray
-    except ImportError:
-        raise _missing("ray") from None
+    import ray
+
     try:
         ray.init(address=scheduler, log_to_driver=False, logging_level="ERROR")
     except (OSError, ValueError, RuntimeError) as error:
@@ -125,7 +127,3 @@ def _ray(scheduler: str | None) -> Iterator[Workers]:
         yield Workers(lambda function, *given: ray.remote(function).remote(*given).future(), _MANY)
     finally:
         ray.shutdown()
-
-
-def _missing(name: str) -> ScenarioError:
-    return ScenarioError(f"{name} is not installed; pip install 'lockstep[{name}]'", key="--backend")
