@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from scenarios import ScenarioError
-from scenarios.schema import Data
+from scenarios.workload import Data
 from workloads.forms import FORMS
 from workloads.sizes import TABLE, image, sizes
 
