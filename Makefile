@@ -19,10 +19,13 @@ test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m real
 
 bench: install
+	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/simulation_speed.py
+	$(BIN)/python benchmarks/sweep_speed.py
 	$(BIN)/python benchmarks/simgrid_speed.py
 	$(BIN)/python benchmarks/transports.py
 	$(BIN)/python benchmarks/executor_speed.py

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
+import matplotlib
+
+matplotlib.use("Agg")  # no window is wanted
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from analysis.records import of
-from analysis.utilisation import mean_busy
 
 if TYPE_CHECKING:
     from analysis.records import Result
@@ -32,7 +31,7 @@ def bottleneck(result: "Result") -> str | None:
         return None
     compute, send, network, wait = (float(part) for part in result.breakdown.median())
     communicate = send + network
-    busy = mean_busy(result)
+    busy = result.busy
     links = {name: share for name, share in (busy or {}).items() if "link" in name}
     processors = {name: share for name, share in (busy or {}).items() if "link" not in name}
     link, processor = _Busiest.of(links), _Busiest.of(processors)

@@ -44,7 +44,7 @@ def metrics(result: Result) -> dict[str, Any]:
         "samples": samples,
         "throughput": throughput,
         "dropped": _dropped(result.records),
-        "staleness": staleness(_of_models(updates)["staleness"].to_numpy()),
+        "staleness": staleness(of_models(updates)["staleness"].to_numpy()),
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / workers,
         "bytes_sent": int(result.records["nbytes"].sum()),
@@ -86,7 +86,7 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _of_models(updates: pd.DataFrame) -> pd.DataFrame:
+def of_models(updates: pd.DataFrame) -> pd.DataFrame:
     """The updates by models of others, which bring no gradient; where there are none, all updates."""
     models = updates[updates["batches"] == 0]
     return models if len(models) else updates

@@ -198,7 +198,9 @@ def _order(columns: Iterable[np.ndarray]) -> np.ndarray:
 
 def of(records: pd.DataFrame, event: str, columns: Sequence[str]) -> pd.DataFrame:
     """Some columns of the records of one event: with millions of rows the others would be felt."""
-    return records.loc[(records["event"] == event).to_numpy(), list(columns)]
+    rows = np.asarray(records["event"].array == event)
+    # as records.loc would have it, whose fixed cost is what a small run would feel
+    return pd.DataFrame({name: records[name].array[rows] for name in columns}, index=records.index[rows])
 
 
 def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -247,7 +249,7 @@ class Entry(NamedTuple):
     answer: float = np.nan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """One run: its records, and what can be said from them."""
 
@@ -292,6 +294,13 @@ class Result:
 
         return breakdown(self.records, self.scenario.cluster.workers, *self.span)
 
+    @cached_property
+    def busy(self) -> dict[str, float] | None:
+        """Of every link and processor the fraction of the run in which it was busy; None where unknown."""
+        from analysis.utilisation import mean_busy
+
+        return mean_busy(self)
+
     @property
     def curve(self) -> pd.DataFrame:
         """Held-out loss and accuracy against time (s since the first mini-batch started) and version."""
@@ -318,6 +327,32 @@ class Result:
             self.interleaving.to_parquet(out / "interleaving.parquet", index=False)
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
 
+    def to_tensorboard(self, directory: str | Path) -> Path:
+        """Write an event file for TensorBoard below the folder; returns its path. Raises ScenarioError."""
+        from analysis.tensorboard import write
+
+        return write(self, Path(directory))
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The run as a row of a table: the scenario's keys and the metrics, flat (docs/metrics.md)."""
+        from analysis.table import row
+
+        return row(self)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The main figures in words and units, for people: a row each."""
+        from analysis.summary import DONE, figures
+
+        return pd.DataFrame({DONE[self.engine]: figures(self)})
+
+    def __repr__(self) -> str:
+        from analysis.summary import headline
+
+        return headline(self)
+
     def _repr_html_(self) -> str:
-        rows = {k: v for k, v in self.metrics.items() if not isinstance(v, dict | list)}
-        return str(pd.Series(rows, name=self.engine).to_frame().to_html())
+        from analysis.notebook import html
+
+        return html(self)

@@ -1,6 +1,7 @@
 """The runs in folders that `sweep`, `simulate`, `run` and `validate` wrote, as one table and as Results."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,11 +28,16 @@ class Runs:
         return [load(folder) for folder in self.folders]
 
     def only(self, choose: Callable[[pd.DataFrame], pd.DataFrame]) -> "Runs":
-        """Those whose rows `choose` keeps, of the table and of the folders."""
-        kept = Runs(choose(self.table), self.folders)
-        if self.folders:
-            chosen = choose(describe(self.results)).index
-            vars(kept)["results"] = [self.results[place] for place in chosen]
+        """Those whose rows `choose` keeps, of the table and of the folders.
+
+        What `choose` raises ScenarioError for is an error if the table does not have it.
+        """
+        kept = Runs(choose(self.table), [])
+        chosen: Sequence[int] = []
+        if self.results:
+            with suppress(ScenarioError):
+                chosen = choose(describe(self.results)).index.tolist()
+        vars(kept)["results"] = [self.results[place] for place in chosen]
         return kept
 
 

@@ -24,8 +24,8 @@ def mean_busy(result: "Result") -> dict[str, float] | None:
 
 
 def utilisation(result: "Result") -> dict[str, float] | None:
-    """`mean_busy` of all resources, or of the 64 busiest if there are more, in the order of the table."""
-    busy = mean_busy(result)
+    """`Result.busy` of all resources, or of the 64 busiest if there are more, in the order of the table."""
+    busy = result.busy
     if busy is None or len(busy) <= MOST:
         return busy
     busiest = set(sorted(busy, key=lambda name: -busy[name])[:MOST])

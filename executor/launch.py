@@ -158,8 +158,7 @@ def _failure(scenario: Scenario, store: dist.TCPStore, exitcodes: list[int | Non
             cause = "lost, because the process that it was forked from has died"
         found.append((at, rank, cause, details))
     _, rank, cause, details = min(found)
-    role = process.everyone(scenario)[rank]
-    who = f"{role.kind} {role.index}"
+    who = process.everyone(scenario)[rank].name
     return RunFailed(f"{who} (rank {rank}) died: {cause}", details=details)
 
 

@@ -19,12 +19,15 @@ from strategies import StrategyError, find, fits
 if TYPE_CHECKING:
     import pandas
 
+    from lockstep.recommendation import Recommendation, Target
+
 __all__ = [
     "Result",
     "Scenario",
     "ScenarioError",
     "claims",
     "load",
+    "recommend",
     "replay",
     "run",
     "simulate",
@@ -113,6 +116,27 @@ def validate(
     check(scenario, testbed)
     there = on_testbed(scenario) if testbed else on_loopback(scenario, measure_loopback(parameters(scenario)))
     return simulate(there), run(scenario, progress, testbed=testbed)
+
+
+def recommend(
+    scenario: Scenario,
+    target: "Target | None" = None,
+    *,
+    budget: int = 100,
+    strategies: Sequence[str] = (),
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> "Recommendation":
+    """Search the strategies for the scenario's cluster and workload by simulation (docs/recommend.md).
+
+    `target`: "time" (to stop.target_accuracy), "throughput" or "machine-hours". `budget`: simulations of the
+    search. `strategies`: only these. `jobs`: processes, all cores if None; nothing depends on how many.
+    Of what is returned, `.best` is a scenario, `.ranking` the candidates, `.table` all runs.
+    Raises ScenarioError for a target that the scenario cannot have or a strategy that is none.
+    """
+    from lockstep.recommendation import Recommendation
+
+    return Recommendation(scenario, target, strategies, jobs).run(budget, progress)
 
 
 def sweep(

@@ -6,9 +6,11 @@ from typing import Any
 import typer
 
 from lockstep.commands.calibrate import calibrate
-from lockstep.commands.lists import profiles, scenarios, schema, strategies
+from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
 from lockstep.commands.one_run import run, simulate
 from lockstep.commands.plot import plot
+from lockstep.commands.recommend import recommend
+from lockstep.commands.report import report
 from lockstep.commands.sweep import sweep
 from lockstep.commands.truths import claims, verify
 from lockstep.commands.validate import validate
@@ -25,12 +27,16 @@ for command in (
     simulate,
     run,
     validate,
+    recommend,
     sweep,
     plot,
+    report,
     verify,
     claims,
     calibrate,
     scenarios,
+    clusters,
+    workloads,
     profiles,
     strategies,
     schema,

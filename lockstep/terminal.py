@@ -14,9 +14,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from analysis.records import Result
+from analysis.summary import DONE, figures
+from analysis.words import NOTHING, number, percent
 from strategies import STRATEGIES
-
-_NOTHING = "–"
 
 
 @contextmanager
@@ -41,31 +41,10 @@ def progress(doing: str, quiet: bool) -> Iterator[Callable[[float], None] | None
 def show(result: Result, out: Path | None) -> None:
     """One run, as a table of its figures in words and units."""
     m = result.metrics
-    done = "predicted" if result.engine == "simulator" else "measured"
-    table = Table(
-        "", done, title=f"{m['scenario']}: {m['strategy']}, {m['workers']} workers", title_justify="left"
-    )
-    stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
-    parts = result.breakdown.mean()
-    parts = parts if parts["send"] else parts.drop("send")  # a real run does not know it
-    rows = {
-        "duration": number(m["duration_s"], "s"),
-        "throughput": number(m["throughput"], "samples/s"),
-        "speedup": f"{number(m['speedup'])} (efficiency {percent(m['efficiency'])})",
-        "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
-        "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
-        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
-        "bottleneck": m["bottleneck"] or _NOTHING,
-        "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else _NOTHING,
-        "sent": size(m["bytes_sent"]),
-        "held-out loss": number(m["loss"]),
-        "accuracy": percent(m["accuracy"]),
-    }
-    for name, value in rows.items():
-        if _NOTHING not in value:
-            table.add_row(name, value)
-    if m["target"] is not None:
-        table.add_row(f"time to {percent(m['target'])}", number(m["time_to_target_s"], "s", "not reached"))
+    title = f"{m['scenario']}: {m['strategy']}, {m['workers']} workers"
+    table = Table("", DONE[result.engine], title=title, title_justify="left")
+    for name, value in figures(result).items():
+        table.add_row(name, value)
     _console().print(table)
     _warn(m)
     if out is not None:
@@ -81,7 +60,7 @@ def show_comparison(comparisons: list[dict[str, Any]]) -> None:
         name = figure
         for c in comparisons:
             a, b = (number(value(c[side])) for side in ("predicted", "measured"))
-            if (a, b) != (_NOTHING, _NOTHING):
+            if (a, b) != (NOTHING, NOTHING):
                 table.add_row(name, c["predicted"]["strategy"], a, b, percent(c["error"][error], sign=True))
                 name = ""
         table.add_section()
@@ -155,7 +134,7 @@ def show_accuracy(summary: dict[str, Any], out: Path) -> None:
 
 
 def _small(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.1e}"
+    return NOTHING if value is None else f"{value:.1e}"
 
 
 def _warn(*runs: dict[str, Any]) -> None:
@@ -215,27 +194,3 @@ def first_comment(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
     return re.split(r"(?<=\.)\s", comment)[0]
-
-
-def number(value: float | None, unit: str = "", nothing: str = _NOTHING) -> str:
-    """Four significant digits and the unit; a dash for nothing."""
-    if value is None:
-        return nothing
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return f"{text} {unit}".rstrip()
-
-
-def size(nbytes: float) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return number(nbytes, unit)
-        nbytes /= 1000
-    return number(nbytes, "TB")
-
-
-def percent(value: float | None, sign: bool = False) -> str:
-    """A fraction as a percentage; a dash for nothing."""
-    if value is None:
-        return _NOTHING
-    return f"{100 * value:+.1f}%" if sign else f"{100 * value:.1f}%"

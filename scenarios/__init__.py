@@ -2,18 +2,20 @@
 
 from scenarios.compute import Compute, Distribution, Empirical
 from scenarios.document import ScenarioError
+from scenarios.library import shelf
 from scenarios.load import dump, load, override, points, shipped
 from scenarios.machine import CodecCost, Machine
 from scenarios.network import Background, IntraHost, Network, Varying
 from scenarios.profile import Profile, profiles
-from scenarios.schema import Cluster, Data, Problem, Scenario, Servers, Sizes, Stop, Strategy, Workload
+from scenarios.schema import Cluster, Scenario, Servers, Stop, Strategy
 from scenarios.stragglers import Straggler
 from scenarios.sweep import seeds
 from scenarios.topology import FatTree, Racks, Sites, Star
+from scenarios.workload import Data, Problem, Sizes, Workload
 
 __all__ = [  # noqa: RUF022  (the front door first)
     "Scenario", "ScenarioError", "load", "dump", "shipped", "override", "points", "seeds",
     "Background", "Cluster", "CodecCost", "Compute", "Data", "Distribution", "Empirical", "FatTree",
     "IntraHost", "Machine", "Network", "Problem", "Profile", "Racks", "Servers", "Sites", "Sizes", "Star",
-    "Stop", "Straggler", "Strategy", "Varying", "Workload", "profiles",
+    "Stop", "Straggler", "Strategy", "Varying", "Workload", "profiles", "shelf",
 ]  # fmt: skip

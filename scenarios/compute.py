@@ -5,8 +5,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
 
+from scenarios import kineto
 from scenarios.files import beside, rows
 from scenarios.section import Section, nearest, one_of
 from scenarios.units import Duration, FlopRate, PositiveDuration, fail, shown
@@ -95,10 +96,15 @@ class Pareto(_WithMean):
 
 
 class Empirical(Section):
-    """Drawn from the times in `file`: one number of seconds per line, relative to the scenario's file."""
+    """Drawn from the times in `file`, relative to the scenario's: one number of seconds per line, or a trace.
+
+    A file that ends in .json or .json.gz is a trace of the PyTorch profiler (scenarios/kineto.py).
+    """
 
     distribution: Literal["empirical"]
-    file: str = Field(description="a text file of seconds, one per line, such as 'file: times.csv'")
+    file: str = Field(
+        description="a text file of seconds, one per line, such as 'file: times.csv', or a profiler's trace"
+    )
 
     @field_validator("file")
     @classmethod
@@ -124,6 +130,8 @@ def _seconds(line: str) -> float | None:
 
 
 def _read(path: Path) -> tuple[float, ...]:
+    if kineto.is_trace(path):
+        return kineto.gradients(path).times_s
     return rows(path, _seconds, "seconds", "one positive number of seconds")
 
 
@@ -149,13 +157,24 @@ class Compute(Section):
     """The time of one gradient (one mini-batch) on a worker of speed 1: drawn from `time`, or FLOPs / rate.
 
     With `peak` (FLOP/s) a gradient takes the workload's FLOPs / (peak × `efficiency`) seconds. `backward` is
-    the share of that time spent in the backward pass.
+    the share of that time spent in the backward pass; not given, 0, or as in a trace that is `time`'s file.
     """
 
     time: Distribution | None = None
     peak: FlopRate | None = None
     efficiency: float = Field(1.0, gt=0, le=1)
     backward: float = Field(0.0, ge=0, lt=1)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_traced(cls, data: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        compute = build(data)
+        if "backward" in compute.model_fields_set or not isinstance(compute.time, Empirical):
+            return compute
+        path = Path(compute.time.file)
+        if not kineto.is_trace(path):
+            return compute
+        return compute.model_copy(update={"backward": kineto.gradients(path).backward})
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

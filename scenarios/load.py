@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from scenarios import library
 from scenarios.document import BYTES, DEPTH, Keys, ScenarioError, dotted, parse
 from scenarios.errors import place, translated
 from scenarios.schema import Scenario
@@ -20,7 +21,14 @@ Check = Callable[[Scenario], None]
 T = TypeVar("T")
 RUNS = 100_000  # of a sweep
 _KEY = re.compile(r"[\w-]+(\.[\w-]+|\[\d{1,6}\])*", re.ASCII)
-_SHORTHANDS = {"strategy": "name", "cluster.servers": "count", "cluster.network.topology": "kind"}
+_SHORTHANDS = {
+    "strategy": "name",
+    "cluster": "preset",
+    "workload": "preset",
+    "cluster.servers": "count",
+    "cluster.network.topology": "kind",
+}
+_TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
 
 
 def shipped() -> dict[str, Path]:
@@ -28,7 +36,9 @@ def shipped() -> dict[str, Path]:
     folder = Path(__file__).parent
     files = {file.relative_to(folder): file for file in sorted(folder.rglob("*.yaml"))}
     return {
-        file.with_suffix("").as_posix(): path for file, path in files.items() if file.parts[0] != "profiles"
+        file.with_suffix("").as_posix(): path
+        for file, path in files.items()
+        if file.parts[0] not in library.SHELVES
     }
 
 
@@ -48,7 +58,8 @@ def points(
     """Return the scenario as `load` does, and for each point of its sweep what changes and what it is then.
 
     Seeds apart: those of a point are `scenarios.seeds`. A Scenario may stand for its file, but what has been
-    taken over from a profile stays as it is. Raises ScenarioError as `load` does, for combinations too.
+    taken over from a preset or a profile stays as it is. Raises ScenarioError as `load` does, for
+    combinations too.
     """
 
     def expand(
@@ -69,7 +80,7 @@ def points(
     if not isinstance(source, Scenario):
         return _loaded(source, overrides, check, expand)
     for key in {key for part in parts(source.sweep) for each in part for key in each.changes}:
-        if key == "cluster.profile":
+        if key in _TAKEN_OVER:
             raise ScenarioError("is taken over when a file is read; sweep the file", f"sweep.{key}")
     document = {key: value for key, value in _document(source).items() if key != "sweep"}
     _check_sweep(source, document, Path(), check)
@@ -122,9 +133,9 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
     """Return `scenario` with the dotted `key` set to a YAML-like `value`, such as `'10 Gbit/s'`.
 
     Setting `strategy.name` keeps the strategy's other parameters. Raises ScenarioError with the key.
-    What came from a profile stays as it is: for another one, or for another workload, load the file anew.
+    What came from a preset or a profile stays as it is: for another one load the file anew.
     """
-    if key == "cluster.profile":
+    if key in _TAKEN_OVER:
         raise ScenarioError("is taken over when a file is read; give it to load as an override", key)
     return _validate(_put(_document(scenario), _keys(key), value))
 
@@ -227,8 +238,8 @@ def _check_sweep(scenario: Scenario, bare: dict[str, Any], folder: Path, check: 
 
 
 def _changed(document: Any, changes: Changes) -> Any:
-    """Return `document` with several dotted keys set."""
-    for key, value in changes.items():
+    """Return `document` with several dotted keys set, a section before the keys in it."""
+    for key, value in sorted(changes.items(), key=lambda change: str(change[0]).count(".")):
         try:
             document = _put(document, _keys(key), value)
         except ScenarioError as error:

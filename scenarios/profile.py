@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from scenarios import library
 from scenarios.compute import Compute
-from scenarios.document import BYTES, ScenarioError, parse
-from scenarios.errors import place, translated
+from scenarios.document import ScenarioError
 from scenarios.machine import Machine
 from scenarios.section import Section
 
@@ -37,38 +37,16 @@ class Profile(Section):
 
 def profiles() -> dict[str, Path]:
     """Return the profiles that come with the package: names, and files."""
-    return {file.stem: file for file in sorted(Path(__file__).parent.glob("profiles/*.yaml"))}
+    return library.shelf("profiles")
 
 
 def read(path: Path) -> Profile:
     """Return the profile in a file. Raises ScenarioError, with the file and line that is to blame."""
-    places: dict[str, int | str] = {"": 1}
-    try:
-        if not path.is_file():  # not a pipe, nor an endless device
-            raise ScenarioError("no such file; give a profile that 'lockstep calibrate' has written")
-        if path.stat().st_size > BYTES:
-            raise ScenarioError("over 1 MiB; a profile is smaller")
-        document = parse(path.read_text("utf-8-sig"), places)
-        try:
-            return Profile.model_validate(document, context={"folder": path.parent, "profile": True})
-        except ValidationError as error:
-            raise translated(error, document) from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ScenarioError(f"cannot be read: {reason}", file=str(path)) from None
-    except ScenarioError as error:
-        place(error, places, str(path))
-        raise
 
+    def valid(document: Any, context: dict[str, Any]) -> Profile:
+        return Profile.model_validate(document, context=context | {"profile": True})
 
-def find(name: str, folder: Path) -> Path:
-    """Return the file of a profile: beside the scenario's, in the current folder, or a shipped one's name."""
-    known = profiles()
-    for path in (folder / name, Path(name), known.get(name.removesuffix(".yaml"))):
-        if path is not None and path.is_file():
-            return path.absolute()
-    names = ", ".join(known) or "none"
-    raise ScenarioError(f"no such profile: {name[:60]!r}; give a file, or a shipped one ({names})")
+    return library.read(path, valid, "a profile that 'lockstep calibrate' has written")
 
 
 def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +55,7 @@ def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str,
     Mappings are merged key by key; of everything else, and of `compute` where it has a time or peak, the
     scenario's counts alone. Raises ScenarioError if neither has a compute time.
     """
-    both = merged(profile.cluster.model_dump(exclude_unset=True, by_alias=True), cluster)
+    both = library.merged(profile.cluster.model_dump(exclude_unset=True, by_alias=True), cluster)
     both.pop("profile", None)
     compute = cluster.get("compute", {})
     if not isinstance(compute, dict) or {"time", "peak"} & compute.keys():
@@ -93,16 +71,6 @@ def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str,
             f"{known}); give {{time: {{distribution: …}}}}, {{peak: …}} or the word 'measured'"
         )
     return both
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one mapping over another, mappings in them likewise; all else is replaced as a whole."""
-    both = {
-        key: merged(below[key], value) if isinstance(value, dict) and isinstance(below[key], dict) else value
-        for key, value in above.items()
-        if key in below
-    }
-    return {**below, **above, **both}
 
 
 def _flow(workload: Mapping[str, Any]) -> str:

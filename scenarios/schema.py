@@ -8,27 +8,26 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    TypeAdapter,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
 
+from scenarios import library
 from scenarios import profile as profiles
 from scenarios.compute import Compute
 from scenarios.document import ScenarioError
+from scenarios.library import OrNamed, Preset, needs
 from scenarios.machine import Machine
-from scenarios.section import Section, nearest, one_of
+from scenarios.section import Count, Section, one_of
 from scenarios.stragglers import Persistent, Straggler
 from scenarios.sweep import Sweep
 from scenarios.topology import Sites
 from scenarios.units import PositiveDuration, fail, shown
-
-Count = Annotated[int, Field(ge=1)]
+from scenarios.workload import Data, Sizes, Workload, valid_workload
 
 
 class Hierarchy(Section):
@@ -83,10 +82,12 @@ class Cluster(Machine):
     """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
 
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
-    With a `profile`, a file or the name of a shipped one, what is not given here is as measured there
-    (scenarios/profile.py); a scenario that has been read has taken it over, and no longer names it.
+    With a `preset`, a file or the name of a shipped one, what is not given here is as it says; with a
+    `profile` (scenarios/profile.py) what is then still missing is as measured there. A scenario that has been
+    read has taken both over, and no longer names them.
     """
 
+    preset: Preset = None
     profile: str | None = Field(None, description="a file that 'lockstep calibrate' has written")
     workers: int = Field(ge=1, le=100_000, description="the number of workers, such as 'workers: 4'")
     workers_per_host: int = Field(1, ge=1, description="how many workers share a host, such as 4")
@@ -99,8 +100,7 @@ class Cluster(Machine):
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
         schema = super().__get_pydantic_json_schema__(core, handler)
-        schema["required"].remove("compute")  # a profile may have it
-        return schema | {"anyOf": [{"required": ["compute"]}, {"required": ["profile"]}]}
+        return needs(schema, ["preset"], ["workers", "compute"], ["workers", "profile"])
 
     @model_validator(mode="after")
     def _groups_have_workers(self) -> Self:
@@ -195,114 +195,6 @@ class Cluster(Machine):
         return self
 
 
-class _Batches(Section):
-    batch_size: Count = 32
-    learning: bool | None = None
-
-    @property
-    def learns(self) -> bool:
-        """Whether gradients are real; they are unless `learning` is false or there are only sizes."""
-        return self.learning is not False
-
-
-def _whole(value: Any) -> Any:
-    """350e6 is a whole number, whatever YAML calls it."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-class Sizes(_Batches):
-    """Sizes only: `parameters` values of `dtype` and `flops` per sample; nothing is learned."""
-
-    parameters: Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-    dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float32"
-    flops: Annotated[float, Field(gt=0)] | None = None
-    learning: Literal[False] = False
-
-
-class Dirichlet(Section):
-    """The shares that the workers have of each label are drawn from a Dirichlet distribution.
-
-    `dirichlet` is its concentration: near 0 every label is one worker's, above 100 shares are nearly even.
-    """
-
-    dirichlet: float = Field(gt=0, le=1e6)
-
-
-class Labels(Section):
-    """Each worker has samples of about so many labels: of one such number of pieces sorted by label."""
-
-    labels: Count
-
-
-_PARTITIONS: dict[str, type[Section]] = {"dirichlet": Dirichlet, "labels": Labels}
-
-
-def _partition(data: Any) -> type[Section] | None:
-    if data == "iid":
-        return None
-    if not isinstance(data, dict) or len(data) != 1:
-        fail(f"must be iid, {{dirichlet: 0.5}} or {{labels: 2}}, not {shown(data)}")
-    (key,) = data
-    if key not in _PARTITIONS:
-        fail(f"unknown key{nearest(key, _PARTITIONS)}", key)
-    return _PARTITIONS[key]
-
-
-Partition = Annotated[Literal["iid"] | Dirichlet | Labels, one_of(_partition)]
-
-
-class Data(_Batches):
-    """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says."""
-
-    dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
-    model: str = Field("mlp", min_length=1)
-    partition: Partition = "iid"
-
-
-class Problem(_Batches):
-    """A problem with a known optimum in `dimension` parameters; `noise` scales that of its gradients.
-
-    `partition`: how the samples of the logistic one are dealt out; `density`: the fraction of their features
-    that is not zero.
-    """
-
-    problem: Literal["quadratic", "logistic"]
-    dimension: Count = 20
-    noise: float = Field(0.1, ge=0)
-    partition: Partition = "iid"
-    density: float = Field(1.0, gt=0, le=1)
-
-    @model_validator(mode="after")
-    def _has_samples(self) -> Self:
-        if self.problem == "quadratic" and self.partition != "iid":
-            fail("must be iid: the quadratic has no samples to deal out", "partition")
-        if self.problem == "quadratic" and self.density != 1:
-            fail("must be 1: the quadratic has no samples with features", "density")
-        return self
-
-    @property
-    def features(self) -> int:
-        """How many features of a sample are not zero."""
-        return max(1, round(self.density * self.dimension))
-
-
-_FORMS: dict[str, type[Section]] = {"parameters": Sizes, "dataset": Data, "problem": Problem}
-
-
-def _workload(data: Any) -> type[Section]:
-    forms = "exactly one of parameters (sizes only), dataset and problem"
-    if not isinstance(data, dict):
-        fail(f"must be a mapping with {forms}; not {shown(data)}")
-    found = [key for key in _FORMS if key in data]
-    if len(found) != 1:
-        fail(f"must have {forms}; it has {', '.join(found or map(str, data))[:60] or 'no key'}")
-    return _FORMS[found[0]]
-
-
-Workload = Annotated[Sizes | Data | Problem, one_of(_workload)]
-_workloads: TypeAdapter[Workload] = TypeAdapter(Workload)
-
-
 class Strategy(Section):
     """A strategy by `name`; its other keys are `parameters`, which only the strategy can judge."""
 
@@ -340,6 +232,23 @@ class Stop(Section):
         return self
 
 
+def _valid_cluster(document: Any, context: dict[str, Any]) -> Section:
+    return Cluster.model_validate(document, context=context)
+
+
+def _over_profile(cluster: dict[str, Any], workload: Any, context: dict[str, Any]) -> dict[str, Any]:
+    key = "profile"
+    try:
+        found = profiles.read(library.find(cluster[key], "profiles", Path(context.get("folder", "."))))
+        key = "compute"
+        complete = valid_workload(workload, context).model_dump(exclude_none=True)
+        return profiles.beneath(found, cluster, complete)
+    except ScenarioError as error:
+        fail(str(error), "cluster", key)
+    except ValidationError:  # of the workload, which the check of the whole will tell
+        return {"compute": "measured", **cluster}
+
+
 class Scenario(Section):
     """One experiment: a cluster, a workload, a strategy, when to stop, and what to vary.
 
@@ -347,8 +256,10 @@ class Scenario(Section):
     """
 
     name: str = Field(min_length=1, description="a name, such as 'name: quickstart'")
-    cluster: Cluster = Field(description="the machines, such as {workers: 4, compute: …}")
-    workload: Workload = Field(description="what is learned, such as {dataset: digits}")
+    cluster: Annotated[Cluster, OrNamed()] = Field(
+        description="the machines, such as {workers: 4, compute: …}"
+    )
+    workload: Annotated[Workload, OrNamed()] = Field(description="what is learned, such as {dataset: digits}")
     strategy: Strategy = Field(description="how workers cooperate, such as 'strategy: downpour'")
     stop: Stop = Field(description="when to end, such as 'stop: {steps: 100}'")
     seed: int = Field(0, ge=0)
@@ -356,24 +267,21 @@ class Scenario(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _take_over_profile(cls, data: Any, info: ValidationInfo) -> Any:
-        cluster = data.get("cluster") if isinstance(data, dict) else None
+    def _take_over(cls, data: Any, info: ValidationInfo) -> Any:
+        """Fill in what presets and a profile say."""
+        if not isinstance(data, dict):
+            return data
+        context = info.context or {}
+        for key, valid in (("cluster", _valid_cluster), ("workload", valid_workload)):
+            try:
+                section = library.over(data.get(key), f"{key}s", valid, context)
+            except ScenarioError as error:
+                fail(str(error), key, *(["preset"] if isinstance(data[key], dict) else []))
+            data = data | {key: section} if key in data else data
+        cluster = data.get("cluster")
         if not isinstance(cluster, dict) or cluster.get("profile") is None:
             return data
-        name = cluster["profile"]
-        if not isinstance(name, str):
-            fail(f"must be a file, or the name of a shipped profile, not {shown(name)}", "cluster", "profile")
-        key = "profile"
-        try:
-            found = profiles.read(profiles.find(name, Path((info.context or {}).get("folder", "."))))
-            key = "compute"
-            workload = _workloads.validate_python(data.get("workload"), context=info.context)
-            cluster = profiles.beneath(found, cluster, workload.model_dump(exclude_none=True))
-        except ScenarioError as error:
-            fail(str(error), "cluster", key)
-        except ValidationError:  # of the workload, which the check of the whole will tell
-            cluster = {"compute": "measured", **cluster}
-        return data | {"cluster": cluster}
+        return data | {"cluster": _over_profile(cluster, data.get("workload"), context)}
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

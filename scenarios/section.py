@@ -2,11 +2,12 @@
 
 import difflib
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     GetJsonSchemaHandler,
     ValidationInfo,
     WrapValidator,
@@ -14,6 +15,8 @@ from pydantic import (
 )
 
 from scenarios.units import Quantity, fail, shown
+
+Count = Annotated[int, Field(ge=1)]
 
 
 def nearest(word: object, valid: Iterable[str]) -> str:

@@ -136,7 +136,7 @@ class Simulation:
         if self.apply_s(1) or cluster.codecs:
             for node, role in zip(self.nodes, self.roles, strict=True):
                 if role.kind != "worker":
-                    self.usage.add(f"{role.kind} {role.index}", node.applied_s)
+                    self.usage.add(role.name, node.applied_s)
 
     def begin(self, node: SimulatedNode, program: Program) -> Activity:
         """Let a node run its program."""

@@ -228,7 +228,7 @@ class Replay(Simulation):
 
     def begin(self, node: SimulatedNode, program: Program) -> Activity:
         role = self.roles[node.rank]
-        name = f"{role.kind} {role.index} (rank {node.rank})"
+        name = f"{role.name} (rank {node.rank})"
         replayed = ReplayedNode(node, name, self.logs[node.rank])
         self.replayed.append(replayed)
         self.inboxes[node.rank] = replayed.take_in

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from scenarios import Cluster, FatTree, Network, Racks, Sites
 from simulator.bucket import Bucket
 from simulator.flows import Link
-from strategies.placement import hosts, roles_of
+from strategies.placement import host_names, residents
 
 Path = tuple[Link, ...]
 # From a host to one of another group: the links between their cards, and the latency (s) they add.
@@ -17,16 +17,8 @@ Between = Callable[[int, int], tuple[Path, float]]
 
 
 def topology(cluster: Cluster) -> "Topology":
-    """Return the links of a cluster.
-
-    Those of servers and relays are there even if the strategy has none: names and numbers stay the same.
-    """
-    residents: list[list[str]] = [[] for _ in range(cluster.hosts + cluster.servers.hosts)]
-    everyone = roles_of(cluster, has_servers=True)
-    host_of = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
-    for role, host in zip(everyone, host_of, strict=True):
-        residents[host].append(f"{role.kind} {role.index}")
-    return Topology(cluster.network, residents, cluster.server_groups)
+    """Return the links of a cluster, those to servers and relays even if the strategy has none."""
+    return Topology(cluster.network, residents(cluster), cluster.server_groups)
 
 
 class Topology:
@@ -41,7 +33,7 @@ class Topology:
         everywhere = range(len(residents))
         workers = len(residents) - len(server_groups)
         self._group = [*(network.topology.group_of(host) for host in range(workers)), *server_groups]
-        self._names = [who[0] if len(who) == 1 else f"host {host}" for host, who in enumerate(residents)]
+        self._names = host_names(residents)
         cards = network.cards_of(workers, len(server_groups))
         self._up: list[Path] = []
         self._down: list[Path] = []

@@ -21,6 +21,11 @@ _RATES = {"adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001}  # as in torch; 0.05
 _SERVER_RATES = {"adagrad": 0.1, "rmsprop": 0.01, "adam": 0.01}  # 1 for the others
 
 
+def default_rate(optimizer: str) -> float:
+    """The learning rate of an optimizer that is given none."""
+    return _RATES.get(optimizer, 0.05)
+
+
 class Transformation(NamedTuple):
     """`initial` is the state before the first call; `step(gradient, state)` gives (step to add, state).
 
@@ -50,7 +55,7 @@ def optimizer(
     and then follows `decay`: linear and cosine reach 0 after `decay_steps`, step falls to a tenth every
     `decay_steps`, inverse-sqrt is (1 + t/decay_steps)^−½.
     """
-    rate = _RATES.get(optimizer, 0.05) if learning_rate is None else learning_rate
+    rate = default_rate(optimizer) if learning_rate is None else learning_rate
     factor = None
     if decay != "constant" or warmup_steps:
         factor = lambda t: _factor(t, decay, decay_steps, warmup_steps)  # noqa: E731

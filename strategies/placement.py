@@ -23,6 +23,11 @@ class Role:
     children: tuple[int, ...] = ()
     shard: int = 0  # which one a server holds, or a relay relays
 
+    @property
+    def name(self) -> str:
+        """What people read, such as "worker 0"."""
+        return f"{self.kind} {self.index}"
+
 
 def roles(workers: int, shards: int, groups: int = 0, fan_out: int | None = None) -> list[Role]:
     """The role of every rank: `shards` servers (or none), and `groups` relays for each of them.
@@ -96,6 +101,24 @@ def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool
         everyone[rank].index % count if everyone[rank].kind == "server" else own[served(rank)]
         for rank in beyond
     ]
+
+
+def residents(cluster: Any) -> list[list[str]]:
+    """The names of the processes on every host of the `cluster` of a scenario.
+
+    Servers and relays are there even if the strategy has none: names and numbers stay the same.
+    """
+    everyone = roles_of(cluster, has_servers=True)
+    found: list[list[str]] = [[] for _ in range(cluster.hosts + cluster.servers.hosts)]
+    placed = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
+    for role, host in zip(everyone, placed, strict=True):
+        found[host].append(role.name)
+    return found
+
+
+def host_names(residents: Sequence[Sequence[str]]) -> list[str]:
+    """What every host is called: as the one process there, or "host 0" if there are several."""
+    return [who[0] if len(who) == 1 else f"host {host}" for host, who in enumerate(residents)]
 
 
 def as_if_on_one_host(cluster: Any) -> list[str]:

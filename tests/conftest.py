@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,26 @@ def scenario(**changes: Any) -> Scenario:
 
 
 ENGINES: dict[str, Callable[[Scenario], Result]] = {"simulator": lockstep.simulate, "executor": lockstep.run}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs once in each engine is real once."""
+    for item in items:
+        if getattr(item, "callspec", None) and item.callspec.params.get("engine") == "executor":
+            item.add_marker("real")
+
+
+START = forkserver.ensure_running
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Real runs need the machine for themselves: their tests are marked, and run one after another."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        pytest.fail("starts real processes: mark this test with pytest.mark.real")
+
+    forkserver.ensure_running = START if item.get_closest_marker("real") else refuse
 
 
 @pytest.fixture(params=list(ENGINES))

@@ -73,6 +73,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.real
 def test_the_page_works_as_it_is_written(tree: Path) -> None:
     (tree / "driver.py").write_text(DRIVER)
     words = json.dumps([shlex.split(command) for command in COMMANDS])

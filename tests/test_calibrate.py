@@ -164,6 +164,7 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ this machine, briefly
 
 
+@pytest.mark.real
 def test_the_parts_measure_something() -> None:
     work = Data(dataset="digits", model="mlp", batch_size=8)
     updates = apply.measure((4_000, 400_000), 0.0)

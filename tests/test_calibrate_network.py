@@ -18,6 +18,8 @@ from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
 from scenarios import ScenarioError
 from simulator.engine import simulate
 
+pytestmark = pytest.mark.real
+
 SOLVED = 1e-5  # how near the solver comes: without noise, intervals are narrower than that
 BUSY = {"network.message_overhead": 1e-4, "network.receive_overhead": 3e-5, "apply_overhead": 1.5e-4}
 OURS = {"memory_bandwidth": 3e9, **BUSY}

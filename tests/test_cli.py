@@ -13,6 +13,7 @@ import pytest
 from conftest import COMMAND, Lockstep, fine
 from json_keys import KEYS, LEARNED, check_types
 
+from analysis import words
 from lockstep import terminal
 from scenarios import load, shipped
 from strategies import STRATEGIES
@@ -170,7 +171,7 @@ def test_comparison_fits_a_narrow_terminal(
     ],
 )
 def test_size(nbytes: float, text: str) -> None:
-    assert terminal.size(nbytes) == text
+    assert words.size(nbytes) == text
 
 
 # --- progress -----------------------------------------------------------------------------------------------

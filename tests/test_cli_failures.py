@@ -121,6 +121,7 @@ ERRORS = {
 }  # fmt: skip
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("loopback")
 def test_validate_json(command: Lockstep, learning: Path) -> None:
     ended = command("validate", learning, "--json")
@@ -138,6 +139,7 @@ def test_validate_json(command: Lockstep, learning: Path) -> None:
     assert error["time_to_target_s"] is None
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("loopback")
 def test_an_interrupted_validate_keeps_what_it_has(
     command: Lockstep, learning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,6 +162,7 @@ def test_an_interrupted_validate_keeps_what_it_has(
     assert len(json.loads((out / "validation.json").read_text())["points"]) == 1
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("loopback")
 def test_validate_several_strategies(command: Lockstep, learning: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

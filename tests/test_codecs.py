@@ -350,6 +350,7 @@ def pushing(**strategy: object) -> Scenario:
     )  # fmt: skip
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("codec", LOSSY, ids=lambda codec: codec.name)
 def test_both_engines_end_with_the_same_bits(codec: Codec) -> None:
     config = pushing(codec=codec.name, codec_ratio=codec.ratio)

@@ -217,6 +217,7 @@ def test_every_algorithm_can_be_named_in_a_scenario() -> None:
     assert {halving_doubling, parameter_server} < set(ALGORITHMS.values())
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("ring", "native")])
 def test_three_real_workers_end_with_the_simulated_bits(algorithm: str) -> None:
     """An odd number folds, and has chunks of unequal lengths."""

@@ -168,6 +168,7 @@ def test_one_worker_of_anything_is_serial_sgd(row: Row, engine) -> None:
     assert engine(config).parameters == pytest.approx(serial_sgd(config), abs=1e-6)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_both_engines_run_the_same_strategy(row: Row) -> None:
     config = learning(row)
@@ -205,6 +206,7 @@ def check_promises(row: Row, result: Result) -> None:
     assert result.parameters.shape == (PARAMETERS,)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.drops], ids=str)
 def test_sizes_only_moves_the_same_bytes(row: Row) -> None:
     """A message of a sizes-only simulation is as large as a real one: both engines send the same bytes."""

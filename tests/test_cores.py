@@ -177,6 +177,7 @@ def test_the_end_interrupts_a_straggler_of_an_asynchronous_run() -> None:
     assert straggler[["start", "end"]].to_numpy().tolist() == [[0, pytest.approx(0.2)]]
 
 
+@pytest.mark.real
 def test_a_real_run_has_its_own_cores() -> None:
     records = lockstep.run(crowded(1, cluster__workers=2, cluster__workers_per_host=2)).records
     rows = records[records["event"] == "gradient"]

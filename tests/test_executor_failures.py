@@ -25,6 +25,8 @@ from executor import process
 from executor.launch import RunFailed, RunInterrupted
 from strategies import STRATEGIES, Contribution, Node, Strategy
 
+pytestmark = pytest.mark.real
+
 # The others are in a collective most of the time, waiting for worker 2.
 NATIVE = (
     "--set", "strategy={name: all-reduce, algorithm: native}",

@@ -100,6 +100,7 @@ def test_it_says_that_memory_is_one_host_s(engine) -> None:
     assert "its workers share one memory, as if all were on one host, not on 3" in run.warnings[0]
 
 
+@pytest.mark.real
 def test_the_prediction_holds() -> None:
     """Throughput and staleness within a tenth; both learn."""
     config = hogwild(
@@ -162,16 +163,19 @@ def run_strategy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     return lambda name, **changes: lockstep.run(hogwild(strategy=name, workload=workload, **changes))
 
 
+@pytest.mark.real
 def test_who_adds_to_other_components_is_not_disturbed(run_strategy) -> None:
     assert set(run_strategy("each_its_own").parameters) == {300.0}
 
 
+@pytest.mark.real
 def test_every_addition_is_counted_though_not_all_are_there(run_strategy) -> None:
     run = run_strategy("all_the_same")
     assert updates_of(run)["version"].tolist() == list(range(300))
     assert ((run.parameters >= 1) & (run.parameters <= 300)).all()
 
 
+@pytest.mark.real
 def test_nothing_is_left_of_the_memory(run_strategy, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RunFailed, match=r"^worker 1 \(rank 1\) died: killed by SIGKILL$"):
         run_strategy("killed", stop={"time": "1 min"})

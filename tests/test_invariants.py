@@ -5,6 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pandas as pd
+import pytest
 from conftest import scenario
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -174,6 +175,7 @@ def test_a_run_of_steps_loses_nothing(changes: dict[str, Any], steps: int) -> No
     check_that_nothing_is_lost(config, checked(config), steps)
 
 
+@pytest.mark.real
 @settings(max_examples=20)
 @given(clusters(most=3), st.integers(1, 4))
 def test_a_real_run_of_steps_loses_nothing(changes: dict[str, Any], steps: int) -> None:

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "workloads": {"scenarios"},
     "simulator": {"strategies", "scenarios", "workloads", "analysis.records"},
     "executor": {"strategies", "scenarios", "workloads", "analysis.records"},
-    "analysis": {"scenarios"},
+    "analysis": {"scenarios", "strategies.placement"},
     "lockstep": {"scenarios", "strategies", "workloads", "simulator", "executor", "analysis"},
 }
 

@@ -58,6 +58,7 @@ ALL = {"codec": "top-k", "codec_ratio": 1.0}
 IN_RANKS = {"algorithm": "parameter-server"}  # adds in the order of ranks, as servers do at a barrier
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("one", "other", "servers"),
     [
@@ -88,6 +89,7 @@ def test_the_same_bits(one: dict[str, Any], other: dict[str, Any], servers: int)
         assert np.array_equal(*both), engine
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("one", "other"),
     [

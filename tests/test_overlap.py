@@ -25,6 +25,8 @@ from strategies.placement import cut
 from workloads import build, deterministic_threads, models
 from workloads.classifier import Classifier
 
+pytestmark = pytest.mark.real
+
 MODELS = {
     "mlp": {"dataset": "digits", "model": "mlp"},
     "cnn": {"dataset": "digits", "model": "cnn"},

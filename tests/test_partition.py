@@ -13,7 +13,7 @@ import lockstep
 import scenarios
 from lockstep import cli
 from scenarios import ScenarioError
-from scenarios.schema import Dirichlet, Labels, Partition
+from scenarios.workload import Dirichlet, Labels, Partition
 from workloads import build, seeds
 from workloads.partition import deal
 
@@ -150,6 +150,7 @@ def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, monkeypatch, capsys) -
     assert said == "error: workload.partition.labels: must be at most 10, as there are labels, not 20"
 
 
+@pytest.mark.real
 def test_both_engines_deal_out_the_same() -> None:
     learning = {**DIGITS, "partition": {"labels": 2}}
     changes = {"cluster__workers": 2, "strategy": "synchronous", "stop": {"steps": 3}}

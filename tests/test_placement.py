@@ -131,6 +131,7 @@ def test_a_relay_combines_what_comes_while_it_waits() -> None:
     assert 0 < metrics["staleness"]["mean"] < 7
 
 
+@pytest.mark.real
 def test_both_engines_have_relays() -> None:
     config = scenario(
         cluster__servers={"count": 2, "hierarchy": {"groups": 2}}, strategy="synchronous",

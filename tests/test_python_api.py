@@ -79,6 +79,7 @@ def test_a_scenario_made_in_python_is_checked_before_it_runs(scenario: Scenario)
             verb(wrong)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("engine", ["predicted", "measured"])
 def test_a_result(engine: str, scenario: Scenario, request: pytest.FixtureRequest) -> None:
     result: Result = request.getfixturevalue(engine)
@@ -92,6 +93,7 @@ def test_a_result(engine: str, scenario: Scenario, request: pytest.FixtureReques
     assert (result.parameters.shape, result.parameters.dtype) == ((20,), np.float32)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("engine", ["predicted", "measured"])
 def test_records_are_a_tidy_table(engine: str, request: pytest.FixtureRequest) -> None:
     records: pd.DataFrame = request.getfixturevalue(engine).records
@@ -112,6 +114,7 @@ def test_records_are_a_tidy_table(engine: str, request: pytest.FixtureRequest) -
     assert sorted(gradients.groupby("node")["version"].agg(list)) == [list(range(6))] * 2
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("engine", ["predicted", "measured"])
 def test_the_curve(engine: str, request: pytest.FixtureRequest) -> None:
     result: Result = request.getfixturevalue(engine)
@@ -130,6 +133,7 @@ def test_a_run_of_sizes_only_has_an_empty_curve() -> None:
     assert result.parameters is None
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("engine", ["predicted", "measured"])
 def test_save_and_read_back(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     result: Result = request.getfixturevalue(engine)
@@ -180,6 +184,7 @@ def test_a_simulation_is_a_function_of_scenario_and_seed(scenario: Scenario, pre
     assert other.metrics["parameters_sha256"] != predicted.metrics["parameters_sha256"]
 
 
+@pytest.mark.real
 def test_validate_gives_both(scenario: Scenario) -> None:
     predicted, measured = lockstep.validate(scenario)
     assert (predicted.engine, measured.engine) == ("simulator", "executor")

@@ -17,6 +17,8 @@ from lockstep.replaying import ReplayDiffers
 from simulator.engine import SimulationError
 from strategies import STRATEGIES, Contribution, Node, Strategy, Vector
 
+pytestmark = pytest.mark.real
+
 UPDATE = ["node", "version", "peer", "staleness", "batches"]
 TREE = {"count": 2, "hierarchy": {"groups": 2}}
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 16}

@@ -91,7 +91,7 @@ EDITS = [
     (DATA, "{dataset: digits, problem: logistic}", 9, "workload", "it has dataset, problem"),
     (DATA, "{dataset: digit}", 9, "workload.dataset", "must be 'digits', 'mnist', 'fashion-mnist', 'cifar10' or"),
     (DATA, "{dataset: digits, noise: 1}", 9, "workload.noise", "unknown key (valid: batch_size"),
-    (DATA, "{dataset: digits, dtype: float16}", 9, "workload.dtype", "(valid: batch_size, dataset, learning, model, partition)"),
+    (DATA, "{dataset: digits, dtype: float16}", 9, "workload.dtype", "(valid: batch_size, dataset, learning, model, partition, preset)"),
     (DATA, "{dataset: digits, partition: non-iid}", 9, "workload.partition", "must be iid, {dirichlet: 0.5} or {labels: 2}, not 'non-iid'"),
     (DATA, "{dataset: digits, partition: {}}", 9, "workload.partition", "must be iid, {dirichlet: 0.5} or {labels: 2}, not a mapping"),
     (DATA, "{dataset: digits, partition: {dirichlet: 1, labels: 2}}", 9, "workload.partition", "or {labels: 2}, not a mapping"),

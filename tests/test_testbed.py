@@ -30,6 +30,8 @@ from scenarios import Cluster, ScenarioError, dump
 from simulator.topology import topology
 from strategies.placement import roles_of
 
+pytestmark = pytest.mark.real
+
 
 def reason() -> str:
     try:

@@ -214,6 +214,7 @@ def test_a_target_ends_a_run_without_servers_when_all_workers_are_there(bound: s
     assert metrics["samples"] == 4 * 32 * metrics["updates"]
 
 
+@pytest.mark.real
 def test_native_all_reduce_of_uneven_chunks_sends_as_many_bytes_in_both_engines() -> None:
     config = scenario(
         cluster__workers=5, workload={"parameters": 2}, stop={"steps": 2},

@@ -22,6 +22,8 @@ from test_executor_failures import nodes
 
 import lockstep
 
+pytestmark = pytest.mark.real
+
 SCENARIO = """
 name: small
 cluster:

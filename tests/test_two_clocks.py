@@ -12,6 +12,8 @@ import lockstep
 from lockstep import Scenario, validation
 from lockstep.validation import Loopback
 
+pytestmark = pytest.mark.real
+
 STEPS = 50
 
 

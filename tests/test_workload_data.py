@@ -13,6 +13,7 @@ from torch import nn
 import scenarios
 from scenarios import ScenarioError
 from workloads import datasets, models, sizes
+from workloads.forms import FORMS
 from workloads.torchvision_repair import import_torchvision
 
 
@@ -58,7 +59,7 @@ def test_other_import_failures_are_passed_on(monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", ["digits", "fake"])
 def test_dataset_has_its_form(name: str) -> None:
-    form, loaded = datasets.FORMS[name], datasets.load(name)
+    form, loaded = FORMS[name], datasets.load(name)
     assert loaded.train_x.shape == (form.train, *form.shape)
     assert loaded.test_x.shape == (form.test, *form.shape)
     assert loaded.train_y.shape == (form.train,)

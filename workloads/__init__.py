@@ -1,6 +1,7 @@
 """What is learned: data sets, models, problems, and how long a gradient takes."""
 
-from scenarios import Workload, schema
+from scenarios import Workload
+from scenarios import workload as described
 from workloads.base import Evaluation, Learner, Sizes, deterministic_threads
 from workloads.compute_time import ComputeTime
 from workloads.sizes import sizes
@@ -18,11 +19,11 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
     from workloads.problems import Logistic, Quadratic
 
     match workload:
-        case schema.Data():
+        case described.Data():
             return Classifier(workload, workers, seed, device)
-        case schema.Problem(problem="quadratic"):
+        case described.Problem(problem="quadratic"):
             return Quadratic(workload, seed, device)
-        case schema.Problem():
+        case described.Problem():
             return Logistic(workload, workers, seed, device)
-        case schema.Sizes():
+        case described.Sizes():
             raise ValueError("a workload given by its parameter count has no gradients")

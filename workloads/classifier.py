@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from scenarios.schema import Data
+from scenarios.workload import Data
 from workloads import datasets, models, seeds
 from workloads.base import Evaluation, Ready
 from workloads.batches import Batches
+from workloads.forms import FORMS
 from workloads.partition import deal
 from workloads.sizes import sizes
 
@@ -62,7 +63,7 @@ class Classifier:
         shares = deal(data.train_y.numpy(), workers, seed, workload.partition)
         self._batches = Batches(shares, workload.batch_size, seed)
         self._loss = torch.tensor(nan)
-        first, shape = seeds.integer(seed, "model"), datasets.FORMS[workload.dataset].shape
+        first, shape = seeds.integer(seed, "model"), FORMS[workload.dataset].shape
         self.module = models.build(workload.model, shape, data.classes, first).to(device)
         self._weights = list(self.module.parameters())
         self._counts = [weight.numel() for weight in self._weights]

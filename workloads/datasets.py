@@ -13,26 +13,8 @@ import torch
 from torch import Tensor
 
 from scenarios import ScenarioError
+from workloads.forms import FORMS
 from workloads.torchvision_repair import import_torchvision
-
-
-@dataclass(frozen=True)
-class Form:
-    """What is known of a data set without its data: image shape (channels, height, width) and counts."""
-
-    shape: tuple[int, int, int]
-    classes: int
-    train: int
-    test: int
-
-
-FORMS = {
-    "digits": Form((1, 8, 8), 10, 1437, 360),
-    "mnist": Form((1, 28, 28), 10, 60_000, 10_000),
-    "fashion-mnist": Form((1, 28, 28), 10, 60_000, 10_000),
-    "cifar10": Form((3, 32, 32), 10, 50_000, 10_000),
-    "fake": Form((3, 32, 32), 10, 512, 128),
-}
 
 # The class in torchvision.datasets, the folder it reads below the data directory, and what lies there.
 DOWNLOADS = {

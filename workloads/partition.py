@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios import ScenarioError, Workload
-from scenarios.schema import Data, Dirichlet, Labels, Partition, Problem
+from scenarios.workload import Data, Dirichlet, Labels, Partition, Problem
 from workloads import seeds
 
 Indices = NDArray[np.int64]

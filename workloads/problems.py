@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.schema import Problem
+from scenarios.workload import Problem
 from workloads import seeds
 from workloads.base import Evaluation, Ready
 from workloads.batches import Batches

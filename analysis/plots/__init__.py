@@ -4,6 +4,7 @@ from analysis.plots.against import against
 from analysis.plots.breakdown import breakdown
 from analysis.plots.comparison import predicted_and_measured
 from analysis.plots.curves import learning
+from analysis.plots.gantt import gantt
 from analysis.plots.heatmap import heat_map
 from analysis.plots.kinds import KINDS, draw, pictures
 from analysis.plots.pareto import pareto
@@ -17,7 +18,8 @@ from analysis.plots.target import time_to_target
 from analysis.plots.utilisation import link_utilisation
 
 __all__ = [
-    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "draw", "heat_map", "learning",
-    "link_utilisation", "pareto", "pictures", "predicted_against_measured", "predicted_and_measured", "save",
-    "speedup", "staleness_histogram", "staleness_quantiles", "stragglers", "throughput", "time_to_target",
+    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "draw", "gantt", "heat_map",
+    "learning", "link_utilisation", "pareto", "pictures", "predicted_against_measured",
+    "predicted_and_measured", "save", "speedup", "staleness_histogram", "staleness_quantiles", "stragglers",
+    "throughput", "time_to_target",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.plots import style
-from analysis.plots.series import Unfit, axes, known, lines, numeric, once, panels, ready, within
+from analysis.plots.series import Unfit, axes, known, lines, numeric, once, panels, place, ready, within
 from analysis.plots.style import styled
 from analysis.plots.words import Scale, label, scale, words
 from analysis.table import intervals
@@ -35,15 +35,16 @@ def against(
     """A metric against a key of the scenario; one bar for each of `by` if no number varies.
 
     x, by: keys, or ends of keys; by default the workers, or else the first number that varies, and the
-    strategies. `title` and `y_label` are those of the metric unless given; `ideal` gives, at values of x, the
-    dashed line of a panel's rows. Raises ScenarioError for a key or metric that the table does not have, and
-    Unfit if the picture cannot be drawn.
+    strategies. `title` and `y_label` are those of the metric unless given; `ideal` gives, at numbers of
+    workers, the dashed line of a panel's rows. Raises ScenarioError for a key or metric that the table does
+    not have, and Unfit if the picture cannot be drawn.
     """
     table, failed = ready(table)
     metric = known(table, metric, "--y")
     if not table[metric].notna().any():
         raise Unfit(f"no run has a {words(metric)}")
     x, by = axes(table, x, by)
+    ideal = ideal if x == "cluster.workers" else None
     title = title or words(metric).capitalize()
     up = scale(metric, table[metric])
     y_label = y_label or label(metric, up)
@@ -79,7 +80,8 @@ def _lines(
             points = points_of(here, metric, x)
             points["place"] = points[x].map(places)
             points[["mean", "low", "high"]] *= up.factor
-            handles[each.name] = errorbars(ax, points, each.look, 1 - number / len(compared))
+            look = each.look if numeric(table, x) else each.look | {"linestyle": "none"}
+            handles[each.name] = errorbars(ax, points, look, 1 - number / len(compared))
             heights += points["mean"].tolist()
             notes += [BARS] * bool((points["runs"] > 1).any()) + [_HOLLOW] * bool(points["partly"].any())
             notes += [_NONE] * (points[x].nunique() < here[x].nunique())
@@ -101,7 +103,7 @@ def points_of(rows: pd.DataFrame, metric: str, x: str) -> pd.DataFrame:
 
 def x_places(table: pd.DataFrame, x: str) -> tuple[Scale, dict[Any, float]]:
     """The unit of the x axis, and where each value is on it: what is no number is at 0, 1, 2, …"""
-    values = sorted(table[x].dropna().unique().tolist())
+    values = sorted(table[x].dropna().unique().tolist(), key=place if x == "strategy.name" else None)
     if not numeric(table, x):
         return Scale(1.0, ""), {item: float(number) for number, item in enumerate(values)}
     across = scale(x, values)
@@ -134,6 +136,7 @@ def x_axis(all_axes: Sequence[Axes], table: pd.DataFrame, x: str, across: Scale)
         else:
             ax.set_xticks(list(places.values()), [str(item) for item in places])
             ax.set_xlim(-0.4, len(places) - 0.6)
+            ax.tick_params(axis="x", rotation=30)
         if ax.xaxis.get_tick_params()["labelbottom"]:
             ax.set_xlabel(label(x, across))
 
@@ -145,8 +148,9 @@ def y_axis(all_axes: Sequence[Axes], text: str, heights: Sequence[float], wide: 
         ax.grid(True, axis="y")
         if wide and len(positive) == len(heights):
             style.logarithmic(ax, "y", positive)
+            ax.set_ylim(max(ax.get_ylim()[0], min(positive) / 2), min(ax.get_ylim()[1], 2 * max(positive)))
         elif len(positive) and min(heights) >= 0:
-            ax.set_ylim(0, None)
+            ax.set_ylim(0, ax.get_ylim()[1])
             style.numbers(ax.yaxis)
         if style.is_left(ax):
             ax.set_ylabel(text)
@@ -171,6 +175,8 @@ def _bars(
     parts = panels(table, [by])
     compared = lines(table, by)
     count = len(compared)
+    if count == len(parts) == 1:
+        raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
     whole, all_axes = style.grid(len(parts), height=0.75 + 0.2 * count)
     notes: list[str] = []
     wide = style.is_wide(table[metric].dropna().tolist(), 100)
@@ -181,12 +187,13 @@ def _bars(
         ax.set_yticks(range(count), [each.name for each in compared])
         ax.set_ylim(count - 0.4, -0.6)
         style.numbers(ax.xaxis)
-        if not wide and (table[metric].dropna() >= 0).all():
-            ax.set_xlim(0, None)
         if wide:
             style.logarithmic(ax, "x", table[metric].dropna() * up.factor)
         if ax.xaxis.get_tick_params()["labelbottom"]:
             ax.set_xlabel(y_label)
+    if not wide and (table[metric].dropna() >= 0).all():
+        for ax in all_axes:
+            ax.set_xlim(0, None)
     whole.suptitle(title if len(parts) > 1 else "")
     return whole, notes
 

@@ -77,7 +77,9 @@ def _by_worker(table: pd.DataFrame) -> tuple[Figure, list[str]]:
 
 
 def _bar(ax: Axes, number: int, rows: pd.DataFrame, parts: dict[str, str]) -> list[str]:
-    """One stacked bar (%), with the interval of where each part but the last ends."""
+    """One stacked bar (%), with the interval of where each part but the last ends; none without runs."""
+    if rows.empty:
+        return []
     ends = 100 * rows.cumsum(axis=1)
     left = 0.0
     for column, name in zip(ends, parts.values(), strict=True):

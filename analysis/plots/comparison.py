@@ -1,21 +1,18 @@
-"""Pictures, made with matplotlib and saved as PNG and SVG."""
+"""What `validate` draws: predicted and measured figures of some strategies, side by side."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from analysis.plots.style import MEASURED, PREDICTED
 from analysis.records import Result
 
-# Okabe and Ito's colours, safe for the colour-blind: two for the bars, the others for the strategies' curves.
-PREDICTED, MEASURED = "#0072B2", "#D55E00"
+# Those of Okabe and Ito's colours that the bars do not have.
 _STRATEGIES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP*X"
 
@@ -29,7 +26,7 @@ def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -
     names = [predicted.scenario.strategy.name for predicted, _ in pairs]
     bars = 1 + 0.55 * len(pairs)  # inches
     heights = [bars, 3.4] if learned else [bars]
-    figure = plt.figure(figsize=(9, sum(heights) + 0.9), layout="constrained")
+    figure = Figure(figsize=(9, sum(heights) + 0.9), layout="constrained")
     rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     left, right = rows[0].subplots(1, 2, sharey=True)
     _bars(left, names, [[r.metrics["throughput"] for r in pair] for pair in pairs])
@@ -44,7 +41,6 @@ def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -
     figure.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr,call-arg]
     for file in written:
         figure.savefig(file, dpi=150)
-    plt.close(figure)
     return written
 
 

@@ -34,28 +34,32 @@ def heat_map(
     x, by = _keys(ended, x and known(ended, x, "--x"), by and known(ended, by, "--by"))
     if not ended[y].notna().any():
         raise Unfit(f"no run has a {words(y)}")
-    if {x, by} <= {*table}:
-        ended, failed = table, ""  # what failed has a cell
+    if failed and {x, by} <= {*table}:  # what failed has a cell
+        ended, failed = table.assign(**{y: table[y].where(table["status"] == "ok")}), ""
     parts = panels(ended, [x, by])
     across, down = (_order(ended, key) for key in (x, by))
     shade = scale(y, ended[y].dropna())
     parts_cells = [(title, *_cells(rows, x, by, y, across, down)) for title, rows in parts]
     shown = np.concatenate([values.to_numpy().ravel() for _, values, _ in parts_cells]) * shade.factor
     norm = _norm(shown[np.isfinite(shown)])
-    whole, all_axes = _grid(len(parts), len(across), len(down))
+    whole, all_axes, beside = _grid(len(parts), len(across), len(down))
+    head = label(y, shade)
+    head = head[0].upper() + head[1:]
     for ax, (title, values, texts) in zip(all_axes, parts_cells, strict=True):
-        ax.set_title(title or words(y).capitalize())
+        ax.set_title(title or head)
         _draw(ax, values * shade.factor, texts, norm)
         ax.set_xticks(range(len(across)), [value(ended, x, item) for item in across])
         ax.set_yticks(range(len(down)), [value(ended, by, item) for item in down])
-        if any(len(tick.get_text()) > 6 for tick in ax.get_xticklabels()):
+        wide = (whole.get_figwidth() - 1.5) / len(across) / beside  # inches of a cell
+        if any(0.06 * len(tick.get_text()) > wide for tick in ax.get_xticklabels()):
             ax.tick_params(axis="x", rotation=40)
             for tick in ax.get_xticklabels():
                 tick.set(ha="right", rotation_mode="anchor")
         ax.set_xlabel(words(x))
         if style.is_left(ax):
             ax.set_ylabel(words(by))
-    bar = whole.colorbar(ScalarMappable(norm, _COLOURS), ax=all_axes, label=label(y, shade), pad=0.02)
+    bar = whole.colorbar(ScalarMappable(norm, _COLOURS), ax=all_axes, pad=0.02)
+    whole.suptitle(head if len(parts) > 1 else "")
     style.numbers(bar.ax.yaxis)
     bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.outline.set_visible(False)
@@ -89,7 +93,7 @@ def _order(table: pd.DataFrame, key: str) -> list[Any]:
     values = table[key].unique().tolist()
     if key == "strategy.name":
         return sorted(values, key=place)
-    return sorted(values, key=lambda item: (item is None or item != item, item))
+    return sorted(values, key=lambda item: (item is None or item != item, item), reverse=key == "engine")
 
 
 def _cells(
@@ -99,7 +103,7 @@ def _cells(
     groups = rows.groupby([by, x], dropna=False)
     values = groups[y].mean().unstack().reindex(index=down, columns=across)
     why = groups.apply(lambda group: _why(group, y)).unstack().reindex(index=down, columns=across)
-    return values.astype(float), why.fillna("–")
+    return values.astype(float), why.astype(object).where(why.notna(), "–")
 
 
 def _why(group: pd.DataFrame, y: str) -> str:
@@ -113,7 +117,7 @@ def _norm(values: np.ndarray) -> Normalize:
     return LogNorm(low, high) if low > 0 and high > 30 * low else Normalize(low, high)
 
 
-def _grid(count: int, columns: int, rows: int) -> tuple[Figure, list[Axes]]:
+def _grid(count: int, columns: int, rows: int) -> tuple[Figure, list[Axes], int]:
     """Axes one below another, or two beside each other where cells stay wide enough."""
     beside = 2 if count > 1 and columns <= _MOST // 2 else 1
     width = 1.5 + _CELL[0] * columns * beside
@@ -123,7 +127,7 @@ def _grid(count: int, columns: int, rows: int) -> tuple[Figure, list[Axes]]:
     axes = whole.subplots(-(-count // beside), beside, squeeze=False, sharex=True, sharey=True).ravel()
     for ax in axes[count:]:
         ax.remove()
-    return whole, list(axes[:count])
+    return whole, list(axes[:count]), beside
 
 
 def _draw(ax: Axes, values: pd.DataFrame, why: pd.DataFrame, norm: Normalize) -> None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from analysis.plots.against import against
 from analysis.plots.breakdown import breakdown
 from analysis.plots.curves import learning
+from analysis.plots.gantt import gantt
 from analysis.plots.heatmap import heat_map
 from analysis.plots.pareto import pareto
 from analysis.plots.predicted import predicted_against_measured
@@ -49,6 +50,7 @@ KINDS: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "staleness-quantiles": (_table(staleness_quantiles), ("x", "by")),
     "breakdown": (_table(breakdown), ("by",)),
     "utilisation": (_results(link_utilisation), ()),
+    "gantt": (_results(gantt), ()),
     "stragglers": (_table(stragglers), ("x", "y", "by")),
     "heat-map": (_table(heat_map), ("x", "y", "by")),
     "pareto": (_table(pareto), ("by",)),
@@ -65,7 +67,10 @@ def draw(kind: str, runs: Runs, options: Mapping[str, str]) -> Figure:
     if kind not in KINDS:
         raise ScenarioError(f"no kind {kind!r} (kinds: {', '.join(KINDS)})", key="--kind")
     function, takes = KINDS[kind]
-    return function(runs, **{name: value for name, value in options.items() if name in takes})
+    try:
+        return function(runs, **{name: value for name, value in options.items() if name in takes})
+    except Unfit as reason:
+        raise Unfit(reason.problem, key=reason.key or kind) from None
 
 
 def pictures(runs: Runs, options: Mapping[str, str]) -> tuple[dict[str, Figure], dict[str, str]]:
@@ -73,6 +78,8 @@ def pictures(runs: Runs, options: Mapping[str, str]) -> tuple[dict[str, Figure],
     figures: dict[str, Figure] = {}
     left_out: dict[str, str] = {}
     for kind in KINDS:
+        if kind == "metric":
+            continue  # which one has to be asked for
         try:
             figures[kind] = draw(kind, runs, options)
         except Unfit as reason:

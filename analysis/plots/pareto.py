@@ -14,22 +14,30 @@ from analysis.plots.style import styled
 from analysis.plots.words import label, scale
 from analysis.table import intervals
 
+_MOST_NUMBERS = 32
+
 
 @styled
 def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
-    """Time to the target (of the run, if none is reached) against that time × hosts: a point a scenario.
+    """Time to the target against that time × hosts: a point a scenario.
 
+    Where no target is reached, the time in which a million samples are applied, which says nothing of what
+    staleness costs.
     The front joins the points that no other beats in both. Numbers at points: the workers, if they vary.
     """
     table, failed = ready(table)
     if "hosts" not in table:
         raise Unfit("the table has no column hosts")
+    if table["engine"].nunique() > 1:
+        raise Unfit("there are predicted and measured runs; choose with --only engine=simulator")
     reached = "time_to_target_s" in table and table["time_to_target_s"].notna().any()
-    time = "time_to_target_s" if reached else "duration_s"
-    table = table.assign(machine_time=table[time] * table["hosts"])
+    time = "time_to_target_s" if reached else "million_s"
+    table = table.assign(million_s=1e6 / table["throughput"])
+    table["machine_time"] = table[time] * table["hosts"]
     _, by = axes(table, None, by)
     keys = list(dict.fromkeys([*varied(table), by, "cluster.workers"]))
-    points = intervals(table, keys, "machine_time").join(intervals(table, keys, time), rsuffix="_time")
+    times = intervals(table, keys, time)[["mean", "low", "high"]].add_suffix("_time")
+    points = intervals(table, keys, "machine_time").join(times)
     if len(points) < 2:
         raise Unfit("it takes two scenarios or more that differ in a key")
     never = table.groupby(keys, dropna=False).ngroups - len(points)
@@ -41,20 +49,23 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     entries: dict[str, Any] = {}
     for each in lines(points, by):
         entries[each.name] = _points(ax, each.rows, each.look)
-    entries["front"] = _front(ax, points)
-    if points["cluster.workers"].nunique() > 1:
+    if (front := _front(ax, points)) is not None:
+        entries["front"] = front
+    if points["cluster.workers"].nunique() > 1 and len(points) <= _MOST_NUMBERS:
         for at, up, workers in points[["mean", "mean_time", "cluster.workers"]].to_numpy().tolist():
             ax.annotate(f"{workers:.0f}", (at, up), (3, 3), textcoords="offset points", fontsize=6)
     for axis, column in (("x", "mean"), ("y", "mean_time")):
         if style.is_wide(points[column].tolist(), 10):
             style.logarithmic(ax, "x" if axis == "x" else "y", points[column])
+            ax.set(**{f"{axis}lim": (points[column].min() / 1.5, points[column].max() * 1.5)})
         else:
             ax.set(**{f"{axis}lim": (0, 1.2 * points[column].max())})
             style.numbers(ax.xaxis if axis == "x" else ax.yaxis)
     ax.grid(True)
     ax.set(title="Time against machine time", xlabel=label("machine_time", price), ylabel=label(time, delay))
     style.legend(whole, entries)
-    notes = ["Numbers: workers."] * (points["cluster.workers"].nunique() > 1)
+    numbered = points["cluster.workers"].nunique() > 1 and len(points) <= _MOST_NUMBERS
+    notes = ["Numbers: workers."] * numbered
     notes += [BARS] * bool((points["runs"] > 1).any())
     notes += [f"{never} scenarios never reached the target."] * (never > 0)
     style.note(whole, once([*notes, failed]))
@@ -71,7 +82,9 @@ def _points(ax: Axes, rows: pd.DataFrame, look: dict[str, Any]) -> Any:
 
 
 def _front(ax: Axes, points: pd.DataFrame) -> Any:
-    """A line through the points that are faster than all that cost no more."""
+    """A line through the points that are faster than all that cost no more; None if that is one."""
     rising = points.sort_values(["mean", "mean_time"])
     best = rising[rising["mean_time"] < rising["mean_time"].cummin().shift(fill_value=float("inf"))]
+    if len(best) < 2:
+        return None
     return ax.plot(best["mean"], best["mean_time"], color="grey", lw=0.8, ls=(0, (2, 2)), zorder=1)[0]

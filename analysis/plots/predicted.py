@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.plots import style
-from analysis.plots.series import Unfit, lines, ready
+from analysis.plots.series import Unfit, lines, ready, varied
 from analysis.plots.style import styled
 from analysis.plots.words import scale, words
 
@@ -20,9 +20,10 @@ _BANDS = {0.10: "#EEEEEE", 0.05: "#D5D5D5"}
 def pairs(table: pd.DataFrame) -> pd.DataFrame:
     """The table of both engines side by side: strategy.name, figure, predicted, measured; a row a figure.
 
-    Runs belong together that have the same strategy, workers, seed and, if it has it, point.
+    Runs belong together that have the same strategy, workers, seed and all else that is not the engine's.
     """
-    which = [key for key in ("strategy.name", "cluster.workers", "seed", "pair") if key in table]
+    which = list(dict.fromkeys(["strategy.name", "cluster.workers", "seed", *varied(table)]))
+    which = [key for key in which if key != "engine"]
     sides = [table[table["engine"] == engine] for engine in ("simulator", "executor")]
     found = []
     for name in _FIGURES:
@@ -68,7 +69,7 @@ def _panel(ax: Axes, both: pd.DataFrame, name: str) -> dict[str, Any]:
     ax.plot(line, line, color="grey", lw=0.7, zorder=1)
     entries = {}
     for each in lines(both, "strategy.name"):
-        look = each.look | {"linestyle": "none", "markersize": 5}
+        look = each.look | {"linestyle": "none", "markersize": 5, "clip_on": False, "zorder": 3}
         points = values.loc[each.rows.index]
         (entries[each.name],) = ax.plot(points["measured"], points["predicted"], **look)
     if wide:

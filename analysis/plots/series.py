@@ -32,24 +32,27 @@ class Lines(NamedTuple):
 
 
 def ready(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows of runs that ended well, lists of stragglers and the like as columns; and what to note.
-
-    A list that varies becomes a column for each value in it: `cluster.stragglers[0].slowdown`.
-    """
+    """The rows of runs that ended well, with `flat` lists; and what to note of the others."""
     table = table if table.index.is_unique else table.reset_index(drop=True)
     ended = table[table["status"] == "ok"] if "status" in table else table
     if not len(ended):
         raise Unfit("no run has ended well; see the column error" if len(table) else "there is no run")
     failed = len(table) - len(ended)
-    said = f"{failed} of {len(table)} runs failed and are not shown." if failed else ""
-    lists = [name for name in map(str, ended) if is_key(name) and _varied_list(ended[name])]
-    for column in lists:
-        flat = pd.DataFrame([dict(_leaves(json.loads(text), column)) for text in ended[column]], ended.index)
-        for name in flat:
-            if str(name).endswith(".slowdown"):
-                flat[name] = flat[name].fillna(1.0)  # nobody is slow
-        ended = pd.concat([ended.drop(columns=column), flat], axis=1)
-    return ended, said
+    return flat(ended), f"{failed} of {len(table)} runs failed and are not shown." if failed else ""
+
+
+def flat(table: pd.DataFrame) -> pd.DataFrame:
+    """A list that varies as a column for each value in it: `cluster.stragglers[0].slowdown`."""
+    for column in [name for name in map(str, table) if is_key(name) and _varied_list(table[name])]:
+        lists = table[column].fillna("[]")
+        new = pd.DataFrame([dict(_leaves(json.loads(text), column)) for text in lists], table.index)
+        for name in map(str, new):
+            if name.endswith(".slowdown"):
+                new[name] = new[name].fillna(1.0)  # nobody is slow
+            elif new[name].nunique() == 1:
+                new[name] = new[name].dropna().iloc[0]  # of whom does not matter then
+        table = pd.concat([table.drop(columns=column), new], axis=1)
+    return table
 
 
 def _varied_list(values: pd.Series) -> bool:
@@ -72,16 +75,27 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def varied(table: pd.DataFrame) -> list[str]:
-    """The keys of the scenario that are not the same in all rows, but for the seed; the engine first.
+    """The keys of the scenario that are not the same in all rows, but for the seed.
 
-    What predicted and measured runs differ in otherwise follows from that.
+    Of predicted and measured runs the engine comes first, and what follows from it is left out.
     """
-    columns = sorted(map(str, table), key=lambda column: column != "engine")
-    return [
-        column
-        for column in columns
-        if is_key(column) and column not in _NOT_SWEPT and table[column].nunique(dropna=False) > 1
+    there = [
+        key
+        for key in map(str, table)
+        if is_key(key) and key not in _NOT_SWEPT and table[key].nunique(dropna=False) > 1
     ]
+    if "engine" not in there:
+        return there
+    return ["engine", *(key for key in there if not follows(table, ["engine"], key))]
+
+
+def besides(table: pd.DataFrame, shown: Sequence[str]) -> list[str]:
+    """The keys that vary where all of `shown` are the same; none that follows from others of them."""
+    found: list[str] = []
+    for key in varied(table):
+        if not follows(table, [*shown, *found], key):
+            found.append(key)
+    return found
 
 
 def numeric(table: pd.DataFrame, key: str) -> bool:
@@ -91,15 +105,15 @@ def numeric(table: pd.DataFrame, key: str) -> bool:
 
 
 def known(table: pd.DataFrame, name: str, option: str) -> str:
-    """The column that `name` means: a key, or the end of one such as "workers"; or a metric.
+    """The column that `name` means: a key, or the end of one such as "workers"; of --y, a metric.
 
     Raises ScenarioError, in the name of the `option`, that lists what there is.
     """
     metrics = [column for column in table if column in METRICS]
-    columns = metrics if option == "--y" else [str(c) for c in table if is_key(str(c)) or c in METRICS]
+    columns = metrics if option == "--y" else [str(column) for column in table if is_key(str(column))]
     if name in columns:
         return name
-    ends = [column for column in columns if column.endswith(f".{name}")]
+    ends = [column for column in columns if column.endswith(f".{name}") or words(column) == name]
     if len(ends) == 1:
         return ends[0]
     if len(ends) > 1:
@@ -125,9 +139,8 @@ def axes(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str | None
         wanted = x or next((k for k in ("cluster.workers", *there) if k in there and numeric(table, k)), None)
         by = next((key for key in others if key in there and key != wanted), "strategy.name")
     if x is None:
-        said = [by, *(["engine"] if "engine" in there else [])]
-        numbers = [key for key in there if numeric(table, key) and not follows(table, said, key)]
-        x = next((key for key in ("cluster.workers", *numbers) if key in there and key != by), None)
+        numbers = [key for key in there if numeric(table, key) and not follows(table, [by], key)]
+        x = next((key for key in ("cluster.workers", *numbers) if key in numbers and key != by), None)
     return x, by
 
 
@@ -143,23 +156,21 @@ def panels(table: pd.DataFrame, shown: Sequence[str | None]) -> list[tuple[str, 
 
     Raises Unfit for more than six.
     """
-    keys = list(dict.fromkeys(key for key in shown if key is not None))
-    besides: list[str] = []
-    for key in varied(table):
-        if not follows(table, keys + besides, key):
-            besides.append(key)
-    if not besides:
+    keys = besides(table, list(dict.fromkeys(key for key in shown if key is not None)))
+    if not keys:
         return [("", table)]
-    parts = list(table.groupby(besides, dropna=False))
-    if "strategy.name" in besides:
-        at = besides.index("strategy.name")
+    parts = list(table.groupby(keys, dropna=False))
+    if "strategy.name" in keys:
+        at = keys.index("strategy.name")
         parts.sort(key=lambda part: place(str(part[0][at])))
+    if "engine" in keys:
+        parts.sort(key=lambda part: str(part[0][0]), reverse=True)  # the simulator's first
     if len(parts) > MOST_PANELS:
-        raise Unfit(f"{len(parts)} pictures would be needed, for {' × '.join(besides)} vary too; "
-                    f"fix one with --only {besides[0]}=VALUE, or show it with --x or --by")  # fmt: skip
+        raise Unfit(f"{len(parts)} pictures would be needed, for {' × '.join(keys)} varies too; "
+                    f"fix one with --only {keys[0]}=VALUE, or show it with --x or --by")  # fmt: skip
     titled = []
     for values, rows in parts:
-        names = [f"{words(k)} {value(table, k, v)}".strip() for k, v in zip(besides, values, strict=True)]
+        names = [named(table, k, v) for k, v in zip(keys, values, strict=True)]
         titled.append((", ".join(names), rows))
     return titled
 
@@ -176,7 +187,7 @@ def lines(table: pd.DataFrame, by: str) -> list[Lines]:
     found = []
     for number, item in enumerate(order):
         rows = table[table[by].isna()] if pd.isna(item) else table[table[by] == item]
-        found.append(Lines(f"{words(by)} {value(table, by, item)}", nth_style(number), rows))
+        found.append(Lines(named(table, by, item), nth_style(number), rows))
     return found
 
 
@@ -188,6 +199,14 @@ def within(each: Lines, rows: pd.DataFrame) -> pd.DataFrame:
 def place(strategy: str) -> tuple[int, str]:
     """What strategies are ordered by."""
     return (STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)), strategy
+
+
+def named(table: pd.DataFrame, key: str, item: Any) -> str:
+    """A key and its value: "bandwidth 100 Mbit/s", "8 workers"; of a strategy its name."""
+    said = value(table, key, item)
+    if key in ("cluster.workers", "cluster.servers.count"):
+        return f"{said} {words(key)[: None if item != 1 else -1]}"
+    return said if key in ("engine", "strategy.name") else f"{words(key)} {said}"
 
 
 def value(table: pd.DataFrame, key: str, item: Any) -> str:
@@ -218,9 +237,9 @@ def only_by(table: pd.DataFrame, by: str) -> tuple[pd.DataFrame, str]:
     if by != "cluster.workers" and not follows(table, [by], "cluster.workers"):
         most = table["cluster.workers"].max()
         table, said = table[table["cluster.workers"] == most], f"With {most} workers, the most there are."
-    besides = [key for key in varied(table) if not follows(table, [by], key)]
-    if besides:
-        raise Unfit(f"{', '.join(besides)} varies too; fix it with --only {besides[0]}=VALUE")
+    if keys := besides(table, [by]):
+        example = value(table, keys[0], table[keys[0]].iloc[0]) if keys[0] != "engine" else "simulator"
+        raise Unfit(f"{', '.join(keys)} varies too; fix it, such as with --only {keys[0]}={example!r}")
     return table, said
 
 
@@ -232,11 +251,11 @@ def only(table: pd.DataFrame, choice: str) -> pd.DataFrame:
     name, equals, wanted = choice.partition("=")
     if not equals:
         raise ScenarioError(f"{choice!r} is not KEY=VALUE, such as workers=8", key="--only")
-    key = known(table, name.strip(), "--only")
-    distinct = table[key].unique().tolist()
-    said = {item: {str(item), value(table, key, item)} for item in distinct}
-    chosen = [item for item in distinct if wanted.strip() in said[item]]
+    every = flat(table)
+    key = known(every, name.strip(), "--only")
+    distinct = every[key].unique().tolist()
+    chosen = [item for item in distinct if wanted.strip() in (str(item), value(every, key, item))]
     if not chosen:
-        there = ", ".join(value(table, key, item) for item in distinct)
+        there = ", ".join(value(every, key, item) for item in distinct)
         raise ScenarioError(f"no run has {key} {wanted.strip()!r} (values: {there})", key="--only")
-    return table[table[key].isin(chosen)]
+    return table[every[key].isin(chosen)]

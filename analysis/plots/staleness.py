@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.plots import style
 from analysis.plots.against import BARS, errorbars, points_of, x_axis, x_places, y_axis
-from analysis.plots.series import Unfit, axes, known, lines, once, only_by, panels, ready
+from analysis.plots.series import Unfit, axes, besides, known, lines, once, only_by, ready
 from analysis.plots.style import styled
 from analysis.table import intervals
 
@@ -41,15 +41,17 @@ def staleness_histogram(table: pd.DataFrame, by: str | None = None) -> Figure:
         len(stale), height=2.1 if len(stale) == 1 else 1.75 if len(stale) <= 3 else 1.4
     )
     width = max(1, int((table["staleness.max"].max() + _BINS) // _BINS))
-    notes = [said]
+    notes, highest = [said], 0.0
     for ax, each in zip(all_axes, stale, strict=True):
-        notes += _histogram(ax, each.rows, each.look["color"], width)
+        high, more = _histogram(ax, each.rows, each.look["color"], width)
+        highest, notes = max(highest, high), notes + more
         ax.set_title(each.name)
         ax.grid(True, axis="y")
         if style.is_left(ax):
             ax.set_ylabel("share of\ngradients (%)")
         if ax.xaxis.get_tick_params()["labelbottom"]:
             ax.set_xlabel("staleness (versions)")
+    all_axes[0].set_ylim(0, 1.3 * highest)
     notes += [f"Bars of {width} versions."] * (width > 1)
     notes += [f"Never stale: {', '.join(fresh)}."] * bool(fresh)
     notes += [f"Not shown: {', '.join(left_out)}."] * bool(left_out)
@@ -58,8 +60,11 @@ def staleness_histogram(table: pd.DataFrame, by: str | None = None) -> Figure:
     return whole
 
 
-def _histogram(ax: Axes, rows: pd.DataFrame, colour: str, width: int) -> list[str]:
-    """The mean over the runs of the shares (%) in bins of `width` versions, with its interval."""
+def _histogram(ax: Axes, rows: pd.DataFrame, colour: str, width: int) -> tuple[float, list[str]]:
+    """The mean over the runs of the shares (%) in bins of `width` versions, with its interval.
+
+    Returns the highest, and what to note.
+    """
     shares = []
     for text in rows["staleness.histogram"]:
         counts = pd.Series({int(version): count for version, count in json.loads(text).items()})
@@ -74,7 +79,7 @@ def _histogram(ax: Axes, rows: pd.DataFrame, colour: str, width: int) -> list[st
            error_kw={"elinewidth": 0.6})  # fmt: skip
     ax.axvline(rows["staleness.mean"].mean(), **_MEAN)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    return [BARS] * several
+    return float(found["mean"].max()), [BARS] * several
 
 
 @styled
@@ -85,8 +90,8 @@ def staleness_quantiles(table: pd.DataFrame, x: str | None = None, by: str | Non
     if x is None or table[x].nunique() < 2:
         raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
     table = table[table["staleness.mean"].notna()]
-    if len(parts := panels(table, [x, by])) > 1:
-        raise Unfit(f"it differs by {parts[0][0].rsplit(' ', 1)[0]} too; fix that with --only KEY=VALUE")
+    if keys := besides(table, [x, by]):
+        raise Unfit(f"{', '.join(keys)} varies too; fix it with --only {keys[0]}=VALUE")
     whole, all_axes = style.grid(len(_QUANTILES))
     across, places = x_places(table, x)
     entries: dict[str, Any] = {}

@@ -24,12 +24,15 @@ def stragglers(
     y = known(table, y, "--y")
     others = [key for key in [*varied(table), "seed"] if key != x and not _part_of(key, x)]
     least = table[x].min()
-    base = table[table[x] == least].groupby(others, dropna=False)[y].mean().rename("base")
-    table = table.join(base, on=others)
-    table["relative"] = table[y] / table["base"]
+    alike = [table[key] for key in others]
+    base = table[y].where(table[x] == least).groupby(alike, dropna=False).transform("mean")
+    table = table.assign(relative=table[y] / base)
+    table = table[table[x].groupby(alike, dropna=False).transform("nunique") > 1]
+    if not table["relative"].notna().any():
+        raise Unfit(f"no two runs differ in {words(x)} alone")
     _, by = axes(table, x, by)
     named = f"{words(x)} {value(table, x, least)}"
-    text = f"{words(y)} relative to {named}"
+    text = f"{words(y)} relative\nto {named}"
     return against(table, "relative", x, by, title="Straggler sensitivity", y_label=text)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from math import ceil
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, ParamSpec, TypeVar
 from zlib import crc32
 
@@ -127,7 +128,7 @@ def legend(whole: Figure, entries: Mapping[str, Any], title: str = "") -> None:
         whole.suptitle(title)
         return
     width = whole.get_figwidth()
-    columns = max(1, min(len(labels), int(width / (0.46 + 0.056 * max(map(len, labels))))))
+    columns = next(n for n in range(len(labels), 0, -1) if n == 1 or _legend_width(labels, n) <= width)
     rows = ceil(len(labels) / columns)
     columns = ceil(len(labels) / rows)
     whole.set_figheight(whole.get_figheight() + 0.14 * (rows + bool(title)) + 0.08)
@@ -135,6 +136,12 @@ def legend(whole: Figure, entries: Mapping[str, Any], title: str = "") -> None:
         _by_rows(handles, columns), _by_rows(labels, columns), loc="outside upper center",
         ncols=columns, title=title or None,
     )  # fmt: skip
+
+
+def _legend_width(labels: Sequence[str], columns: int) -> float:
+    """About how wide (inches) a legend of so many columns is, in 7 pt."""
+    columns = ceil(len(labels) / ceil(len(labels) / columns))
+    return sum(0.46 + 0.056 * max(map(len, labels[column::columns])) for column in range(columns))
 
 
 def _by_rows(items: Sequence[Any], columns: int) -> list[Any]:
@@ -146,10 +153,12 @@ def _by_rows(items: Sequence[Any], columns: int) -> list[Any]:
 
 
 def note(whole: Figure, text: str) -> None:
-    """A line in small print below everything; nothing without text."""
+    """Lines in small print below everything; nothing without text."""
     if text:
-        whole.set_figheight(whole.get_figheight() + 0.13 * (1 + text.count("\n")))
-        whole.supxlabel(text, x=0.01, ha="left", color="#444444")
+        at_most = int(20 * whole.get_figwidth())  # characters of 6.5 pt
+        lines = [part for line in text.split("\n") for part in wrap(line, at_most)]
+        whole.set_figheight(whole.get_figheight() + 0.13 * len(lines))
+        whole.supxlabel("\n".join(lines), x=0.01, ha="left", color="#444444")
 
 
 def numbers(axis: Axis) -> None:
@@ -168,7 +177,9 @@ def ticks_at(ax: Axes, values: Sequence[float]) -> None:
     distinct = sorted({float(value) for value in values})
     if is_wide(distinct, 8):
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(FixedLocator(_thinned(distinct)))
+        place = ax.get_subplotspec()
+        share = 0.14 if place is not None and place.get_gridspec().ncols > 2 else 0.1
+        ax.xaxis.set_major_locator(FixedLocator(_thinned(distinct, share)))
         ax.xaxis.set_minor_locator(NullLocator())
     elif len(distinct) <= 6:
         ax.xaxis.set_major_locator(FixedLocator(distinct))
@@ -178,11 +189,11 @@ def ticks_at(ax: Axes, values: Sequence[float]) -> None:
     numbers(ax.xaxis)
 
 
-def _thinned(values: list[float]) -> list[float]:
-    """Of rising values those that are at least 1.4 times the one before, so that their labels fit."""
+def _thinned(values: list[float], share: float) -> list[float]:
+    """Of rising values those that are a share of a logarithmic axis apart, so that their labels fit."""
     kept = values[:1]
     for value in values[1:]:
-        if value >= 1.4 * kept[-1]:
+        if value >= 0.999 * kept[-1] * (values[-1] / values[0]) ** share:
             kept.append(value)
     return kept
 

@@ -15,7 +15,6 @@ from analysis.plots.style import styled
 from analysis.plots.words import Scale, scale
 from analysis.records import Result
 from analysis.runs import describe
-from analysis.utilisation import mean_busy
 
 _COLOURS = "cividis"
 _MOST = 8  # resources of a run
@@ -60,7 +59,7 @@ def link_utilisation(results: Sequence[Result]) -> Figure:
 
 def _busiest(result: Result) -> dict[str, float]:
     """The busiest resources and the fraction of the run that each was busy, busiest first."""
-    busy = mean_busy(result) or {}
+    busy = result.busy or {}
     return dict(sorted(busy.items(), key=lambda item: -item[1])[:_MOST])
 
 

@@ -13,6 +13,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "duration_s": ("duration", "s"),
     "time_to_target_s": ("time to target", "s"),
     "hosts": ("hosts", "number"),
+    "million_s": ("time for a million samples", "s"),
     "machine_time": ("machine time: time × hosts", "host-s"),
     "relative": ("relative", ""),
     "updates": ("updates", "number"),
@@ -32,7 +33,8 @@ METRICS: dict[str, tuple[str, str]] = {
 }
 # The last words of scenario keys that are quantities, by base unit (as `scenarios.units` has them).
 _QUANTITIES = {
-    "B/s": ("bandwidth", "server_bandwidth", "line_rate", "uplink", "link"),
+    "B/s": ("bandwidth", "server_bandwidth", "line_rate", "uplink", "link", "memory_bandwidth",
+            "encode", "decode"),
     "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "time", "period", "busy",
           "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low", "high", "shift"),
     "B": ("size",),
@@ -41,7 +43,7 @@ _QUANTITIES = {
 _UNIT_OF = {word: unit for unit, words in _QUANTITIES.items() for word in words}
 _SECTIONS = ("cluster.", "workload.", "strategy.", "stop.")
 _WORDS = {
-    "engine": "",  # its values say it
+    "engine": "engine",
     "cluster.workers": "workers",
     "cluster.servers.count": "servers",
     "strategy.name": "strategy",
@@ -91,7 +93,7 @@ def scale(column: str, values: Iterable[float]) -> Scale:
     if unit not in ("s", "B", "bit/s", "FLOP/s") or not len(known):
         return Scale(1.0, host + unit)
     typical = float(np.median(known)) * factor
-    if unit == "s" and typical >= 1:
+    if unit == "s" and typical >= 0.1:
         return next(Scale(1 / s, host + name) for s, name in ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
                     if typical >= 3 * s or s == 1.0)  # fmt: skip
     prefix = max((p for p in _PREFIXES if p <= typical * 1.0000001), default=min(_PREFIXES))

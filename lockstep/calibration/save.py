@@ -10,7 +10,7 @@ from analysis.calibration import Sample, picture
 from lockstep.calibration import Calibration
 from lockstep.calibration.fit import FAMILIES
 from lockstep.calibration.profile_file import text
-from scenarios import ScenarioError, profile
+from scenarios import ScenarioError, library, profile
 from scenarios.document import parse
 
 _SHOWN = 3  # distributions in a picture
@@ -26,7 +26,7 @@ def over(before: Path, found: Calibration) -> dict[str, Any]:
         old["cluster"] = {key: value for key, value in old.get("cluster", {}).items() if key != "network"}
         intervals = old.get("intervals", {}).items()
         old["intervals"] = {key: ends for key, ends in intervals if not key.startswith("network.")}
-    new = profile.merged(old, found.profile)
+    new = library.merged(old, found.profile)
     workloads = [entry["workload"] for entry in found.profile["compute"]]
     kept = [entry for entry in old.get("compute", []) if entry["workload"] not in workloads]
     return new | {"compute": [*found.profile["compute"], *kept]}

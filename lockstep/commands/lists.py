@@ -1,6 +1,7 @@
-"""What is there: `lockstep scenarios`, `profiles`, `strategies`, `schema`."""
+"""What is there: `lockstep scenarios`, `clusters`, `workloads`, `profiles`, `strategies`, `schema`."""
 
 import json
+from pathlib import Path
 
 import scenarios as scenario_files
 from lockstep import terminal
@@ -9,16 +10,38 @@ from strategies import STRATEGIES
 
 
 def scenarios(json_: Json = False) -> None:
-    """List the scenarios that ship with the product."""
-    shipped = scenario_files.shipped()
-    rows = {name: terminal.first_comment(path) for name, path in shipped.items()}
-    _list(rows, json_)
+    """List the scenarios that ship with the product.
+
+    --json lists the scenarios alone; 'lockstep clusters' and 'lockstep workloads' have their own.
+    """
+    rows = _sentences(scenario_files.shipped())
+    if json_:
+        print(json.dumps(rows))
+        return
+    terminal.two_columns(rows)
+    for shelf in ("clusters", "workloads"):
+        section = shelf.removesuffix("s")
+        print(f"\n{shelf.capitalize()}, for '{section}: NAME' or '{section}: {{preset: NAME, …}}':\n")
+        terminal.two_columns(_sentences(scenario_files.shelf(shelf)))
+
+
+def clusters(json_: Json = False) -> None:
+    """List the clusters that ship with the product."""
+    _list(_sentences(scenario_files.shelf("clusters")), json_)
+
+
+def workloads(json_: Json = False) -> None:
+    """List the workloads that ship with the product."""
+    _list(_sentences(scenario_files.shelf("workloads")), json_)
 
 
 def profiles(json_: Json = False) -> None:
     """List the profiles that ship with the product."""
-    shipped = scenario_files.profiles()
-    _list({name: terminal.first_comment(path) for name, path in shipped.items()}, json_)
+    _list(_sentences(scenario_files.profiles()), json_)
+
+
+def _sentences(files: dict[str, Path]) -> dict[str, str]:
+    return {name: terminal.first_comment(path) for name, path in files.items()}
 
 
 def strategies(json_: Json = False) -> None:

@@ -18,10 +18,15 @@ from lockstep.commands.options import (
     Quiet,
     Replay,
     Set,
+    Tensorboard,
     Testbed,
+    Timeline,
     check_out,
+    check_tensorboard,
+    check_timeline,
     keep,
     load,
+    write_timeline,
 )
 from scenarios import Scenario, ScenarioError
 
@@ -32,6 +37,8 @@ def simulate(
     set_: Set = None,
     replay: Replay = None,
     out: Out = None,
+    tensorboard: Tensorboard = None,
+    timeline: Timeline = None,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -39,14 +46,25 @@ def simulate(
     if replay is not None:
         if file is not None or set_:
             context.fail("--replay has a scenario of its own: leave out FILE and --set")
-        _replay(replay, out, json_, quiet)
+        _replay(replay, out, tensorboard, timeline, json_, quiet)
     elif file is None:
         context.fail("missing argument 'FILE'")
     else:
-        _one_run(lockstep.simulate, "predicting", lockstep.load(file, set_ or []), out, json_, quiet)
+        _one_run(
+            lockstep.simulate,
+            "predicting",
+            lockstep.load(file, set_ or []),
+            out,
+            tensorboard,
+            timeline,
+            json_,
+            quiet,
+        )
 
 
-def _replay(folder: Path, out: Path | None, json_: bool, quiet: bool) -> None:
+def _replay(
+    folder: Path, out: Path | None, tensorboard: Path | None, timeline: Path | None, json_: bool, quiet: bool
+) -> None:
     """Repeat a real run; what comes of it is written and shown even if it is something else."""
     from lockstep import replaying
 
@@ -54,7 +72,16 @@ def _replay(folder: Path, out: Path | None, json_: bool, quiet: bool) -> None:
         raise ScenarioError("that is the real run's folder; give another one", key="--out")
     run = replaying.load(folder)
     repeat = partial(replaying.replay, run)
-    result = _one_run(lambda _, progress: repeat(progress), "replaying", run.scenario, out, json_, quiet)
+    result = _one_run(
+        lambda _, progress: repeat(progress),
+        "replaying",
+        run.scenario,
+        out,
+        tensorboard,
+        timeline,
+        json_,
+        quiet,
+    )
     replaying.check(run, result)
     if not json_:
         print(replaying.agreed(result))
@@ -65,12 +92,14 @@ def run(
     set_: Set = None,
     testbed: Testbed = False,
     out: Out = None,
+    tensorboard: Tensorboard = None,
+    timeline: Timeline = None,
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure a run with real processes on this machine."""
     engine = partial(lockstep.run, testbed=testbed)
-    _one_run(engine, "measuring", load(file, set_ or [], testbed), out, json_, quiet)
+    _one_run(engine, "measuring", load(file, set_ or [], testbed), out, tensorboard, timeline, json_, quiet)
 
 
 def _one_run(
@@ -78,10 +107,14 @@ def _one_run(
     doing: str,
     scenario: Scenario,
     out: Path | None,
+    tensorboard: Path | None,
+    timeline: Path | None,
     json_: bool,
     quiet: bool,
 ) -> Result:
     check_out(out)
+    check_tensorboard(tensorboard)
+    check_timeline(timeline)
     try:
         with terminal.progress(f"{doing} {scenario.name}", quiet or json_) as progress:
             result = engine(scenario, progress)
@@ -90,10 +123,13 @@ def _one_run(
         raise
     if out is not None:
         result.save(out)
+    if tensorboard is not None:
+        result.to_tensorboard(tensorboard)
     if json_:
         print(result.to_json())
     else:
         terminal.show(result, out)
         if scenario.sweep:
             print("note: this was the scenario itself; 'lockstep sweep' runs its sweep", file=sys.stderr)
+    write_timeline([result], timeline, json_)
     return result

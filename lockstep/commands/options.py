@@ -1,6 +1,7 @@
 """The options that commands share, and what they mean."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -10,7 +11,8 @@ import typer
 
 import lockstep
 import scenarios
-from analysis.records import save_records
+from analysis.records import Result, save_records
+from analysis.words import size
 from scenarios import Scenario, ScenarioError
 
 File = Annotated[
@@ -30,6 +32,13 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the results.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where to write scalars for TensorBoard.")
+]
+Timeline = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the run as a trace for ui.perfetto.dev: .json or .json.gz."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Names = Annotated[
@@ -47,16 +56,52 @@ def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
     return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed))
 
 
+def check_timeline(file: Path | None) -> None:
+    """Refuse a --timeline that cannot be written, before anything is computed; leaves nothing behind."""
+    if file is None:
+        return
+    if not file.name.endswith((".json", ".json.gz")) or file.is_dir():
+        raise ScenarioError(
+            f"give a file that ends in .json or .json.gz, not {str(file)!r}", key="--timeline"
+        )
+    _check_writable(file.parent, "--timeline")
+
+
+def check_tensorboard(folder: Path | None) -> None:
+    """Refuse a --tensorboard that cannot be written or lacks its package, before all else."""
+    if folder is not None:
+        from analysis.tensorboard import check
+
+        check()
+        _check_writable(folder, "--tensorboard")
+
+
 def check_out(out: Path | None) -> None:
     """Refuse an --out that cannot be written, before anything is computed; leaves nothing behind."""
-    if out is None:
-        return
+    if out is not None:
+        _check_writable(out, "--out")
+
+
+def _check_writable(folder: Path, key: str) -> None:
     try:
-        with TemporaryFile(dir=next(path for path in (out, *out.absolute().parents) if path.exists())):
+        with TemporaryFile(dir=next(path for path in (folder, *folder.absolute().parents) if path.exists())):
             pass
     except OSError as error:
-        reason = f"cannot write to {str(out)!r}: {error.strerror}; give another folder"
-        raise ScenarioError(reason, key="--out") from None
+        reason = f"cannot write to {str(folder)!r}: {error.strerror}; give another folder"
+        raise ScenarioError(reason, key=key) from None
+
+
+def write_timeline(results: Sequence[Result], file: Path | None, quiet: bool) -> None:
+    """Write the runs into one timeline, if one is wanted, and say so."""
+    if file is None or not results:
+        return
+    from analysis import timeline
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    timeline.write(results, file)
+    if not quiet:
+        its = size(file.stat().st_size)
+        print(f"Timeline written to {file} ({its}): open it at https://ui.perfetto.dev.")
 
 
 def keep(scenario: Scenario, records: Any, out: Path | None) -> None:

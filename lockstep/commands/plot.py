@@ -41,7 +41,10 @@ def plot(
     out: Where = None,
     formats: Formats = None,
 ) -> None:
-    """Draw runs: every picture that they can carry, or those of --kind (docs/plots.md)."""
+    """Draw runs as pictures.
+
+    Every kind that they can carry, or those of --kind (docs/plots.md).
+    """
     out = out or (results[0] if results[0].is_dir() else results[0].parent) / "plots"
     check_out(out)
     from analysis import plots, runs
@@ -58,12 +61,11 @@ def plot(
     if kind is None and y is not None:
         kind = ["metric"]
     if kind:
-        figures = {name: plots.draw(name, read, options) for name in kind}
+        figures = {str(y) if name == "metric" else name: plots.draw(name, read, options) for name in kind}
         left_out: dict[str, str] = {}
     else:
         figures, left_out = plots.pictures(read, options)
     for name, figure in figures.items():
-        plots.save(figure, out / name, formats or FORMATS)
-        print(f"{name}: {out / name}.{{{','.join(formats or FORMATS)}}}")
+        print(f"{name}: {', '.join(map(str, plots.save(figure, out / name, formats or FORMATS)))}")
     for name, why in left_out.items():
         print(f"{name} left out: {why}", file=sys.stderr)

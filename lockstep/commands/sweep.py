@@ -41,7 +41,7 @@ def sweep(
     json_: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a scenario's sweep: all its points, with all their seeds, as one table.
+    """Run a scenario's sweep, as one table.
 
     With --out it can be stopped at any moment: started again, it goes on. Runs that failed make the exit
     status 3; the others are made all the same.

@@ -10,7 +10,21 @@ import typer
 import lockstep
 from analysis.records import Result
 from lockstep import terminal
-from lockstep.commands.options import Json, MaybeFile, Names, Out, Quiet, Set, Testbed, check_out, keep, load
+from lockstep.commands.options import (
+    Json,
+    MaybeFile,
+    Names,
+    Out,
+    Quiet,
+    Set,
+    Testbed,
+    Timeline,
+    check_out,
+    check_timeline,
+    keep,
+    load,
+    write_timeline,
+)
 from lockstep.selection import only_its_own
 from scenarios import ScenarioError
 
@@ -34,6 +48,7 @@ def validate(
     strategy: Names = None,
     testbed: Testbed = False,
     out: Out = None,
+    timeline: Timeline = None,
     json_: Json = False,
     quiet: Quiet = False,
     suite: Suite = False,
@@ -50,7 +65,8 @@ def validate(
     if suite:
         from lockstep.truth.command import validate_suite
 
-        for key, useless in (("FILE", file), ("--set", set_), ("--strategy", strategy)):
+        one_run = {"FILE": file, "--set": set_, "--strategy": strategy, "--timeline": timeline}
+        for key, useless in one_run.items():
             if useless:
                 raise ScenarioError("means nothing to --suite; leave it out", key=key)
         validate_suite(testbed, limit, profile, measured, point, out, json_, quiet, check_out)
@@ -61,7 +77,7 @@ def validate(
             raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")
     if file is None:
         raise ScenarioError("give a scenario file, or --suite", key="FILE")
-    _validate_one(file, set_, strategy, testbed, out, json_, quiet)
+    _validate_one(file, set_, strategy, testbed, out, timeline, json_, quiet)
 
 
 def _validate_one(
@@ -70,6 +86,7 @@ def _validate_one(
     strategy: list[str] | None,
     testbed: bool,
     out: Path | None,
+    timeline: Path | None,
     json_: bool,
     quiet: bool,
 ) -> None:
@@ -77,6 +94,7 @@ def _validate_one(
     loaded = [load(file, [*overrides, f"strategy.name={name}"], testbed) for name in names]
     points = [only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
     check_out(out)
+    check_timeline(timeline)
     from analysis.plots import predicted_and_measured
     from lockstep import validation
 
@@ -109,6 +127,7 @@ def _validate_one(
             predicted_and_measured(pairs, out / "validation")
             text = json.dumps({"points": comparisons}, allow_nan=False)
             (out / "validation.json").write_text(text + "\n", encoding="utf-8")
+        write_timeline([result for pair in pairs for result in pair], timeline, json_)
     if json_:
         print(json.dumps(comparisons[0] if not strategy else {"points": comparisons}, allow_nan=False))
     else:

@@ -1,10 +1,14 @@
 """Where runs are made. Each backend is a context that gives `Workers`."""
 
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib import import_module
+from threading import Thread
 from typing import Any, NamedTuple
 
 from lockstep.sweeping.points import Plan
@@ -41,6 +45,13 @@ def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Ca
         return partial(_cores, jobs) if jobs > 1 else here
     if jobs is not None:
         raise ScenarioError(f"is for joblib; {name} has as many as its cluster", key="--jobs")
+    try:
+        import_module({"dask": "distributed", "ray": "ray"}[name])
+    except ImportError:
+        problem = f"{name} is not installed; pip install 'lockstep[{name}]'"
+        raise ScenarioError(problem, key="--backend") from None
+    if name == "dask" and scheduler is None:
+        raise ScenarioError("say where the cluster is, such as tcp://10.0.0.1:8786", key="--scheduler")
     return partial({"dask": _dask, "ray": _ray}[name], scheduler)
 
 
@@ -61,7 +72,7 @@ def _cores(jobs: int) -> Iterator[Workers]:
     """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
     from joblib.externals.loky import get_reusable_executor
 
-    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_deaf)
+    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_begin)
     try:
         yield Workers(pool.submit, 2 * jobs)
     except BaseException:
@@ -69,20 +80,23 @@ def _cores(jobs: int) -> Iterator[Workers]:
         raise
 
 
-def _deaf() -> None:
-    """Ctrl-C is for the process that waits, which ends its workers."""
+def _begin() -> None:
+    """In a worker: Ctrl-C is for the process that waits, which ends it; if that one is killed, end too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_follow, args=[os.getppid()], daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 @contextmanager
 def _dask(scheduler: str | None) -> Iterator[Workers]:
     """The workers of a Dask cluster."""
-    try:
-        import distributed
-    except ImportError:
-        raise _missing("dask") from None
-    if scheduler is None:
-        raise ScenarioError("say where the cluster is, such as tcp://10.0.0.1:8786", key="--scheduler")
+    import distributed
+
     try:
         client_of: Any = distributed.Client  # it has no types
         client = client_of(scheduler, timeout=10, set_as_default=False)
@@ -96,16 +110,14 @@ def _dask(scheduler: str | None) -> Iterator[Workers]:
         try:
             yield Workers(executor.submit, _MANY)
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)  # what has not begun is cancelled
 
 
 @contextmanager
 def _ray(scheduler: str | None) -> Iterator[Workers]:
     """The workers of a Ray cluster, or without an address of one that is started on this machine."""
-    try:
-        import ray
-    except ImportError:
-        raise _missing("ray") from None
+    import ray
+
     try:
         ray.init(address=scheduler, log_to_driver=False, logging_level="ERROR")
     except (OSError, ValueError, RuntimeError) as error:
@@ -115,7 +127,3 @@ def _ray(scheduler: str | None) -> Iterator[Workers]:
         yield Workers(lambda function, *given: ray.remote(function).remote(*given).future(), _MANY)
     finally:
         ray.shutdown()
-
-
-def _missing(name: str) -> ScenarioError:
-    return ScenarioError(f"{name} is not installed; pip install 'lockstep[{name}]'", key="--backend")

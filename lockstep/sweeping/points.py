@@ -1,6 +1,7 @@
 """The runs of a sweep, in a fixed order, each with a key by which it is known again."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -13,6 +14,7 @@ from lockstep.selection import only_its_own
 from lockstep.sweeping.version import version
 from scenarios import Scenario, ScenarioError
 
+_NAMES_A_FILE = ("file", "trace")
 ENGINES = ("simulator", "executor")
 
 
@@ -87,16 +89,16 @@ def key(scenario: Scenario, engine: str, testbed: bool) -> str:
     That is the scenario, the files that it names, the engine, the code and the libraries.
     """
     document = scenario.model_dump(mode="json", exclude={"sweep"})
-    files = [_content(file) for file in _files(document)]
+    files = [_content(file, os.stat(file).st_mtime_ns) for file in _files(document)]
     text = json.dumps([document, files, engine, testbed, version(engine)], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:16]
 
 
 def _files(value: Any) -> Iterator[str]:
-    """What the keys named `file` anywhere in a scenario say."""
+    """The files that a scenario names, anywhere."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            if name == "file" and isinstance(item, str):
+            if name in _NAMES_A_FILE and isinstance(item, str):
                 yield item
             else:
                 yield from _files(item)
@@ -106,5 +108,5 @@ def _files(value: Any) -> Iterator[str]:
 
 
 @lru_cache(16)
-def _content(file: str) -> str:
+def _content(file: str, changed: int) -> str:
     return sha256(Path(file).read_bytes()).hexdigest()

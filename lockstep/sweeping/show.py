@@ -9,6 +9,7 @@ import pandas as pd
 from rich.table import Table
 
 from analysis.table import intervals
+from analysis.words import number
 from lockstep import terminal
 from lockstep.sweeping.points import Plan
 from lockstep.sweeping.sweep import Swept
@@ -93,8 +94,8 @@ def _say_best(best: tuple[Any, str, Mapping[Any, Any], list[Any]], labels: Mappi
 def _figure(row: Mapping[Any, Any] | None, runs: int) -> str:
     """`12.3 ± 0.4`, and of how many runs if not all have the figure."""
     if row is None:
-        return terminal.number(None)
-    text = terminal.number(row["mean"])
+        return number(None)
+    text = number(row["mean"])
     if row["runs"] > 1:
         text += f" ± {_two_digits(row['high'] - row['mean'])}"
     return text if row["runs"] == runs else f"{text} ({row['runs']} of {runs})"
@@ -106,5 +107,5 @@ def _two_digits(value: float) -> str:
 
 def _label(changes: Mapping[str, Any], key: str) -> str:
     """A swept value as the file has it."""
-    value = changes.get(key, terminal.number(None))
+    value = changes.get(key, number(None))
     return value if isinstance(value, str) else json.dumps(value)

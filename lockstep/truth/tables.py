@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.terminal import number, percent
+from analysis.words import number, percent
 
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, head, rows
 BEGIN, END = "<!-- figures: make accuracy -->", "<!-- end of figures -->"

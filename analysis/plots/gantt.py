@@ -1,0 +1,210 @@
+"""What everybody did in the first iterations: a row a worker, a server and a direction of a link."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.arrows import arrows
+from analysis.plots import style
+from analysis.plots.series import Unfit
+from analysis.plots.style import styled
+from analysis.plots.words import Scale, scale
+from analysis.records import Result, of
+from analysis.runs import describe
+from analysis.tracks import Tracks, lanes, slices, tracks_of
+
+_ITERATIONS = 3
+_MOST = {"worker": 4, "server": 2, "relay": 2}  # of each kind that are drawn
+_MOST_PANELS = 4
+_MOST_ARROWS = 40
+_GREEN, _PURPLE, _ORANGE, _SKY, _RED = "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00"
+_WAITS = "#E4E4E4"
+_COLOURS = {"gradient": _GREEN, "collective": _PURPLE, "memory": _PURPLE}
+_INCHES = 0.16  # of a process's row; a link's is narrower
+_LINK = 0.62
+
+
+class _Row(NamedTuple):
+    track: int
+    name: str
+    top: float
+    height: float
+    link: str  # "sending" or "receiving"; nothing for a process
+
+
+@styled
+def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float = style.DOUBLE) -> Figure:
+    """Up to four runs above one another, until the median worker has done so many iterations.
+
+    They share their time axis, on which the first mini-batch starts at 0. `width` in inches. Of runs that
+    differ in the seed alone, the first. Where a worker waits, it may wait for messages that are drawn below.
+    """
+    known = [result for result in results if (result.records["event"] == "gradient").any()]
+    if not known:
+        raise Unfit("it takes the records of a run, such as the folder of 'lockstep simulate --out'")
+    distinct = describe(known).drop(columns="seed").drop_duplicates().index
+    shown = [known[place] for place in distinct[:_MOST_PANELS]]
+    until = float(np.median([_window(result, iterations) for result in shown]))
+    over = scale("duration_s", [until])
+    rows = [_rows(tracks_of(result)) for result in shown]
+    heights = [each[-1].top + each[-1].height for each in rows]
+    whole = style.figure(width, sum(_INCHES * height + 0.22 for height in heights) + 0.3)
+    panels = whole.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    entries: dict[str, Any] = {}
+    for ax, result, each in zip(panels, shown, rows, strict=True):
+        entries |= _panel(ax, result, each, until, over)
+        ax.set_ylim(each[-1].top + each[-1].height, 0)
+    panels[-1].set(xlabel=f"time since the first mini-batch ({over.unit})", xlim=(0, until * over.factor))
+    style.legend(whole, {name: entries[name] for name in _LEGEND if name in entries})
+    style.note(whole, _left_out(shown, len(distinct) - len(shown)))
+    return whole
+
+
+_LEGEND = {
+    "computing": Patch(color=_GREEN),
+    "waiting": Patch(color=_WAITS),
+    "sending": Patch(color=_SKY),
+    "receiving": Patch(color=_ORANGE),
+    "collective": Patch(color=_PURPLE),
+    "update": Line2D([], [], color="black", lw=1.2, marker="|", ls="none", ms=7, mew=1.2),
+    "dropped": Line2D([], [], color=_RED, marker="x", ls="none", ms=4, mew=1.2),
+    "push → update": Line2D([], [], color="#555555", lw=0.6),
+}
+
+
+def _window(result: Result, iterations: int) -> float:
+    """How long the median worker takes for its first iterations, s; up to the next, if there is one."""
+    gradients = of(result.records, "gradient", ["node", "start", "end"]).sort_values(["node", "start"])
+    ends = [
+        float(mine["start"].iloc[iterations]) if len(mine) > iterations else float(mine["end"].iloc[-1])
+        for _, mine in gradients.groupby("node")
+    ]
+    return float(np.median(ends)) - result.span[0]
+
+
+def _rows(found: Tracks) -> list[_Row]:
+    """The rows that are drawn, from top to bottom: of some processes, and of their hosts' links."""
+    links = dict.fromkeys(found.up.tolist(), "sending") | dict.fromkeys(found.down.tolist(), "receiving")
+    drawn = {rank for rank, name in enumerate(found.ranks) if int(name.split()[1]) < _MOST[name.split()[0]]}
+    own = {int(found.own[rank]): found.ranks[rank] for rank in drawn}
+    wanted = {int(track) for rank in drawn for track in (found.up[rank], found.down[rank])}
+    rows: list[_Row] = []
+    top = 0.0
+    for track, name in enumerate(found.names):
+        if track in own:
+            top += 0.25  # apart from the host above
+            rows.append(_Row(track, name, top, 1.0, ""))
+        elif track in wanted:
+            rows.append(_Row(track, name.rpartition("'s ")[2], top, _LINK, links[track]))
+        else:
+            continue
+        top += rows[-1].height
+    return rows
+
+
+def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: Scale) -> dict[str, Any]:
+    """Draw a run; the legend's entries that it needs."""
+    found = tracks_of(result)
+    table = slices(result, found)
+    begin = round(result.span[0] * 1e9)
+    table = table[(table["end"] >= begin) & (table["start"] <= begin + until * 1e9)]
+    table = table.assign(event=result.records["event"].to_numpy()[table["row"]])
+    since = (table["start"].to_numpy() - begin) / 1e9 * over.factor
+    takes = (table["end"] - table["start"]).to_numpy() / 1e9 * over.factor
+    lane = lanes(*(table[name].to_numpy() for name in ("track", "start", "end")))
+    entries: list[str] = []
+    for row in rows:
+        here = (table["track"] == row.track).to_numpy()
+        if not row.link:
+            if row.name.startswith("worker"):
+                ax.barh(row.top + 0.5, until * over.factor, 0.86, color=_WAITS, lw=0)
+                entries.append("waiting")
+            entries += _process(ax, row, table["event"].to_numpy()[here], since[here], takes[here])
+        elif here.any():
+            _link(ax, row, since[here], takes[here], lane[here])
+            entries.append(row.link)
+    entries += _arrows(ax, result, table, rows, begin, over)
+    labels = ax.set_yticks([row.top + row.height / 2 for row in rows], [row.name for row in rows])
+    for tick, row in zip(labels, rows, strict=True):
+        tick.label1.set(fontsize=7 if not row.link else 5.5, color="black" if not row.link else "#555555")
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    scenario, side = result.scenario, {"simulator": "predicted", "executor": "measured"}[result.engine]
+    ax.set_title(f"{side}: {scenario.strategy.name}, {scenario.cluster.workers} workers", loc="left", pad=2)
+    return {name: _LEGEND[name] for name in entries}
+
+
+def _process(ax: Axes, row: _Row, events: np.ndarray, since: np.ndarray, takes: np.ndarray) -> list[str]:
+    """What a process did: bars, and marks for instants."""
+    entries = []
+    for event, colour in _COLOURS.items():
+        mine = events == event
+        if mine.any():
+            bars = list(zip(since[mine], takes[mine], strict=True))
+            ax.broken_barh(bars, (row.top + 0.07, 0.86), facecolor=colour, edgecolor="white", lw=0.4)
+            entries.append("computing" if event == "gradient" else "collective")
+    marks: Any = {
+        "update": {"marker": "|", "ms": 9, "mew": 1.2, "color": "black"},
+        "drop": {"marker": "x", "ms": 4, "mew": 1.2, "color": _RED},
+    }
+    for event, look in marks.items():
+        mine = events == event
+        if mine.any():
+            ax.plot(since[mine], np.full(mine.sum(), row.top + 0.5), ls="none", zorder=4, **look)
+            entries.append("update" if event == "update" else "dropped")
+    return entries
+
+
+def _link(ax: Axes, row: _Row, since: np.ndarray, takes: np.ndarray, lane: np.ndarray) -> None:
+    """Messages on a link: those at the same time share the row's height."""
+    count = lane.max() + 1
+    height = 0.86 * row.height / count
+    look: Any = {"edgecolor": "white", "lw": 0.4} if count == 1 else {"lw": 0}
+    colour = _SKY if row.link == "sending" else _ORANGE
+    for place in range(count):
+        bars = list(zip(since[lane == place], takes[lane == place], strict=True))
+        low = row.top + 0.07 * row.height + place * height
+        ax.broken_barh(bars, (low, height * (1.0 if count == 1 else 0.8)), facecolor=colour, **look)
+
+
+def _arrows(
+    ax: Axes, result: Result, table: pd.DataFrame, rows: Sequence[_Row], begin: int, over: Scale
+) -> list[str]:
+    """Lines from where pushes are sent to their updates; none if there were too many to follow."""
+    led = arrows(result)
+    led = led[(result.records["event"].to_numpy() == "update")[led["effect"]]]
+    ends = table[table["event"] == "update"].merge(led, left_on="row", right_on="effect")
+    both = table[table["out"]].merge(ends, left_on="row", right_on="message", suffixes=("", "_to"))
+    middle = {row.track: row.top + row.height / 2 for row in rows}
+    both = both[both["track"].isin(middle) & both["track_to"].isin(middle)]
+    if not 0 < len(both) <= _MOST_ARROWS:
+        return []
+    for start, end, track, to in both[["end", "end_to", "track", "track_to"]].itertuples(index=False):
+        ax.annotate(
+            "",
+            ((end - begin) / 1e9 * over.factor, middle[to]),
+            ((start - begin) / 1e9 * over.factor, middle[track]),
+            arrowprops={"arrowstyle": "-|>,head_width=0.1,head_length=0.25", "lw": 0.5, "color": "#555555",
+                        "shrinkA": 0, "shrinkB": 2},
+            annotation_clip=True,
+        )  # fmt: skip
+    return ["push → update"]
+
+
+def _left_out(shown: Sequence[Result], panels: int) -> str:
+    """What is not drawn, in words."""
+    ranks = max((tracks_of(result).ranks for result in shown), key=len)
+    texts = []
+    for kind, most in _MOST.items():
+        more = sum(name.startswith(kind) for name in ranks) - most
+        if more > 0:
+            texts.append(f"{more:,} more {kind}{'s' * (more > 1)}")
+    if panels:
+        texts.append(f"{panels} more scenarios")
+    return f"Not shown: {', '.join(texts)}." if texts else ""

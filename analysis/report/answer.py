@@ -1,0 +1,229 @@
+"""The answer in one sentence, and what makes it less certain than it sounds."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.report.asked import count
+from analysis.report.points import Figure, Point
+from analysis.words import number, percent
+
+_BASELINE = "synchronous"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What makes a point better than another one."""
+
+    metric: str
+    unit: str
+    sign: int
+    """−1 if less is better, 1 if more is."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sentence, notes on it, and the points from the best to the worst."""
+
+    sentence: str
+    notes: list[str]
+    ranking: list[Point]
+    goal: Goal
+
+
+def target(runs: pd.DataFrame) -> float | None:
+    """The accuracy that all runs were to reach; None if there is none, or not the same for all."""
+    if "stop.target_accuracy" not in runs:
+        return None
+    found = runs["stop.target_accuracy"].unique()
+    return float(found[0]) if len(found) == 1 and pd.notna(found[0]) else None
+
+
+def goal(points: Sequence[Point], wanted: float | None) -> Goal:
+    """Time to the target if any point has reached it, accuracy if none has, throughput without a target."""
+    if wanted is None:
+        return Goal("throughput", "samples/s", 1)
+    if any(point.figures["time_to_target_s"].runs for point in points):
+        return Goal("time_to_target_s", "s", -1)
+    return Goal("accuracy", "", 1)
+
+
+def ranked(points: Sequence[Point], goal: Goal) -> list[Point]:
+    """From the best to the worst; points of which only some runs have the figure come after the others."""
+
+    def place(point: Point) -> tuple[bool, bool, float]:
+        figure = point.figures[goal.metric]
+        partly = bool(point.failed or point.missed(goal.metric))
+        return figure.mean is None, partly, -goal.sign * (figure.mean or 0.0)
+
+    return sorted(points, key=place)
+
+
+def answer(points: Sequence[Point], runs: pd.DataFrame) -> Answer:
+    """The answer of some runs: one, several, or a sweep."""
+    wanted = target(runs)
+    aim = goal(points, wanted)
+    ranking = ranked(points, aim)
+    best = ranking[0]
+    if best.figures[aim.metric].mean is None:
+        return Answer("No run has come to its end.", _failures(points), ranking, aim)
+    sentence = (_one if len(ranking) == 1 else _best_of)(best, ranking, aim, wanted)
+    if best.bottleneck:
+        sentence += f"; it is bound by {bound_by(best.bottleneck)}"
+    return Answer(f"{sentence}.", [*_notes(ranking, aim, wanted), *_failures(points)], ranking, aim)
+
+
+def bound_by(bottleneck: str) -> str:
+    """What limits a run as the end of a sentence: "server 0's down-link (93% busy)"."""
+    said = bottleneck.partition("; ")[0]
+    if found := re.fullmatch(r"waiting for others (\d+%): (.*)", said):
+        return f"waiting for others ({found[1]} of the workers' time: {found[2]})"
+    found = re.match(r"(.+?)(?:: |, )(.*)", said)
+    return f"{found[1]} ({found[2]})" if found else said
+
+
+def _one(point: Point, _: list[Point], aim: Goal, wanted: float | None) -> str:
+    figure = point.figures[aim.metric].text(aim.unit)
+    throughput = point.figures["throughput"].text("samples/s")
+    if aim.metric == "time_to_target_s":
+        return f"{point.name} reaches {_accuracy(wanted)} after {figure}, at {throughput}"
+    speedup, efficiency = (point.figures[name].mean for name in ("speedup", "efficiency"))
+    told = f"{point.name} processes {throughput}"
+    if speedup is not None:
+        told += f", {number(speedup)} times one worker without a network (efficiency {percent(efficiency)})"
+    if aim.metric == "accuracy":
+        reached, took = point.figures["accuracy"].mean, point.figures["duration_s"].text("s")
+        told += f"; it does not reach {_accuracy(wanted)}: {percent(reached)} after {took}"
+    return told
+
+
+def _best_of(best: Point, ranking: list[Point], aim: Goal, wanted: float | None) -> str:
+    figure, rivals, strategies = best.figures[aim.metric], _rivals(ranking, aim), _several(ranking)
+    if aim.metric == "accuracy":
+        return (
+            f"No point reaches {_accuracy(wanted)}; {best.name} comes nearest, with {_shown(figure, aim)} "
+            f"after {best.figures['duration_s'].text('s')}"
+        )
+    subject = best.strategy if strategies else best.setting
+    where = f" with {best.setting}" if strategies else ""
+    shown = _shown(figure, aim)
+    if aim.metric == "time_to_target_s":
+        told = f"{subject} reaches {_accuracy(wanted)} soonest: {shown}{where}"
+        if not strategies:
+            told = f"{_accuracy(wanted)} is reached soonest with {subject}: {shown}"
+    else:
+        told = f"{subject} has the highest throughput: {shown}{where}"
+        if not strategies:
+            told = f"Throughput is highest with {subject}: {shown}"
+    return told + (f", {_compared(figure, rivals[0], aim, strategies)}" if rivals else "")
+
+
+def _several(ranking: list[Point]) -> bool:
+    return len({point.strategy for point in ranking}) > 1
+
+
+def _rivals(ranking: list[Point], aim: Goal) -> list[Point]:
+    """The best point of every other strategy, or of one strategy the other points, with a figure."""
+    known = [point for point in ranking[1:] if point.figures[aim.metric].mean is not None]
+    if not _several(ranking):
+        return known
+    first: dict[str, Point] = {}
+    for point in known:
+        first.setdefault(point.strategy, point)
+    return [point for strategy, point in first.items() if strategy != ranking[0].strategy]
+
+
+def _compared(best: Figure, rival: Point, aim: Goal, strategies: bool) -> str:
+    """How much better, and than what."""
+    other = rival.figures[aim.metric]
+    who = rival.strategy if strategies else rival.setting
+    how = f"{_shown(other, aim)}{f' with {rival.setting}' if strategies else ''}"
+    if overlap(best, other):
+        return f"no clear difference from {who} ({how})"
+    assert best.mean is not None
+    assert other.mean is not None
+    times = (other.mean / best.mean) ** -aim.sign
+    if aim.sign < 0:
+        return f"{_times(times)} sooner than {who} ({how})"
+    return f"{_times(times)} that of {who} ({how})"
+
+
+def overlap(a: Figure, b: Figure) -> bool:
+    """Whether two intervals overlap, so that seeds may have made the difference."""
+    if a.mean is None or b.mean is None or min(a.runs, b.runs) < 2:
+        return False
+    return abs(a.mean - b.mean) <= a.half + b.half
+
+
+def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
+    best, notes = ranking[0], []
+    figure = best.figures[aim.metric]
+    for rival in _rivals(ranking, aim)[1:]:
+        if rival.strategy == _BASELINE != best.strategy and _several(ranking) and aim.metric != "accuracy":
+            notes.append(f"{best.strategy}: {_compared(figure, rival, aim, True)}.")
+    missed = [point for point in ranking if point.missed("time_to_target_s")] if wanted is not None else []
+    if missed and aim.metric != "accuracy":
+        some = "; ".join(
+            f"{point.name} ({point.missed('time_to_target_s')} of {len(point.runs)})" for point in missed[:4]
+        )
+        more = f"; and {len(missed) - 4} more" if len(missed) > 4 else ""
+        notes.append(f"Runs that did not reach {_accuracy(wanted)}: {some}{more}.")
+    if max(len(point.runs) for point in ranking) == 1:
+        if len(ranking) > 1:
+            notes.append(
+                "One run a point: how much chance has to do with it is not known; sweep seeds to see."
+            )
+    else:
+        notes.append("± is half of the 95% interval of the mean over seeds (Student's t).")
+    return notes
+
+
+def _failures(points: Sequence[Point]) -> list[str]:
+    failed = sum(point.failed for point in points)
+    if not failed:
+        return []
+    runs = failed + sum(len(point.runs) for point in points)
+    return [f"{failed} of {count(runs, 'run')} failed; see the warnings."]
+
+
+def validation(comparisons: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
+    """The answer of a validation: how far off predictions were; and notes."""
+    errors = {
+        c["measured"]["strategy"]: c["error"]["throughput"]
+        for c in comparisons
+        if c["error"].get("throughput") is not None
+    }
+    if not errors:
+        return "No run has both been predicted and measured.", []
+    worst = max(errors, key=lambda name: abs(errors[name]))
+    whose = worst if len(errors) == 1 else f"all {len(errors)} strategies"
+    sentence = f"Throughput was predicted to within {abs(errors[worst]):.1%} for {whose}"
+    if len(errors) > 1:
+        sentence += f" (worst: {worst}, {percent(errors[worst], sign=True)})"
+    notes = []
+    order = [
+        [c["measured"]["strategy"] for c in sorted(comparisons, key=lambda c: -(c[side]["throughput"] or 0))]
+        for side in ("predicted", "measured")
+    ]
+    if len(errors) > 1:
+        same = order[0] == order[1]
+        sentence += ", and their order is " + ("the measured one" if same else "not the measured one")
+        if not same:
+            notes.append(f"Fastest first, predicted: {', '.join(order[0])}; measured: {', '.join(order[1])}.")
+    notes.append("Errors are (predicted − measured) ÷ measured: positive is predicted too high.")
+    return f"{sentence}.", notes
+
+
+def _shown(figure: Figure, aim: Goal) -> str:
+    return figure.text("%", 100).replace(" %", "%") if aim.metric == "accuracy" else figure.text(aim.unit)
+
+
+def _accuracy(wanted: float | None) -> str:
+    return "the target" if wanted is None else f"{100 * wanted:.4g}% accuracy"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}×" if ratio < 1.095 else f"{ratio:.2g}×" if ratio < 10 else f"{ratio:,.0f}×"

@@ -1,0 +1,132 @@
+"""What is in a folder of results: one run, several, a sweep, or what `validate` has compared."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import saved
+from analysis import table as tables
+from analysis.report.reproduce import command, is_key
+from analysis.runs import Runs
+from scenarios import Scenario, ScenarioError, dump
+from scenarios import load as load_scenario
+
+_EXPECTED = "give the --out of simulate, run, validate or sweep, or a folder of such folders"
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that a report is about.
+
+    runs: a row a run, the columns those of `analysis.table.row` and besides status ("ok" or "failed"), error,
+    command, and folder (its records, relative to `folder`; "" if there are none).
+    """
+
+    kind: str
+    """ "run", "runs", "sweep" or "validation"."""
+    folder: Path
+    scenario: Scenario
+    yaml: str
+    """The scenario with all defaults filled in."""
+    runs: pd.DataFrame
+    drawable: Runs
+    """The same runs, and the records of those that have some, for pictures."""
+    comparisons: list[dict[str, Any]] = field(default_factory=list)
+    """Of a validation: what `validate --json` prints, strategy by strategy."""
+    left_out: list[str] = field(default_factory=list)
+    """What in the folder could not be read, and why."""
+
+    @property
+    def ended(self) -> pd.DataFrame:
+        """The runs that did not fail."""
+        return self.runs[self.runs["status"] == "ok"]
+
+
+def gather(folder: Path) -> Gathered:
+    """Read the folder. Raises ScenarioError if there is nothing to report on."""
+    if not folder.is_dir():
+        raise _nothing(folder, "is not a folder" if folder.exists() else "there is no such folder")
+    if (folder / "results.parquet").is_file():
+        return _sweep(folder)
+    if (folder / "validation.json").is_file():
+        return _validation(folder)
+    if (folder / "result.json").is_file():
+        return _runs(folder, [folder], "run")
+    if (folder / "records.parquet").is_file():
+        raise _nothing(folder, "the run in it has not ended: there is no result.json")
+    inside = sorted(file.parent for file in folder.rglob("result.json"))
+    if not inside:
+        raise _nothing(folder, "there are no results in it")
+    return _runs(folder, inside, "runs")
+
+
+def _sweep(folder: Path) -> Gathered:
+    scenario = load_scenario(folder / "scenario.yaml")
+    try:
+        table = pd.read_parquet(folder / "results.parquet")
+    except (OSError, ValueError) as error:
+        raise ScenarioError(f"cannot be read ({error})", file=str(folder / "results.parquet")) from None
+    missing = {"run", "status", "strategy.name", "cluster.workers"} - {*table}
+    if missing or table.empty:
+        problem = f"has no column {min(missing)}" if missing else "has no rows: no point has ended yet"
+        raise ScenarioError(problem, file=str(folder / "results.parquet"))
+    known = [] if "engine" not in table else [*table["engine"].dropna()]
+    engine = known[0] if known else "simulator"  # of all of them; a run that failed does not say it
+    table = table.astype(object).where(table.notna(), None).assign(engine=engine)
+    columns = [column for column in map(str, table) if is_key(column)]
+    commands: list[Any] = []
+    folders: list[Any] = []
+    for _, row in table.iterrows():
+        commands.append(command(engine, "scenario.yaml", scenario, {k: row[k] for k in columns}))
+        kept = f"runs/{row['run']}"
+        folders.append(kept if (folder / kept / "result.json").is_file() else "")
+    runs = _typed(table.assign(command=commands, folder=folders))
+    drawable = Runs(runs, [folder / name for name in folders if name])
+    return Gathered("sweep", folder, scenario, dump(scenario), runs, drawable)
+
+
+def _validation(folder: Path) -> Gathered:
+    try:
+        comparisons = json.loads((folder / "validation.json").read_text(encoding="utf-8"))["points"]
+        names = [comparison["measured"]["strategy"] for comparison in comparisons]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ScenarioError(f"cannot be read ({error!r})", file=str(folder / "validation.json")) from None
+    places = [folder / name / side for name in names for side in ("predicted", "measured")]
+    return _runs(folder, places, "validation", comparisons)
+
+
+def _runs(
+    folder: Path, places: Iterable[Path], kind: str, comparisons: Iterable[dict[str, Any]] = ()
+) -> Gathered:
+    rows, results, left_out = [], [], []
+    for place in places:
+        name = place.relative_to(folder).as_posix()
+        try:
+            result = saved.load(place)
+        except ScenarioError as error:
+            left_out.append(f"{name}: {error.problem}")
+            continue
+        figures = tables.row(result)
+        file = (Path(name) / "scenario.yaml").as_posix()
+        does = command(result.engine, file, result.scenario, figures)
+        rows.append({**figures, "status": "ok", "error": None, "command": does, "folder": name})
+        results.append(result)
+    if not rows:
+        raise _nothing(folder, f"its results cannot be read ({'; '.join(left_out)[:300]})")
+    runs, scenario = _typed(pd.DataFrame(rows)), results[-1].scenario
+    drawable = Runs(runs, [folder / name for name in runs["folder"]])
+    vars(drawable)["results"] = results  # they are read already
+    return Gathered(kind, folder, scenario, dump(scenario), runs, drawable, [*comparisons], left_out)
+
+
+def _typed(runs: pd.DataFrame) -> pd.DataFrame:
+    """With numbers as numbers, and None where there is nothing."""
+    return runs.infer_objects().reset_index(drop=True)
+
+
+def _nothing(folder: Path, problem: str) -> ScenarioError:
+    return ScenarioError(f"{problem}; {_EXPECTED}", file=str(folder))

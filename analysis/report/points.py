@@ -1,0 +1,128 @@
+"""Runs that differ in nothing but their seed are one point."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.report.asked import count
+from analysis.report.reproduce import is_key, written
+from analysis.table import intervals
+from analysis.words import NOTHING, within
+
+METRICS = (
+    "time_to_target_s", "throughput", "duration_s", "speedup", "efficiency", "staleness.mean",
+    "loss", "accuracy",
+)  # fmt: skip
+
+
+class Figure(NamedTuple):
+    """A metric of a point: mean over `runs` runs and half of its 95% interval; no mean if no run has one."""
+
+    mean: float | None = None
+    half: float = 0.0
+    runs: int = 0
+
+    def text(self, unit: str = "", times: float = 1.0) -> str:
+        """With its unit, `times` being how many of it make one of the metric's."""
+        return NOTHING if self.mean is None else within(self.mean * times, self.half * times, unit)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was set for some runs, those that ended, how many did not, and their figures."""
+
+    settings: dict[str, Any]
+    """Strategy, workers, and the keys in which points differ."""
+    runs: pd.DataFrame
+    failed: int
+    figures: dict[str, Figure]
+
+    @property
+    def strategy(self) -> str:
+        """Its strategy's name."""
+        return str(self.settings["strategy.name"])
+
+    @property
+    def setting(self) -> str:
+        """All but the strategy: "8 workers, bandwidth 100 Mbit/s"."""
+        return ", ".join(
+            phrase(key, value)
+            for key, value in self.settings.items()
+            if key != "strategy.name" and value is not None
+        )
+
+    @property
+    def name(self) -> str:
+        """ "downpour with 8 workers"."""
+        return f"{self.strategy} with {self.setting}"
+
+    @property
+    def bottleneck(self) -> str | None:
+        """What limits it, in words: that of the run with the median duration."""
+        known = self.runs[self.runs["bottleneck"].notna()].sort_values("duration_s", kind="stable")
+        return None if known.empty else str(known["bottleneck"].iloc[(len(known) - 1) // 2])
+
+    def missed(self, metric: str) -> int:
+        """How many of its runs ended without the metric."""
+        return len(self.runs) - self.figures[metric].runs
+
+
+def phrase(key: str, value: Any) -> str:
+    """A key's value in words: "8 workers", "bandwidth 100 Mbit/s"."""
+    if key == "cluster.workers":
+        return count(int(value), "worker")
+    if key == "engine":
+        return {"simulator": "predicted", "executor": "measured"}.get(value, str(value))
+    return f"{title(key)} {written(value, key, exact=False)}"
+
+
+def title(key: str) -> str:
+    """A key in words: its last one, or two where that says little."""
+    words = key.split(".")
+    words = words[-2:] if words[-1] in ("name", "count", "kind", "time", "value", "mean") else words[-1:]
+    return " ".join(words).replace("_", " ")
+
+
+def varied(runs: pd.DataFrame, swept: Sequence[str] = ()) -> list[str]:
+    """The keys that tell points apart: strategy, workers, those swept, and others that these do not imply."""
+    found = ["strategy.name", "cluster.workers"]
+    names = [str(column) for column in runs]
+    candidates = [name for name in names if name == "engine" or (is_key(name) and name != "seed")]
+    there = [key for key in candidates if key not in found and runs[key].nunique(dropna=False) > 1]
+    for key in sorted(there, key=lambda key: key not in swept):
+        if key in swept or not _implied(runs, found, key):
+            found.append(key)
+    return found
+
+
+def _implied(runs: pd.DataFrame, by: Sequence[str], key: str) -> bool:
+    return bool((runs.groupby(list(by), dropna=False, sort=False)[key].nunique(dropna=False) <= 1).all())
+
+
+def points(runs: pd.DataFrame, keys: Sequence[str]) -> list[Point]:
+    """The points, in the order of their first runs."""
+    number = runs.groupby(list(keys), dropna=False, sort=False).ngroup()
+    ended = runs[runs["status"] == "ok"].assign(number=number)
+    tables = {
+        metric: intervals(ended, ["number"], metric).set_index("number")
+        if metric in ended and ended[metric].notna().any()
+        else pd.DataFrame()
+        for metric in METRICS
+    }
+    found = []
+    for this, group in runs.groupby(number, sort=True):
+        first = group.iloc[0]
+        settings = {key: None if pd.isna(first[key]) else first[key] for key in keys}
+        rows = group[group["status"] == "ok"]
+        figures = {metric: _figure(table, this) for metric, table in tables.items()}
+        found.append(Point(settings, rows, len(group) - len(rows), figures))
+    return found
+
+
+def _figure(table: pd.DataFrame, number: Any) -> Figure:
+    if number not in table.index:
+        return Figure()
+    row = table.loc[number]
+    return Figure(float(row["mean"]), float(row["high"] - row["mean"]), int(row["runs"]))

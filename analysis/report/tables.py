@@ -1,0 +1,200 @@
+"""The tables of a report, as rows of cells that know what they are sorted by."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.report.points import Figure, Point, phrase, title
+from analysis.report.reproduce import written
+from analysis.words import NOTHING, number, percent, size
+
+_NAMES = {"strategy.name": "Strategy", "cluster.workers": "Workers", "engine": "By", "seed": "Seed"}
+
+
+class Cell(NamedTuple):
+    """A text, and the number it is sorted by; None: by the text."""
+
+    text: str
+    order: float | None = None
+    kind: str = ""
+    """ "words" for a sentence, "command" for a command, "bad" for what is wrong."""
+
+
+class Table(NamedTuple):
+    """A caption, column heads, and rows of as many cells; `numeric` columns are set to the right."""
+
+    caption: str
+    head: list[str]
+    numeric: list[bool]
+    rows: list[list[Cell]]
+
+
+def of_points(points: Sequence[Point], target: float | None) -> Table:
+    """A row a point, in the order given."""
+    reaches = "to the target (s)" if target is None else f"to {100 * target:.4g}% (s)"
+    figures: list[tuple[str, str, float]] = [
+        (f"Time {reaches}", "time_to_target_s", 1),
+        ("Samples/s", "throughput", 1),
+        ("Speedup", "speedup", 1),
+        ("Mean staleness", "staleness.mean", 1),
+        ("Accuracy (%)", "accuracy", 100),
+    ]
+    figures = [item for item in figures if any(point.figures[item[1]].runs for point in points)]
+    if "accuracy" not in (item[1] for item in figures) and any(
+        point.figures["loss"].runs for point in points
+    ):
+        figures.append(("Held-out loss", "loss", 1))  # of a problem that has no accuracy
+    first, others = figures[:1], figures[1:]
+    keys = list(points[0].settings)
+    head = [*map(name, keys), *(f[0] for f in first), "Bottleneck", *(f[0] for f in others), "Runs"]
+    rows = [
+        [
+            *(_setting(key, point.settings[key]) for key in keys),
+            *(_figure(point, metric, times) for _, metric, times in first),
+            Cell(point.bottleneck or NOTHING, kind="words"),
+            *(_figure(point, metric, times) for _, metric, times in others),
+            Cell(
+                f"{len(point.runs)}" + (f" + {point.failed} failed" if point.failed else ""), len(point.runs)
+            ),
+        ]
+        for point in points
+    ]
+    return Table("Points, the best first", head, [_numeric(rows, place) for place in range(len(head))], rows)
+
+
+def of_runs(runs: pd.DataFrame, keys: Sequence[str]) -> Table:
+    """A row a run, with the command that makes it again."""
+    shown = [key for key in (*keys, "seed") if key in runs]
+    figures: list[tuple[str, str]] = [
+        ("Time to target (s)", "time_to_target_s"),
+        ("Samples/s", "throughput"),
+        ("Duration (s)", "duration_s"),
+        ("Mean staleness", "staleness.mean"),
+        ("Held-out loss", "loss"),
+        ("Accuracy", "accuracy"),
+    ]
+    figures = [(head, metric) for head, metric in figures if metric in runs and runs[metric].notna().any()]
+    rows = []
+    for row in runs.to_dict("records"):
+        figured = [_number(row[metric]) for _, metric in figures]
+        command = Cell(row["command"], kind="command")
+        rows.append([*(_setting(key, row[key]) for key in shown), *figured, command])
+    head = [*map(name, shown), *(head for head, _ in figures), "Command"]
+    return Table("Runs, and the command for each", head, [_numeric(rows, i) for i in range(len(head))], rows)
+
+
+def of_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
+    """A row a strategy: predicted, measured, error."""
+    figures: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
+        "Samples/s": ("throughput", lambda m: m["throughput"]),
+        "Mean staleness": ("staleness_mean", lambda m: m["staleness"]["mean"]),
+        "Held-out loss": ("loss", lambda m: m["loss"]),
+        "Time to target (s)": ("time_to_target_s", lambda m: m["time_to_target_s"]),
+    }
+    known = {
+        figure: (error, value)
+        for figure, (error, value) in figures.items()
+        if any(value(c[side]) is not None for c in comparisons for side in ("predicted", "measured"))
+    }
+    head = ["Strategy", "Workers"]
+    for figure in known:
+        head += [f"{figure}, predicted", "measured", "error"]
+    head.append("Bottleneck, as predicted")
+    rows = []
+    for c in comparisons:
+        row = [Cell(c["measured"]["strategy"]), Cell(str(c["measured"]["workers"]), c["measured"]["workers"])]
+        for error, value in known.values():
+            row += [_number(value(c["predicted"])), _number(value(c["measured"]))]
+            row.append(Cell(percent(c["error"][error], sign=True), _order(c["error"][error])))
+        rows.append([*row, Cell(c["predicted"]["bottleneck"] or NOTHING, kind="words")])
+    numeric = [_numeric(rows, place) for place in range(len(head))]
+    return Table("Predicted and measured", head, numeric, rows)
+
+
+def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
+    """The figures of one run, in words and units."""
+    stale = {key: number(row.get(f"staleness.{key}")) for key in ("mean", "p50", "p99", "max")}
+    parts = {name: percent(row[f"breakdown.{name}"]) for name in ("compute", "network", "wait")}
+    target = row.get("stop.target_accuracy")
+    figures = {
+        "Time to target": "" if target is None or target != target
+        else f"{number(row['time_to_target_s'], 's', 'not reached')} (to {percent(target)} accuracy)",
+        "Duration": number(row["duration_s"], "s"),
+        "Throughput": number(row["throughput"], "samples/s"),
+        "Speedup": f"{number(row['speedup'])} (efficiency {percent(row['efficiency'])})",
+        "Updates": f"{row['updates']:,} ({number(row['updates_per_s'])}/s)",
+        "Staleness": "" if stale["mean"] == NOTHING
+        else "mean {mean}, median {p50}, 99th percentile {p99}, maximum {max} versions".format(**stale),
+        "Workers' time": f"computing {parts['compute']}, network {parts['network']}, waiting {parts['wait']}",
+        "Bottleneck": row["bottleneck"] or NOTHING,
+        "Dropped": f"{row['dropped']:,} mini-batches" if row["dropped"] else "",
+        "Sent": size(row["bytes_sent"]),
+        "Held-out loss": "" if row["loss"] is None else number(row["loss"]),
+        "Accuracy": "" if row["accuracy"] is None else percent(row["accuracy"]),
+    }  # fmt: skip
+    return [(key, text) for key, text in figures.items() if text]
+
+
+def warnings(points: Sequence[Point]) -> dict[str, list[str]]:
+    """What runs warn of, and which points they are of."""
+    found: dict[str, list[str]] = {}
+    for point in points:
+        texts = dict.fromkeys(text for said in point.runs["warnings"] if said for text in json.loads(said))
+        for text in texts:
+            found.setdefault(text, []).append(point.name)
+    return found
+
+
+def failures(runs: pd.DataFrame, keys: Sequence[str]) -> Table | None:
+    """A row a run that failed."""
+    failed = runs[runs["status"] != "ok"]
+    if failed.empty:
+        return None
+    shown = [key for key in (*keys, "seed") if key in failed]
+    rows = [
+        [*(_setting(key, row[key]) for key in shown), Cell(str(row["error"] or row["status"]), kind="words")]
+        for row in failed.to_dict("records")
+    ]
+    head = [*map(name, shown), "Error"]
+    return Table("Runs that failed", head, [_numeric(rows, place) for place in range(len(head))], rows)
+
+
+def name(key: str) -> str:
+    """The head of a key's column."""
+    words = title(key)
+    return _NAMES.get(key, words[:1].upper() + words[1:])
+
+
+def _setting(key: str, value: Any) -> Cell:
+    if value is None or value != value:
+        return Cell(NOTHING)
+    order = float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    if key == "engine":
+        return Cell(phrase(key, value))
+    return Cell(str(written(value, key, exact=False)), order)
+
+
+def _figure(point: Point, metric: str, times: float) -> Cell:
+    figure: Figure = point.figures[metric]
+    if figure.mean is None:
+        missed = metric == "time_to_target_s" and len(point.runs)
+        return Cell("not reached" if missed else NOTHING)
+    text = figure.text(times=times)
+    if metric == "time_to_target_s" and point.missed(metric):
+        text += f" ({figure.runs} of {len(point.runs)})"
+    return Cell(text, figure.mean)
+
+
+def _number(value: float | None) -> Cell:
+    return Cell(number(None if value is None or value != value else float(value)), _order(value))
+
+
+def _order(value: float | None) -> float | None:
+    return None if value is None or value != value else float(value)
+
+
+def _numeric(rows: Sequence[Sequence[Cell]], place: int) -> bool:
+    return any(row[place].order is not None for row in rows)

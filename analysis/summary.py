@@ -1,0 +1,44 @@
+"""A run in words and units, for people: on a terminal, in a notebook."""
+
+from typing import TYPE_CHECKING
+
+from analysis.words import NOTHING, number, percent, size
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+
+DONE = {"simulator": "predicted", "executor": "measured"}
+
+
+def headline(result: "Result") -> str:
+    """A run in one line."""
+    m = result.metrics
+    return (
+        f"<Result of {m['scenario']}, {DONE[result.engine]}: {m['strategy']}, {m['workers']} workers, "
+        f"{number(m['duration_s'], 's')}, {number(m['throughput'], 'samples/s')}>"
+    )
+
+
+def figures(result: "Result") -> dict[str, str]:
+    """The main figures by name, in the order in which people read them; what there is not is left out."""
+    m = result.metrics
+    stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
+    parts = result.breakdown.mean()
+    parts = parts if parts["send"] else parts.drop("send")  # a real run does not know it
+    rows = {
+        "duration": number(m["duration_s"], "s"),
+        "throughput": number(m["throughput"], "samples/s"),
+        "speedup": f"{number(m['speedup'])} (efficiency {percent(m['efficiency'])})",
+        "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
+        "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
+        "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
+        "bottleneck": m["bottleneck"] or NOTHING,
+        "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else NOTHING,
+        "sent": size(m["bytes_sent"]),
+        "held-out loss": number(m["loss"]),
+        "accuracy": percent(m["accuracy"]),
+    }
+    rows = {name: value for name, value in rows.items() if NOTHING not in value}
+    if m["target"] is not None:
+        rows[f"time to {percent(m['target'])}"] = number(m["time_to_target_s"], "s", "not reached")
+    return rows

@@ -1,0 +1,140 @@
+"""What happened in a run as slices on named tracks: the same for both engines, from records alone.
+
+Every process has a track ("worker 0", "server 0"), and every host one for each direction of its network card,
+called as in `Result.utilisation` ("worker 0's up-link"). What overlaps on a track is put side by side, in
+lanes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+import pandas as pd
+
+from analysis.records import Result
+from scenarios import Cluster
+from strategies.placement import host_names, hosts, residents, roles_of
+
+EVALUATIONS = "evaluations"
+
+
+@dataclass(frozen=True)
+class Tracks:
+    """The tracks of a run: their names, and those of each rank. Without servers there are none of theirs."""
+
+    names: Sequence[str]
+    ranks: Sequence[str]  # the name of each rank
+    own: np.ndarray  # (ranks,): the number of each rank's own track
+    up: np.ndarray  # (ranks,): of the link on which it sends
+    down: np.ndarray  # (ranks,): of the link on which it receives
+    inner: np.ndarray  # (ranks,): of the one between the processes of its host
+    host: np.ndarray  # (ranks,): its host
+
+    @property
+    def evaluations(self) -> int:
+        """The number of the last track, of the evaluations."""
+        return len(self.names) - 1
+
+
+def tracks(cluster: Cluster, has_servers: bool) -> Tracks:
+    """The tracks of a cluster, host after host: the processes there, then its links."""
+    everyone = roles_of(cluster, has_servers)
+    placed = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
+    on_host: list[list[int]] = [[] for _ in range(max(placed) + 1)]
+    for rank, host in enumerate(placed):
+        on_host[host].append(rank)
+    names: list[str] = []
+    own, up, down, inner = (np.zeros(len(everyone), int) for _ in range(4))
+    half = cluster.network.duplex == "half"
+    for host, (ranks, name) in enumerate(zip(on_host, host_names(residents(cluster)), strict=False)):
+        for rank in ranks:
+            own[rank] = len(names)
+            names.append(everyone[rank].name)
+        up[ranks], down[ranks] = len(names), len(names) + (not half)
+        names += [f"{name}'s link"] if half else [f"{name}'s up-link", f"{name}'s down-link"]
+        if len(ranks) > 1:
+            inner[ranks] = len(names)
+            names.append(f"host {host}'s inner link")
+    names.append(EVALUATIONS)
+    return Tracks(names, [role.name for role in everyone], own, up, down, inner, np.array(placed))
+
+
+def tracks_of(result: Result) -> Tracks:
+    """The tracks of a run."""
+    cluster = result.scenario.cluster
+    return tracks(cluster, bool(result.holders[0] >= cluster.workers))
+
+
+def slices(result: Result, found: Tracks) -> pd.DataFrame:
+    """What is drawn, ordered by start: track, start, end (whole ns), row (of the records), out.
+
+    A message is there twice, unless it stays on its host: on its sender's link until its last byte has left
+    (`out`), and on its receiver's from when its first byte can have arrived, if all take as long as the last.
+    In a real run, which does not know when bytes leave, both are from its start to its end. Updates, drops
+    and evaluations are instants; they come before what takes time from then on.
+    """
+    records = result.records
+    event = records["event"].cat
+    codes = event.codes.to_numpy()
+    node, peer = records["node"].to_numpy(), records["peer"].to_numpy()
+    start, end, left = (nanoseconds(records[name]) for name in ("start", "end", "left"))
+    end = np.maximum(start, end)
+
+    def rows(*events: str) -> np.ndarray:
+        return np.flatnonzero(np.isin(codes, event.categories.get_indexer(pd.Index(events))))
+
+    here, tested, sent = (
+        rows("gradient", "collective", "update", "drop", "memory"),
+        rows("evaluation"),
+        rows("message"),
+    )
+    far = found.host[node[sent]] != found.host[peer[sent]]
+    known = records["left"].notna().to_numpy()[sent] & far
+    way = np.where(known, np.clip(end[sent] - left[sent], 0, end[sent] - start[sent]), 0)  # of the last byte
+    parts = [
+        (found.own[node[here]], here, start[here], end[here]),
+        (np.full(len(tested), found.evaluations), tested, start[tested], end[tested]),
+        (np.where(far, found.up[node[sent]], found.inner[node[sent]]), sent, start[sent], end[sent] - way),
+        (found.down[peer[sent[far]]], sent[far], (start[sent] + way)[far], end[sent[far]]),
+    ]
+    track, row, since, until = (np.concatenate(column) for column in zip(*parts, strict=True))
+    out = np.zeros(len(row), bool)
+    out[len(here) + len(tested) :][: len(sent)] = True
+    order = np.lexsort((~out, row, until > since, since))
+    columns = {"track": track, "start": since, "end": until, "row": row, "out": out}
+    return pd.DataFrame({name: column[order] for name, column in columns.items()})
+
+
+def nanoseconds(seconds: pd.Series) -> np.ndarray:
+    """To the nearest; whatever, where it is NaN."""
+    return np.asarray(np.rint(np.nan_to_num(seconds.to_numpy()) * 1e9)).astype("i8")
+
+
+def lanes(track: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """For slices ordered by start the lane of each within its track: no two that overlap share one.
+
+    The first that is free. Shapes (n,); instants, which overlap nothing, are in the first lane.
+    """
+    found = np.zeros(len(track), int)
+    lasting = np.flatnonzero(end > start)
+    order = lasting[np.argsort(track[lasting], kind="stable")]
+    bounds = np.flatnonzero(np.diff(track[order])) + 1
+    for mine in np.split(order, bounds) if len(order) else []:
+        if (start[mine[1:]] >= np.maximum.accumulate(end[mine])[:-1]).all():
+            continue
+        found[mine] = _packed(start[mine].tolist(), end[mine].tolist())
+    return found
+
+
+def _packed(starts: list[float], ends: list[float]) -> list[int]:
+    busy: list[tuple[float, int]] = []  # until when, which lane
+    free: list[int] = []
+    found = []
+    for start, end in zip(starts, ends, strict=True):
+        while busy and busy[0][0] <= start:
+            heappush(free, heappop(busy)[1])
+        lane = heappop(free) if free else len(busy)
+        heappush(busy, (end, lane))
+        found.append(lane)
+    return found

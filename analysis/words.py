@@ -1,0 +1,44 @@
+"""Figures in words: a few digits, and their units."""
+
+from math import floor, log10
+
+NOTHING = "–"
+
+
+def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
+    """Four significant digits and the unit; a dash for nothing."""
+    if value is None:
+        return nothing
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
+
+
+def size(nbytes: float) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return number(nbytes, unit)
+        nbytes /= 1000
+    return number(nbytes, "TB")
+
+
+def percent(value: float | None, sign: bool = False) -> str:
+    """A fraction as a percentage; a dash for nothing."""
+    if value is None:
+        return NOTHING
+    return f"{100 * value:+.1f}%" if sign else f"{100 * value:.1f}%"
+
+
+def within(mean: float | None, half: float, unit: str = "") -> str:
+    """A mean and the half of its interval, with the digits that the half leaves: "8.1 ± 0.3 s".
+
+    One digit of the half, two if the first is a 1; without an interval three digits of the mean.
+    """
+    if mean is None or mean != mean:
+        return NOTHING
+    if not half > 0:
+        text = f"{mean:,.0f}" if abs(mean) >= 1000 else f"{mean:.3g}"
+        return f"{text} {unit}".rstrip()
+    digits = -floor(log10(half)) + (f"{half:e}"[0] == "1")
+    shown = max(digits, 0)
+    return f"{round(mean, digits):,.{shown}f} ± {round(half, digits):,.{shown}f} {unit}".rstrip()

@@ -1,0 +1,105 @@
+"""`lockstep recommend`."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import lockstep
+from analysis.records import Result
+from lockstep import terminal
+from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_out, load
+from scenarios import Scenario
+
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", help="time (to stop.target_accuracy), throughput or machine-hours."),
+]
+Budget = Annotated[int, typer.Option(metavar="N", min=1, help="How many simulations the search may take.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--strategy", metavar="NAME", help="Search these strategies only; repeatable."),
+]
+Top = Annotated[
+    int, typer.Option("--validate-top", metavar="K", min=0, help="Run the best K with real processes too.")
+]
+Jobs = Annotated[int | None, typer.Option(metavar="N", min=1, help="How many processes; all cores if none.")]
+
+
+def recommend(
+    file: File,
+    set_: Set = None,
+    target: Target = None,
+    budget: Budget = 100,
+    strategy: Only = None,
+    validate_top: Top = 0,
+    testbed: Testbed = False,
+    jobs: Jobs = None,
+    out: Out = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the strategy for a cluster and a workload.
+
+    Searches strategies and their settings by simulation, ranks the best with fresh seeds, and says what would
+    change the answer (docs/recommend.md).
+    """
+    scenario = load(file, set_ or [], testbed and bool(validate_top))
+    check_out(out)
+    from lockstep.recommendation import Recommendation
+    from lockstep.recommendation.ranking import best
+    from lockstep.recommendation.show import as_json, save, show
+
+    found = Recommendation(scenario, target, strategy or (), jobs)  # type: ignore[arg-type]
+    document: dict[str, Any] = {}
+    try:
+        with terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress:
+            found.run(budget, progress)
+        if validate_top and not json_:
+            show(found)
+        if validate_top:
+            first = best(found.ranking)
+            others = [each for each in found.ranking if each.candidate != first.candidate]
+            chosen = [found.scenario_of(each) for each in [first, *others][:validate_top]]
+            document["validated"] = _validated(chosen, testbed, quiet, json_, out)
+    finally:  # an interrupted search too leaves what it has found
+        if found.ranking:
+            document = {**as_json(found), **document}
+            if out is not None:
+                save(found, out, document)
+            if json_:
+                print(json.dumps(document, allow_nan=False))
+            elif not validate_top:
+                show(found)
+            if out is not None and not json_:
+                print(f"Written to {out}: recommendation.json, best.yaml, results.parquet.")
+
+
+def _validated(
+    chosen: list[Scenario], testbed: bool, quiet: bool, json_: bool, out: Path | None
+) -> list[dict[str, Any]]:
+    """Run these for real, each held against a prediction for the network that the run had."""
+    from lockstep import validation
+
+    there = validation.on_testbed
+    if not testbed:
+        with terminal.progress("measuring the loopback", quiet or json_):
+            loopback = validation.measure_loopback(max(validation.parameters(each) for each in chosen))
+        there = partial(validation.on_loopback, loopback=loopback)
+        if not json_:
+            print(f"\nRun for real, predicted again for this machine's loopback: {loopback}")
+    pairs: list[tuple[Result, Result]] = []
+    for place, each in enumerate(chosen, 1):
+        name = each.strategy.name
+        with terminal.progress(f"measuring {name}", quiet or json_) as progress:
+            pair = lockstep.simulate(there(each)), lockstep.run(each, progress, testbed=testbed)
+        pairs.append(pair)
+        if out is not None:
+            for kind, result in zip(("predicted", "measured"), pair, strict=True):
+                result.save(out / "validated" / f"{place}-{name}" / kind)
+    compared = [validation.compare(*pair) for pair in pairs]
+    if not json_:
+        terminal.show_comparison(compared)
+    return compared

@@ -1,0 +1,219 @@
+"""What `lockstep recommend` does: search by simulation, rank with fresh seeds, ask what would change it.
+
+These are steps of a `Recommendation`. Each can be the last: what is found is there after any of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
+
+import pandas as pd
+
+from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, ordered, same_run
+from lockstep.recommendation.runs import Job, Row, simulate_all
+from lockstep.recommendation.search import Search
+from lockstep.recommendation.space import Candidate, Target, spaces, target_learns
+from lockstep.recommendation.what_if import CHANGES, Answer, changed
+from scenarios import Scenario, ScenarioError
+from strategies import find
+
+__all__ = ["Recommendation", "Target"]
+
+FINALISTS = 6  # strategies, each at its best, that are simulated with fresh seeds
+SEEDS = 5
+Progress = Callable[[float], None]
+
+
+class Recommendation:
+    """A search of the strategies for a scenario's cluster and workload, and what has been found.
+
+    Raises ScenarioError for a target that the scenario cannot have, and for a strategy that is none or that
+    the cluster cannot run.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: Target | None = None,
+        strategies: Sequence[str] = (),
+        processes: int | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.target = _target(scenario, target)
+        self.goal = Goal(self.target, target_learns(scenario, self.target))
+        for name in strategies:
+            _check_name(name)
+        found, self.left_out = spaces(scenario, self.target, strategies)
+        if not found:
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
+            raise ScenarioError(f"no strategy is left: {reasons}", key="--strategy")
+        self.search_ = Search(scenario, found, self.goal.learns, self.goal.score)
+        self.finals: dict[Candidate, list[Row]] = {}
+        self.answers: list[Answer] = []
+        self._processes = processes
+        self._done, self._expected = 0, 1
+        self._progress: Progress | None = None
+
+    def run(self, budget: int = 100, progress: Progress | None = None) -> "Recommendation":
+        """All three steps, and itself; `budget`: simulations of the search."""
+        self._progress = progress
+        finals, changes = (FINALISTS + 2) * SEEDS, len(CHANGES) * (FINALISTS + 2)
+        self._expected = min(budget, self.search_.size) + finals + changes
+        self.search_.run(budget, self._processes, self._tick)
+        self.rank()
+        self.what_if()
+        return self
+
+    def _tick(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(min(0.99, self._done / self._expected))
+
+    # the steps after the search
+
+    def rank(self) -> None:
+        """Simulate the best of the search again, with seeds that it has not seen."""
+        chosen = [each.candidate for each in self._finalists()]
+        jobs = [
+            self.search_.job(candidate).seeded(self.scenario.seed + 1 + turn)
+            for candidate in chosen
+            for turn in range(SEEDS)
+        ]
+        for index, row in enumerate(simulate_all(jobs, self._processes, self._tick)):
+            self.finals.setdefault(chosen[index // SEEDS], []).append(row)
+
+    def what_if(self) -> None:
+        """Rank the finalists again on clusters that are a little different."""
+        usual = best(self.ranking)
+        for change in CHANGES:
+            jobs = {}
+            for each in self.ranking:
+                job = self.search_.job(each.candidate)
+                there = changed(job.scenario, change)
+                if there is not None and there != job.scenario:
+                    jobs[each.candidate] = job._replace(scenario=there)
+            if usual.candidate in jobs:
+                self.answers.append(self._answer(change, usual.candidate, jobs))
+
+    def _answer(self, change: str, usual: Candidate, jobs: Mapping[Candidate, Job]) -> Answer:
+        """Who is best with a change: by one run each and, if it is another one, by several of these two."""
+        ranked = self._ranked_again(jobs, range(1))
+        first = best(ranked)
+        if first.candidate != usual:
+            two = {candidate: jobs[candidate] for candidate in (usual, first.candidate)}
+            again = self._ranked_again(two, range(SEEDS))
+            first = best(again)
+            ranked = ordered([*again, *(each for each in ranked if each.candidate not in two)])
+        return Answer(change, usual, first.candidate, ranked)
+
+    def _ranked_again(self, jobs: Mapping[Candidate, Job], turns: range) -> list[Ranked]:
+        work = [job.seeded(self.scenario.seed + 1 + turn) for job in jobs.values() for turn in turns]
+        rows = list(simulate_all(work, self._processes, self._tick))
+        count = len(turns)
+        return ordered(
+            Ranked(candidate, tuple(rows[count * at : count * (at + 1)]), self.goal)
+            for at, candidate in enumerate(jobs)
+        )
+
+    # what was found
+
+    @property
+    def ranking(self) -> list[Ranked]:
+        """Best first: the finalists or, before the runs of any are complete, the best of the search."""
+        complete = {candidate: rows for candidate, rows in self.finals.items() if len(rows) == SEEDS}
+        if not complete:
+            once = {same_run(each.rows[0]): each for each in reversed(self._of_search())}
+            return ordered(once.values())
+        return ordered(Ranked(candidate, tuple(rows), self.goal) for candidate, rows in complete.items())
+
+    def _of_search(self) -> list[Ranked]:
+        """Each strategy at its best with the search's seed, best first."""
+        found: dict[str, list[Ranked]] = {}
+        for candidate, row in self.search_.rows.items():
+            if row["status"] == "ok":
+                found.setdefault(candidate.strategy, []).append(Ranked(candidate, (row,), self.goal))
+        return ordered(self._one_of(tried) for tried in found.values())
+
+    def _one_of(self, tried: Sequence[Ranked]) -> Ranked:
+        """A strategy's best settings; where nothing is learned, of those that are alike the tightest."""
+        first = min(tried, key=lambda each: each.key)
+        if self.goal.learns or first.mean is None:
+            return first
+        alike = [each for each in tried if each.mean and self.goal.ratio(first.mean, each.mean) <= 1 + CLOSE]
+        distances = self.search_.spaces[first.candidate.strategy].distance
+        return min(alike, key=lambda each: (distances(self.search_.choices[each.candidate]), each.key))
+
+    def _finalists(self) -> list[Ranked]:
+        """The best strategies, the best that learns in step, and the file's own; what did the same once."""
+        tried, chosen = self._of_search(), dict[Any, Ranked]()
+        for each in tried:
+            if len(chosen) < FINALISTS:
+                chosen.setdefault(same_run(each.rows[0]), each)
+        for each in [*[one for one in tried if one.in_step][:1], *self._own()]:
+            chosen.setdefault(same_run(each.rows[0]), each)
+        return list(chosen.values())
+
+    def _own(self) -> list[Ranked]:
+        """The file's strategy as it is there, if it was tried."""
+        own = self.own
+        row = self.search_.rows.get(own) if own else None
+        return [Ranked(own, (row,), self.goal)] if own and row and row["status"] == "ok" else []
+
+    @property
+    def own(self) -> Candidate | None:
+        """The candidate that is the file's strategy as it is there."""
+        space = self.search_.spaces.get(self.scenario.strategy.name)
+        return space.candidate(space.start) if space else None
+
+    def twins(self, ranked: Ranked) -> list[Candidate]:
+        """Other strategies whose best did in the search the very same as a ranked one."""
+        row = self.search_.rows[ranked.candidate]
+        others = (each for each in self._of_search() if each.candidate.strategy != ranked.candidate.strategy)
+        return [each.candidate for each in others if same_run(each.rows[0]) == same_run(row)]
+
+    @property
+    def best(self) -> Scenario:
+        """The scenario of the recommended candidate, ready to simulate or run."""
+        return self.scenario_of(best(self.ranking))
+
+    def scenario_of(self, ranked: Ranked) -> Scenario:
+        """A ranked candidate's scenario; where the file learns nothing, as long as it was simulated."""
+        found = self.search_.job(ranked.candidate).scenario
+        if self.scenario.workload.learns:
+            return found
+        stop = type(found.stop).model_construct(time=ranked.rows[0]["stop.time"])
+        return found.model_copy(update={"stop": stop})
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """All runs of the search and of the ranking, a row each, as a sweep's: `point` is the candidate."""
+        rows = []
+        for point, (candidate, row) in enumerate(self.search_.rows.items()):
+            if row["status"] != "impossible":
+                found = [("search", row), *(("ranking", again) for again in self.finals.get(candidate, ()))]
+                rows += [{"point": point, "stage": stage, **each} for stage, each in found]
+        return pd.DataFrame(rows)
+
+
+def _target(scenario: Scenario, target: str | None) -> Target:
+    learns = scenario.stop.target_accuracy is not None
+    if target is None:
+        return "time" if learns else "throughput"
+    if target not in get_args(Target):
+        raise ScenarioError(f"must be {', '.join(get_args(Target))}, not {target!r}", key="--target")
+    if target == "time" and not learns:
+        hint = (
+            "give the accuracy to reach, such as --set stop.target_accuracy=0.9"
+            if scenario.workload.learns
+            else "this workload learns nothing: use --target throughput or machine-hours"
+        )
+        raise ScenarioError(f"time needs stop.target_accuracy; {hint}", key="--target")
+    return target  # type: ignore[return-value]
+
+
+def _check_name(name: str) -> None:
+    from strategies import StrategyError
+
+    try:
+        find(name, {})
+    except StrategyError as error:
+        raise ScenarioError(error.problem, key="--strategy") from None

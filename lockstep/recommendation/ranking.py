@@ -1,0 +1,176 @@
+"""What the candidates are worth, which of them differ, and which one to take.
+
+The search's own seed has favourites: of many candidates that are alike, the luckiest looks best. So the
+best are simulated again with seeds that the search has not seen, the same for all, and only these count.
+Two differ if the 95% interval of their differences, seed by seed, excludes zero.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from lockstep.recommendation.runs import Row
+from lockstep.recommendation.space import Candidate, Target
+from strategies import STRATEGIES
+
+ALIKE = 0.02  # a difference for which nobody would let the workers fall out of step
+CLOSE = 0.01  # and one of settings of the same strategy, for which nobody would make exchanges rarer
+_NEVER = 1e12  # s; longer than anything
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is optimised, of rows of the table of results; `learns`: until the target accuracy."""
+
+    target: Target
+    learns: bool
+
+    @property
+    def high(self) -> bool:
+        """Whether more is better."""
+        return self.target == "throughput"
+
+    @property
+    def unit(self) -> str:
+        """What values are counted in."""
+        hours = "machine-hours" if self.learns else "machine-hours per million samples"
+        return {"time": "s", "throughput": "samples/s", "machine-hours": hours}[self.target]
+
+    def value(self, row: Row) -> float | None:
+        """What a run is worth; None if it failed, reached nothing or applied nothing."""
+        if row["status"] != "ok":
+            return None
+        if self.learns:
+            time: float | None = row["time_to_target_s"]
+            return time if time is None or self.target == "time" else time * row["hosts"] / 3600
+        rate: float | None = row["throughput"]
+        return rate if self.high or not rate else row["hosts"] * 1e6 / rate / 3600
+
+    def score(self, row: Row) -> float:
+        """The value as what is minimised; who did not get to the target is ranked by how near it came."""
+        value = self.value(row)
+        if value is not None:
+            return -value if self.high else value
+        if row["status"] != "ok":
+            return float("inf")
+        return _NEVER * (1 - (row["accuracy"] or 0) + (row["loss"] is None))
+
+    def ratio(self, better: float, worse: float) -> float:
+        """How many times as good a value is as another one."""
+        return (better / worse if self.high else worse / better) if better and worse else float("inf")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate and its runs, one a seed; `same`: others that did the very same."""
+
+    candidate: Candidate
+    rows: tuple[Row, ...]
+    goal: Goal
+    same: tuple[Candidate, ...] = ()
+
+    @property
+    def values(self) -> list[float | None]:
+        """What each run is worth."""
+        return [self.goal.value(row) for row in self.rows]
+
+    @property
+    def reached(self) -> int:
+        """How many runs have a value."""
+        return sum(value is not None for value in self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the runs that have a value."""
+        return fmean(found) if (found := [value for value in self.values if value is not None]) else None
+
+    @property
+    def half(self) -> float:
+        """Half the 95% interval of the mean (Student's t); 0 with one run."""
+        return _half([value for value in self.values if value is not None])
+
+    @property
+    def in_step(self) -> bool:
+        """Whether every update was one gradient of every worker: it learns as one with an n-fold batch."""
+        return all(in_step(row) for row in self.rows)
+
+    def average(self, column: str) -> float | None:
+        """The mean of a column over the runs that have it."""
+        found = [row[column] for row in self.rows if row.get(column) is not None]
+        return fmean(found) if found else None
+
+    @property
+    def key(self) -> tuple[float, float]:
+        """To sort by: who gets there in more of the runs comes first."""
+        mean = self.mean
+        never = fmean([self.goal.score(row) for row in self.rows])
+        return -self.reached, never if mean is None else -mean if self.goal.high else mean
+
+    def differs(self, other: "Ranked") -> bool:
+        """Whether the two are distinguishable, run by run with the same seeds."""
+        if (self.reached, other.reached) != (len(self.rows), len(other.rows)):
+            return self.reached != other.reached
+        differences = [
+            a - b for a, b in zip(self.values, other.values, strict=True) if a is not None and b is not None
+        ]
+        return bool(differences) and abs(fmean(differences)) > _half(differences)
+
+
+def _half(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    from scipy import stats
+
+    return float(stdev(values) / sqrt(len(values)) * stats.t.ppf(0.975, len(values) - 1))
+
+
+def in_step(row: Row) -> bool:
+    """Whether every update of a run was one gradient of every worker."""
+    if row["status"] != "ok" or row["staleness.max"] != 0 or not row["updates"]:
+        return False
+    strategy = STRATEGIES[row["strategy.name"]]
+    encoded = row.get("strategy.codec", "none") != "none"
+    if strategy.models != "same" or not strategy.equal_steps or strategy.pushes != "gradients" or encoded:
+        return False
+    whole = row["cluster.workers"] * row["workload.batch_size"]  # time may be up within a round
+    return bool(abs(row["samples"] - row["updates"] * whole) < whole)
+
+
+def same_run(row: Row) -> tuple[Any, ...]:
+    """What two runs have in common that did the very same, under different names."""
+    columns = ("duration_s", "samples", "updates", "bytes_sent", "staleness.histogram", "parameters_sha256")
+    return tuple(row.get(column) for column in columns)
+
+
+def ordered(ranked: Iterable[Ranked]) -> list[Ranked]:
+    """Best first."""
+    return sorted(ranked, key=lambda each: each.key)
+
+
+def leaders(ranked: Sequence[Ranked]) -> list[Ranked]:
+    """Of some that are ordered the best one, and those that are not worse, as far as one can see."""
+    return [each for each in ranked if each is ranked[0] or not clearly_better(ranked[0], each)]
+
+
+def clearly_better(one: Ranked, other: Ranked) -> bool:
+    """Whether one is better by more than chance and, where nothing is learned, by more than 2%."""
+    if one.mean is None or one.key >= other.key or not one.differs(other):
+        return False
+    if other.mean is None or one.reached > other.reached:
+        return True
+    return one.goal.learns or one.goal.ratio(one.mean, other.mean) > 1 + ALIKE
+
+
+def best(ranked: Sequence[Ranked]) -> Ranked:
+    """The one to take: the best; where nothing is learned rather a leader whose workers are in step."""
+    first = leaders(ranked)
+    if ranked[0].goal.learns:
+        return first[0]
+    return min(first, key=lambda each: (not each.in_step, each.key))
+
+
+def finite(value: float | None) -> float | None:
+    """A value for JSON."""
+    return value if value is not None and isfinite(value) else None

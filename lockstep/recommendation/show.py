@@ -1,0 +1,150 @@
+"""A recommendation on the terminal, as JSON and as files."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+import scenarios
+from analysis.words import number, percent
+from lockstep.recommendation import Recommendation
+from lockstep.recommendation.ranking import Ranked, best, clearly_better
+from lockstep.recommendation.space import Placement
+from lockstep.recommendation.words import answer, changes, how, in_step, worth
+from lockstep.terminal import show_table
+
+
+def show(found: Recommendation) -> None:
+    """The ranking as a table, the answer, and what would change it."""
+    ranking, goal = found.ranking, found.goal
+    title = f"{found.scenario.name}: {found.target}"
+    if goal.learns:
+        title += f" to {percent(found.scenario.stop.target_accuracy)}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    table.add_column("strategy", ratio=3)
+    table.add_column(goal.unit, justify="right")
+    for head in ("efficiency", "staleness", "machines"):
+        table.add_column(head, justify="right")
+    yardstick = None if goal.learns else in_step(ranking)
+    if yardstick:
+        table.add_column("pays below", justify="right")
+    table.add_column("bottleneck", ratio=4)
+    first = best(ranking)
+    for place, each in enumerate(ranking, 1):
+        alike = each is not first and not clearly_better(first, each)
+        cells = [f"{place}{'=' if alike else ''}", _name(found, each), worth(each)]
+        cells += [percent(each.average("efficiency")), number(each.average("staleness.mean"))]
+        cells += [number(each.average("hosts"))]
+        if yardstick:
+            cells.append(_pays(each, yardstick))
+        table.add_row(*cells, each.rows[0]["bottleneck"] or "–", style="bold" if each is first else None)
+    show_table(table)
+    print(how(found))
+    if yardstick:
+        print(
+            "pays below: how many times the samples of the fastest in step it may need, and still be as good."
+        )
+    print()
+    print(" ".join(answer(found)))
+    if found.answers:
+        print("\nWhat would change the answer:")
+        for line in changes(found):
+            print(f"  {line}")
+
+
+def _name(found: Recommendation, ranked: Ranked) -> str:
+    lines = [ranked.candidate.label]
+    if ranked.candidate == found.own:
+        lines.append("(as in the file)")
+    twins = found.twins(ranked)
+    if twins:
+        lines.append(f"(the same: {', '.join(each.strategy for each in twins)})")
+    return "\n".join(lines)
+
+
+def _pays(ranked: Ranked, yardstick: Ranked) -> str:
+    if ranked.in_step or ranked.mean is None or yardstick.mean is None:
+        return "in step" if ranked.in_step else "–"
+    return f"{ranked.goal.ratio(ranked.mean, yardstick.mean):.2f}×"
+
+
+def as_json(found: Recommendation) -> dict[str, Any]:
+    """What `--json` prints."""
+    ranking, goal = found.ranking, found.goal
+    first = best(ranking)
+    search = found.search_
+    return {
+        "schema": 1,
+        "scenario": found.scenario.name,
+        "target": found.target,
+        "accuracy": found.scenario.stop.target_accuracy if goal.learns else None,
+        "unit": goal.unit,
+        "better": "high" if goal.high else "low",
+        "answer": " ".join(answer(found)),
+        "recommended": first.candidate.label if first.mean is not None else None,
+        "ranking": [_ranked(found, each, first) for each in ranking],
+        "what_if": [
+            {
+                "change": each.change,
+                "best": each.best.label,
+                "other": each.other,
+                "values": {one.candidate.label: one.mean for one in each.ranked},
+            }
+            for each in found.answers
+        ],
+        "search": {
+            "simulated": search.simulated,
+            "candidates": search.size,
+            "seed": found.scenario.seed,
+            "strategies": list(search.spaces),
+            "left_out": found.left_out,
+            "tried": {c.label: goal.value(row) for c, row in search.rows.items() if row["status"] == "ok"},
+            "failed": {c.label: row["error"] for c, row in search.rows.items() if row["status"] == "failed"},
+        },
+    }
+
+
+def _ranked(found: Recommendation, each: Ranked, first: Ranked) -> dict[str, Any]:
+    mean = each.mean
+    return {
+        "strategy": each.candidate.strategy,
+        "label": each.candidate.label,
+        "settings": {key: _plain(value) for key, value in each.candidate.settings},
+        "mean": mean,
+        "low": None if mean is None else mean - each.half,
+        "high": None if mean is None else mean + each.half,
+        "values": each.values,
+        "seeds": [row["seed"] for row in each.rows],
+        "as_good": each is not first and not clearly_better(first, each),
+        "in_step": each.in_step,
+        "as_in_the_file": each.candidate == found.own,
+        "same": [twin.label for twin in found.twins(each)],
+        "machines": each.average("hosts"),
+        "throughput": each.average("throughput"),
+        "efficiency": each.average("efficiency"),
+        "staleness_mean": each.average("staleness.mean"),
+        "loss": each.average("loss"),
+        "bottleneck": each.rows[0]["bottleneck"],
+        "warnings": sorted({warning for row in each.rows for warning in json.loads(row["warnings"])}),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value._asdict() if isinstance(value, Placement) else value
+
+
+def save(found: Recommendation, out: Path, document: Mapping[str, Any]) -> None:
+    """Write the runs as a table, the recommendation, the scenario asked about and the recommended one."""
+    out.mkdir(parents=True, exist_ok=True)
+    table = found.table
+    keys = [f"{point} {seed} {stage}" for point, seed, stage in table[["point", "seed", "stage"]].to_numpy()]
+    table.insert(1, "run", [hashlib.sha256(key.encode()).hexdigest()[:12] for key in keys])
+    table.to_parquet(out / "results.parquet", index=False)
+    (out / "scenario.yaml").write_text(scenarios.dump(found.scenario), encoding="utf-8")
+    text = json.dumps(document, indent=1, allow_nan=False)
+    (out / "recommendation.json").write_text(text + "\n", encoding="utf-8")
+    (out / "best.yaml").write_text(scenarios.dump(found.best), encoding="utf-8")

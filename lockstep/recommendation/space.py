@@ -1,0 +1,314 @@
+"""What is searched: the strategies that a scenario's cluster can run, and the values of their knobs.
+
+A strategy has the knobs of `KNOBS` that are among its parameters, so a new one takes part by itself. The
+first value of a knob is the nearest to training in step, one update for a gradient of everybody; the further
+down the list, the rarer or the staler the updates. Only the hardware that the file describes is used: fewer
+workers or servers, or servers on the workers' hosts, never more machines.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any, Literal, NamedTuple, get_args
+
+import lockstep
+from scenarios import Scenario, ScenarioError, override
+from strategies import STRATEGIES, Strategy
+from strategies.collectives import Algorithm
+
+Target = Literal["time", "throughput", "machine-hours"]
+
+_CYCLES = (2, 4, 8, 16, 32, 64)  # mini-batches from one exchange to the next
+KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
+    "communication_window": lambda _: _CYCLES,
+    "averaging_period": lambda _: _CYCLES,
+    "bound": lambda _: (1, 2, 4, 8, 16),
+    "backups": lambda workers: [ceil(share * workers) for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2)],
+    "k": lambda workers: [ceil(share * workers) for share in (1, 3 / 4, 1 / 2, 1 / 4)],
+    "n": lambda workers: [ceil(share * workers) for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2)],
+    "probability": lambda _: (0.5, 0.2, 0.1, 0.05, 0.02),
+    "local_epochs": lambda _: (1, 2, 5),
+    "algorithm": lambda _: get_args(Algorithm),
+    "buckets": lambda _: (1, 4, 16),
+    "chunks": lambda _: (1, 4, 16),
+}
+"""A strategy's parameter → its values with so many workers."""
+CYCLES = ("communication_window", "averaging_period")
+_UNORDERED = (
+    "cluster.workers",
+    "cluster.servers",
+    *(f"strategy.{key}" for key in ("algorithm", "buckets", "chunks", "learning_rate")),
+)
+_RATES = tuple(2.0**power for power in range(-3, 6))  # times the file's, or the default
+_WORKERS = (1, 3 / 4, 1 / 2, 1 / 4)  # of the file's
+
+
+class Placement(NamedTuple):
+    """How many servers there are, and whether they are on the workers' hosts: a part of `cluster.servers`."""
+
+    servers: int
+    colocated: bool
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy with the settings that are searched: dotted keys and their values."""
+
+    strategy: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The strategy and its settings, in a line."""
+        return " ".join([self.strategy, *self.words])
+
+    @property
+    def words(self) -> list[str]:
+        """The settings as people write them."""
+        return [_in_words(key, value) for key, value in self.settings]
+
+    @property
+    def cycle(self) -> int:
+        """Mini-batches that a worker makes from one exchange to the next."""
+        settings = {key.removeprefix("strategy."): value for key, value in self.settings}
+        every: list[int] = [settings[key] for key in CYCLES if key in settings]
+        often: float = settings.get("probability", 1)
+        return max([1, *every, ceil(1 / often)])
+
+
+def _in_words(key: str, value: Any) -> str:
+    if isinstance(value, Placement):
+        where = " on the workers' hosts" if value.colocated else ""
+        return f"servers={value.servers}{where}"
+    return f"{key.rpartition('.')[2]}={value}"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A key and the values that are tried; `ordered`: from training in step to what is farthest from it."""
+
+    key: str
+    values: tuple[Any, ...]
+    ordered: bool = True
+
+
+class Space:
+    """The candidates of one strategy on a scenario's cluster. Raises ScenarioError if it cannot run there."""
+
+    def __init__(self, scenario: Scenario, name: str, target: Target) -> None:
+        self.name, self._scenario = name, scenario
+        strategy, workers = STRATEGIES[name], scenario.cluster.workers
+        bare = with_strategy(scenario, name)
+        _check_memory(scenario, strategy)
+        self._base = _base(bare, strategy)
+        given = {
+            key: bare.strategy.parameters.get(key, parameter.default)
+            for key, parameter in strategy.parameters.items()
+        }
+        self.knobs: list[Knob] = []
+        self._add("cluster.workers", [ceil(share * workers) for share in _WORKERS])
+        if strategy.has_servers:
+            self._add("cluster.servers", _placements(scenario))
+        for key, values in KNOBS.items():
+            if key in given:
+                said = key in bare.strategy.parameters or (key in CYCLES and given[key] <= _CYCLES[-1])
+                usual = [given[key]] if said else []
+                self._add(f"strategy.{key}", _with(values(workers), usual))
+        if target_learns(scenario, target) and "learning_rate" in given:
+            rate = _rate(given)
+            self._add("strategy.learning_rate", [float(f"{rate * times:.3g}") for times in _RATES])
+        self._start = self._defaults(given)
+
+    def _add(self, key: str, values: Sequence[Any]) -> None:
+        """Add a knob with those of the values that are possible by themselves, if there is a choice."""
+        tried = [value for index, value in enumerate(values) if value not in values[:index]]
+        base = () if key == "cluster.servers" else self._base
+        possible = tuple(value for value in tried if self._possible((*base, (key, value))))
+        if len(possible) > 1:
+            self.knobs.append(Knob(key, possible, key not in _UNORDERED))
+
+    def _possible(self, settings: tuple[tuple[str, Any], ...]) -> bool:
+        try:
+            apply(self._scenario, Candidate(self.name, settings))
+        except ScenarioError:
+            return False
+        return True
+
+    def _defaults(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """The choice to begin with: what the file or the strategy says, or else the middle."""
+        usual = {f"strategy.{key}": value for key, value in given.items()} | {
+            "cluster.workers": self._scenario.cluster.workers,
+            "cluster.servers": dict(self._base).get("cluster.servers", _placement(self._scenario)),
+            "strategy.learning_rate": _rate(given) if "learning_rate" in given else None,
+        }
+        return {
+            knob.key: knob.values.index(usual[knob.key])
+            if usual[knob.key] in knob.values
+            else len(knob.values) // 2
+            for knob in self.knobs
+        }
+
+    @property
+    def start(self) -> dict[str, int]:
+        """The choice to begin with: an index into the values of each knob."""
+        return dict(self._start)
+
+    @property
+    def size(self) -> int:
+        """How many choices there are."""
+        return prod(len(knob.values) for knob in self.knobs)
+
+    def candidate(self, choice: Mapping[str, int]) -> Candidate:
+        """The candidate of a choice."""
+        settings = dict(self._base)
+        settings |= {knob.key: knob.values[choice[knob.key]] for knob in self.knobs}
+        most, workers = STRATEGIES[self.name].at_most, settings.get("cluster.workers")
+        for key, more in most.items():  # what counts workers cannot be more than there are
+            if workers and f"strategy.{key}" in settings:
+                settings[f"strategy.{key}"] = min(settings[f"strategy.{key}"], max(1, workers + more))
+        cluster = self._scenario.cluster
+        given = {"cluster.workers": cluster.workers, "cluster.servers": _placement(self._scenario)}
+        servers = settings.get("cluster.servers")
+        if workers and servers and servers.colocated:  # no more of them than hosts are left
+            hosts = ceil(workers / cluster.workers_per_host)
+            settings["cluster.servers"] = servers._replace(servers=min(servers.servers, hosts))
+        own = {key: value for key, value in settings.items() if key not in given or value != given[key]}
+        return Candidate(self.name, tuple(own.items()))
+
+    def choices(self) -> Iterator[dict[str, int]]:
+        """All choices."""
+        from itertools import product
+
+        for indices in product(*(range(len(knob.values)) for knob in self.knobs)):
+            yield dict(zip((knob.key for knob in self.knobs), indices, strict=True))
+
+    def distance(self, choice: Mapping[str, int]) -> int:
+        """How far a choice is from training in step, in values of ordered knobs."""
+        return sum(choice[knob.key] for knob in self.knobs if knob.ordered)
+
+
+def target_learns(scenario: Scenario, target: Target) -> bool:
+    """Whether what is learned decides: a time to an accuracy, or machine-hours until then."""
+    return target != "throughput" and scenario.stop.target_accuracy is not None
+
+
+def spaces(
+    scenario: Scenario, target: Target, names: Sequence[str] = ()
+) -> tuple[dict[str, Space], dict[str, str]]:
+    """The space of each strategy that can run on the cluster, and why the others cannot."""
+    found: dict[str, Space] = {}
+    left_out: dict[str, str] = {}
+    for name, strategy in STRATEGIES.items():
+        if names and name not in names:
+            continue
+        same = next((other for other in found if _same(STRATEGIES[other], strategy)), None)
+        if same is not None and not names:
+            left_out[name] = f"another name for {same}"
+            continue
+        try:
+            found[name] = Space(scenario, name, target)
+        except ScenarioError as error:
+            left_out[name] = str(error)
+    return found, left_out
+
+
+def _same(one: Strategy, other: Strategy) -> bool:
+    from dataclasses import replace
+
+    return replace(one, summary="") == replace(other, summary="")
+
+
+def with_strategy(scenario: Scenario, name: str) -> Scenario:
+    """The scenario with another strategy, which keeps those of its parameters that this one has too."""
+    strategy = scenario.strategy
+    own = STRATEGIES[name].parameters
+    kept = {key: value for key, value in strategy.parameters.items() if key in own}
+    changed = type(strategy).model_validate({"name": name, **kept})
+    return scenario.model_copy(update={"strategy": changed})
+
+
+def apply(scenario: Scenario, candidate: Candidate) -> Scenario:
+    """The scenario of a candidate. Raises ScenarioError if the cluster cannot run it."""
+    cluster = scenario.cluster
+    settings = dict(candidate.settings)
+    workers = settings.pop("cluster.workers", cluster.workers)
+    found = with_strategy(scenario, candidate.strategy)
+    if workers != cluster.workers:
+        found = with_workers(found, workers)
+    if (servers := settings.pop("cluster.servers", None)) not in (None, _placement(scenario)):
+        found = override(found, "cluster.servers", {"count": servers.servers, "colocated": servers.colocated})
+    values = {key.removeprefix("strategy."): value for key, value in settings.items()}
+    strategy = found.strategy
+    changed = {"name": strategy.name, **strategy.parameters, **values}
+    found = found.model_copy(update={"strategy": type(strategy).model_validate(changed)})
+    lockstep.check(found)
+    return found
+
+
+def with_workers(scenario: Scenario, workers: int) -> Scenario:
+    """The first so many workers, with the same mini-batches to make in all."""
+    before, found = scenario.cluster, scenario
+    last = {
+        "worker": workers - 1,
+        "host": before.host_of(workers - 1),
+        "rack": before.group_of(workers - 1),
+    }
+    stragglers = [
+        straggler.model_dump(exclude_none=True)
+        for straggler in before.stragglers
+        if straggler.scope is None or straggler.scope[1] <= last[straggler.scope[0]]
+    ]
+    if len(stragglers) < len(before.stragglers):
+        found = override(found, "cluster.stragglers", stragglers)
+    found = override(found, "cluster.workers", workers)
+    if found.stop.steps is not None:
+        found = override(found, "stop.steps", ceil(found.stop.steps * before.workers / workers))
+    return found
+
+
+def _placements(scenario: Scenario) -> list[Placement]:
+    """One server, as many as in the file, or one on every worker's host: no more machines than there are."""
+    servers, given = scenario.cluster.servers, _placement(scenario)
+    if servers.hierarchy or servers.places is not None or servers.shares is not None:
+        return [given]  # made for their number
+    return [Placement(1, servers.colocated), given, Placement(scenario.cluster.hosts, True)]
+
+
+def _placement(scenario: Scenario) -> Placement:
+    return Placement(scenario.cluster.servers.count, scenario.cluster.servers.colocated)
+
+
+def _rate(given: Mapping[str, Any]) -> float:
+    from strategies.optimizers import default_rate
+
+    rate = given["learning_rate"]
+    return default_rate(given.get("optimizer", "sgd")) if rate is None else float(rate)
+
+
+def _with(values: Sequence[Any], more: Sequence[Any]) -> list[Any]:
+    """Values and others, in the order that the values have."""
+    found = list(dict.fromkeys([*values, *more]))
+    numbers = all(isinstance(value, int | float) for value in found)
+    return sorted(found, reverse=values[0] > values[-1]) if numbers else found
+
+
+def _check_memory(scenario: Scenario, strategy: Strategy) -> None:
+    hosts = scenario.cluster.hosts
+    if strategy.models == "shared" and hosts > 1:
+        raise ScenarioError(f"its workers share one memory, but the cluster has {hosts} hosts")
+
+
+def _base(scenario: Scenario, strategy: Strategy) -> tuple[tuple[str, Any], ...]:
+    """The servers with which the strategy can run, if not with the file's. Raises ScenarioError if none."""
+    try:
+        lockstep.check(scenario)
+        return ()
+    except ScenarioError:
+        if strategy.has_servers:
+            for placement in _placements(scenario):
+                settings = (("cluster.servers", placement),)
+                with suppress(ScenarioError):
+                    apply(scenario, Candidate(scenario.strategy.name, settings))
+                    return settings
+        raise

@@ -1,0 +1,113 @@
+"""Other clusters, and whether the answer would be another one there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from lockstep.recommendation.ranking import Ranked
+from lockstep.recommendation.space import Candidate, with_workers
+from scenarios import Scenario, ScenarioError, override
+from scenarios.network import Background, IntraHost
+
+_BANDWIDTHS = ("bandwidth", "server_bandwidth", "uplink", "link", "line_rate")
+_TIMES = ("value", "low", "high", "mean", "shift")
+
+
+def _network(factor: float, names: tuple[str, ...]) -> Callable[[Scenario], Scenario]:
+    def change(scenario: Scenario) -> Scenario:
+        return _in_cluster(scenario, network=_scaled(scenario.cluster.network, names, factor))
+
+    return change
+
+
+def _scaled(section: Any, names: tuple[str, ...], factor: float) -> Any:
+    """A section with its numbers of these names times a factor; not inside hosts, not others' traffic."""
+    if isinstance(section, tuple):
+        return tuple(_scaled(each, names, factor) for each in section)
+    if not isinstance(section, BaseModel) or isinstance(section, Background | IntraHost):
+        return section
+    changes = {
+        name: value * factor if name in names and isinstance(value, float) else _scaled(value, names, factor)
+        for name, value in section
+    }
+    return section.model_copy(update=changes)
+
+
+def _in_cluster(scenario: Scenario, **changes: Any) -> Scenario:
+    return scenario.model_copy(update={"cluster": scenario.cluster.model_copy(update=changes)})
+
+
+def _faster(scenario: Scenario) -> Scenario:
+    compute = _scaled(scenario.cluster.compute, _TIMES, 0.5)
+    return _in_cluster(scenario, compute=_scaled(compute, ("peak",), 2.0))
+
+
+def _no_stragglers(scenario: Scenario) -> Scenario:
+    return _in_cluster(scenario, stragglers=())
+
+
+def _slower_stragglers(scenario: Scenario) -> Scenario:
+    return _in_cluster(scenario, stragglers=_scaled(scenario.cluster.stragglers, ("slowdown",), 2.0))
+
+
+def _one_straggler(scenario: Scenario) -> Scenario:
+    if scenario.cluster.stragglers:
+        return scenario
+    return override(scenario, "cluster.stragglers", [{"worker": 0, "slowdown": 3}])
+
+
+def _more_workers(scenario: Scenario) -> Scenario:
+    return with_workers(scenario, 2 * scenario.cluster.workers)
+
+
+def _more_servers(scenario: Scenario) -> Scenario:
+    count = scenario.cluster.servers.count
+    return override(scenario, "cluster.servers.count", 2 * count)
+
+
+CHANGES: dict[str, Callable[[Scenario], Scenario]] = {
+    "2× bandwidth": _network(2.0, _BANDWIDTHS),
+    "½ bandwidth": _network(0.5, _BANDWIDTHS),
+    "2× latency": _network(2.0, ("latency",)),
+    "½ latency": _network(0.5, ("latency",)),
+    "no stragglers": _no_stragglers,
+    "stragglers twice as slow": _slower_stragglers,
+    "one worker three times slower": _one_straggler,
+    "processors twice as fast": _faster,
+    "2× workers": _more_workers,
+    "2× servers": _more_servers,
+}
+"""What is asked → the cluster with that change, or the same one where it means nothing."""
+
+
+def changed(scenario: Scenario, change: str) -> Scenario | None:
+    """The scenario with a change; None where it means nothing, or the strategy cannot run there."""
+    import lockstep
+
+    try:
+        found = CHANGES[change](scenario)
+        lockstep.check(found)
+    except ScenarioError:
+        return None
+    return found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Who is best with a change; `usual` is the one without it."""
+
+    change: str
+    usual: Candidate
+    best: Candidate
+    ranked: list[Ranked]
+
+    @property
+    def other(self) -> bool:
+        """Whether the answer is another one."""
+        return self.best != self.usual
+
+    def of(self, candidate: Candidate) -> Ranked:
+        """What a candidate is worth with the change."""
+        return next(each for each in self.ranked if each.candidate == candidate)

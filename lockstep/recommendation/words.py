@@ -1,0 +1,134 @@
+"""A recommendation in words: a sentence, what would change it, and what it leaves open."""
+
+from analysis.words import number, percent
+from lockstep.recommendation import SEEDS, Recommendation
+from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better
+from lockstep.recommendation.what_if import Answer
+
+MODEL_ERROR = 0.07  # of nine of ten held-out predictions of throughput: docs/accuracy.md
+_SCATTER = 0.2  # half an interval over the mean; more is said
+
+
+def worth(ranked: Ranked) -> str:
+    """The mean and half its 95% interval; how many of the runs reached the target, if not all."""
+    if ranked.mean is None:
+        return "not reached" if ranked.goal.learns else "nothing applied"
+    half = f" ± {float(f'{ranked.half:.2g}'):,g}" if len(ranked.rows) > 1 else ""
+    some = f" ({ranked.reached} of {len(ranked.rows)} runs)" if ranked.reached < len(ranked.rows) else ""
+    return f"{number(ranked.mean)}{half}{some}"
+
+
+def answer(found: Recommendation) -> list[str]:
+    """The recommendation and what has to be known about it, a sentence each."""
+    ranking, goal = found.ranking, found.goal
+    first = best(ranking)
+    if first.mean is None:
+        return [
+            f"No strategy reached {percent(found.scenario.stop.target_accuracy)} before a bound in stop "
+            "ended the run: raise the bound, or the budget."
+            if goal.learns
+            else "No strategy applied anything: the runs are too short."
+        ]
+    said = [f"{_subject(found, first)}: {worth(first)} {goal.unit}."]
+    said += _rivals(first, ranking)
+    said += _price(first, ranking) if not goal.learns else []
+    own = next((each for each in ranking if each.candidate == found.own), None)
+    if own is not None and own is not first and own.mean is not None:
+        said.append(f"That is {_times(first, own)} what the file's {own.candidate.label} makes.")
+    if first.mean and first.half > _SCATTER * abs(first.mean):
+        said.append("It differs much from seed to seed: try several seeds before you rely on it.")
+    if len(first.rows) == 1:
+        said.append("Interrupted: one run each, with the search's seed, whose winner may owe it to luck.")
+    return said
+
+
+def _subject(found: Recommendation, first: Ranked) -> str:
+    target = {
+        "time": f"Soonest at {percent(found.scenario.stop.target_accuracy)}",
+        "throughput": "For throughput",
+        "machine-hours": "Cheapest",
+    }[found.target]
+    return f"{target}: {first.candidate.label}"
+
+
+def _times(first: Ranked, other: Ranked) -> str:
+    assert first.mean is not None
+    assert other.mean is not None
+    return f"{first.mean / other.mean:.3g} times"
+
+
+def _rivals(first: Ranked, ranking: list[Ranked]) -> list[str]:
+    """Who cannot be told from the first, and whether its lead is within what predictions are off by."""
+    others = [each for each in ranking if each is not first]
+    alike = [each for each in others if not clearly_better(first, each)]
+    said = []
+    if alike:
+        names = ", ".join(each.candidate.label for each in alike)
+        said.append(f"As good, as far as {len(first.rows)} seeds can tell: {names}.")
+    behind = [each for each in others if each not in alike and each.mean is not None]
+    if behind and first.mean and behind[0].mean:
+        lead = first.goal.ratio(first.mean, behind[0].mean) - 1
+        if 0 < lead < MODEL_ERROR and behind[0].reached == len(behind[0].rows):
+            said.append(
+                f"Its lead of {percent(lead)} on {behind[0].candidate.label} is within what a prediction may "
+                f"be off by ({MODEL_ERROR:.0%} in nine of ten cases, docs/accuracy.md)."
+            )
+    return said
+
+
+def _price(first: Ranked, ranking: list[Ranked]) -> list[str]:
+    """What speed may cost in learning, which nobody has looked at."""
+    if first.in_step:
+        return ["Its workers are in step: it learns as one worker with all their mini-batches does."]
+    warning = "Nothing was learned here, and its updates are staler or rarer than in step"
+    yardstick = in_step(ranking)
+    if yardstick is None or not yardstick.mean or not first.mean:
+        return [f"{warning}: whether that costs more than it gains is not known."]
+    ratio = first.goal.ratio(first.mean, yardstick.mean)
+    return [
+        f"{warning}: it pays if it needs less than {ratio:.3g} times the samples that "
+        f"{yardstick.candidate.label} needs, the fastest in step ({worth(yardstick)})."
+    ]
+
+
+def in_step(ranking: list[Ranked]) -> Ranked | None:
+    """The best one whose workers are in step."""
+    return next((each for each in ranking if each.in_step and each.mean), None)
+
+
+def changes(found: Recommendation) -> list[str]:
+    """The what-ifs: a line for each that changes the answer, and one for those that do not."""
+    lines = [f"{each.change}: {_instead(each, found.goal)}" for each in found.answers if each.other]
+    same = [each.change for each in found.answers if not each.other]
+    if same:
+        lines.append(f"no other answer with: {', '.join(same)}")
+    return lines
+
+
+def _instead(answer: Answer, goal: Goal) -> str:
+    first, usual = answer.of(answer.best), answer.of(answer.usual)
+    values = f"{worth_of(first)} instead of {worth_of(usual)}"
+    if (
+        not goal.learns
+        and first.mean is not None
+        and usual.mean is not None
+        and goal.ratio(first.mean, usual.mean) < 1
+    ):
+        return f"{first.candidate.label} does as well, in step ({values})"
+    return f"{first.candidate.label} wins ({values})"
+
+
+def worth_of(ranked: Ranked) -> str:
+    """The mean with its unit, and in how many runs there was one, if not in all."""
+    some = f" in {ranked.reached} of {len(ranked.rows)} runs" if ranked.reached < len(ranked.rows) else ""
+    return "not reached" if ranked.mean is None else number(ranked.mean, ranked.goal.unit) + some
+
+
+def how(found: Recommendation) -> str:
+    """How the numbers came about."""
+    search = found.search_
+    whole = "all" if search.size <= search.simulated else f"of {search.size:,}"
+    runs = f"{search.simulated} candidates tried ({whole}), of {len(search.spaces)} strategies"
+    if not found.finals:
+        return f"{runs}."
+    return f"{runs}; values: mean and 95% interval of {SEEDS} seeds that the search has not seen."

@@ -1,0 +1,241 @@
+"""`lockstep recommend` against brute force and closed forms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lockstep
+from lockstep import Scenario, recommendation
+from lockstep.recommendation import Recommendation, runs, space
+from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, ordered
+from lockstep.recommendation.runs import Job, bounded
+from lockstep.recommendation.search import Search
+from lockstep.recommendation.space import Candidate
+from lockstep.recommendation.what_if import CHANGES
+from lockstep.recommendation.words import answer, changes
+from scenarios import ScenarioError, dump
+from strategies import STRATEGIES
+from tests.conftest import Lockstep, fine, scenario
+
+WORKERS, GRADIENT_S, BATCH = 4, 0.01, 32
+
+
+def cluster(exchange_s: float = 0.0, **changes: Any) -> Scenario:
+    """Four workers of constant speed whose ring all-reduce takes `exchange_s` seconds."""
+    network = {}
+    if exchange_s:
+        sent = 2 * (WORKERS - 1) / WORKERS * 4 * 1_000_000  # bytes of each worker
+        network = {"bandwidth": f"{sent / exchange_s!r} B/s"}
+    return scenario(cluster__network=network, workload__parameters=1_000_000, **changes)
+
+
+def found(what: Scenario, *names: str, budget: int = 40, **options: Any) -> Recommendation:
+    return Recommendation(what, None, names, 1).run(budget, **options)
+
+
+def recommended(what: Recommendation) -> Ranked:
+    return best(what.ranking)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers, three seeds, and only what is asked of the bandwidth: to be fast."""
+    monkeypatch.setattr(space, "_WORKERS", (1,))
+    monkeypatch.setattr(recommendation, "SEEDS", 3)
+    monkeypatch.setattr(recommendation, "CHANGES", {key: CHANGES[key] for key in list(CHANGES)[:2]})
+    monkeypatch.setattr(runs, "EXCHANGES", 12)
+    monkeypatch.setitem(space.KNOBS, "algorithm", lambda _: ("ring",))
+
+
+NOISY: dict[str, Any] = {
+    "cluster__compute": {"time": {"distribution": "lognormal", "mean": "10 ms", "cv": 0.3}},
+    "cluster__stragglers": [{"worker": 3, "slowdown": 2}],
+}
+
+
+@pytest.mark.usefixtures("few")
+def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
+    names = ("asynchronous", "backup-workers")
+    what = cluster(0.02, cluster__stragglers=[{"worker": 3, "slowdown": 2}])  # all seeds are alike
+    result = found(what, *names, budget=1000)
+    goal, worths = Goal("throughput", False), {}
+    for name in names:
+        each = space.Space(what, name, "throughput")
+        for choice in each.choices():
+            candidate = each.candidate(choice)
+            run = lockstep.simulate(bounded(Job(candidate, space.apply(what, candidate), False)))
+            worths[candidate] = run.metrics["throughput"]
+    assert set(worths) == {c for c, row in result.search_.rows.items() if row["status"] == "ok"}
+    assert {c: goal.value(row) for c, row in result.search_.rows.items()} == worths
+    highest, first = max(worths.values()), recommended(result)
+    assert first.mean == pytest.approx(highest) or (first.in_step and (first.mean or 0) > highest / 1.02)
+
+
+@pytest.mark.usefixtures("few")
+def test_the_search_comes_near_the_best_of_all_with_a_part_of_the_budget() -> None:
+    what = cluster(0.02, **NOISY)
+    names = ("downpour", "soft-sync")
+    goal = Goal("throughput", False)
+    spaces, _ = space.spaces(what, "throughput", names)
+    whole, part = (Search(what, spaces, False, goal.score) for _ in range(2))
+    whole.run(10_000, 1, lambda: None)
+    part.run(whole.size // 4, 1, lambda: None)
+    assert part.simulated <= whole.size // 4
+    highest, near = (max(goal.value(row) or 0 for row in each.rows.values()) for each in (whole, part))
+    assert near > 0.98 * highest
+
+
+@pytest.mark.usefixtures("few")
+def test_a_slow_straggler_makes_waiting_lose() -> None:
+    what = cluster(cluster__stragglers=[{"worker": 3, "slowdown": 20}])
+    first = recommended(found(what, "synchronous", "asynchronous"))
+    assert first.candidate.strategy == "asynchronous"
+    assert first.mean == pytest.approx(BATCH / GRADIENT_S * (WORKERS - 1 + 1 / 20), rel=0.02)
+    backups = recommended(found(what, "synchronous", "backup-workers"))
+    assert backups.mean == pytest.approx(BATCH / GRADIENT_S * (WORKERS - 1), rel=0.02)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_slow_network_wants_the_longest_period() -> None:
+    first = recommended(found(cluster(0.1), "local-sgd", "all-reduce", budget=500))
+    assert dict(first.candidate.settings)["strategy.averaging_period"] == 64
+    assert first.mean == pytest.approx(WORKERS * BATCH / (GRADIENT_S + 0.1 / 64), rel=0.01)
+
+
+@pytest.mark.usefixtures("few")
+def test_without_stragglers_and_network_it_stays_in_step() -> None:
+    result = found(cluster(), "synchronous", "asynchronous", budget=9)
+    assert recommended(result).in_step
+    assert recommended(result).mean == pytest.approx(WORKERS * BATCH / GRADIENT_S)
+    assert all(not clearly_better(a, b) for a in result.ranking for b in result.ranking)
+    assert "as good" in " ".join(answer(result)).lower()
+
+
+@pytest.mark.usefixtures("few")
+def test_twice_the_bandwidth_puts_it_back_in_step() -> None:
+    """Exchanges of 4% of a gradient's time are worth avoiding, those of 2% are not."""
+    result = found(cluster(0.04 * GRADIENT_S), "all-reduce", "local-sgd", budget=500)
+    assert recommended(result).candidate.strategy == "local-sgd"
+    flips = {each.change: each.best.strategy for each in result.answers if each.other}
+    assert flips["2× bandwidth"] == "all-reduce"
+    assert "½ bandwidth" not in flips
+    assert any(line.startswith("2× bandwidth: all-reduce") for line in changes(result))
+    assert "it pays if it needs less than 1.03 times the samples" in " ".join(answer(result))
+
+
+def test_it_is_the_same_again_and_with_other_jobs() -> None:
+    what = cluster(0.02, **NOISY)
+    names = ("synchronous", "soft-sync")
+    one = Recommendation(what, None, names, 1).run(6)
+    two = Recommendation(what, None, names, 2).run(6)
+    for each in (one, two):
+        assert each.search_.simulated == 6
+    from lockstep.recommendation.show import as_json
+
+    assert json.dumps(as_json(one)) == json.dumps(as_json(two))
+    assert one.table.equals(two.table)
+
+
+def test_every_strategy_takes_part_or_says_why_not() -> None:
+    spaces, left_out = space.spaces(cluster(), "throughput")
+    assert {*spaces, *left_out} == set(STRATEGIES)
+    assert left_out["adag"] == "another name for agn"
+    assert "share one memory" in left_out["hogwild"]
+    assert all(each.candidate(each.start) for each in spaces.values())
+    two_servers, left_out = space.spaces(cluster(cluster__servers=2), "throughput")
+    backups = two_servers["backup-workers"]
+    assert "servers=1" in backups.candidate(backups.start).words
+
+
+def test_fewer_workers_leave_out_those_at_the_end_and_do_the_same_work() -> None:
+    what = scenario(cluster__stragglers=[{"worker": 3, "slowdown": 3}], stop__steps=30)
+    there = space.apply(what, Candidate("synchronous", (("cluster.workers", 3),)))
+    assert (there.cluster.workers, there.cluster.stragglers, there.stop.steps) == (3, (), 40)
+
+
+def rows(*times: float | None, **more: Any) -> tuple[dict[str, Any], ...]:
+    common = {"status": "ok", "hosts": 5, "accuracy": 0.5, "loss": 1.0, **more}
+    return tuple({**common, "time_to_target_s": time} for time in times)
+
+
+def test_not_reached_is_worse_than_reached() -> None:
+    goal, who = Goal("time", True), Candidate("asynchronous")
+    often, seldom = Ranked(who, rows(9.0, 9.5, 8.5), goal), Ranked(who, rows(1.0, None, None), goal)
+    never, near = (
+        Ranked(who, rows(None, None, None), goal),
+        Ranked(who, rows(*[None] * 3, accuracy=0.8), goal),
+    )
+    diverged = Ranked(who, rows(*[None] * 3, loss=None), goal)
+    assert ordered([diverged, never, seldom, near, often]) == [often, seldom, near, never, diverged]
+    assert clearly_better(often, seldom)
+    assert Goal("machine-hours", True).value(often.rows[0]) == pytest.approx(9.0 * 5 / 3600)
+
+
+def test_two_differ_by_their_differences_seed_by_seed() -> None:
+    goal, who = Goal("time", True), Candidate("asynchronous")
+    fast, slow = Ranked(who, rows(10.0, 20.0, 30.0), goal), Ranked(who, rows(11.0, 21.1, 30.9), goal)
+    other = Ranked(who, rows(14.0, 14.0, 35.0), goal)
+    assert clearly_better(fast, slow)
+    assert not clearly_better(fast, other)
+
+
+@pytest.mark.usefixtures("few")
+def test_the_command_writes_what_it_finds(command: Lockstep, tmp_path: Path) -> None:
+    file, out = tmp_path / "small.yaml", tmp_path / "out"
+    file.write_text(dump(cluster(0.02, **NOISY)))
+    arguments = ["recommend", file, "--strategy", "synchronous", "--strategy", "asynchronous", "--jobs", 1]
+    shown = fine(command(*arguments, "--budget", 6, "--out", out))
+    document = json.loads((out / "recommendation.json").read_text())
+    assert document["answer"] in shown
+    again = json.loads(fine(command(*arguments, "--budget", 6, "--json")))
+    assert again == document
+    import pandas as pd
+
+    table = pd.read_parquet(out / "results.parquet")
+    assert {"point", "run", "status", "error", "strategy.name", "throughput"} <= set(table)
+    assert table["run"].is_unique
+    (first,) = [each for each in document["ranking"] if each["label"] == document["recommended"]]
+    seed = first["seeds"][0]
+    run = json.loads(fine(command("simulate", out / "best.yaml", "--set", f"seed={seed}", "--json")))
+    assert run["throughput"] == first["values"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--target", "time"), "--target: time needs stop.target_accuracy"),
+        (("--target", "speed"), "--target: must be time, throughput, machine-hours"),
+        (("--strategy", "sinchronous"), "did you mean 'synchronous'?"),
+        (("--strategy", "hogwild"), "its workers share one memory"),
+        (("--budget", "0"), "--budget"),
+    ],
+)
+def test_bad_input(command: Lockstep, sizes_only: Path, options: tuple[str, ...], said: str) -> None:
+    ended = command("recommend", sizes_only, *options, "--out", sizes_only.parent / "out")
+    assert ended.status == 2
+    assert said in ended.err
+    assert not (sizes_only.parent / "out").exists()
+
+
+def test_what_was_found_until_ctrl_c_is_kept(
+    command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Recommendation) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recommendation, "rank", interrupted)
+    names = ["--strategy", "synchronous", "--strategy", "asynchronous"]
+    ended = command("recommend", sizes_only, *names, "--budget", 6, "--jobs", 1, "--out", tmp_path / "out")
+    assert ended.status == 130
+    assert "Interrupted: one run each" in ended.out
+    assert (tmp_path / "out" / "results.parquet").exists()
+
+
+def test_the_target_is_throughput_unless_something_is_to_be_reached() -> None:
+    assert Recommendation(cluster(), None, ["synchronous"]).target == "throughput"
+    learning = lockstep.load("quickstart", ["stop={epochs: 1, target_accuracy: 0.5}"])
+    assert Recommendation(learning, None, ["synchronous"]).target == "time"
+    with pytest.raises(ScenarioError, match=r"stop\.target_accuracy=0\.9"):
+        Recommendation(lockstep.load("quickstart"), "time")

@@ -1,0 +1,80 @@
+"""A small simulation starts fast: nothing heavy is loaded for it, and sizes of models come from a table."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from scenarios import ScenarioError
+from scenarios.schema import Data
+from workloads.forms import FORMS
+from workloads.sizes import TABLE, image, sizes
+
+HEAVY = {
+    "torch",
+    "torchvision",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "joblib",
+    "zmq",
+    "dask",
+    "optuna",
+    "jinja2",
+}
+PROGRAM = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted({name.split(".")[0] for name in sys.modules}))))
+from lockstep.cli import main
+main()
+"""
+
+
+def test_a_simulation_that_learns_nothing_loads_nothing_heavy() -> None:
+    arguments = ["simulate", "quickstart", "--set", "workload.learning=false", "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, text=True
+    )
+    result, loaded = map(json.loads, ended.stdout.splitlines())
+    assert result["throughput"] > 0
+    assert HEAVY.isdisjoint(loaded)
+
+
+def _form(shape: str) -> str:
+    return next(name for name, form in FORMS.items() if image(form) == shape)
+
+
+TOO_SMALL = {"alexnet", "inception_v3", "maxvit_t"}  # the images, for these
+
+
+def test_the_table_names_every_model_that_can_be_trained() -> None:
+    from workloads import models
+
+    rows = [line.split(",") for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]]
+    assert rows
+    counted = {name for name, *_ in rows}
+    assert set(models.names()) - counted == TOO_SMALL
+
+
+# Some of each kind; `python -m workloads.counting` counts all of them, which takes minutes.
+SOME = [
+    *(("mlp", "1x8x8"), ("mlp", "1x28x28"), ("cnn", "1x8x8"), ("cnn", "3x32x32"), ("resnet18", "3x32x32")),
+    *(("regnet_y_400mf", "1x8x8"), ("swin_v2_t", "1x8x8"), ("vit_b_32", "3x32x32"), ("vgg11", "3x32x32")),
+]
+
+
+@pytest.mark.parametrize(("name", "shape"), SOME)
+def test_the_table_has_what_torch_counts(name: str, shape: str) -> None:
+    from workloads import counting
+
+    found = sizes(Data.model_validate({"dataset": _form(shape), "model": name, "batch_size": 7}))
+    assert (found.parameters, [found.flops]) == counting.count(name, FORMS[_form(shape)], 7)
+
+
+def test_a_batch_of_one_is_counted_since_many_models_cannot_be_trained_on_it() -> None:
+    with pytest.raises(ScenarioError, match="resnet18 cannot be trained on digits in batches of 1"):
+        sizes(Data.model_validate({"dataset": "digits", "model": "resnet18", "batch_size": 1}))
+    assert (
+        sizes(Data.model_validate({"dataset": "digits", "model": "mlp", "batch_size": 1})).parameters == 4810
+    )
