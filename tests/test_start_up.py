@@ -11,15 +11,13 @@ from scenarios.workload import Data
 from workloads.forms import FORMS
 from workloads.sizes import TABLE, image, sizes
 
-HEAVY = {
+HEAVY = {  # not scipy and dask: pint loads them where they are installed
     "torch",
     "torchvision",
     "sklearn",
-    "scipy",
     "matplotlib",
     "joblib",
     "zmq",
-    "dask",
     "optuna",
     "jinja2",
 }
