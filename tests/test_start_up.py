@@ -11,7 +11,7 @@ from scenarios.workload import Data
 from workloads.forms import FORMS
 from workloads.sizes import TABLE, image, sizes
 
-HEAVY = {  # not scipy and dask: pint loads them where they are installed
+HEAVY = {  # not scipy, dask and jinja2: pint loads them where they are installed
     "torch",
     "torchvision",
     "sklearn",
@@ -19,7 +19,6 @@ HEAVY = {  # not scipy and dask: pint loads them where they are installed
     "joblib",
     "zmq",
     "optuna",
-    "jinja2",
 }
 PROGRAM = """
 import atexit, json, sys
