@@ -35,8 +35,8 @@ COLUMNS = {
     "left": "s; when the last byte of a message had left its sender; NaN if unknown, and of all else",
     "end": "s since the job started; of a message its arrival",
     "kind": "what a message is called (`push`, `pull`, …), or `read` and `add` of shared memory; else empty",
-    "version": "updates applied before it; of a gradient or a collective its number, from 0; −1: none",
-    "staleness": "versions; of updates only, −1 of all else (an update may have a negative one: metrics.md)",
+    "version": "updates before it (a drop: before its gradient); a gradient's or collective's number; −1: none",
+    "staleness": "versions, of an update; negative too where workers merge models of others; −1 of all else",
     "batches": "mini-batches in an update or a drop; 0 of all else",
     "nbytes": "bytes of the body of a message or collective, without headers; 0 of all else",
     "loss": "held-out loss of an evaluation; NaN of all else",
@@ -54,7 +54,7 @@ PROSE = """\
 <!-- Written by `make docs` from docstrings; change those, or docs/make/api.py. -->
 # The Python API
 
-Everything that the command line does. An example from a file to a figure:
+What the command line does, from Python. From a file to a figure:
 
 ```python
 import lockstep
@@ -134,10 +134,11 @@ def page() -> str:
         _recommendation(),
         "## Tables\n",
         "`from analysis import table`. Every column is in [metrics.md](metrics.md#the-tidy-table).\n",
-        *(brief("analysis/table.py", name, f"table.{name}") for name in ("row", "keys", "intervals")),
-        "\n## Saved runs\n",
-        "`from analysis import runs, saved`.\n",
-        brief("analysis/saved.py", "load", "saved.load")
+        "".join(brief("analysis/table.py", name, f"table.{name}") for name in ("row", "keys", "intervals")),
+        "## Saved runs\n",
+        "`from analysis import runs, saved, timeline`.\n",
+        brief("analysis/timeline.py", "write", "timeline.write")
+        + brief("analysis/saved.py", "load", "saved.load")
         + brief("analysis/runs.py", "read", "runs.read")
         + "\n`Runs` has of them:\n",
         members("analysis/runs.py", "Runs", ("table", "folders", "results")),
