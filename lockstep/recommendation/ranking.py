@@ -46,7 +46,9 @@ class Goal:
             time: float | None = row["time_to_target_s"]
             return time if time is None or self.target == "time" else time * row["hosts"] / 3600
         rate: float | None = row["throughput"]
-        return rate if self.high or not rate else row["hosts"] * 1e6 / rate / 3600
+        if not rate:
+            return None
+        return rate if self.high else row["hosts"] * 1e6 / rate / 3600
 
     def score(self, row: Row) -> float:
         """The value as what is minimised; who did not get to the target is ranked by how near it came."""
