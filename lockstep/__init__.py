@@ -122,7 +122,7 @@ def recommend(
     scenario: Scenario,
     target: "Target | None" = None,
     *,
-    budget: int = 100,
+    budget: int | None = None,
     strategies: Sequence[str] = (),
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -130,7 +130,8 @@ def recommend(
     """Search the strategies for the scenario's cluster and workload by simulation (docs/recommend.md).
 
     `target`: "time" (to stop.target_accuracy), "throughput" or "machine-hours". `budget`: simulations of the
-    search. `strategies`: only these. `jobs`: processes, all cores if None; nothing depends on how many.
+    search (100; 200 if they learn). `strategies`: only these. `jobs`: processes, all cores if None;
+    nothing depends on how many.
     Of what is returned, `.best` is a scenario, `.ranking` the candidates, `.table` all runs.
     Raises ScenarioError for a target that the scenario cannot have or a strategy that is none.
     """
