@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test bench accuracy clean
+.PHONY: install demo test bench accuracy docs clean
 
 install: .venv/installed
 
@@ -33,6 +33,9 @@ bench: install
 accuracy: install
 	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy
 	$(BIN)/python benchmarks/accuracy.py results/accuracy
+
+docs: install
+	$(BIN)/python docs/make/api.py
 
 clean:
 	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -75,7 +75,7 @@ class Ranked:
 
     @property
     def values(self) -> list[float | None]:
-        """What each run is worth."""
+        """What each run is worth, in `goal.unit`; None if it failed or did not reach the target."""
         return [self.goal.value(row) for row in self.rows]
 
     @property
@@ -85,7 +85,7 @@ class Ranked:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the runs that have a value."""
+        """The mean of the runs that have a value, in `goal.unit`; None if none has."""
         return fmean(found) if (found := [value for value in self.values if value is not None]) else None
 
     @property
