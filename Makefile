@@ -19,7 +19,7 @@ test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
 	$(BIN)/python -m pytest -m real
 
 bench: install
