@@ -19,6 +19,7 @@ test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@# one thread each, for as many processes as cores; then those that need the machine for themselves
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
 	$(BIN)/python -m pytest -m real
 
