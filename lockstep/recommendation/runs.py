@@ -6,15 +6,14 @@ strategy look as if it waited for the stragglers.
 """
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
-
-from joblib import Parallel, delayed
 
 import lockstep
 from analysis import table
 from lockstep.recommendation.space import Candidate
+from lockstep.sweeping.backends import cores, here
 from scenarios import Scenario
 
 EXCHANGES = 25  # what is under way when time is up is then at most 2% of all on average
@@ -83,9 +82,10 @@ def simulate_all(
 ) -> Iterator[Row]:
     """A row for each job, in their order, as they come; `processes`: all cores if None."""
     processes = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
-    with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
-        warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
-        for row in Parallel(n_jobs=processes, return_as="generator")(delayed(one)(job) for job in jobs):
+    with cores(processes) if processes > 1 else here() as workers:
+        made: Iterable[Future[Row]] = (workers.submit(one, job) for job in jobs)
+        for future in list(made) if processes > 1 else made:
+            row = future.result()
             if done is not None:
                 done()
             yield row
