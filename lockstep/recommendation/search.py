@@ -37,7 +37,7 @@ class Search:
         self.choices: dict[Candidate, Mapping[str, int]] = {}
         self.longest = float("inf")  # s; what the file's bounds allow a run that learns
         self._horizon = float("inf")  # s; what runs that learn have before any has come to the target
-        self._spent = 0
+        self.spent = 0
         self._processes: int | None = None
         self._done: Callable[[], None] = lambda: None
 
@@ -99,7 +99,7 @@ class Search:
             jobs, simulate_all(list(jobs.values()), self._processes, self._done), strict=True
         ):
             self.rows[candidate] = row
-            self._spent += 1
+            self.spent += 1
 
     @property
     def simulated(self) -> int:
@@ -131,7 +131,7 @@ class Search:
                 names = self._promising(names, -(-len(names) // 2))
             best = [self._best_of(name) for name in names]
             short = [each for each in best if each is not None and self._too_short(each)]
-            if not short or self._spent + len(short) > budget:
+            if not short or self.spent + len(short) > budget:
                 return
             self._try([(each.strategy, self.choices[each]) for each in short], again=True)
 
@@ -147,7 +147,7 @@ class Search:
         survivors = list(self.spaces)
         for turn in range(ROUNDS):
             survivors = self._promising(survivors, -(-len(survivors) // 2))
-            left = max(0, budget - self._spent)
+            left = max(0, budget - self.spent)
             share = left // (ROUNDS - turn)
             given = {name: share // len(survivors) for name in survivors}
             for name in survivors[: share % len(survivors)]:  # the best first
