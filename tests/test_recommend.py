@@ -41,12 +41,14 @@ def recommended(what: Recommendation) -> Ranked:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All workers, three seeds, and only what is asked of the bandwidth: to be fast."""
+    """All workers, two seeds, few knobs, and only what is asked of the bandwidth: to be fast."""
     monkeypatch.setattr(space, "_WORKERS", (1,))
-    monkeypatch.setattr(recommendation, "SEEDS", 3)
+    monkeypatch.setattr(recommendation, "SEEDS", 2)
     monkeypatch.setattr(recommendation, "CHANGES", {key: CHANGES[key] for key in list(CHANGES)[:2]})
     monkeypatch.setattr(runs, "EXCHANGES", 12)
     monkeypatch.setitem(space.KNOBS, "algorithm", lambda _: ("ring",))
+    for key in ("buckets", "chunks"):
+        monkeypatch.setitem(space.KNOBS, key, lambda _: (1,))
 
 
 NOISY: dict[str, Any] = {
@@ -126,6 +128,7 @@ def test_twice_the_bandwidth_puts_it_back_in_step() -> None:
     assert "it pays if it needs less than 1.03 times the samples" in " ".join(answer(result))
 
 
+@pytest.mark.usefixtures("few")
 def test_it_is_the_same_again_and_with_other_jobs() -> None:
     what = cluster(0.02, **NOISY)
     names = ("synchronous", "soft-sync")

@@ -20,7 +20,7 @@ __all__ = ["Recommendation", "Target"]
 
 FINALISTS = 6  # strategies, each at its best, that are simulated with fresh seeds
 SEEDS = 5
-MARGIN = 4.0  # times the search's best time that they have to come to the target
+MARGIN = 3.0  # times the search's best time that they have to come to the target
 BUDGET = {False: 100, True: 200}
 """Simulations of the search, if nobody says how many; True: of one until a target accuracy."""
 Progress = Callable[[float], None]

@@ -16,13 +16,14 @@ from typing import Any
 
 from lockstep.recommendation.ranking import Goal, in_step
 from lockstep.recommendation.runs import Job, Row, hosts, simulate_all, timed
-from lockstep.recommendation.space import RATE, Candidate, Space, apply
+from lockstep.recommendation.space import RATE, Candidate, Knob, Space, apply
 from scenarios import Scenario, ScenarioError
 
 ROUNDS = 3
 MARGIN = 2.0  # times the best time to the target so far
 _SOON = 1 / 8  # of the longest time, where nothing has come to the target yet
 _BATCH = 16  # runs that learn, until the next of them can be stopped earlier
+_FACTOR = 2  # powers of two around the best learning rate that are searched further
 _TURNS = 50  # times that a study may suggest what it knows already, before it is left
 
 Choice = tuple[str, Mapping[str, int]]
@@ -35,9 +36,10 @@ class Search:
         self.scenario, self.spaces, self.goal = scenario, spaces, goal
         self.rows: dict[Candidate, Row] = {}
         self.choices: dict[Candidate, Mapping[str, int]] = {}
+        self._rates: dict[str, int] = {}  # the best of each strategy's first learning rates
         self.longest = float("inf")  # s; what the file's bounds allow a run that learns
         self._horizon = float("inf")  # s; what runs that learn have before any has come to the target
-        self._spent = 0
+        self.spent = 0
         self._processes: int | None = None
         self._done: Callable[[], None] = lambda: None
 
@@ -75,6 +77,9 @@ class Search:
         if self.goal.learns:
             self._try_rates()
             self._try_longer(budget)
+            best = {name: self._best_of(name) for name in self.spaces}
+            rated = {name: self.choices[each] for name, each in best.items() if each is not None}
+            self._rates = {name: choice[RATE] for name, choice in rated.items() if RATE in choice}
         self._by_tpe(budget)
 
     def _try(self, choices: list[Choice], again: bool = False) -> list[float]:
@@ -99,7 +104,7 @@ class Search:
             jobs, simulate_all(list(jobs.values()), self._processes, self._done), strict=True
         ):
             self.rows[candidate] = row
-            self._spent += 1
+            self.spent += 1
 
     @property
     def simulated(self) -> int:
@@ -131,7 +136,7 @@ class Search:
                 names = self._promising(names, -(-len(names) // 2))
             best = [self._best_of(name) for name in names]
             short = [each for each in best if each is not None and self._too_short(each)]
-            if not short or self._spent + len(short) > budget:
+            if not short or self.spent + len(short) > budget:
                 return
             self._try([(each.strategy, self.choices[each]) for each in short], again=True)
 
@@ -147,7 +152,7 @@ class Search:
         survivors = list(self.spaces)
         for turn in range(ROUNDS):
             survivors = self._promising(survivors, -(-len(survivors) // 2))
-            left = max(0, budget - self._spent)
+            left = max(0, budget - self.spent)
             share = left // (ROUNDS - turn)
             given = {name: share // len(survivors) for name in survivors}
             for name in survivors[: share % len(survivors)]:  # the best first
@@ -182,14 +187,28 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler = optuna.samplers.TPESampler(seed=1000 * self.scenario.seed + number, n_startup_trials=4)
         study = optuna.create_study(sampler=sampler)
-        space = self.spaces[name]
         for candidate, choice in self.choices.items():
-            if candidate.strategy == name:
+            if candidate.strategy == name and self._is_near(name, choice):
                 study.enqueue_trial(dict(choice))
                 trial = study.ask()
-                _suggested(trial, space)
+                self._suggested(trial, name)
                 study.tell(trial, *_told(self.goal.score(self.rows[candidate])))
         return study
+
+    def _near(self, name: str, knob: Knob) -> range:
+        """The values to search: all; of learning rates those within a factor of four of the first's best."""
+        if knob.key != RATE or name not in self._rates:
+            return range(len(knob.values))
+        best = self._rates[name]
+        return range(max(0, best - _FACTOR), min(len(knob.values), best + _FACTOR + 1))
+
+    def _is_near(self, name: str, choice: Mapping[str, int]) -> bool:
+        return all(choice[knob.key] in self._near(name, knob) for knob in self.spaces[name].knobs)
+
+    def _suggested(self, trial: Any, name: str) -> dict[str, int]:
+        return {
+            knob.key: _suggestion(trial, knob, self._near(name, knob)) for knob in self.spaces[name].knobs
+        }
 
     def _ask(self, names: list[str], studies: Mapping[str, Any]) -> list[str]:
         """Try something new of each strategy; the names again, for a trial that there is none of too."""
@@ -198,7 +217,7 @@ class Search:
             space, study = self.spaces[name], studies[name]
             for _ in range(_TURNS):
                 trial = study.ask()
-                choice = _suggested(trial, space)
+                choice = self._suggested(trial, name)
                 known = self.rows.get(space.candidate(choice))
                 if known is None:
                     trials.append((name, trial, choice))
@@ -210,14 +229,11 @@ class Search:
         return names
 
 
-def _suggested(trial: Any, space: Space) -> dict[str, int]:
-    """A choice; what has no order is a category to Optuna."""
-    return {
-        knob.key: trial.suggest_int(knob.key, 0, len(knob.values) - 1)
-        if knob.ordered or knob.key == RATE
-        else trial.suggest_categorical(knob.key, list(range(len(knob.values))))
-        for knob in space.knobs
-    }
+def _suggestion(trial: Any, knob: Knob, near: range) -> int:
+    """A place in a knob's values; what has no order is a category to Optuna."""
+    if knob.ordered or knob.key == RATE:
+        return int(trial.suggest_int(knob.key, near[0], near[-1]))
+    return int(trial.suggest_categorical(knob.key, list(near)))
 
 
 def _told(score: float) -> tuple[Any, Any]:
