@@ -35,7 +35,7 @@ COLUMNS = {
     "left": "s; when the last byte of a message had left its sender; NaN if unknown, and of all else",
     "end": "s since the job started; of a message its arrival",
     "kind": "what a message is called (`push`, `pull`, …), or `read` and `add` of shared memory; else empty",
-    "version": "updates before it (a drop: before its gradient); a gradient's or collective's number; −1: none",
+    "version": "updates before it (a drop: before its gradient); number of a gradient, collective; −1: none",
     "staleness": "versions, of an update; negative too where workers merge models of others; −1 of all else",
     "batches": "mini-batches in an update or a drop; 0 of all else",
     "nbytes": "bytes of the body of a message or collective, without headers; 0 of all else",

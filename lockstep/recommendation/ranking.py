@@ -50,6 +50,10 @@ class Goal:
             return None
         return rate if self.high else row["hosts"] * 1e6 / rate / 3600
 
+    def seconds(self, value: float, hosts: int) -> float:
+        """The time to the target that is worth a value, on so many hosts."""
+        return value if self.target == "time" else value * 3600 / hosts
+
     def score(self, row: Row) -> float:
         """The value as what is minimised; who did not get to the target is ranked by how near it came."""
         value = self.value(row)

@@ -69,15 +69,14 @@ def here() -> Iterator[Workers]:
 
 @contextmanager
 def _cores(jobs: int) -> Iterator[Workers]:
-    """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
-    from joblib.externals.loky import get_reusable_executor
+    """Processes on this machine; a pool of our own, because joblib's Parallel would take over a shared one."""
+    from joblib.externals.loky import ProcessPoolExecutor
 
-    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_begin)
+    pool = ProcessPoolExecutor(max_workers=jobs, initializer=_begin)
     try:
         yield Workers(pool.submit, 2 * jobs)
-    except BaseException:
+    finally:
         pool.shutdown(wait=True, kill_workers=True)
-        raise
 
 
 def _begin() -> None:
