@@ -20,7 +20,7 @@ from tests.conftest import Lockstep
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# tests/test_add_a_strategy.py does what this page says, in a copy of the source tree; here its strategies are unknown
+# test_add_a_strategy.py does what this page says, in a copy of the source; here its strategies are unknown
 FOLLOWED = ROOT / "docs" / "add-a-strategy.md"
 COMMANDS: dict[str, Any] = getattr(typer.main.get_command(app), "commands")  # noqa: B009 (of a click group)
 LISTS = {"scenarios", "clusters", "workloads", "profiles", "strategies", "schema"}
@@ -32,7 +32,8 @@ def name(page: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def commands(page: Path) -> Iterator[list[str]]:
@@ -60,11 +61,13 @@ def parsed(words: list[str]) -> dict[str, Any]:
 
 def provide(page: Path, folder: Path) -> None:
     """The files that the page's commands name: those that it shows, or else shipped ones in their stead."""
-    for word in {word.rpartition("=")[2] for words in commands(page) for word in words}:
-        if re.fullmatch(r"[\w-]+\.yaml", word):
-            shown = [block for block in blocks(page, "yaml") if f"name: {Path(word).stem}\n" in block]
-            stands_in = ROOT / "scenarios" / ("profiles/testbed.yaml" if word[0] == "p" and "point" not in word else "quickstart.yaml")
-            (folder / word).write_text(shown[0] if shown else stands_in.read_text(encoding="utf-8"))
+    for word in (word for words in commands(page) for word in words):
+        key, _, file = word.rpartition("=")
+        if re.fullmatch(r"[\w-]+\.yaml", file):
+            shown = [block for block in blocks(page, "yaml") if f"name: {Path(file).stem}\n" in block]
+            stands_in = "profiles/testbed.yaml" if key == "cluster.profile" else "quickstart.yaml"
+            text = shown[0] if shown else (ROOT / "scenarios" / stands_in).read_text(encoding="utf-8")
+            (folder / file).write_text(text)
 
 
 def is_cheap(scenario: Scenario) -> bool:
@@ -73,7 +76,9 @@ def is_cheap(scenario: Scenario) -> bool:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if "```sh" in p.read_text(encoding="utf-8")], ids=name)
-def test_the_commands_are_ones(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Lockstep) -> None:
+def test_the_commands_are_ones(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Lockstep
+) -> None:
     """Command, options, scenario and overrides; what is cheap is run."""
     monkeypatch.chdir(tmp_path)
     provide(page, tmp_path)
