@@ -71,7 +71,7 @@ def here() -> Iterator[Workers]:
 
 @contextmanager
 def cores(jobs: int) -> Iterator[Workers]:
-    """Processes on this machine; a pool of our own, because joblib's Parallel would take over a shared one."""
+    """Processes on this machine; a pool of our own: joblib's Parallel would take over a shared one."""
     from joblib.externals.loky import ProcessPoolExecutor
 
     pool = ProcessPoolExecutor(max_workers=jobs, initializer=_begin, initargs=(os.getpid(),))
