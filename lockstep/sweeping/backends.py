@@ -71,10 +71,10 @@ def here() -> Iterator[Workers]:
 
 @contextmanager
 def cores(jobs: int) -> Iterator[Workers]:
-    """Processes on this machine; a pool of our own: joblib's Parallel would take over a shared one."""
-    from joblib.externals.loky import ProcessPoolExecutor
+    """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
+    from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
 
-    pool = ProcessPoolExecutor(max_workers=jobs, initializer=_begin, initargs=(os.getpid(),))
+    pool = get_memmapping_executor(jobs, timeout=60, initializer=_begin, initargs=(os.getpid(),))
 
     def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
@@ -85,8 +85,9 @@ def cores(jobs: int) -> Iterator[Workers]:
         with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
             warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
             yield Workers(submit, 2 * jobs)
-    finally:
+    except BaseException:
         pool.shutdown(wait=True, kill_workers=True)
+        raise
 
 
 def _begin(parent: int) -> None:
