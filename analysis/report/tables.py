@@ -142,7 +142,7 @@ def warnings(points: Sequence[Point]) -> dict[str, list[str]]:
     """What runs warn of, and which points they are of."""
     found: dict[str, list[str]] = {}
     for point in points:
-        texts = dict.fromkeys(text for said in point.runs["warnings"] if said for text in json.loads(said))
+        texts = dict.fromkeys(text for said in point.runs.get("warnings", ()) if said for text in json.loads(said))
         for text in texts:
             found.setdefault(text, []).append(point.name)
     return found

@@ -78,7 +78,8 @@ def cores(jobs: int) -> Iterator[Workers]:
 
     def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
-            return pool.submit(function, *arguments)
+            future: Future[Any] = pool.submit(function, *arguments)
+        return future
 
     try:
         with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
