@@ -137,7 +137,7 @@ def _idle(result: Result) -> list[str]:
     if share > 0.75:
         return []
     return [
-        f"half of the workers had made their stop.steps after {share:.0%} of the run and idled: its throughput "
+        f"half of the workers had made their stop.steps after {share:.0%} of the run and idled: throughput "
         "is that of the slowest; to compare with strategies that wait, bound by stop.time or stop.updates"
     ]
 

@@ -19,9 +19,10 @@ def is_run(folder: Path) -> bool:
 
 
 def load(folder: str | Path) -> Result:
-    """The run that `Result.save` wrote there, with its metrics as they were.
+    """The run that `Result.save` wrote there (`--out` of simulate and run), its metrics as they were.
 
-    Raises ScenarioError if files are missing or cannot be read.
+    `gradient_s` is recovered from the metrics: 0 if they have no speedup. Raises ScenarioError if files are
+    missing or cannot be read.
     """
     folder = Path(folder)
     if not is_run(folder):

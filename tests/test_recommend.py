@@ -10,7 +10,7 @@ import lockstep
 from lockstep import Scenario, recommendation
 from lockstep.recommendation import Recommendation, runs, space
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, ordered
-from lockstep.recommendation.runs import Job, bounded
+from lockstep.recommendation.runs import Job, timed
 from lockstep.recommendation.search import Search
 from lockstep.recommendation.space import Candidate
 from lockstep.recommendation.what_if import CHANGES
@@ -65,7 +65,8 @@ def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
         each = space.Space(what, name, "throughput")
         for choice in each.choices():
             candidate = each.candidate(choice)
-            run = lockstep.simulate(bounded(Job(candidate, space.apply(what, candidate), False)))
+            (job,) = timed([Job(candidate, space.apply(what, candidate), False)], 1)
+            run = lockstep.simulate(job.bounded)
             worths[candidate] = run.metrics["throughput"]
     assert set(worths) == {c for c, row in result.search_.rows.items() if row["status"] == "ok"}
     assert {c: goal.value(row) for c, row in result.search_.rows.items()} == worths
@@ -79,7 +80,7 @@ def test_the_search_comes_near_the_best_of_all_with_a_part_of_the_budget() -> No
     names = ("downpour", "soft-sync")
     goal = Goal("throughput", False)
     spaces, _ = space.spaces(what, "throughput", names)
-    whole, part = (Search(what, spaces, False, goal.score) for _ in range(2))
+    whole, part = (Search(what, spaces, goal) for _ in range(2))
     whole.run(10_000, 1, lambda: None)
     part.run(whole.size // 4, 1, lambda: None)
     assert part.simulated <= whole.size // 4
@@ -171,6 +172,13 @@ def test_not_reached_is_worse_than_reached() -> None:
     assert ordered([diverged, never, seldom, near, often]) == [often, seldom, near, never, diverged]
     assert clearly_better(often, seldom)
     assert Goal("machine-hours", True).value(often.rows[0]) == pytest.approx(9.0 * 5 / 3600)
+
+
+def test_what_applied_nothing_is_worth_nothing() -> None:
+    """So is whoever's first push does not fit into the time: last, and no error."""
+    row = {**rows(None)[0], "throughput": 0.0}
+    assert Goal("throughput", False).value(row) is None
+    assert Goal("machine-hours", False).value(row) is None
 
 
 def test_two_differ_by_their_differences_seed_by_seed() -> None:

@@ -19,7 +19,12 @@ Target = Annotated[
     str | None,
     typer.Option(metavar="WHAT", help="time (to stop.target_accuracy), throughput or machine-hours."),
 ]
-Budget = Annotated[int, typer.Option(metavar="N", min=1, help="How many simulations the search may take.")]
+Budget = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Simulations of the search; 100, or 200 if they learn, if not given."
+    ),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option("--strategy", metavar="NAME", help="Search these strategies only; repeatable."),
@@ -34,7 +39,7 @@ def recommend(
     file: File,
     set_: Set = None,
     target: Target = None,
-    budget: Budget = 100,
+    budget: Budget = None,
     strategy: Only = None,
     validate_top: Top = 0,
     testbed: Testbed = False,

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, ordered, same_run
-from lockstep.recommendation.runs import Job, Row, simulate_all
+from lockstep.recommendation.runs import Job, Row, simulate_all, stopping
 from lockstep.recommendation.search import Search
 from lockstep.recommendation.space import Candidate, Target, spaces, target_learns
 from lockstep.recommendation.what_if import CHANGES, Answer, changed
@@ -20,6 +20,9 @@ __all__ = ["Recommendation", "Target"]
 
 FINALISTS = 6  # strategies, each at its best, that are simulated with fresh seeds
 SEEDS = 5
+MARGIN = 4.0  # times the search's best time that they have to come to the target
+BUDGET = {False: 100, True: 200}
+"""Simulations of the search, if nobody says how many; True: of one until a target accuracy."""
 Progress = Callable[[float], None]
 
 
@@ -46,21 +49,27 @@ class Recommendation:
         if not found:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
             raise ScenarioError(f"no strategy is left: {reasons}", key="--strategy")
-        self.search_ = Search(scenario, found, self.goal.learns, self.goal.score)
+        self.search_ = Search(scenario, found, self.goal)
         self.finals: dict[Candidate, list[Row]] = {}
         self.answers: list[Answer] = []
+        self.interrupted = False
         self._processes = processes
         self._done, self._expected = 0, 1
         self._progress: Progress | None = None
 
-    def run(self, budget: int = 100, progress: Progress | None = None) -> "Recommendation":
-        """All three steps, and itself; `budget`: simulations of the search."""
+    def run(self, budget: int | None = None, progress: Progress | None = None) -> "Recommendation":
+        """All three steps, and itself; `budget`: simulations of the search (`BUDGET` if None)."""
         self._progress = progress
+        budget = budget or BUDGET[self.goal.learns]
         finals, changes = (FINALISTS + 2) * SEEDS, len(CHANGES) * (FINALISTS + 2)
         self._expected = min(budget, self.search_.size) + finals + changes
-        self.search_.run(budget, self._processes, self._tick)
-        self.rank()
-        self.what_if()
+        try:
+            self.search_.run(budget, self._processes, self._tick)
+            self.rank()
+            self.what_if()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise
         return self
 
     def _tick(self) -> None:
@@ -74,7 +83,7 @@ class Recommendation:
         """Simulate the best of the search again, with seeds that it has not seen."""
         chosen = [each.candidate for each in self._finalists()]
         jobs = [
-            self.search_.job(candidate).seeded(self.scenario.seed + 1 + turn)
+            self.search_.job(candidate, MARGIN).seeded(self.scenario.seed + 1 + turn)
             for candidate in chosen
             for turn in range(SEEDS)
         ]
@@ -87,7 +96,7 @@ class Recommendation:
         for change in CHANGES:
             jobs = {}
             for each in self.ranking:
-                job = self.search_.job(each.candidate)
+                job = self.search_.job(each.candidate, MARGIN)
                 there = changed(job.scenario, change)
                 if there is not None and there != job.scenario:
                     jobs[each.candidate] = job._replace(scenario=there)
@@ -176,12 +185,17 @@ class Recommendation:
         return self.scenario_of(best(self.ranking))
 
     def scenario_of(self, ranked: Ranked) -> Scenario:
-        """A ranked candidate's scenario; where the file learns nothing, as long as it was simulated."""
+        """A ranked candidate's scenario; without a target as long as it was simulated, with one the longest.
+
+        Where the file learns without a target, its bounds are kept.
+        """
         found = self.search_.job(ranked.candidate).scenario
+        if self.goal.learns:
+            longest, target = self.search_.longest, self.scenario.stop.target_accuracy
+            return stopping(found, time=longest, target_accuracy=target)
         if self.scenario.workload.learns:
             return found
-        stop = type(found.stop).model_construct(time=ranked.rows[0]["stop.time"])
-        return found.model_copy(update={"stop": stop})
+        return stopping(found, time=ranked.rows[0]["stop.time"])
 
     @property
     def table(self) -> pd.DataFrame:

@@ -46,7 +46,13 @@ class Goal:
             time: float | None = row["time_to_target_s"]
             return time if time is None or self.target == "time" else time * row["hosts"] / 3600
         rate: float | None = row["throughput"]
-        return rate if self.high or not rate else row["hosts"] * 1e6 / rate / 3600
+        if not rate:
+            return None
+        return rate if self.high else row["hosts"] * 1e6 / rate / 3600
+
+    def seconds(self, value: float, hosts: int) -> float:
+        """The time to the target that is worth a value, on so many hosts."""
+        return value if self.target == "time" else value * 3600 / hosts
 
     def score(self, row: Row) -> float:
         """The value as what is minimised; who did not get to the target is ranked by how near it came."""
@@ -73,7 +79,7 @@ class Ranked:
 
     @property
     def values(self) -> list[float | None]:
-        """What each run is worth."""
+        """What each run is worth, in `goal.unit`; None if it failed or did not reach the target."""
         return [self.goal.value(row) for row in self.rows]
 
     @property
@@ -83,7 +89,7 @@ class Ranked:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the runs that have a value."""
+        """The mean of the runs that have a value, in `goal.unit`; None if none has."""
         return fmean(found) if (found := [value for value in self.values if value is not None]) else None
 
     @property

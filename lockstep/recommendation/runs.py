@@ -1,20 +1,22 @@
-"""Simulating many candidates, on all cores; what comes of it does not depend on how many those are.
+"""Simulating many candidates as a sweep does, on all cores; what comes of it does not depend on how many.
 
-Where nothing is learned, a candidate runs for a time in which its workers exchange something `EXCHANGES`
-times or more: a bound in mini-batches per worker would let the fast workers idle in the end, and make every
-strategy look as if it waited for the stragglers.
+All run for a time: a bound in mini-batches per worker would let the fast workers idle in the end, and make
+every strategy look as if it waited for the stragglers. Where nothing is learned, it is one in which workers
+exchange something `EXCHANGES` times or more, estimated by a short run, the pilot.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import lockstep
-from analysis import table
 from lockstep.recommendation.space import Candidate
-from lockstep.sweeping.backends import cores, here
+from lockstep.sweeping import backends
+from lockstep.sweeping.points import Plan, Run
+from lockstep.sweeping.running import outcomes
+from lockstep.sweeping.version import version
 from scenarios import Scenario
+from strategies import STRATEGIES
+from workloads import sizes
+from workloads.quota import quota
 
 EXCHANGES = 25  # what is under way when time is up is then at most 2% of all on average
 _PILOT = 2  # exchanges from which the time of one is estimated
@@ -23,69 +25,93 @@ Row = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """A simulation: a candidate's scenario as the file's bounds have it, and how often its workers talk."""
+    """A simulation of a candidate for `time` seconds; None: as long as `timed` finds.
+
+    `learns`: until the target accuracy, if it comes earlier; otherwise by sizes only.
+    """
 
     candidate: Candidate
     scenario: Scenario
     learns: bool
+    time: float | None = None
 
     def seeded(self, seed: int) -> "Job":
         """The same with another seed."""
         return self._replace(scenario=self.scenario.model_copy(update={"seed": seed}))
 
+    @property
+    def bounded(self) -> Scenario:
+        """The scenario that is simulated."""
+        if self.learns:
+            return stopping(self.scenario, time=self.time, target_accuracy=self.scenario.stop.target_accuracy)
+        return stopping(_sizes_only(self.scenario), time=self.time)
 
-def bounded(job: Job) -> Scenario:
-    """The scenario that is simulated for the job: the file's, or without learning one of a fixed time."""
-    if job.learns:
-        return job.scenario
-    scenario, cycle = job.scenario, job.candidate.cycle
+    @property
+    def _few(self) -> int:
+        return max(_PILOT * self.candidate.cycle, 3)
+
+    @property
+    def pilot(self) -> Scenario:
+        """A short run of it, some mini-batches a worker, by sizes only."""
+        return stopping(_sizes_only(self.scenario), steps=self._few)
+
+    def seconds(self, pilot: Row) -> float:
+        """How long it takes to do what the file's `stop` allows (and to exchange enough)."""
+        stop = self.scenario.stop
+        steps = EXCHANGES * self.candidate.cycle
+        if self.learns:
+            steps = (
+                quota(self.scenario, sizes(self.scenario.workload).samples, True).each or stop.updates or 1
+            )
+        return (pilot.get("duration_s") or 1.0) / self._few * max(steps, stop.steps or 0)
+
+
+def _sizes_only(scenario: Scenario) -> Scenario:
     workload = scenario.workload.model_copy(update={"learning": False})
-    scenario = scenario.model_copy(update={"workload": workload})
-    if scenario.stop.time is not None:
-        return _stopping(scenario, time=scenario.stop.time)
-    steps = max(scenario.stop.steps or 0, EXCHANGES * cycle)
-    few = max(_PILOT * cycle, 3)
-    pilot = lockstep.simulate(_stopping(scenario, steps=few))
-    return _stopping(scenario, time=(pilot.span[1] or 1.0) / few * steps)
+    return scenario.model_copy(update={"workload": workload})
 
 
-def _stopping(scenario: Scenario, **bound: Any) -> Scenario:
-    stop = type(scenario.stop).model_construct(**bound)
+def stopping(scenario: Scenario, **bounds: Any) -> Scenario:
+    """The scenario with these bounds in `stop`, and no others."""
+    stop = type(scenario.stop).model_construct(**bounds)
     return scenario.model_copy(update={"stop": stop})
-
-
-def one(job: Job) -> Row:
-    """A row of the table of results, with what the candidate is."""
-    try:
-        result = lockstep.simulate(bounded(job))
-        return {"status": "ok", "error": None, **table.row(result), "hosts": hosts(job.scenario)}
-    except (RuntimeError, lockstep.ScenarioError) as error:
-        failure = f"{type(error).__name__}: {error}".splitlines()[0]
-        return {
-            "status": "failed",
-            "error": failure,
-            **table.keys(job.scenario),
-            "hosts": hosts(job.scenario),
-        }
 
 
 def hosts(scenario: Scenario) -> int:
     """How many machines the scenario keeps busy: the workers' hosts, and the servers' if it has any."""
-    from strategies import STRATEGIES
-
     served = STRATEGIES[scenario.strategy.name].has_servers
     return scenario.cluster.hosts + (scenario.cluster.servers.hosts if served else 0)
+
+
+def timed(jobs: Sequence[Job], processes: int | None = None) -> list[Job]:
+    """The jobs, each with a time: the file's, or what a pilot of it suggests."""
+    found = [job if job.time else job._replace(time=job.scenario.stop.time) for job in jobs]
+    todo = [at for at, job in enumerate(found) if job.time is None]
+    for at, row in zip(todo, _rows([found[at].pilot for at in todo], processes), strict=True):
+        found[at] = found[at]._replace(time=found[at].seconds(row))
+    return found
 
 
 def simulate_all(
     jobs: Sequence[Job], processes: int | None = None, done: Callable[[], None] | None = None
 ) -> Iterator[Row]:
     """A row for each job, in their order, as they come; `processes`: all cores if None."""
-    processes = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
-    with cores(processes) if processes > 1 else here() as workers:
-        made: Iterable[Future[Row]] = (workers.submit(one, job) for job in jobs)
-        for future in list(made) if processes > 1 else made:
-            row = future.result()
-            if done is not None:
-                done()
-            yield row
+    for row in _rows([job.bounded for job in timed(jobs, processes)], processes):
+        if done is not None:
+            done()
+        yield row
+
+
+def _rows(scenarios: Sequence[Scenario], processes: int | None) -> Iterator[Row]:
+    """A row of the table of results for each scenario, in their order."""
+    if not scenarios:
+        return
+    runs = [Run(at, "", scenario) for at, scenario in enumerate(scenarios)]
+    backend = backends.choose("joblib", processes, None, Plan(scenarios[0], runs, [], 0, "simulator", False))
+    early: dict[int, Row] = {}
+    following = 0
+    for run, (row, _) in outcomes(runs, backend, lambda _: ("simulator", False, version("simulator"), False)):
+        early[run.point] = row
+        while following in early:
+            yield early.pop(following)
+            following += 1

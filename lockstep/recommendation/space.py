@@ -34,11 +34,13 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
     "chunks": lambda _: (1, 4, 16),
 }
 """A strategy's parameter → its values with so many workers."""
+RATE = "strategy.learning_rate"
 CYCLES = ("communication_window", "averaging_period")
 _UNORDERED = (
     "cluster.workers",
     "cluster.servers",
-    *(f"strategy.{key}" for key in ("algorithm", "buckets", "chunks", "learning_rate")),
+    *(f"strategy.{key}" for key in ("algorithm", "buckets", "chunks")),
+    RATE,
 )
 _RATES = tuple(2.0**power for power in range(-3, 6))  # times the file's, or the default
 _WORKERS = (1, 3 / 4, 1 / 2, 1 / 4)  # of the file's
@@ -117,7 +119,7 @@ class Space:
                 self._add(f"strategy.{key}", _with(values(workers), usual))
         if target_learns(scenario, target) and "learning_rate" in given:
             rate = _rate(given)
-            self._add("strategy.learning_rate", [float(f"{rate * times:.3g}") for times in _RATES])
+            self._add(RATE, [float(f"{rate * times:.3g}") for times in _RATES])
         self._start = self._defaults(given)
 
     def _add(self, key: str, values: Sequence[Any]) -> None:
@@ -140,7 +142,7 @@ class Space:
         usual = {f"strategy.{key}": value for key, value in given.items()} | {
             "cluster.workers": self._scenario.cluster.workers,
             "cluster.servers": dict(self._base).get("cluster.servers", _placement(self._scenario)),
-            "strategy.learning_rate": _rate(given) if "learning_rate" in given else None,
+            RATE: _rate(given) if "learning_rate" in given else None,
         }
         return {
             knob.key: knob.values.index(usual[knob.key])

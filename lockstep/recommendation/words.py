@@ -12,10 +12,15 @@ _SCATTER = 0.2  # half an interval over the mean; more is said
 def worth(ranked: Ranked) -> str:
     """The mean and half its 95% interval; how many of the runs reached the target, if not all."""
     if ranked.mean is None:
-        return "not reached" if ranked.goal.learns else "nothing applied"
+        return f"not in {number(_given(ranked), 's')}" if ranked.goal.learns else "nothing applied"
     half = f" ± {float(f'{ranked.half:.2g}'):,g}" if len(ranked.rows) > 1 else ""
     some = f" ({ranked.reached} of {len(ranked.rows)} runs)" if ranked.reached < len(ranked.rows) else ""
     return f"{number(ranked.mean)}{half}{some}"
+
+
+def _given(ranked: Ranked) -> float:
+    """The time that a candidate had to come to the target, in s."""
+    return ranked.average("stop.time") or 0.0
 
 
 def answer(found: Recommendation) -> list[str]:
@@ -38,7 +43,8 @@ def answer(found: Recommendation) -> list[str]:
     if first.mean and first.half > _SCATTER * abs(first.mean):
         said.append("It differs much from seed to seed: try several seeds before you rely on it.")
     if len(first.rows) == 1:
-        said.append("Interrupted: one run each, with the search's seed, whose winner may owe it to luck.")
+        why = "Interrupted" if found.interrupted else "Ended early by an error"
+        said.append(f"{why}: one run each, with the search's seed, whose winner may owe it to luck.")
     return said
 
 
@@ -121,7 +127,7 @@ def _instead(answer: Answer, goal: Goal) -> str:
 def worth_of(ranked: Ranked) -> str:
     """The mean with its unit, and in how many runs there was one, if not in all."""
     some = f" in {ranked.reached} of {len(ranked.rows)} runs" if ranked.reached < len(ranked.rows) else ""
-    return "not reached" if ranked.mean is None else number(ranked.mean, ranked.goal.unit) + some
+    return worth(ranked) if ranked.mean is None else number(ranked.mean, ranked.goal.unit) + some
 
 
 def how(found: Recommendation) -> str:

@@ -44,7 +44,7 @@ def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Ca
         from joblib import cpu_count
 
         jobs = min(jobs or cpu_count(), len(plan.runs))
-        return partial(cores, jobs) if jobs > 1 else here
+        return partial(_cores, jobs) if jobs > 1 else here
     if jobs is not None:
         raise ScenarioError(f"is for joblib; {name} has as many as its cluster", key="--jobs")
     try:
@@ -70,11 +70,11 @@ def here() -> Iterator[Workers]:
 
 
 @contextmanager
-def cores(jobs: int) -> Iterator[Workers]:
-    """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
-    from joblib.externals.loky import get_reusable_executor
+def _cores(jobs: int) -> Iterator[Workers]:
+    """Processes on this machine; a pool of our own: joblib's Parallel would take over a shared one."""
+    from joblib.externals.loky import ProcessPoolExecutor
 
-    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_begin, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(max_workers=jobs, initializer=_begin, initargs=(os.getpid(),))
 
     def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
@@ -85,9 +85,8 @@ def cores(jobs: int) -> Iterator[Workers]:
         with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
             warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
             yield Workers(submit, 2 * jobs)
-    except BaseException:
+    finally:
         pool.shutdown(wait=True, kill_workers=True)
-        raise
 
 
 def _begin(parent: int) -> None:
