@@ -88,3 +88,18 @@ def test_one_worker_is_in_step_with_itself(workers: int, sizes_only: Path) -> No
     sets = [f"cluster.workers={workers}", "strategy.name=asynchronous"]
     (row,) = lockstep.sweep(lockstep.load(sizes_only, sets), jobs=1).to_dict("records")
     assert in_step(row) == (workers == 1)
+
+
+def test_a_report_of_a_sweep_of_which_all_runs_failed(
+    sizes_only: Path, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("out of <memory>")
+
+    monkeypatch.setattr(lockstep, "simulate", failing)
+    out = tmp_path / "out"
+    assert command("sweep", sizes_only, "--jobs", 1, "--out", out).status == 3
+    fine(command("report", out))
+    page = (out / "report.html").read_text()
+    assert "No run has come to its end." in page
+    assert "out of &lt;memory&gt;" in page

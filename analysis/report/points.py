@@ -61,6 +61,8 @@ class Point:
     @property
     def bottleneck(self) -> str | None:
         """What limits it, in words: that of the run with the median duration."""
+        if self.runs.empty:  # where no run has ended there are no figures at all
+            return None
         known = self.runs[self.runs["bottleneck"].notna()].sort_values("duration_s", kind="stable")
         return None if known.empty else str(known["bottleneck"].iloc[(len(known) - 1) // 2])
 

@@ -142,7 +142,8 @@ def warnings(points: Sequence[Point]) -> dict[str, list[str]]:
     """What runs warn of, and which points they are of."""
     found: dict[str, list[str]] = {}
     for point in points:
-        texts = dict.fromkeys(text for said in point.runs["warnings"] if said for text in json.loads(said))
+        said = point.runs.get("warnings", ())  # no column where all runs failed
+        texts = dict.fromkeys(text for each in said if each for text in json.loads(each))
         for text in texts:
             found.setdefault(text, []).append(point.name)
     return found

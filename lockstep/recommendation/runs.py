@@ -5,7 +5,6 @@ every strategy look as if it waited for the stragglers. Where nothing is learned
 exchange something `EXCHANGES` times or more, estimated by a short run, the pilot.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -111,12 +110,8 @@ def _rows(scenarios: Sequence[Scenario], processes: int | None) -> Iterator[Row]
     backend = backends.choose("joblib", processes, None, Plan(scenarios[0], runs, [], 0, "simulator", False))
     early: dict[int, Row] = {}
     following = 0
-    with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
-        warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
-        for run, (row, _) in outcomes(
-            runs, backend, lambda _: ("simulator", False, version("simulator"), False)
-        ):
-            early[run.point] = row
-            while following in early:
-                yield early.pop(following)
-                following += 1
+    for run, (row, _) in outcomes(runs, backend, lambda _: ("simulator", False, version("simulator"), False)):
+        early[run.point] = row
+        while following in early:
+            yield early.pop(following)
+            following += 1

@@ -44,7 +44,7 @@ def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Ca
         from joblib import cpu_count
 
         jobs = min(jobs or cpu_count(), len(plan.runs))
-        return partial(cores, jobs) if jobs > 1 else here
+        return partial(_cores, jobs) if jobs > 1 else here
     if jobs is not None:
         raise ScenarioError(f"is for joblib; {name} has as many as its cluster", key="--jobs")
     try:
@@ -70,7 +70,7 @@ def here() -> Iterator[Workers]:
 
 
 @contextmanager
-def cores(jobs: int) -> Iterator[Workers]:
+def _cores(jobs: int) -> Iterator[Workers]:
     """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
     from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
 
