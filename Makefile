@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test bench accuracy clean
+.PHONY: install demo test bench accuracy docs clean
 
 install: .venv/installed
 
@@ -19,7 +19,8 @@ test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
+	@# one thread each, for as many processes as cores; then those that need the machine for themselves
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
 	$(BIN)/python -m pytest -m real
 
 bench: install
@@ -33,6 +34,9 @@ bench: install
 accuracy: install
 	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy
 	$(BIN)/python benchmarks/accuracy.py results/accuracy
+
+docs: install
+	$(BIN)/python docs/make/api.py
 
 clean:
 	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

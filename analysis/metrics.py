@@ -57,7 +57,7 @@ def metrics(result: Result) -> dict[str, Any]:
         "target": target,
         "time_to_target_s": float(reached.iloc[0]) if len(reached) else None,
         "parameters_sha256": _sha256(result.parameters),
-        "warnings": [*result.warnings, *_diverged(loss), *_short(result, updates)],
+        "warnings": [*result.warnings, *_diverged(loss), *_short(result, updates), *_idle(result)],
     }
 
 
@@ -121,6 +121,24 @@ def _short(result: Result, updates: pd.DataFrame) -> list[str]:
     return [
         f"a short run: {pushes:.1f} pushes a worker were applied on average; with fewer than 3 the start, "
         "when staleness still grows, makes its mean a sixth too low or more: raise a bound in stop"
+    ]
+
+
+def _idle(result: Result) -> list[str]:
+    """A warning if most workers had made their steps long before the slowest: the rest is its tail.
+
+    Nobody waited for it, but throughput and duration say so: they are those of the slowest worker's steps.
+    """
+    start, end = result.span
+    last = of(result.records, "gradient", ["node", "end"]).groupby("node")["end"].max()
+    if result.scenario.stop.steps is None or len(last) < 2 or end <= start:
+        return []
+    share = (float(last.median()) - start) / (end - start)
+    if share > 0.75:
+        return []
+    return [
+        f"half of the workers had made their stop.steps after {share:.0%} of the run and idled: throughput "
+        "is that of the slowest; to compare with strategies that wait, bound by stop.time or stop.updates"
     ]
 
 

@@ -254,8 +254,11 @@ class Result:
     """One run: its records, and what can be said from them."""
 
     engine: str
+    """What made the run: "simulator" or "executor"."""
     scenario: Scenario
+    """What was run, with everything that presets and profiles say filled in."""
     records: pd.DataFrame
+    """Everything that happened: a row for each event, in the order in which they ended (below)."""
     holders: Sequence[int]
     """Ranks that hold parameters: the servers, one shard each, or all workers, the whole vector each."""
     gradient_s: float
@@ -263,25 +266,35 @@ class Result:
     parameters: np.ndarray | None = None
     """The final flat vector, shape (n,); None when nothing was learned."""
     warnings: Sequence[str] = field(default_factory=tuple)
+    """What the engine warns of; `metrics["warnings"]` has also what the figures show."""
     utilisation: pd.DataFrame | None = None
     """How busy links and processors were: a row per resource and interval; None where it is not known.
 
-    Columns: resource ("server 0's down-link", or "server 0" for its processor), start and end (s), busy
-    (fraction of the interval, in [0, 1]), bytes (carried; NaN for a processor).
+    Columns: `resource` ("server 0's down-link", or "server 0" for its processor), `start` and `end` (s since
+    the job started), `busy` (fraction of the interval, in [0, 1]), `bytes` (carried; NaN for a processor).
     """
     interleaving: pd.DataFrame | None = None
-    """What a real run can be repeated from: a row for each `Entry`, node after node."""
+    """What a real run can be repeated from (`lockstep.replay`): a row for each `Entry`, node after node.
+
+    None from the simulator.
+    """
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """The figures of the run: throughput, staleness, speedup, … (docs/metrics.md)."""
+        """The figures of the run: `throughput`, `staleness`, `speedup`, … (docs/metrics.md), computed once.
+
+        What `--json` prints: numbers, texts, lists and mappings only; None where a figure does not exist.
+        """
         from analysis.metrics import metrics
 
         return metrics(self)
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """When the first mini-batch started and the last update was applied (s); the same if none was."""
+        """When the first mini-batch started and when the last update was applied.
+
+        Both in seconds since the job started; the same if no update was applied.
+        """
         start = float(of(self.records, "gradient", ["start"])["start"].min())
         end = float(of(self.records, "update", ["end"])["end"].max())
         start = 0.0 if np.isnan(start) else start
@@ -289,32 +302,46 @@ class Result:
 
     @cached_property
     def breakdown(self) -> pd.DataFrame:
-        """Where each worker's time went: compute, send, network and wait, fractions of the run's duration."""
+        """Where each worker's time went, as fractions of the run's duration: a row a worker.
+
+        Columns `compute`, `send`, `network` and `wait` (docs/metrics.md), which sum to 1; all 0 in a run that
+        took no time.
+        """
         from analysis.breakdown import breakdown
 
         return breakdown(self.records, self.scenario.cluster.workers, *self.span)
 
     @cached_property
     def busy(self) -> dict[str, float] | None:
-        """Of every link and processor the fraction of the run in which it was busy; None where unknown."""
+        """Of every link and processor the fraction of the run in which it was busy, in [0, 1].
+
+        None where it is not known: in a real run.
+        """
         from analysis.utilisation import mean_busy
 
         return mean_busy(self)
 
     @property
     def curve(self) -> pd.DataFrame:
-        """Held-out loss and accuracy against time (s since the first mini-batch started) and version."""
+        """Held-out loss and accuracy: a row for each snapshot; none if nothing was learned.
+
+        Columns `time` (s since the first mini-batch started), `version` (updates applied until then), `loss`
+        and `accuracy` (in [0, 1]; NaN for a problem, which has none).
+        """
         rows = of(self.records, "evaluation", ["end", "version", "loss", "accuracy"])
         rows.insert(0, "time", rows.pop("end") - self.span[0])
         return rows.reset_index(drop=True)
 
     def to_json(self) -> str:
-        """The metrics as one JSON object."""
+        """The metrics as one JSON object, without NaN or infinity."""
         return json.dumps(self.metrics, allow_nan=False)
 
     def save(self, directory: str | Path) -> None:
-        """Write scenario.yaml, result.json, records.parquet and, if there are any, parameters.npy,
-        utilisation.parquet and interleaving.parquet; the folder is made.
+        """Write the run to a folder, which is made; what an earlier run left there is replaced.
+
+        `scenario.yaml`, `result.json` (the metrics), `records.parquet` and, if there are any,
+        `parameters.npy`, `utilisation.parquet` and `interleaving.parquet`. `analysis.saved.load` reads it
+        back. Raises OSError.
         """
         out = Path(directory)
         text = self.to_json()
@@ -328,21 +355,24 @@ class Result:
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
 
     def to_tensorboard(self, directory: str | Path) -> Path:
-        """Write an event file for TensorBoard below the folder; returns its path. Raises ScenarioError."""
+        """Write scalars for TensorBoard to `predicted` or `measured` below the folder, and return the file.
+
+        Needs `pip install 'lockstep[tensorboard]'`; raises ScenarioError without it.
+        """
         from analysis.tensorboard import write
 
         return write(self, Path(directory))
 
     @property
     def row(self) -> dict[str, Any]:
-        """The run as a row of a table: the scenario's keys and the metrics, flat (docs/metrics.md)."""
+        """The run as a row of a tidy table: what `analysis.table.row` gives."""
         from analysis.table import row
 
         return row(self)
 
     @property
     def table(self) -> pd.DataFrame:
-        """The main figures in words and units, for people: a row each."""
+        """The main figures in words and units, for people: a row each, one column of texts."""
         from analysis.summary import DONE, figures
 
         return pd.DataFrame({DONE[self.engine]: figures(self)})

@@ -19,8 +19,9 @@ class Runs:
     """Runs: a table with a row each (`analysis.table`), and those whose records were kept."""
 
     table: pd.DataFrame
+    """A row a run: the columns of `analysis.table.row`; of a sweep also `point`, `run`, `status`, `error`."""
     folders: Sequence[Path]
-    """Where there are records: folders that `Result.save` wrote."""
+    """The folders of the runs with records, which `Result.save` wrote; not one for each row of the table."""
 
     @cached_property
     def results(self) -> list[Result]:
@@ -47,9 +48,10 @@ def describe(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def read(paths: Sequence[str | Path]) -> Runs:
-    """The runs that are in files and folders; raises ScenarioError for one that has none.
+    """The runs that are in files and folders, in their order.
 
-    Each is a sweep's folder or its results.parquet, a run's folder, or a folder of `validate`.
+    Each is a sweep's folder or its results.parquet, a run's folder, or a folder of `validate`. Raises
+    ScenarioError for one that does not exist, has no runs or cannot be read.
     """
     tables: list[pd.DataFrame] = []
     folders: list[Path] = []

@@ -19,9 +19,10 @@ def is_run(folder: Path) -> bool:
 
 
 def load(folder: str | Path) -> Result:
-    """The run that `Result.save` wrote there, with its metrics as they were.
+    """The run that `Result.save` wrote there (`--out` of simulate and run), its metrics as they were.
 
-    Raises ScenarioError if files are missing or cannot be read.
+    `gradient_s` is recovered from the metrics: 0 if they have no speedup. Raises ScenarioError if files are
+    missing or cannot be read.
     """
     folder = Path(folder)
     if not is_run(folder):
@@ -39,21 +40,21 @@ def load(folder: str | Path) -> Result:
         assert records is not None
         parameters = np.load(file) if (file := folder / "parameters.npy").is_file() else None
         speedup, throughput = metrics["speedup"], metrics["throughput"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ScenarioError(f"its files cannot be read ({error})", file=str(folder)) from None
-    workers = scenario.cluster.workers
-    servers = [node for node in _holders(records) if node >= workers]
-    result = Result(
-        engine=metrics["engine"],
-        scenario=scenario,
-        records=records,
-        holders=servers or _holders(records) or [0],
-        gradient_s=scenario.workload.batch_size * speedup / throughput if speedup else 0.0,
-        parameters=parameters,
-        warnings=metrics["warnings"],
-        utilisation=utilisation,
-        interleaving=interleaving,
-    )
+        holders = _holders(records)
+        result = Result(
+            engine=metrics["engine"],
+            scenario=scenario,
+            records=records,
+            holders=[node for node in holders if node >= scenario.cluster.workers] or holders or [0],
+            gradient_s=scenario.workload.batch_size * speedup / throughput if speedup else 0.0,
+            parameters=parameters,
+            warnings=metrics["warnings"],
+            utilisation=utilisation,
+            interleaving=interleaving,
+        )
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
+        problem = f"its files cannot be read ({type(error).__name__}: {error})"
+        raise ScenarioError(problem, file=str(folder)) from None
     vars(result)["metrics"] = metrics  # what was computed then, not again
     return result
 

@@ -23,9 +23,11 @@ _WHOLE = ("staleness.histogram", "utilisation", "breakdown_by_worker", "cluster.
 
 
 def row(result: Result) -> dict[str, Any]:
-    """One run: the keys of its scenario, its metrics, and how many hosts it takes.
+    """One run: the keys of its scenario, its metrics, and how many `hosts` it takes.
 
-    None where a figure does not exist.
+    Keys come first, as `keys` gives them; metrics have dotted names (`staleness.p99`), and `engine` and
+    `warnings` (JSON text) are among them. None where a figure does not exist. `staleness.histogram`,
+    `utilisation` and `breakdown_by_worker` are JSON text.
     """
     metrics = {key: value for key, value in result.metrics.items() if key not in _SAID}
     return keys(result.scenario) | flat(metrics) | {"hosts": hosts(result)}
@@ -39,7 +41,11 @@ def hosts(result: Result) -> int:
 
 
 def keys(scenario: Scenario) -> dict[str, Any]:
-    """The keys of a scenario, all defaults filled in, without those of its sweep."""
+    """The keys of a scenario as dotted paths, all defaults filled in, without those of its sweep.
+
+    Quantities are floats in base units (s, bytes, bytes/s, FLOP/s), lists JSON text; a key that was not given
+    and has no default is left out.
+    """
     return flat({key: value for key, value in _plain(scenario).items() if key != "sweep"})
 
 
@@ -70,8 +76,9 @@ def flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def intervals(table: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
     """Mean of a metric over the rows that agree in `by` (seeds, mostly), and its 95% interval (Student's t).
 
-    Columns: `by`, mean, low, high, runs. low and high are the mean itself where there is one run only.
-    Groups come in the order of their first row; rows without the metric do not count.
+    Columns: those of `by`, `mean`, `low`, `high` (in the metric's unit), `runs` (how many). low and high are
+    the mean itself where there is one run only. Groups come in the order of their first row; rows without the
+    metric do not count.
     """
     groups = table.dropna(subset=[metric]).groupby(list(by), sort=False, dropna=False)[metric]
     found = groups.agg(["mean", "sem", "count"]).reset_index()

@@ -26,7 +26,7 @@ _SIDE = {"simulator": "predicted", "executor": "measured"}
 
 
 def write(results: Sequence[Result], file: Path) -> None:
-    """Write runs into one file, compressed if its name ends in .gz.
+    """Write runs into one file of trace events for Perfetto, compressed if its name ends in .gz.
 
     In all of them the first mini-batch starts at the same time, and the first event of all is at 0.
     """

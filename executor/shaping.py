@@ -4,6 +4,10 @@ Linux's htb: one bucket for the whole interface; below it the pairs of hosts who
 turns (deficit round robin), so that each gets an equal share or what it needs, as in the simulator. Pure
 acknowledgements go first. Why not tbf, which has one queue for all: docs/design.md. Rates count whole
 Ethernet frames.
+
+Turns are taken in the order of the pairs, and whenever the last one that waits has had its turn, htb begins
+again with the first that waits by then: a frame that has just come to an early pair overtakes those of later
+ones. So the pairs that come first in a list are a little ahead.
 """
 
 from collections.abc import Sequence

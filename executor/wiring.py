@@ -87,8 +87,13 @@ def _choose_congestion_control(ip: Any, card: int, host: int) -> None:
 
 
 def _shape(ip: Any, index: int, fabric: Fabric, way: Way, pairs: Sequence[tuple[int, int]]) -> None:
+    """Shape what leaves an interface: on ways up, which lead to a higher number, the last pair is the first.
+
+    The first is a little ahead (shaping.py): who is so on the way up is not on the way down.
+    """
     rate, slowest = fabric.rates[way], fabric.slowest
     if rate is not None and slowest is not None:
+        pairs = sorted(pairs, reverse=way[0] < way[1])
         shape(ip, index, rate, train(slowest), [(_FIRST + a, _FIRST + b) for a, b in pairs])
 
 

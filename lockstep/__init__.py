@@ -40,9 +40,12 @@ Progress = Callable[[float], None]
 
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file, or a shipped scenario by name; `overrides` are "key=value" with YAML values.
+    """Read a scenario file, or a shipped scenario by name (`lockstep scenarios` lists them).
 
-    Raises ScenarioError: what is wrong, in which file, line and key, and what would be valid.
+    `overrides`: "key=value" with a dotted key and a YAML value, such as "cluster.network.bandwidth=1 Gbit/s";
+    they win over the file, a later one over an earlier. Presets and profiles are taken over, files named in
+    it become absolute paths. Raises ScenarioError: what is wrong, in which file, line and key, and what would
+    be valid.
     """
     return scenarios.load(source, overrides, check)
 
@@ -72,7 +75,13 @@ def check(scenario: Scenario, testbed: bool = False) -> None:
 
 
 def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
-    """Predict a run of the scenario in virtual time; `progress` is told the fraction done."""
+    """Predict a run of the scenario in virtual time.
+
+    A pure function of the scenario, its seed included: the same records on any machine. Its sweep is not
+    looked at. Raises ScenarioError for a scenario that cannot be run, such as one with a strategy or a model
+    that there is not, or `compute: measured`; SimulationError if the strategy fails, or its nodes wait
+    for each other for ever.
+    """
     from simulator.engine import simulate
 
     check(scenario)
@@ -80,9 +89,13 @@ def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
 
 
 def run(scenario: Scenario, progress: Progress | None = None, *, testbed: bool = False) -> Result:
-    """Measure a run of the scenario with real processes on this machine.
+    """Measure a run of the scenario with real processes on this machine, one for each node.
 
-    They talk over its loopback or, with `testbed`, over the scenario's own network (docs/testbed.md).
+    They talk over its loopback or, with `testbed`, over the scenario's own network (Linux, as root:
+    docs/testbed.md). Times are of the monotonic clock. In a script, call it below
+    `if __name__ == "__main__":`, since the processes import the script. Raises ScenarioError for a scenario
+    that cannot be run here, RunFailed if a process ends badly, and RunInterrupted, a KeyboardInterrupt with
+    the `records` so far, on Ctrl-C.
     """
     from executor.launch import execute
 
@@ -109,7 +122,9 @@ def validate(
 ) -> tuple[Result, Result]:
     """(predicted, measured): predict a run on the network that the real one has, and measure it.
 
-    That is this machine's loopback, measured first, or with `testbed` the scenario's own network.
+    That is this machine's loopback, measured first (some seconds), or with `testbed` the scenario's own
+    network; `predicted.scenario` has it. `progress` is told of the real run alone. Raises what `simulate`
+    and `run` raise.
     """
     from lockstep.validation import measure_loopback, on_loopback, on_testbed, parameters
 
@@ -129,11 +144,14 @@ def recommend(
 ) -> "Recommendation":
     """Search the strategies for the scenario's cluster and workload by simulation (docs/recommend.md).
 
-    `target`: "time" (to stop.target_accuracy), "throughput" or "machine-hours". `budget`: simulations of the
-    search (100; 200 if they learn). `strategies`: only these. `jobs`: processes, all cores if None;
-    nothing depends on how many.
+    `target`: "time" (to `stop.target_accuracy`), "throughput" or "machine-hours"; None: time if the scenario
+    has a target accuracy, throughput otherwise. `budget`: at most so many simulations of the search (100; 200
+    if they learn); those of the ranking (40 at most) and of the what-ifs come on top. `strategies`: the names
+    of those to try, all that the cluster can run if empty. `jobs`: processes, one a core if None; nothing
+    depends on how many.
     Of what is returned, `.best` is a scenario, `.ranking` the candidates, `.table` all runs.
-    Raises ScenarioError for a target that the scenario cannot have or a strategy that is none.
+    Raises ScenarioError for a target that the scenario cannot have, a strategy that is none, and if no
+    strategy is left.
     """
     from lockstep.recommendation import Recommendation
 
@@ -154,8 +172,17 @@ def sweep(
 ) -> "pandas.DataFrame":
     """Run the sweep of a file or a scenario: a table, a row a run (docs/sweep.md).
 
-    In `jobs` processes, one a core without; or on a Dask or Ray cluster (`backend`) at `scheduler`. With
-    `out` runs that are there are not made again, and the records of the points in `records_of` are kept.
+    Its columns are `point` (of the sweep, from 0), `run` (the run's name), `status` ("ok" or "failed"),
+    `error` (one line, or None), and those of `analysis.table.row`. A run that fails is such a row, not an
+    exception.
+
+    `out`: a folder for `results.parquet`, which is this table, and for runs that have ended: those that are
+    there are not made again. With it the records of the points in `records_of` are kept in `runs/RUN/`.
+    `engine`: "simulator" or "executor", whose real runs are made one at a time, with `testbed` on the
+    scenario's network. `jobs`: processes, one a core if None. `backend`: "joblib" (this machine), "dask" or
+    "ray", whose cluster is at `scheduler`. The table depends on neither jobs nor backend.
+    Raises ScenarioError for a sweep that is not valid, before anything is run, and for options that do not go
+    together; KeyboardInterrupt loses only the runs under way.
     """
     from lockstep.sweeping.backends import choose
     from lockstep.sweeping.points import plan
@@ -170,7 +197,7 @@ def sweep(
 def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:
     """Hold the simulator against closed forms: what `lockstep verify --json` prints (docs/verify.md).
 
-    `patterns`: parts of names of cases; all cases without one. Raises ScenarioError for one in no name.
+    `patterns`: parts of names of cases; all cases if empty. Raises ScenarioError for one in no name.
     """
     from lockstep.verification import chosen, verify
 
@@ -182,8 +209,8 @@ def claims(
 ) -> dict[str, Any]:
     """Try published claims in virtual time: what `lockstep claims --json` prints (docs/claims.md).
 
-    `patterns`: parts of names of claims; all claims without one. With `out`, everything measured is written
-    to that folder. Raises ScenarioError for a pattern in no name.
+    `patterns`: parts of names of claims; all claims, which take minutes, if empty. With `out`, everything
+    measured is written to that folder. Raises ScenarioError for a pattern in no name.
     """
     from lockstep.literature import chosen
     from lockstep.literature.trial import judge

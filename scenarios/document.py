@@ -18,7 +18,11 @@ Keys = tuple[str | int, ...]
 
 
 class ScenarioError(Exception):
-    """What is wrong with a scenario, at which dotted `key`, in which `file` and `line` (from 1); one line."""
+    """What is wrong with an input: `problem`, at which dotted `key`, in which `file` and `line` (from 1).
+
+    A key or a file that is not known is "", such a line None. `str` of it is one line with all of them, which
+    the command line prints.
+    """
 
     def __init__(self, problem: str, key: str = "", file: str = "", line: int | None = None) -> None:
         super().__init__(problem, key, file, line)

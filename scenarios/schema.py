@@ -83,7 +83,7 @@ class Cluster(Machine):
 
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
     With a `preset`, a file or the name of a shipped one, what is not given here is as it says; with a
-    `profile` (scenarios/profile.py) what is then still missing is as measured there. A scenario that has been
+    `profile` (docs/calibrate.md) what is then still missing is as measured there. A scenario that has been
     read has taken both over, and no longer names them.
     """
 
@@ -252,7 +252,7 @@ def _over_profile(cluster: dict[str, Any], workload: Any, context: dict[str, Any
 class Scenario(Section):
     """One experiment: a cluster, a workload, a strategy, when to stop, and what to vary.
 
-    `sweep` maps dotted keys to lists of values (scenarios/sweep.py). `seed` fixes every draw.
+    `sweep` maps dotted keys to lists of values (docs/sweep.md). `seed` fixes every draw.
     """
 
     name: str = Field(min_length=1, description="a name, such as 'name: quickstart'")

@@ -4,7 +4,7 @@ Plain keys are a grid; the lists under `zip` vary together; `points` are explici
 everything, the first key slowest: grid × zip × points. `seeds` repeats each combination.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -152,7 +152,7 @@ def _without_seeds(sweep: Mapping[str, Any]) -> Iterator[list[Part]]:
     return parts({key: value for key, value in sweep.items() if key != "seed"})
 
 
-def seeds(sweep: Mapping[str, Any], first: int) -> list[int]:
+def seeds(sweep: Mapping[str, Any], first: int) -> Sequence[int]:
     """The seeds of a point whose own is `first`."""
     given = sweep.get("seeds", sweep.get("seed", 1))
-    return list(range(first, first + given)) if isinstance(given, int) else list(given)
+    return range(first, first + given) if isinstance(given, int) else tuple(given)

@@ -1,61 +1,29 @@
 """Quantities with units: written `10 Gbit/s` in a scenario, a float in the base unit in Python.
 
-A table of all units there are, not a units library: that takes 0.2 s to import, and its names are too many
-(`5 Hz` would pass as a bandwidth). Data has no milli and time no mega, so that neither `mB` (a thousandth of
-a byte) nor `Ms` slips in.
+The registries are our own, because pint's default one has a dimensionless bit: `5 Hz` would pass as a
+bandwidth. Data and time have one each, so that neither `mB` (a thousandth of a byte) nor `Ms` slips in.
 """
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import product
 from typing import Annotated, Any, NoReturn
 
+import pint
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
-Units = dict[str, Decimal]  # what each is in base units; Decimal: `100 us` is 1e-4 to the last bit
-
-_SMALL = {"": Decimal(1)} | {
-    prefix: Decimal(power)
-    for power, names in (("1e-3", "m milli"), ("1e-6", "u µ μ micro"), ("1e-9", "n nano"))
-    for prefix in names.split()
-}
-_LARGE = {"": Decimal(1)} | {
-    prefix: Decimal(base) ** power
-    for base, names in (
-        (1000, ("k kilo", "M mega", "G giga", "T tera", "P peta")),
-        (1024, ("Ki kibi", "Mi mebi", "Gi gibi", "Ti tebi")),
-    )
-    for power, both in enumerate(names, 1)
-    for prefix in both.split()
-}
-
-
-def _prefixed(prefixes: Mapping[str, Decimal], units: Mapping[str, str]) -> Units:
-    """Each unit with each prefix; `units` are in base units."""
-    pairs = product(prefixes.items(), units.items())
-    return {prefix + unit: factor * Decimal(value) for (prefix, factor), (unit, value) in pairs}
-
-
-def _a_second(units: Units) -> Units:
-    return {f"{unit}/{second}": factor for unit, factor in units.items() for second in ("s", "second")}
-
-
-_TIME = _prefixed(_SMALL, dict.fromkeys(["s", "second", "seconds"], "1"))
-_TIME |= _prefixed({"": Decimal(1)}, dict.fromkeys(["min", "minute", "minutes"], "60"))
-_TIME |= _prefixed({"": Decimal(1)}, dict.fromkeys(["h", "hour", "hours"], "3600"))
-_DATA = _prefixed(
-    _LARGE, dict.fromkeys(["B", "byte", "bytes"], "1") | dict.fromkeys(["bit", "bits"], "0.125")
+_TIME = """milli- = 1e-3 = m-; micro- = 1e-6 = u- = µ- = μ-; nano- = 1e-9 = n-
+    second = [time] = s; minute = 60 s = min; hour = 3600 s = h"""
+_DATA = """kilo- = 1e3 = k-; mega- = 1e6 = M-; giga- = 1e9 = G-; tera- = 1e12 = T-; peta- = 1e15 = P-
+    kibi- = 1024 = Ki-; mebi- = 1048576 = Mi-; gibi- = 1073741824 = Gi-; tebi- = 1099511627776 = Ti-
+    second = [time] = s; byte = [data] = B; bit = 0.125 byte = _; bps = bit / second = _
+    FLOP = [work] = _; FLOPS = FLOP / second = _"""
+_time, _data = (  # Decimal: `100 us` is 1e-4 to the last bit
+    pint.UnitRegistry[Decimal](re.split(r"[;\n]\s*", text), non_int_type=Decimal) for text in (_TIME, _DATA)
 )
-_UNITS: dict[str, Units] = {
-    "s": _TIME,
-    "B": _DATA,
-    "B/s": _a_second(_DATA) | _prefixed(_LARGE, {"bps": "0.125"}),
-    "FLOP/s": _a_second(_prefixed(_LARGE, {"FLOP": "1"})) | _prefixed(_LARGE, {"FLOPS": "1"}),
-}  # by base unit
+# One unit or a quotient of two: pint never sees an expression to evaluate.
 _WRITTEN = re.compile(
     r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zµμ]+(?:/[a-z]+)?)\s*", re.A | re.I
 )
@@ -92,8 +60,9 @@ class Quantity:
         written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
         try:
             number, unit = written.groups() if written else ("", "")
-            result = float(Decimal(number) * _UNITS[self.unit][unit])
-        except (KeyError, ArithmeticError, ValueError):
+            registry = _time if self.unit == "s" else _data
+            result = float(registry.Quantity(Decimal(number), unit).to(self.unit).magnitude)
+        except (pint.PintError, ArithmeticError, ValueError):
             fail(f"{shown(value)} is not {self.noun}; write {self}")
         if not math.isfinite(result) or result < 0 or (self.above_zero and result == 0):
             bound = "above 0" if self.above_zero else "0 or more"

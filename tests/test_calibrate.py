@@ -183,6 +183,7 @@ def test_the_parts_measure_something() -> None:
     assert all(forward > 0 and backward >= 0 for _, forward, backward in split["layers"])
 
 
+@pytest.mark.real
 def test_the_command_measures_writes_and_a_scenario_takes_it_over(tmp_path: Path) -> None:
     out = tmp_path / "p.yaml"
     arguments = ["calibrate", "quickstart", "--set", "workload={problem: quadratic, batch_size: 4}"]

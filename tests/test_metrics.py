@@ -392,3 +392,12 @@ def test_utilisation_is_saved_and_a_stale_one_removed(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "utilisation.parquet"), busy)
     replace(result, utilisation=None).save(tmp_path)
     assert not (tmp_path / "utilisation.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("stop", "told"), [({"steps": 20}, True), ({"time": "1 s"}, False), ({"updates": 80}, False)]
+)
+def test_a_long_tail_is_told(stop: dict[str, Any], told: bool) -> None:
+    """One worker is three times slower: bounded by steps, the others idle for two thirds of the run."""
+    run = lockstep.simulate(scenario(stop=stop, cluster__stragglers=[{"worker": 3, "slowdown": 3}]))
+    assert ["after 33% of the run" in w for w in run.metrics["warnings"] if "idled" in w] == [True] * told

@@ -159,7 +159,7 @@ def test_save_and_read_back(engine: str, tmp_path: Path, request: pytest.Fixture
 def test_a_notebook_shows_a_table(predicted: Result) -> None:
     html = predicted._repr_html_()
     assert html.count("<table") == 1
-    assert "simulator" in html
+    assert "predicted" in html
     assert "throughput" in html
     named = Result(
         "simulator", predicted.scenario.model_copy(update={"name": "<b>"}), predicted.records, [2], 1

@@ -177,6 +177,13 @@ def test_not_reached_is_worse_than_reached() -> None:
     assert Goal("machine-hours", True).value(often.rows[0]) == pytest.approx(9.0 * 5 / 3600)
 
 
+def test_what_applied_nothing_is_worth_nothing() -> None:
+    """So is whoever's first push does not fit into the time: last, and no error."""
+    row = {**rows(None)[0], "throughput": 0.0}
+    assert Goal("throughput", False).value(row) is None
+    assert Goal("machine-hours", False).value(row) is None
+
+
 def test_two_differ_by_their_differences_seed_by_seed() -> None:
     goal, who = Goal("time", True), Candidate("asynchronous")
     fast, slow = Ranked(who, rows(10.0, 20.0, 30.0), goal), Ranked(who, rows(11.0, 21.1, 30.9), goal)

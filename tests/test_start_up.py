@@ -11,17 +11,14 @@ from scenarios.workload import Data
 from workloads.forms import FORMS
 from workloads.sizes import TABLE, image, sizes
 
-HEAVY = {
+HEAVY = {  # not scipy, dask and jinja2: pint loads them where they are installed
     "torch",
     "torchvision",
     "sklearn",
-    "scipy",
     "matplotlib",
     "joblib",
     "zmq",
-    "dask",
     "optuna",
-    "jinja2",
 }
 PROGRAM = """
 import atexit, json, sys

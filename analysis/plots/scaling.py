@@ -10,12 +10,12 @@ _ALIKE = 0.01
 
 
 def throughput(table: pd.DataFrame, x: str | None = None, by: str | None = None) -> Figure:
-    """Samples a second; ideal: that of one worker with no network, times the workers."""
+    """Throughput (samples/s) against workers; ideal: that of one with no network, times the workers."""
     return against(table, "throughput", x, by, ideal=_times_one_worker)
 
 
 def speedup(table: pd.DataFrame, x: str | None = None, by: str | None = None) -> Figure:
-    """Throughput ÷ that of one worker with no network; ideal: the workers."""
+    """Throughput ÷ that of one worker with no network, against workers; ideal: the workers."""
     return against(table, "speedup", x, by, ideal=lambda _, workers: workers)
 
 

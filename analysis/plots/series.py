@@ -20,7 +20,7 @@ _NOT_SWEPT = ("seed", "name")
 
 
 class Unfit(ScenarioError):
-    """The data cannot carry the picture: why, and what would help."""
+    """The data cannot carry the picture: why, and what would help. A ScenarioError too."""
 
 
 class Lines(NamedTuple):

@@ -21,7 +21,7 @@ from lockstep.commands.options import (
     Tensorboard,
     Testbed,
     Timeline,
-    check_out,
+    check_results,
     check_tensorboard,
     check_timeline,
     keep,
@@ -112,7 +112,7 @@ def _one_run(
     json_: bool,
     quiet: bool,
 ) -> Result:
-    check_out(out)
+    check_results(out)
     check_tensorboard(tensorboard)
     check_timeline(timeline)
     try:

@@ -82,6 +82,15 @@ def check_out(out: Path | None) -> None:
         _check_writable(out, "--out")
 
 
+def check_results(out: Path | None) -> None:
+    """Refuse an --out that cannot be written, or that holds a sweep, which results would spoil."""
+    check_out(out)
+    from lockstep.sweeping.store import is_sweep
+
+    if out is not None and is_sweep(out):
+        raise ScenarioError(f"{str(out)!r} has a sweep in it; give another folder", key="--out")
+
+
 def _check_writable(folder: Path, key: str) -> None:
     try:
         with TemporaryFile(dir=next(path for path in (folder, *folder.absolute().parents) if path.exists())):

@@ -3,14 +3,16 @@
 import json
 from functools import partial
 from pathlib import Path
+from signal import SIGTERM, default_int_handler
 from typing import Annotated, Any
 
 import typer
 
 import lockstep
 from analysis.records import Result
+from executor import signals
 from lockstep import terminal
-from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_out, load
+from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_results, load
 from scenarios import Scenario
 
 Target = Annotated[
@@ -52,7 +54,7 @@ def recommend(
     change the answer (docs/recommend.md).
     """
     scenario = load(file, set_ or [], testbed and bool(validate_top))
-    check_out(out)
+    check_results(out)
     from lockstep.recommendation import Recommendation
     from lockstep.recommendation.ranking import best
     from lockstep.recommendation.show import as_json, save, show
@@ -60,7 +62,10 @@ def recommend(
     found = Recommendation(scenario, target, strategy or (), jobs)  # type: ignore[arg-type]
     document: dict[str, Any] = {}
     try:
-        with terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress:
+        with (
+            signals.handled(default_int_handler, SIGTERM),
+            terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress,
+        ):
             found.run(budget, progress)
         if validate_top and not json_:
             show(found)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lockstep.commands.options import check_out
+from scenarios import ScenarioError
 
 Folder = Annotated[
     Path,
@@ -26,6 +27,8 @@ def report(folder: Folder, out: Html = None) -> None:
 
     gathered = gather(folder)
     file = out if out is not None else folder / "report.html"
+    if file.is_dir():
+        raise ScenarioError(f"{str(file)!r} is a folder; give a file, such as report.html", key="--out")
     check_out(file.parent)
     write(gathered, file, _versions())
     print(f"Written to {file}.")

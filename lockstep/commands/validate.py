@@ -20,6 +20,7 @@ from lockstep.commands.options import (
     Testbed,
     Timeline,
     check_out,
+    check_results,
     check_timeline,
     keep,
     load,
@@ -93,7 +94,7 @@ def _validate_one(
     overrides, names = set_ or [], dict.fromkeys(strategy or [])
     loaded = [load(file, [*overrides, f"strategy.name={name}"], testbed) for name in names]
     points = [only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
-    check_out(out)
+    check_results(out)
     check_timeline(timeline)
     from analysis.plots import predicted_and_measured
     from lockstep import validation

@@ -46,7 +46,9 @@ class Goal:
             time: float | None = row["time_to_target_s"]
             return time if time is None or self.target == "time" else time * row["hosts"] / 3600
         rate: float | None = row["throughput"]
-        return rate if self.high or not rate else row["hosts"] * 1e6 / rate / 3600
+        if not rate:
+            return None
+        return rate if self.high else row["hosts"] * 1e6 / rate / 3600
 
     def seconds(self, value: float, hosts: int) -> float:
         """The time to the target that is worth a value, on so many hosts."""
@@ -77,7 +79,7 @@ class Ranked:
 
     @property
     def values(self) -> list[float | None]:
-        """What each run is worth."""
+        """What each run is worth, in `goal.unit`; None if it failed or did not reach the target."""
         return [self.goal.value(row) for row in self.rows]
 
     @property
@@ -87,7 +89,7 @@ class Ranked:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the runs that have a value."""
+        """The mean of the runs that have a value, in `goal.unit`; None if none has."""
         return fmean(found) if (found := [value for value in self.values if value is not None]) else None
 
     @property
@@ -136,7 +138,9 @@ def in_step(row: Row) -> bool:
         return False
     strategy = STRATEGIES[row["strategy.name"]]
     encoded = row.get("strategy.codec", "none") != "none"
-    if strategy.models != "same" or not strategy.equal_steps or strategy.pushes != "gradients" or encoded:
+    if strategy.models != "same" or strategy.pushes != "gradients" or encoded:
+        return False
+    if not strategy.equal_steps and row["cluster.workers"] > 1:  # one alone is in step with itself
         return False
     whole = row["cluster.workers"] * row["workload.batch_size"]  # time may be up within a round
     return bool(abs(row["samples"] - row["updates"] * whole) < whole)

@@ -99,9 +99,11 @@ class Answer:
     """Who is best with a change; `usual` is the one without it."""
 
     change: str
+    """What is different, such as "2× bandwidth"."""
     usual: Candidate
     best: Candidate
     ranked: list[Ranked]
+    """The finalists on that cluster, best first."""
 
     @property
     def other(self) -> bool:

@@ -1,16 +1,18 @@
 """Where runs are made. Each backend is a context that gives `Workers`."""
 
 import os
-import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
+from signal import SIGINT
 from threading import Thread
 from typing import Any, NamedTuple
 
+from executor import signals
 from lockstep.sweeping.points import Plan
 from scenarios import ScenarioError
 
@@ -42,7 +44,7 @@ def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Ca
         from joblib import cpu_count
 
         jobs = min(jobs or cpu_count(), len(plan.runs))
-        return partial(_cores, jobs) if jobs > 1 else here
+        return partial(cores, jobs) if jobs > 1 else here
     if jobs is not None:
         raise ScenarioError(f"is for joblib; {name} has as many as its cluster", key="--jobs")
     try:
@@ -68,22 +70,28 @@ def here() -> Iterator[Workers]:
 
 
 @contextmanager
-def _cores(jobs: int) -> Iterator[Workers]:
-    """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
-    from joblib.externals.loky import get_reusable_executor
+def cores(jobs: int) -> Iterator[Workers]:
+    """Processes on this machine; a pool of our own: joblib's Parallel would take over a shared one."""
+    from joblib.externals.loky import ProcessPoolExecutor
 
-    pool = get_reusable_executor(max_workers=jobs, timeout=60, initializer=_begin)
+    pool = ProcessPoolExecutor(max_workers=jobs, initializer=_begin, initargs=(os.getpid(),))
+
+    def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
+            future: Future[Any] = pool.submit(function, *arguments)
+        return future
+
     try:
-        yield Workers(pool.submit, 2 * jobs)
-    except BaseException:
+        with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
+            warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
+            yield Workers(submit, 2 * jobs)
+    finally:
         pool.shutdown(wait=True, kill_workers=True)
-        raise
 
 
-def _begin() -> None:
-    """In a worker: Ctrl-C is for the process that waits, which ends it; if that one is killed, end too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_follow, args=[os.getppid()], daemon=True).start()
+def _begin(parent: int) -> None:
+    """In a worker: if the process that waits is killed, perhaps already, end too."""
+    Thread(target=_follow, args=[parent], daemon=True).start()
 
 
 def _follow(parent: int) -> None:

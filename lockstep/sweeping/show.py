@@ -1,6 +1,7 @@
 """A sweep on the terminal: its points with means and 95% intervals, and the best."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lockstep.sweeping.points import Plan
 from lockstep.sweeping.sweep import Swept
 
 _ROWS = 100  # of a table that is still read
+_WARNINGS = 5
 _FIGURES = {"throughput": "samples/s", "speedup": "speedup", "staleness.mean": "mean staleness"}
 _ENDS = {"time_to_target_s": "s to target", "loss": "held-out loss"}  # the first of them that is there
 
@@ -55,6 +57,8 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         first = table[table["status"] == "failed"].iloc[0]
         about = f"the first, of point {first['point']}: {first['error']}"
         print(f"{swept.failed} of {len(table)} runs failed; {about}")
+    if "warnings" in good:
+        _warn(good)
     if out is not None:
         print(f"Written to {out}: results.parquet, scenario.yaml.")
 
@@ -86,9 +90,25 @@ def _say_best(best: tuple[Any, str, Mapping[Any, Any], list[Any]], labels: Mappi
     what = ", ".join(f"{key}={label}" for key, label in labels.items())
     text = f"Best: point {point} ({what}), {_figure(row, row['runs'])} {figure}."
     if near:
-        some = ", ".join(map(str, near[:8])) + (", …" if len(near) > 8 else "")
-        text += f" Within the intervals as good: point{'s' * (len(near) > 1)} {some}."
+        text += f" Within the intervals as good: {_some(near)}."
     print(text)
+
+
+def _warn(table: pd.DataFrame) -> None:
+    """Say what runs warn of, each thing once with the points that it is about."""
+    found: dict[str, dict[Any, None]] = {}
+    for point, said in zip(table["point"], table["warnings"], strict=True):
+        for text in json.loads(said):
+            found.setdefault(text, {})[point] = None
+    for text, points in list(found.items())[:_WARNINGS]:
+        print(f"warning: {_some([*points])}: {text}", file=sys.stderr)
+    if len(found) > _WARNINGS:
+        print(f"and {len(found) - _WARNINGS} more; the column 'warnings' has them all.", file=sys.stderr)
+
+
+def _some(points: list[Any]) -> str:
+    first = ", ".join(map(str, points[:8])) + (", …" if len(points) > 8 else "")
+    return f"point{'s' * (len(points) > 1)} {first}"
 
 
 def _figure(row: Mapping[Any, Any] | None, runs: int) -> str:

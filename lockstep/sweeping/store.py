@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,12 +34,13 @@ class Store:
         self.rows: dict[str, Row] = {}
         complete = 0
         for line in file:
-            try:
-                row = json.loads(line)
-                self.rows[row["run"]] = row
-            except (ValueError, KeyError, TypeError):
-                break  # the line that was being written when everything stopped
+            if not line.endswith(b"\n"):
+                break  # it was being written when everything stopped
             complete += len(line)
+            with suppress(ValueError, KeyError, TypeError):  # a line that is damaged costs its run only
+                row = json.loads(line)
+                if row["status"] in ("ok", "failed"):
+                    self.rows[row["run"]] = row
         file.truncate(complete)
         file.seek(complete)
 
@@ -88,10 +89,15 @@ def opened(folder: Path) -> Iterator[Store]:
         yield Store(folder, file)
 
 
+def is_sweep(folder: Path) -> bool:
+    """Whether it is the folder of a sweep."""
+    return (folder / _POINTS).is_file()
+
+
 def check(folder: Path) -> None:
     """Refuse a folder that has something else in it, or that is none."""
     if folder.exists() and not folder.is_dir():
         raise ScenarioError(f"{str(folder)!r} is not a folder", key="--out")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / _POINTS).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not is_sweep(folder):
         problem = f"{str(folder)!r} has something else than a sweep in it; give another folder"
         raise ScenarioError(problem, key="--out")
