@@ -62,7 +62,8 @@ def _name(found: Recommendation, ranked: Ranked) -> str:
         lines.append("(as in the file)")
     twins = found.twins(ranked)
     if twins:
-        lines.append(f"(the same: {', '.join(each.strategy for each in twins)})")
+        alike = "the same" if found.goal.learns else "as fast, by the same messages"
+        lines.append(f"({alike}: {', '.join(each.strategy for each in twins)})")
     return "\n".join(lines)
 
 

@@ -93,7 +93,8 @@ def _price(first: Ranked, ranking: list[Ranked]) -> list[str]:
     ratio = first.goal.ratio(first.mean, yardstick.mean)
     return [
         f"{warning}: it pays if it needs less than {ratio:.3g} times the samples that "
-        f"{yardstick.candidate.label} needs, the fastest in step ({worth(yardstick)})."
+        f"{yardstick.candidate.label} needs, the fastest in step ({worth(yardstick)}). "
+        "To know, let it learn: give a workload.dataset and stop.target_accuracy."
     ]
 
 
