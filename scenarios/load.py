@@ -162,9 +162,17 @@ def _read(source: str | Path) -> tuple[Path, str]:
         raise ScenarioError("is not UTF-8 text; save it as UTF-8", line=line) from None
     except FileNotFoundError:
         near = [other for other in known if other.endswith(f"/{name}")]
-        near += difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        near += difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         some = near or [*(other for other in known if "/" not in other), "strategies/…"]
-        raise ScenarioError(f"no such file; shipped scenarios: {', '.join(some)}") from None
+        part = next(
+            (
+                f"a shipped {what[:-1]} is not a scenario: give one, and --set {what[:-1]}={name}; "
+                for what in ("clusters", "workloads")
+                if name in library.shelf(what)
+            ),
+            "no such file; ",
+        )
+        raise ScenarioError(f"{part}shipped scenarios: {', '.join(some)}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ScenarioError(f"cannot be read: {reason}; give a scenario file") from None

@@ -131,5 +131,7 @@ def _one_run(
         terminal.show(result, out)
         if scenario.sweep:
             print("note: this was the scenario itself; 'lockstep sweep' runs its sweep", file=sys.stderr)
+        if tensorboard is not None:
+            print(f"Scalars written to {tensorboard}: tensorboard --logdir {tensorboard}")
     write_timeline([result], timeline, json_)
     return result

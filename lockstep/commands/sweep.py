@@ -67,7 +67,7 @@ def sweep(
         if kept and talks:
             print(f"{kept} of {len(planned.runs)} runs are there already.", file=sys.stderr)
 
-    doing = f"sweeping {planned.scenario.name}: {len(planned.runs)} runs"
+    doing = f"sweeping {planned.scenario.name}: {len(planned.runs)} run{'s' * (len(planned.runs) != 1)}"
     try:
         with terminal.progress(doing, not talks) as progress:
             swept = sweep(planned, workers, out=out, records_of=records_of, progress=progress, begun=begun)
