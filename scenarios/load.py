@@ -32,9 +32,13 @@ _TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
 
 
 def shipped() -> dict[str, Path]:
-    """Return the scenarios that come with the package: names such as `strategies/downpour`, and files."""
+    """Return the scenarios that come with the package: names such as `strategies/downpour`, and files.
+
+    Those that stand by themselves come first.
+    """
     folder = Path(__file__).parent
-    files = {file.relative_to(folder): file for file in sorted(folder.rglob("*.yaml"))}
+    found = sorted(folder.rglob("*.yaml"), key=lambda file: (file.parent != folder, file))
+    files = {file.relative_to(folder): file for file in found}
     return {
         file.with_suffix("").as_posix(): path
         for file, path in files.items()

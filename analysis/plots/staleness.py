@@ -90,6 +90,8 @@ def staleness_quantiles(table: pd.DataFrame, x: str | None = None, by: str | Non
     if x is None or table[x].nunique() < 2:
         raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
     table = table[table["staleness.mean"].notna()]
+    if not table["staleness.max"].any():
+        raise Unfit("no gradient was stale")
     if keys := besides(table, [x, by]):
         raise Unfit(f"{', '.join(keys)} varies too; fix it with --only {keys[0]}=VALUE")
     whole, all_axes = style.grid(len(_QUANTILES))

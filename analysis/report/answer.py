@@ -164,6 +164,11 @@ def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
     for rival in _rivals(ranking, aim)[1:]:
         if rival.strategy == _BASELINE != best.strategy and _several(ranking) and aim.metric != "accuracy":
             notes.append(f"{best.strategy}: {_compared(figure, rival, aim, True)}.")
+    if aim.metric == "throughput" and _several(ranking):
+        notes.append(
+            "Throughput counts samples, not what they teach: with stale gradients, or rarer exchanges, "
+            "more of them may be needed."
+        )
     missed = [point for point in ranking if point.missed("time_to_target_s")] if wanted is not None else []
     if missed and aim.metric != "accuracy":
         some = "; ".join(

@@ -84,7 +84,7 @@ def recommend(
             elif not validate_top:
                 show(found)
             if out is not None and not json_:
-                print(f"Written to {out}: recommendation.json, best.yaml, results.parquet.")
+                print(f"Written to {out}: recommendation.json, best.yaml, results.parquet, scenario.yaml.")
 
 
 def _validated(

@@ -148,4 +148,5 @@ def save(found: Recommendation, out: Path, document: Mapping[str, Any]) -> None:
     (out / "scenario.yaml").write_text(scenarios.dump(found.scenario), encoding="utf-8")
     text = json.dumps(document, indent=1, allow_nan=False)
     (out / "recommendation.json").write_text(text + "\n", encoding="utf-8")
-    (out / "best.yaml").write_text(scenarios.dump(found.best), encoding="utf-8")
+    best = found.best.model_copy(update={"sweep": {}})
+    (out / "best.yaml").write_text(scenarios.dump(best), encoding="utf-8")

@@ -53,6 +53,8 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         print(f"and {len(points) - _ROWS:,} more points.")
     if best:
         _say_best(best, {key: texts[best[0]] for key, texts in labels.items()})
+    if "throughput" in found and _seeds_change_nothing(found["throughput"]):
+        print("The seed changes nothing: there is no chance in these scenarios, and one would have done.")
     if swept.failed:
         first = table[table["status"] == "failed"].iloc[0]
         about = f"the first, of point {first['point']}: {first['error']}"
@@ -66,6 +68,11 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
 def _by_point(table: pd.DataFrame, metric: str) -> dict[Any, Mapping[Any, Any]]:
     """Mean, low, high and runs of a metric, by point."""
     return {row["point"]: row for row in intervals(table, ["point"], metric).to_dict("records")}
+
+
+def _seeds_change_nothing(rows: Mapping[Any, Mapping[Any, Any]]) -> bool:
+    several = [row for row in rows.values() if row["runs"] > 1]
+    return bool(several) and all(row["low"] == row["high"] for row in several)
 
 
 def _best(
