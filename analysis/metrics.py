@@ -129,16 +129,13 @@ def _idle(result: Result) -> list[str]:
 
     Nobody waited for it, but throughput and duration say so: they are those of the slowest worker's steps.
     """
-    start, end = result.span
-    last = of(result.records, "gradient", ["node", "end"]).groupby("node")["end"].max()
-    if result.scenario.stop.steps is None or len(last) < 2 or end <= start:
-        return []
-    share = (float(last.median()) - start) / (end - start)
-    if share > 0.75:
+    last = of(result.records, "gradient", ["node", "end"]).groupby("node")["end"].max() - result.span[0]
+    if result.scenario.stop.steps is None or len(last) < 2 or last.median() > 0.75 * last.max():
         return []
     return [
-        f"half of the workers had made their stop.steps after {share:.0%} of the run and idled: throughput "
-        "is that of the slowest; to compare with strategies that wait, bound by stop.time or stop.updates"
+        f"half of the workers had made their stop.steps in {last.median() / last.max():.0%} of the time that "
+        "the slowest took, and idled: throughput is that of the slowest; to compare with strategies that "
+        "wait, bound by stop.time or stop.updates"
     ]
 
 

@@ -1,6 +1,8 @@
 """Calibration: what it fits to known samples, and a short one of this machine."""
 
 import json
+import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,14 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ this machine, briefly
+
+
+def test_a_rate_that_chance_makes_infinite_has_an_interval() -> None:
+    """Some draws of the larger size take less time than the smaller one does."""
+    samples = [[1.0, 1.0, 1.0], [1.0, 1.0, 2.0, 2.0]]
+    found, (_, (low, high)) = resampled(partial(line, [10, 20]), samples)
+    assert found.bandwidth == 20
+    assert (low, high) == (10, math.inf)
 
 
 @pytest.mark.real

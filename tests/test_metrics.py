@@ -400,4 +400,13 @@ def test_utilisation_is_saved_and_a_stale_one_removed(tmp_path: Path) -> None:
 def test_a_long_tail_is_told(stop: dict[str, Any], told: bool) -> None:
     """One worker is three times slower: bounded by steps, the others idle for two thirds of the run."""
     run = lockstep.simulate(scenario(stop=stop, cluster__stragglers=[{"worker": 3, "slowdown": 3}]))
-    assert ["after 33% of the run" in w for w in run.metrics["warnings"] if "idled" in w] == [True] * told
+    assert ["in 33% of the time" in w for w in run.metrics["warnings"] if "idled" in w] == [True] * told
+
+
+def test_a_long_message_is_no_tail() -> None:
+    """One mini-batch of 10 ms, and a second until its last byte has arrived: nobody idles."""
+    run = lockstep.simulate(
+        scenario(strategy="synchronous", stop={"steps": 1}, cluster__network={"bandwidth": "64 kbit/s"})
+    )
+    assert run.metrics["duration_s"] > 1
+    assert run.metrics["warnings"] == []

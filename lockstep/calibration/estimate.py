@@ -44,5 +44,6 @@ def resampled(
     found = estimate([float(np.median(times)) for times in samples])
     drawn = [np.median(rng.choice(times, (RESAMPLES, len(times))), axis=1) for times in samples]
     again = np.array([np.atleast_1d(estimate(list(medians))) for medians in zip(*drawn, strict=True)])
-    low, high = np.quantile(again, [0.025, 0.975], axis=0)
+    # Of those drawn, not between two of them: where a rate is infinite there is nothing between.
+    low, high = np.quantile(again, [0.025, 0.975], axis=0, method="inverted_cdf")
     return found, [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
