@@ -130,7 +130,7 @@ def _idle(result: Result) -> list[str]:
     Nobody waited for it, but throughput and duration say so: they are those of the slowest worker's steps.
     """
     last = of(result.records, "gradient", ["node", "end"]).groupby("node")["end"].max() - result.span[0]
-    if result.scenario.stop.steps is None or len(last) < 2 or last.median() > 0.75 * last.max():
+    if result.scenario.stop.steps is None or len(last) < 2 or last.median() >= 0.75 * last.max():
         return []
     return [
         f"half of the workers had made their stop.steps in {last.median() / last.max():.0%} of the time that "

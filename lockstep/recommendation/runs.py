@@ -56,18 +56,14 @@ class Job(NamedTuple):
         return stopping(_sizes_only(self.scenario), steps=self._few)
 
     def seconds(self, pilot: Row) -> float:
-        """How long it takes to do what the file's `stop` allows (and to exchange enough), and a little more:
-
-        a run that ends a hair before its last round does has made that one for nothing.
-        """
+        """How long it takes to do what the file's `stop` allows (and to exchange enough)."""
         stop = self.scenario.stop
         steps = EXCHANGES * self.candidate.cycle
         if self.learns:
             steps = (
                 quota(self.scenario, sizes(self.scenario.workload).samples, True).each or stop.updates or 1
             )
-        steps = max(steps, stop.steps or 0) + self.candidate.cycle / 4
-        return (pilot.get("duration_s") or 1.0) / self._few * steps
+        return (pilot.get("duration_s") or 1.0) / self._few * max(steps, stop.steps or 0)
 
 
 def _sizes_only(scenario: Scenario) -> Scenario:
