@@ -177,7 +177,7 @@ def test_a_rate_that_chance_makes_infinite_has_an_interval() -> None:
 @pytest.mark.real
 def test_the_parts_measure_something() -> None:
     work = Data(dataset="digits", model="mlp", batch_size=8)
-    updates = apply.measure((4_000, 400_000), 0.0)
+    updates = apply.measure((4_000, 8_000_000), 0.0)  # so far apart that no disturbance turns them round
     assert set(updates.evidence["apply"]["rules"]) == set(apply.known_rules())
     assert updates.settings["memory_bandwidth"] > 1e6
     coded = codecs.measure((4_000,), 0.0)
