@@ -6,7 +6,6 @@ changed on the way. Why ZeroMQ: docs/design.md.
 """
 
 import json
-import socket
 from collections.abc import Awaitable, Generator
 from threading import Lock
 from typing import Any
@@ -104,10 +103,3 @@ class Transport:
     def close(self) -> None:
         """Close all sockets; what has not been sent by now is dropped."""
         self.context.destroy(linger=0)
-
-
-def own_address(store_host: str) -> str:
-    """The address of this host that the others can reach: the one it uses towards the store's host."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((store_host, 9))  # UDP: chooses a route, sends nothing
-        return str(probe.getsockname()[0])
