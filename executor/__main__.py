@@ -49,8 +49,8 @@ def main() -> int:
         store, rank, world = next(dist.rendezvous("env://"))
         over = Event()
         host, hosts = (int(os.environ[f"GROUP_{what}"]) for what in ("RANK", "WORLD_SIZE"))
-        if hosts > 1 and os.environ["LOCAL_RANK"] == "0":
-            companions.watch(store, host, hosts, over)
+        if hosts > 1:
+            companions.watch(store, host, hosts, over, leads=os.environ["LOCAL_RANK"] == "0")
         return _main(options, store, rank, world, over)
     except signals.Terminated:
         return 128 + signal.SIGTERM

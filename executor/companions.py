@@ -1,8 +1,8 @@
 """Whether the hosts of a run are all still there, where each has a torchrun of its own.
 
 A torchrun ends the processes of its own host only: without this, those of the others would wait for ever for
-messages from processes that are gone. One process of each host tells the store that it is there, and looks
-whether the others do; its own torchrun ends the rest of its host.
+messages from processes that are gone. So all look into the store for whether the run ends; one process of
+each host tells there that its host is, and looks whether the others are.
 """
 
 import os
@@ -26,37 +26,39 @@ def tell(store: dist.Store, why: str) -> None:
         store.compare_set(_ENDING, "", why)
 
 
-def watch(store: dist.Store, host: int, hosts: int, over: Event) -> None:
-    """Until `over`, end this process soon after another host has gone, or has said that the run ends."""
-    Thread(target=_watch, args=(store, host, hosts, over), daemon=True).start()
+def watch(store: dist.Store, host: int, hosts: int, over: Event, *, leads: bool) -> None:
+    """Until `over`, end this process soon after another host has gone, or has said that the run ends.
+
+    `leads`: this process speaks for its host.
+    """
+    Thread(target=_watch, args=(store, host, hosts, over, leads), daemon=True).start()
 
 
-def _watch(store: dist.Store, host: int, hosts: int, over: Event) -> None:
+def _watch(store: dist.Store, host: int, hosts: int, over: Event, leads: bool) -> None:
     keys = [f"here/{other}" for other in range(hosts)]
-    for key in keys:
-        store.add(key, 0)
-    seen, since = [b""] * hosts, [time.monotonic()] * hosts
+    seen, since = [0] * hosts, [time.monotonic()] * hosts
     while not over.wait(_BEAT_S):
         try:
-            store.add(keys[host], 1)
-            beats, told = store.multi_get(keys), store.check([_ENDING])
-            why = store.get(_ENDING).decode() if told else ""
+            if leads:
+                beats = [store.add(key, number == host) for number, key in enumerate(keys)]
+                now = time.monotonic()
+                for other in range(hosts):
+                    if beats[other] != seen[other]:
+                        since[other] = now
+                    elif now - since[other] > _LOST_S:
+                        tell(store, f"host {other} of {hosts} has not been heard of for {_LOST_S:.0f} s")
+                seen = beats
+            why = store.get(_ENDING).decode() if store.check([_ENDING]) else ""
         except dist.DistError:
-            why, beats = "the host on which the processes meet is gone", seen
-        now = time.monotonic()
-        since = [now if beat != before else at for beat, before, at in zip(beats, seen, since, strict=True)]
-        seen = list(beats)
-        quiet = [other for other in range(hosts) if now - since[other] > _LOST_S]
-        if quiet and not why:
-            why = f"host {quiet[0]} of {hosts} has not been heard of for {_LOST_S:.0f} s"
-            tell(store, why)
+            why = "the host on which the processes meet is gone"
         if why and not over.is_set():
-            _end(why, over)
+            _end(why, over, leads)
             return
 
 
-def _end(why: str, over: Event) -> None:
-    print(f"error: the run ends: {why}", file=sys.stderr, flush=True)
+def _end(why: str, over: Event, says: bool) -> None:
+    if says:
+        print(f"error: the run ends: {why}", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
     if not over.wait(_GRACE_S):
         os._exit(128 + signal.SIGTERM)  # it waits where it hears no signal
