@@ -9,14 +9,15 @@ where anything is learned.
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from joblib import Parallel, delayed
 from pydantic import ValidationError
 
 import lockstep
+from lockstep.pool import results
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.digest import Digest, digest
 from lockstep.truth.point import Point
@@ -98,12 +99,12 @@ def predict_all(
 ) -> list[dict[str, Any]]:
     """A row for each point; one that cannot be predicted has its `error`. Raises ScenarioError."""
     jobs = min(os.cpu_count() or 1, max(1, len(points) // 4))  # fewer are there before processes are
-    work = (delayed(_row)(point, profile, campaign) for point in points)
     found = []
-    for row in Parallel(n_jobs=jobs, return_as="generator")(work):
-        found.append(row)
-        if progress is not None:
-            progress(len(found) / len(points))
+    with results([partial(_row, point, profile, campaign) for point in points], jobs) as rows:
+        for row in rows:
+            found.append(row)
+            if progress is not None:
+                progress(len(found) / len(points))
     return found
 
 
