@@ -40,7 +40,7 @@ def check(events: list[Event]) -> None:
     assert {event["ph"] for event in events} <= set("MXstfC")
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     assert not any(pid == tid for pid, tid in named), (
-        "Perfetto takes it for the main thread, and puts it first"
+        "Perfetto puts a main thread first"
     )
     flows: dict[int, list[Event]] = defaultdict(list)
     open_slices: dict[tuple[int, int], list[int]] = defaultdict(list)
