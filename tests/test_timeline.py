@@ -39,9 +39,7 @@ def check(events: list[Event]) -> None:
     """The rules of the format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
     assert {event["ph"] for event in events} <= set("MXstfC")
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    assert not any(pid == tid for pid, tid in named), (
-        "Perfetto puts a main thread first"
-    )
+    assert not any(pid == tid for pid, tid in named), "Perfetto puts a main thread first"
     flows: dict[int, list[Event]] = defaultdict(list)
     open_slices: dict[tuple[int, int], list[int]] = defaultdict(list)
     last: dict[tuple[Any, ...], int] = defaultdict(int)
