@@ -23,8 +23,6 @@ from executor.__main__ import _same
 from executor.namespaces import Namespace, in_a_thread, new_namespace
 from scenarios import ScenarioError
 
-NATIVE = "strategy={name: all-reduce, algorithm: native}"
-
 
 @pytest.fixture
 def hosts() -> Iterator[list[Namespace]]:
@@ -67,17 +65,17 @@ def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path
     (tmp_path / "entry.py").write_text(ENTRY)
     progress, running = tmp_path / "progress", []
     environment = {**os.environ, "PROGRESS": str(progress), "TMPDIR": str(tmp_path)}
-    changes = ["--set", QUADRATIC, "--set", NATIVE, "--set", "stop={time: 10 min}"]
+    changes = ["--set", QUADRATIC, "--set", "strategy=all-reduce", "--set", "stop={time: 10 min}"]
     try:
         for number, space in enumerate(hosts, 1):
             out = tmp_path / f"out{number}"
             torchrun = [
                 sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1",
-                "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29500", "--rdzv-id", "1",
+                "--rdzv-backend", "c10d", "--rdzv-endpoint", "node1:29500", "--rdzv-id", "1",
                 str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), "--out", str(out), *changes,
             ]  # fmt: skip
             known = tmp_path / f"hosts{number}"
-            known.write_text(f"127.0.0.1 localhost\n127.0.1.1 node{number}\n")
+            known.write_text(f"127.0.1.1 node{number}\n10.77.0.{3 - number} node{3 - number}\n")
             inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{space.file.fileno()}", "unshare", "-u", "-m"]
             host = f'hostname node{number} && mount --bind {known} /etc/hosts && exec "$@"'
             named = [*inside, "sh", "-c", host, "sh", *torchrun]
