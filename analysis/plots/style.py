@@ -5,7 +5,9 @@ strategy has the same colour, marker and line in every picture, and markers and 
 where there is no colour.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from math import ceil
 from pathlib import Path
@@ -68,6 +70,8 @@ _NO_DATES: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
 }
 
+_narrow = ContextVar("_narrow", default=False)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -104,19 +108,34 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def grid(panels: int, width: float = 1.0, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+@contextmanager
+def narrow() -> Iterator[None]:
+    """What is drawn inside has its panels one below another, as wide as a column: for a phone."""
+    before = _narrow.set(True)
+    try:
+        yield
+    finally:
+        _narrow.reset(before)
+
+
+def beside(most: int) -> int:
+    """How many panels stand beside one another: at most so many, or one where it is narrow."""
+    return 1 if _narrow.get() else most
+
+
+def grid(panels: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
     """A figure of one column for one panel, and of a page's width for more, at most three beside another.
 
-    `width`: of one panel, in columns of a paper; `height`: of one panel, in inches.
+    `height`: of one panel, in inches.
     """
-    columns = 1 if panels == 1 else 2 if panels in (2, 4) else 3
+    columns = beside(1 if panels == 1 else 2 if panels in (2, 4) else 3)
     rows = ceil(panels / columns)
-    whole = figure(SINGLE * width if columns == 1 else DOUBLE, height * rows)
+    whole = figure(SINGLE if columns == 1 else DOUBLE, height * rows)
     axes = whole.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for ax in axes[panels:]:
         ax.remove()
     for number, ax in enumerate(axes[:panels]):
-        if number + columns >= panels:
+        if number + columns >= panels or columns == 1:
             ax.xaxis.set_tick_params(labelbottom=True)
     return whole, list(axes[:panels])
 
