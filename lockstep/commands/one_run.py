@@ -53,7 +53,7 @@ def simulate(
         _one_run(
             lockstep.simulate,
             "predicting",
-            lockstep.load(file, set_ or []),
+            load(file, set_ or [], testbed=False),
             out,
             tensorboard,
             timeline,

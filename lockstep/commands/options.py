@@ -52,8 +52,11 @@ Testbed = Annotated[
 
 
 def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
-    """The scenario of a command; raises ScenarioError, with `testbed` also if it cannot be built here."""
-    return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed))
+    """The scenario of a command that does not sweep; an own sweep that overrides do not suit is left out.
+
+    Raises ScenarioError, with `testbed` also if it cannot be built here.
+    """
+    return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed), alone=True)
 
 
 def check_timeline(file: Path | None) -> None:
