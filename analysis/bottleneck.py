@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from analysis.records import of
+from analysis.words import NOTHING
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.records import Result
 
 _STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
@@ -74,6 +77,22 @@ def bottleneck(result: "Result") -> str | None:
         f"no {which} over {ceil(100 * max(limited.values()))}% busy" if which else "no bandwidth is limited"
     )
     return f"latency and overheads: {most}, workers wait for the network {communicate:.0%} of their time"
+
+
+def typical(runs: "pd.DataFrame") -> str | None:
+    """What limits the runs of a point, rows of their table: that of the run with the median duration."""
+    if "bottleneck" not in runs:  # where no run has ended there are no figures at all
+        return None
+    known = runs[runs["bottleneck"].notna()].sort_values("duration_s", kind="stable")
+    return None if known.empty else str(known["bottleneck"].iloc[(len(known) - 1) // 2])
+
+
+def in_short(sentence: str | None) -> str:
+    """A bottleneck as the cell of a table: "servers' down-links"; a dash for nothing."""
+    if sentence is None:
+        return NOTHING
+    what = re.split(r": |, |; | \d+%| \(", sentence)[0].removeprefix("the ")
+    return re.sub(r"(up|down)-link(s?) and (up|down)-links?", r"link\2", what)
 
 
 class _Busiest(NamedTuple):

@@ -18,6 +18,15 @@ def is_run(folder: Path) -> bool:
     return all((folder / name).is_file() for name in _RUN)
 
 
+def check_ended(folder: Path) -> None:
+    """Raise ScenarioError for the folder of a sweep that was killed before it wrote its table."""
+    if (folder / "points.jsonl").is_file() and not (folder / "results.parquet").is_file():
+        what = (
+            "the sweep in it was killed before its table was written; start the same sweep again: it goes on"
+        )
+        raise ScenarioError(what, file=str(folder))
+
+
 def load(folder: str | Path) -> Result:
     """The run that `Result.save` wrote there (`--out` of simulate and run), its metrics as they were.
 

@@ -30,7 +30,8 @@ _SHORTHANDS = {
     "cluster.servers": "count",
     "cluster.network.topology": "kind",
 }
-_TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
+TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
+"""Keys of files only: what a file says there has become part of the scenario."""
 
 
 def shipped() -> dict[str, Path]:
@@ -89,7 +90,7 @@ def points(
     if not isinstance(source, Scenario):
         return _loaded(source, overrides, check, expand)
     for key in {key for part in parts(source.sweep) for each in part for key in each.changes}:
-        if key in _TAKEN_OVER:
+        if key in TAKEN_OVER:
             raise ScenarioError("is taken over when a file is read; sweep the file", f"sweep.{key}")
     document = {key: value for key, value in _document(source).items() if key != "sweep"}
     _check_sweep(source, document, Path(), check)
@@ -152,7 +153,7 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
     Setting `strategy.name` keeps the strategy's other parameters. Raises ScenarioError with the key.
     What came from a preset or a profile stays as it is: for another one load the file anew.
     """
-    if key in _TAKEN_OVER:
+    if key in TAKEN_OVER:
         raise ScenarioError("is taken over when a file is read; give it to load as an override", key)
     return _validate(_put(_document(scenario), _keys(key), value))
 

@@ -108,7 +108,9 @@ def test_a_sweep_that_set_does_not_suit_stops_nothing_but_sweep(
     assert json.loads(fine(command("simulate", file, *sets, "--json")))["workers"] == 4
     ended = command("sweep", file, *sets)
     assert ended.status == 2
-    assert re.search(r"sweep\.cluster\.workers\[0\]: .*; the file's sweep may not suit .* --set sweep={}", ended.err)
+    assert re.search(
+        r"sweep\.cluster\.workers\[0\]: .*; the file's sweep may not suit .* --set sweep={}", ended.err
+    )
     assert json.loads(fine(command("sweep", file, *sets, "--set", "sweep={}", "--json")))["runs"] == 1
 
 

@@ -16,7 +16,7 @@ from conftest import SIZES, Lockstep, fine
 import lockstep
 from lockstep.sweeping import running, table
 from lockstep.sweeping.backends import Workers, here
-from lockstep.sweeping.points import Run, plan
+from lockstep.sweeping.points import Plan, Run, plan
 from lockstep.sweeping.sweep import sweep
 from lockstep.sweeping.version import OtherVersion, version
 
@@ -131,7 +131,7 @@ def test_a_run_that_fails_is_a_row_and_is_tried_again(
     shown = command("sweep", swept, "--out", tmp_path / "out", "--jobs", 1)
     assert shown.status == 3
     assert "2 of 8 runs failed; the first, of point 1: ZeroDivisionError: by" in shown.out
-    assert "6 of 8 runs are there already" in shown.err
+    assert "6 of 8 runs already there" in shown.err
     monkeypatch.setattr(lockstep, "simulate", simulate)
     said = json.loads(fine(command("sweep", swept, "--out", tmp_path / "out", "--jobs", 1, "--json")))
     assert (said["kept"], said["failed"]) == (6, 0)
@@ -153,7 +153,7 @@ def test_ctrl_c_keeps_what_has_ended(
     assert f"what has ended is in {out}; started again, the rest follows" in ended.err
     assert len(pd.read_parquet(out / "results.parquet")) == 2
     monkeypatch.setattr(lockstep, "simulate", simulate)
-    assert "2 of 8 runs are there already" in command("sweep", swept, "--out", out, "--jobs", 1).err
+    assert "2 of 8 runs already there" in command("sweep", swept, "--out", out, "--jobs", 1).err
     assert len(pd.read_parquet(out / "results.parquet")) == 8
 
 
@@ -223,8 +223,9 @@ def test_the_run_that_kills_its_process_is_found_and_the_rest_goes_on(swept: Pat
 
 def test_what_has_several_types_is_text() -> None:
     runs: list[Any] = [Run(i, str(i), None) for i in range(3)]  # type: ignore[arg-type]
+    plan: Any = Plan(None, runs, [{}, {}, {}], 0, "simulator", False)  # type: ignore[arg-type]
     rows = {"0": {"strategy.x": "top-k"}, "1": {"strategy.x": 0.5, "updates": 1}, "2": {"updates": 2.5}}
-    found = table.frame(runs, rows)
+    found = table.frame(plan, rows)
     assert table.rows(found)[1]["strategy.x"] == "0.5"
     assert found["updates"].tolist()[1:] == [1.0, 2.5]
     assert table.rows(found)[2]["strategy.x"] is None

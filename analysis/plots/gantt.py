@@ -18,6 +18,7 @@ from analysis.plots.words import Scale, scale
 from analysis.records import Result, of
 from analysis.runs import describe
 from analysis.tracks import Tracks, lanes, slices, tracks_of
+from analysis.words import count
 
 _ITERATIONS = 3
 _MOST = {"worker": 4, "server": 2, "relay": 2}  # of each kind that are drawn
@@ -136,7 +137,9 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     scenario, side = result.scenario, {"simulator": "predicted", "executor": "measured"}[result.engine]
-    ax.set_title(f"{side}: {scenario.strategy.name}, {scenario.cluster.workers} workers", loc="left", pad=2)
+    ax.set_title(
+        f"{side}: {scenario.strategy.name}, {count(scenario.cluster.workers, 'worker')}", loc="left", pad=2
+    )
     return {name: _LEGEND[name] for name in entries}
 
 
@@ -204,7 +207,7 @@ def _left_out(shown: Sequence[Result], panels: int) -> str:
     for kind, most in _MOST.items():
         more = sum(name.startswith(kind) for name in ranks) - most
         if more > 0:
-            texts.append(f"{more:,} more {kind}{'s' * (more > 1)}")
+            texts.append(count(more, f"more {kind}"))
     if panels:
-        texts.append(f"{panels} more scenarios")
+        texts.append(count(panels, "more scenario"))
     return f"Not shown: {', '.join(texts)}." if texts else ""

@@ -45,7 +45,9 @@ def predicted_against_measured(table: pd.DataFrame) -> Figure:
     figures = [name for name in _FIGURES if (both["figure"] == name).any()]
     columns = style.beside(2 if len(figures) == 4 else len(figures))
     rows = -(-len(figures) // columns)
-    whole = style.figure(style.SINGLE if columns == 1 else style.DOUBLE, (2.9 if columns == 1 else 2.45) * rows)
+    whole = style.figure(
+        style.SINGLE if columns == 1 else style.DOUBLE, (2.9 if columns == 1 else 2.45) * rows
+    )
     all_axes = whole.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
     for ax, name in zip(all_axes, figures, strict=True):

@@ -15,6 +15,7 @@ from analysis.plots.style import styled
 from analysis.plots.words import Scale, scale
 from analysis.records import Result
 from analysis.runs import describe
+from analysis.words import count
 
 _COLOURS = "cividis"
 _MOST = 8  # resources of a run
@@ -46,14 +47,15 @@ def link_utilisation(results: Sequence[Result]) -> Figure:
         ax.remove()
     for ax, result, busy in zip(all_axes, shown, busiest, strict=False):
         _strips(ax, result, busy)
-        ax.set_title(f"{result.scenario.strategy.name}, {result.scenario.cluster.workers} workers")
+        ax.set_title(f"{result.scenario.strategy.name}, {count(result.scenario.cluster.workers, 'worker')}")
     bar = whole.colorbar(
         ScalarMappable(Normalize(0, 100), _COLOURS), ax=all_axes[: len(shown)], pad=0.02, aspect=30,
         location="top" if narrow else "right",
     )  # fmt: skip
     bar.set_label("busy (%)")
     bar.outline.set_visible(False)
-    style.note(whole, f"{len(known) - len(shown)} more scenarios are not shown." * (len(known) > len(shown)))
+    more = len(known) - len(shown)
+    style.note(whole, f"Not shown: {count(more, 'more scenario')}." * (more > 0))
     return whole
 
 

@@ -31,8 +31,8 @@ _KINDS = {
 _BARS = ("time-to-target", "throughput", "speedup", "heat-map", "pareto")
 _LEFT_OUT = {"run": _BARS, "validation": _BARS}  # what the tables say better
 _WIDE = 5  # inches: what is wider is not legible on a phone
-# What is drawn in the colours on the left has those on the right on a dark screen. A file that is an image has
-# its own style sheet; matplotlib writes colours as styles, and no colour where it fills in black.
+# What is drawn in the colours on the left has those on the right on a dark screen. An image has a style sheet
+# of its own; matplotlib writes colours as styles, and no colour where it fills in black.
 _DARK = {
     "#000000": "#e6e9ed", "#444444": "#a2abb6", "#555555": "#a2abb6", "#cccccc": "#56606c",
     "#dddddd": "#39424c", "#e4e4e4": "#39424c", "#eeeeee": "#222930", "#d5d5d5": "#39424c",
@@ -101,6 +101,7 @@ def _dark() -> str:
         for what in ("fill", "stroke")
     ]
     rules += [
-        f':is(path, use)[style*="{what}: #ffffff"] {{ {what}: {_BACK} !important }}' for what in ("fill", "stroke")
+        f':is(path, use)[style*="{what}: #ffffff"] {{ {what}: {_BACK} !important }}'
+        for what in ("fill", "stroke")
     ]
     return f"@media screen and (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
