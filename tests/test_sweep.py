@@ -14,6 +14,9 @@ import pytest
 from conftest import SIZES, Lockstep, fine
 
 import lockstep
+from analysis import report
+from analysis.plots import series
+from analysis.report import points
 from lockstep.sweeping import running, table
 from lockstep.sweeping.backends import Workers, here
 from lockstep.sweeping.points import Plan, Run, plan
@@ -229,6 +232,35 @@ def test_what_has_several_types_is_text() -> None:
     assert table.rows(found)[1]["strategy.x"] == "0.5"
     assert found["updates"].tolist()[1:] == [1.0, 2.5]
     assert table.rows(found)[2]["strategy.x"] is None
+
+
+def test_presets_are_told_by_the_names_that_the_file_has_for_them(tmp_path: Path) -> None:
+    compute = "compute: {time: {distribution: constant, value: 10 ms}}"
+    for name, rate in (("slow", "1 Mbit/s"), ("fast", "1 Gbit/s")):
+        (tmp_path / f"{name}.yaml").write_text(f"{{workers: 2, network: {{bandwidth: {rate}}}, {compute}}}")
+    file = tmp_path / "swept.yaml"
+    clusters = "sweep: {cluster: [slow.yaml, {preset: fast.yaml}], workload.batch_size: [8, 16]}\n"
+    file.write_text(SIZES + clusters)
+    out = tmp_path / "out"
+    found = lockstep.sweep(file, jobs=1, out=out)
+    assert found["cluster.preset"].tolist() == ["slow.yaml"] * 2 + ["fast.yaml"] * 2
+    assert series.varied(found) == ["cluster.preset", "workload.batch_size"]
+    assert [each.name for each in series.lines(found, "cluster.preset")] == ["fast.yaml", "slow.yaml"]
+    gathered = report.gather(out)
+    assert "Clusters" in report.page(gathered, {})
+    assert not gathered.runs["command"].str.contains("preset").any()
+    keys = points.varied(gathered.runs, ["cluster", "workload.batch_size"])
+    assert keys == ["strategy.name", "cluster.preset", "cluster.workers", "workload.batch_size"]
+    names = [point.name for point in points.points(gathered.runs, keys)]
+    assert names[0] == "asynchronous with slow.yaml, 2 workers, batch size 8"
+
+
+def test_the_table_says_what_limits_each_point_where_it_fits(swept: Path, command: Lockstep) -> None:
+    shown = fine(command("sweep", swept, "--jobs", 1))
+    head = next(line for line in shown.splitlines() if "samples/s" in line)
+    assert "bottleneck" in head
+    assert "speedup" in head
+    assert "computing" in shown
 
 
 def test_a_folder_with_something_else_is_refused(swept: Path, tmp_path: Path, command: Lockstep) -> None:

@@ -226,6 +226,20 @@ def value(table: pd.DataFrame, key: str, item: Any) -> str:
     return f"{plain(item * its.factor)} {its.unit}".rstrip()
 
 
+def titles(table: pd.DataFrame) -> list[str]:
+    """What to call each scenario, a row of the table: "ssp, 8 workers", and in what those alike differ."""
+    table = flat(table)
+    differ = besides(table, ["engine", "strategy.name", "cluster.workers"])
+    return [
+        ", ".join([
+            str(row["strategy.name"]),
+            count(row["cluster.workers"], "worker"),
+            *(named(table, key, row[key]) for key in differ),
+        ])
+        for row in table.to_dict("records")
+    ]  # fmt: skip
+
+
 def once(texts: Sequence[str]) -> str:
     """Texts as one, each said once; nothing for none."""
     return "\n".join(dict.fromkeys(filter(None, texts)))

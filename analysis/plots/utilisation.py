@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from analysis.plots import style
-from analysis.plots.series import MOST_PANELS, Unfit
+from analysis.plots.series import MOST_PANELS, Unfit, titles
 from analysis.plots.style import styled
 from analysis.plots.words import Scale, scale
 from analysis.records import Result
@@ -45,9 +45,9 @@ def link_utilisation(results: Sequence[Result]) -> Figure:
     all_axes = list(whole.subplots(down, columns, squeeze=False).ravel())
     for ax in all_axes[len(shown) :]:
         ax.remove()
-    for ax, result, busy in zip(all_axes, shown, busiest, strict=False):
+    for ax, result, busy, title in zip(all_axes, shown, busiest, titles(describe(shown)), strict=False):
         _strips(ax, result, busy)
-        ax.set_title(f"{result.scenario.strategy.name}, {count(result.scenario.cluster.workers, 'worker')}")
+        ax.set_title(title)
     bar = whole.colorbar(
         ScalarMappable(Normalize(0, 100), _COLOURS), ax=all_axes[: len(shown)], pad=0.02, aspect=30,
         location="top" if narrow else "right",
