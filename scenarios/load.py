@@ -56,7 +56,7 @@ def load(
 
     `overrides` are `dotted.key=YAML` and win over the file. `check` sees the scenario and, like the schema,
     each swept value by itself; it may raise `ScenarioError(problem, key)`. `alone`: its sweep is of no use,
-    and left out where the overrides no longer fit it. Raises only ScenarioError, with the file and line, or
+    and left out if it is not valid, unless overrides have made it. Raises only ScenarioError, with the file and line, or
     the override, that is to blame.
     """
     return _loaded(source, overrides, check, _itself, alone)
@@ -126,10 +126,12 @@ def _loaded(
             _check_sweep(scenario, bare, path.parent, check)
             return then(scenario, bare, path.parent)
         except ScenarioError as error:
-            if not overrides or any(_OF_SWEEP.match(given) for given in overrides):
+            if any(_OF_SWEEP.match(given) for given in overrides):
                 raise  # it is what was asked for
             if alone:
                 return then(scenario.model_copy(update={"sweep": {}}), bare, path.parent)
+            if not overrides:
+                raise
             raise ScenarioError(f"{error.problem}; {_OTHER_SWEEP}", error.key) from None
     except ScenarioError as error:
         place(error, places, str(source))

@@ -393,7 +393,7 @@ def test_what_differs_is_in_the_titles_of_runs_that_are_else_alike() -> None:
         simulated(strategy={"name": "downpour", "communication_window": n}, stop={"steps": 4}) for n in (1, 2)
     ]
     titles = [ax.get_title(loc="left") for ax in plots.gantt(pair).axes]
-    assert titles == [f"predicted: downpour, 2 workers, communication window {n}" for n in (1, 2)]
+    assert titles == [f"predicted: downpour, 4 workers, communication window {n}" for n in (1, 2)]
 
 
 def test_no_results_is_said(command: Lockstep, tmp_path: Path) -> None:

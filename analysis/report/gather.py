@@ -67,7 +67,7 @@ def gather(folder: Path) -> Gathered:
 
 
 def _sweep(folder: Path) -> Gathered:
-    scenario = load_scenario(folder / "scenario.yaml")
+    scenario = load_scenario(folder / "scenario.yaml", alone=True)
     try:
         table = pd.read_parquet(folder / "results.parquet")
     except (OSError, ValueError) as error:

@@ -52,7 +52,7 @@ Testbed = Annotated[
 
 
 def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
-    """The scenario of a command that does not sweep; an own sweep that overrides do not suit is left out.
+    """The scenario of a command that does not sweep; its own is left out if it is not valid.
 
     Raises ScenarioError, with `testbed` also if it cannot be built here.
     """

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -31,13 +32,13 @@ def frame(plan: Plan, rows: Mapping[str, Row]) -> pd.DataFrame:
 
 
 def _named(changes: Mapping[str, Any]) -> dict[str, str]:
-    """What a point takes over, by the name that the sweep has for it."""
+    """What a point takes over, by the name that the sweep has for it; a file by its own."""
     found = {}
     for key, value in changes.items():
         if key in ("cluster", "workload"):  # a bare name, or a section that has one
             key, value = f"{key}.preset", value.get("preset") if isinstance(value, dict) else value
         if key in TAKEN_OVER and isinstance(value, str):
-            found[key] = value
+            found[key] = Path(value).stem
     return found
 
 
