@@ -141,7 +141,7 @@ def found(latency: float, **time: Any) -> Calibration:
         {"network": {"sizes": [1.0, 2.0]}},
     )
     entry = {"workload": {"dataset": "digits"}, "compute": {"time": time, "backward": 0.5}}
-    return Calibration(profile_file.document(findings, [entry] if time else [], "loopback"), {})
+    return Calibration(profile_file.document(findings, [entry] if time else [], "testbed", 2.5e6), {})
 
 
 def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
@@ -151,6 +151,7 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
     read_back = read(out)
     assert read_back.cluster.network.latency == pytest.approx(95e-6)
     assert read_back.compute[0].compute.time.mean_s == pytest.approx(2e-3)
+    assert read_back.bandwidth == 2.5e6
     assert read_back.intervals["network.latency"] == ["85.5 us", "104.5 us"]
     again = found(50e-6)
     save(again, over(out, again), out)
@@ -160,7 +161,8 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
     assert len(read_back.compute) == 1  # kept
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p.yaml"]
     other = Findings({"network.goodput": 0.9}, {"network.goodput": (0.8, 1.0)}, {"network": {}})
-    new = over(out, Calibration(profile_file.document(other, [], "testbed"), {}))
+    new = over(out, Calibration(profile_file.document(other, [], "loopback", None), {}))
+    assert "bandwidth" not in new
     assert new["cluster"]["network"] == {"goodput": 0.9}  # nothing of another network stays beside it
     assert [key for key in new["intervals"] if key.startswith("network")] == ["network.goodput"]
 

@@ -134,6 +134,9 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert there.goodput == DATA / FRAME
     assert there.burst is not None
     assert there.burst.size == 1562 + 6400 / 2  # 0.125 ms, and half of four frames
+    slow = on_testbed(scenario(cluster__network={"bandwidth": "20 Mbit/s"})).cluster.network.burst
+    assert slow is not None
+    assert slow.size == 1514 + 3200 / 2  # a frame, and half of two
     assert on_testbed(scenario(cluster__network={})).cluster.network.burst is None
     own = scenario(cluster__network={
         "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"}
