@@ -187,6 +187,7 @@ def test_a_point_takes_the_profile_of_its_own_bandwidth(few: list[Point], tmp_pa
     for rate, latency in (("50 Mbit/s", "1 ms"), ("20 Mbit/s", "2 ms")):
         files.append(tmp_path / f"{rate[:2]}.yaml")
         files[-1].write_text(f"profile: 1\nbandwidth: {rate}\ncluster: {{network: {{latency: {latency}}}}}\n")
+    (tmp_path / "x").mkdir()
     profiles.keep(tmp_path / "x", files)
     found = read_profiles(kept(tmp_path / "x"))
     slow = few[2]
