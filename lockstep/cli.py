@@ -1,5 +1,6 @@
 """The command line. Exit status: 0 fine, 2 bad input, 3 the run failed, 130 interrupted."""
 
+import os
 import sys
 from signal import SIGTERM, default_int_handler
 from typing import Any
@@ -60,7 +61,8 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         status = _complain("interrupted", 130)
     except OSError as error:  # such as a full disk
-        status = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 3)
+        said = os.strerror(error.errno) if error.errno else error  # pyarrow's says it twice
+        status = _complain(f"{error.filename or 'output'}: {said}", 3)
     except RuntimeError as error:
         if type(error).__name__ not in ("RunFailed", "SimulationError", "Misfit", "ReplayDiffers"):
             raise

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from signal import SIGINT
 from threading import Thread
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ def pool(jobs: int) -> Iterator[Submit]:
     """So many processes; they stay for the next time if all goes well."""
     from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
 
+    resource_tracker.ensure_running()  # here: it lets the signals through again
     processes = get_memmapping_executor(jobs, timeout=60, initializer=_begin, initargs=(os.getpid(),))
 
     def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
