@@ -2,7 +2,8 @@
 
 Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
 differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
-simulations, each with a latency that is a microsecond longer than the last one's.
+simulations, each with a latency that is a microsecond longer than the last one's; only the first one learns,
+where anything is learned.
 """
 
 import os
@@ -24,7 +25,7 @@ from lockstep.validation import on_loopback, on_testbed
 from scenarios import Scenario, ScenarioError
 from scenarios.profile import Profile, beneath, read
 
-SIMULATIONS = 5  # of a point; of one that learns, whose seeds are many, one
+SIMULATIONS = 5  # of a point
 _LONGER_S = 1e-6
 _MEANS = (
     *("throughput", "duration_s", "step_time_s", "compute", "network", "wait", "utilisation", "stretch"),
@@ -57,8 +58,8 @@ def predict(point: Point, profile: Profile, campaign: Campaign) -> Digest:
     else:
         assert campaign.loopback is not None
         there = on_loopback(scenario, campaign.loopback)
-    times = 1 if there.workload.learns else SIMULATIONS
-    return pooled([digest(lockstep.simulate(_later(there, k * _LONGER_S))) for k in range(times)])
+    others = [_later(there.sizes_only, k * _LONGER_S) for k in range(1, SIMULATIONS)]
+    return pooled([digest(lockstep.simulate(scenario)) for scenario in (there, *others)])
 
 
 def _later(scenario: Scenario, seconds: float) -> Scenario:
