@@ -26,9 +26,9 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def test_a_simulation_that_fails(
     command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simulator import engine
+    from simulator import engine, errors
 
-    error = engine.SimulationError("the nodes wait for each other for ever")
+    error = errors.SimulationError("the nodes wait for each other for ever")
     monkeypatch.setattr(engine, "simulate", raising(error))
     ended = command("simulate", sizes_only, "--json", "--out", tmp_path / "out")
     assert (ended.status, ended.out) == (3, "")
