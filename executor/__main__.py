@@ -19,6 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from analysis.records import save_records
 from executor import collect, process, signals
+from executor.parent import end_with_parent
 from executor.testbed import Seat
 from executor.transport import own_address
 from scenarios import Scenario, ScenarioError, load
@@ -40,7 +41,7 @@ def main() -> int:
         parser.error("it is one process of many; start them with torchrun")
     for number in signals.ENDING:
         signal.signal(number, signals.terminate)
-    process.end_with_parent()
+    end_with_parent()
     try:
         store, rank, world = next(dist.rendezvous("env://"))
         try:
