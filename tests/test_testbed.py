@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import HANGS, SOON, Command, processes, until
+from commands import HANGS, SOON, Command, processes, started, until
 from conftest import scenario
 from delivery import Sends, arrivals
 
@@ -132,6 +132,9 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert there.goodput == DATA / FRAME
     assert there.burst is not None
     assert there.burst.size == 1562 + 6400 / 2  # 0.125 ms, and half of four frames
+    slow = on_testbed(scenario(cluster__network={"bandwidth": "20 Mbit/s"})).cluster.network.burst
+    assert slow is not None
+    assert slow.size == 1514 + 3200 / 2  # a frame, and half of two
     assert on_testbed(scenario(cluster__network={})).cluster.network.burst is None
     own = scenario(cluster__network={
         "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"}
@@ -324,14 +327,8 @@ def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Co
     """Several testbeds at the same time."""
     changes = ("cluster.network={bandwidth: 100 Mbit/s}", "cluster.workers=2", "cluster.servers=1")
     options = ["--testbed", *(option for change in changes for option in ("--set", change))]
-    started = {name: Command(tmp_path_factory.mktemp("run"), *options) for name in STRUCK}
-    try:
-        for command in started.values():
-            command.wait_until_under_way()
-        yield started
-    finally:
-        for command in started.values():
-            command.kill()
+    with started(tmp_path_factory.mktemp("run"), dict.fromkeys(STRUCK, options)) as commands:
+        yield commands
 
 
 def strike(run: Command, how: str) -> None:
