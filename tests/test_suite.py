@@ -280,6 +280,7 @@ def test_campaigns_over_different_networks_are_not_mixed(
 
 
 @pytest.mark.real
+@pytest.mark.alone
 @pytest.mark.usefixtures("no_pictures")
 @needs_testbed
 def test_a_real_suite_on_the_testbed(tmp_path: Path) -> None:
