@@ -7,7 +7,6 @@ fifth of json's time: the processes of a run are of one version, and trust each 
 """
 
 import marshal
-import socket
 from collections.abc import Awaitable, Generator, Sequence
 from threading import Lock
 from typing import Any
@@ -108,10 +107,3 @@ class Transport:
     def close(self) -> None:
         """Close all sockets; what has not been sent by now is dropped."""
         self.context.destroy(linger=0)
-
-
-def own_address(store_host: str) -> str:
-    """The address of this host that the others can reach: the one it uses towards the store's host."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((store_host, 9))  # UDP: chooses a route, sends nothing
-        return str(probe.getsockname()[0])
