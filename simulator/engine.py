@@ -85,7 +85,7 @@ class Simulation:
         if scenario.workload.learns:
             self.learner = build(scenario.workload, cluster.workers, scenario.seed)
             self.initial = self.learner.initial()
-            self.evaluate = once(self.learner.evaluate)  # for the target during the run, for the curve after it
+            self.evaluate = once(self.learner.evaluate)  # for the target in the run, for the curve after it
 
         self.shards = shards_of(cluster, strategy.has_servers, self.sizes.parameters)
         self.roles = roles_of(cluster, strategy.has_servers)

@@ -1,6 +1,6 @@
 """A recommendation in words: a sentence, what would change it, and what it leaves open."""
 
-from analysis.words import number, percent
+from analysis.words import number, percent, within
 from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better
 from lockstep.recommendation.what_if import Answer
@@ -13,9 +13,8 @@ def worth(ranked: Ranked) -> str:
     """The mean and half its 95% interval; how many of the runs reached the target, if not all."""
     if ranked.mean is None:
         return f"not in {number(_given(ranked), 's')}" if ranked.goal.learns else "nothing applied"
-    half = f" ± {float(f'{ranked.half:.2g}'):,g}" if len(ranked.rows) > 1 else ""
     some = f" ({ranked.reached} of {len(ranked.rows)} runs)" if ranked.reached < len(ranked.rows) else ""
-    return f"{number(ranked.mean)}{half}{some}"
+    return within(ranked.mean, ranked.half) + some
 
 
 def _given(ranked: Ranked) -> float:
