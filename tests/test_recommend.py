@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import lockstep
-from lockstep import Scenario, recommendation
+from lockstep import Scenario, recommendation, terminal
 from lockstep.recommendation import Recommendation, runs, space
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, ordered
 from lockstep.recommendation.runs import Job, timed
 from lockstep.recommendation.search import Search
+from lockstep.recommendation.show import show
 from lockstep.recommendation.space import Candidate
 from lockstep.recommendation.what_if import CHANGES
 from lockstep.recommendation.words import answer, changes
@@ -219,6 +221,18 @@ def test_the_command_writes_what_it_finds(command: Lockstep, tmp_path: Path) -> 
     seed = first["seeds"][0]
     run = json.loads(fine(command("simulate", out / "best.yaml", "--set", f"seed={seed}", "--json")))
     assert run["throughput"] == first["values"][0]
+
+
+@pytest.mark.usefixtures("few")
+def test_nothing_is_cut_off_on_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "_console", lambda: Console(width=80, markup=False, highlight=False))
+    show(found(cluster(0.02, **NOISY), "downpour", "synchronous", budget=4))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "communication_window=" in said
+    assert "…" not in said
 
 
 @pytest.mark.parametrize(

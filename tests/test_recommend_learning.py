@@ -67,6 +67,16 @@ def test_every_strategy_has_three_learning_rates(searched: Recommendation) -> No
     assert searched.search_.simulated <= 10
 
 
+def test_what_coincides_has_one_search_of_the_rate() -> None:
+    """With k = 1 k-async is asynchronous; it is tried with the rate that suits that one."""
+    search = Recommendation(digits(), None, ["asynchronous", "k-async"], 1).search_
+    search.run(8, 1, lambda: None)
+    rates = [(each.strategy, dict(each.settings).get("strategy.learning_rate")) for each in search.rows]
+    assert [name for name, _ in rates[:4]] == ["asynchronous", "k-async", "asynchronous", "asynchronous"]
+    tried = {rate for name, rate in rates if name == "asynchronous"}
+    assert next(rate for name, rate in rates[2:] if name == "k-async") in tried
+
+
 def test_no_bound_in_mini_batches_holds_the_fast_workers_up(searched: Recommendation) -> None:
     assert "stop.steps" not in searched.table
     assert searched.search_.longest == pytest.approx(60 * 20 * 0.01, rel=0.05)  # in step with the slowest

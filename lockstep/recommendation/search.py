@@ -76,7 +76,7 @@ class Search:
         self._horizon *= _SOON
         self._try(usual)
         names = list(self.spaces)
-        if self.goal.learns:
+        if self.goal.learns and budget - self.simulated >= 2:
             names = self._by_halving(budget)
         self._by_tpe(names, budget)
 
@@ -116,7 +116,7 @@ class Search:
         time, until nobody's time would be longer.
         """
         like = self._twins()
-        names = list(like)
+        names = self._promising(list(like), (budget - self.simulated) // 2)
         self._try_rates(names)
         while True:
             names = self._promising(names, max(min(len(names), _LEFT), -(-len(names) // 2)))
@@ -131,7 +131,7 @@ class Search:
         same = {twin: choice for name, choice in best.items() for twin in like[name] if RATE in choice}
         self._rates = {twin: choice[RATE] for twin, choice in same.items()}
         twins = [(twin, {**self.spaces[twin].start, RATE: rate}) for twin, rate in self._rates.items()]
-        self._try(twins[: max(0, budget - len(self.rows))])
+        self._try(twins[: max(0, budget - self.simulated)])
         return [twin for name in names for twin in like[name]]
 
     def _twins(self) -> dict[str, list[str]]:
@@ -145,7 +145,7 @@ class Search:
         return like
 
     def _try_rates(self, names: list[str]) -> None:
-        """Four times the usual learning rate, and then 16 times or a fourth, whichever looks better."""
+        """Four times the usual learning rate, and then 16 times or a fourth, whichever looks better: two more."""
         usual = [(name, self.spaces[name].start) for name in names if RATE in self.spaces[name].start]
         higher = self._try([(name, self._with_rate(name, choice, 2)) for name, choice in usual])
         steps = [4 if high < low else -2 for low, high in zip(self._try(usual), higher, strict=True)]
@@ -160,7 +160,7 @@ class Search:
                 choice = self.choices[best]
                 if RATE in choice:
                     choices += [(name, self._with_rate(name, choice, step)) for step in (1, -1)]
-        self._try(choices[: max(0, budget - len(self.rows))])
+        self._try(choices[: max(0, budget - self.simulated)])
 
     def _with_rate(self, name: str, choice: Mapping[str, int], step: int) -> Mapping[str, int]:
         """A strategy's settings, with a learning rate so many powers of two higher."""
