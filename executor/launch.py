@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from analysis.records import Result
 from executor import collect, process, signals
+from executor.stolen import Stolen
 from executor.testbed import Seat, Testbed
 from scenarios import Scenario
 
@@ -59,11 +60,13 @@ def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bo
     """
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
-        if not testbed:
-            return _execute(scenario, progress, interruption, None)
-        bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
+        bed = None
+        if testbed:
+            bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
+        stolen = Stolen()
         result = _execute(scenario, progress, interruption, bed)
-        return replace(result, warnings=[*result.warnings, *bed.warnings()])
+        warnings = [*(bed.warnings() if bed else ()), *stolen.warnings()]
+        return replace(result, warnings=[*result.warnings, *warnings])
 
 
 def _execute(

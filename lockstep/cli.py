@@ -1,10 +1,12 @@
 """The command line. Exit status: 0 fine, 2 bad input, 3 the run failed, 130 interrupted."""
 
 import sys
+from signal import SIGTERM, default_int_handler
 from typing import Any
 
 import typer
 
+from executor import signals
 from lockstep.commands.calibrate import calibrate
 from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
 from lockstep.commands.one_run import run, simulate
@@ -47,7 +49,8 @@ for command in (
 def main() -> None:
     """The command `lockstep`."""
     try:
-        status = app(sys.argv[1:] or ["--help"], prog_name="lockstep", standalone_mode=False)
+        with signals.handled(default_int_handler, SIGTERM):  # asked to end, it leaves as little behind
+            status = app(sys.argv[1:] or ["--help"], prog_name="lockstep", standalone_mode=False)
         if status == 130:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
     except ScenarioError as error:

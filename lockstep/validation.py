@@ -147,9 +147,8 @@ def _measured_compute(scenario: Scenario) -> scenarios.Compute:
             start, told = monotonic(), list[float]()
             learner.gradient(parameters, 0, step, lambda *_, told=told: told.append(monotonic()))
             times.append(monotonic() - start)
-            forward.append(
-                told[0] - start if told else times[-1]
-            )  # until the last parameters' gradient is there
+            # until the last parameters' gradient is there
+            forward.append(told[0] - start if told else times[-1])
     whole = median(times[2:])
     time = {"distribution": "constant", "value": f"{whole!r} s"}
     backward = min(0.99, max(0.0, 1 - median(forward[2:]) / whole))

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from simulator.flows import Flows, Link
+from simulator.flows import Flows
+from simulator.links import Link
 
 _MOST = 128
 _FLOWS_PER_VALUE = 3  # that end before a value is read again: it then takes about one percent of the run

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lockstep
+from executor.launch import RunFailed
 from lockstep.calibration import Calibration, apply, calibrate, codecs, compute, cores, layers, profile_file
 from lockstep.calibration.estimate import line, median_interval, rate, resampled
 from lockstep.calibration.findings import Findings
@@ -130,6 +131,7 @@ def test_units_of_a_profile() -> None:
     assert profile_file.quantity(7_654_321_000.0, "B/s") == "7.654 GB/s"
     assert profile_file.quantity(8192.0, "B") == "8.192 kB"
     assert profile_file.quantity(2, "") == 2
+    assert profile_file.quantity(math.inf, "B/s") == "inf"
 
 
 def found(latency: float, **time: Any) -> Calibration:
@@ -172,6 +174,12 @@ def test_a_rate_that_chance_makes_infinite_has_an_interval() -> None:
     found, (_, (low, high)) = resampled(partial(line, [10, 20]), samples)
     assert found.bandwidth == 20
     assert (low, high) == (10, math.inf)
+
+
+def test_an_update_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "alone", lambda *_: ([20_000, 5_000_000], [[3e-3] * 5, [2e-3] * 5]))
+    with pytest.raises(RunFailed, match=r"^an update by sgd of 1,000,000 bytes took 2 ms, no longer"):
+        apply.measure((4_000, 1_000_000))
 
 
 @pytest.mark.real

@@ -120,18 +120,27 @@ def test_a_path_that_is_too_slow_for_the_probes_is_said_to_be() -> None:
         network.found(chosen, nothing, "path")
 
 
-def small(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+@pytest.mark.parametrize(("reading", "what"), [("updates_s", "an update"), ("exchanges_s", "an exchange")])
+def test_bytes_hidden_by_noise_are_an_error(reading: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = network.all_probes(False, False, seconds=0.25)
+    chosen = {name: chosen[name] for name in (ONE, FAN_OUT, BACKLOG, "1 worker, 1,000,000 B")}
+    measured = synthetic(chosen, PLAIN)
+    monkeypatch.setattr(readings, reading, lambda records: np.full(5, 2e-3))
+    said = rf"^{what} of 1,000,000 bytes took 2 ms, no longer than of 4 \(2 ms\): .* measure again when"
+    with pytest.raises(RunFailed, match=said):
+        network.found(chosen, measured, "loopback")
+
+
+def small(monkeypatch: pytest.MonkeyPatch, largest: int, *names: str) -> None:
     """Let calibration make a few short probes only."""
 
     def few(sizes: Any, rate: float | None, seconds: float) -> network.Probes:
-        chosen = probes((1, 4000, 16_000, 64_000), rate, 0.3)
+        chosen = probes((1, 4000, 16_000, largest), rate, 0.3)
         return {name: chosen[name] for name in chosen if name in names}
 
     monkeypatch.setattr(network, "probes", few)
     monkeypatch.setattr(network, "_TURNS", 1)
-
-
-LARGE = "1 worker, 256,000 B"
+    monkeypatch.setattr(network, "_LARGE", 500_000)  # few updates say nothing of less: noise hides it
 
 
 def looks_right(found: network.Findings, *keys: str) -> None:
@@ -143,7 +152,7 @@ def looks_right(found: network.Findings, *keys: str) -> None:
 
 
 def test_the_loopback_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch, ONE, FAN_OUT, BACKLOG, LARGE)
+    small(monkeypatch, 1_000_000, ONE, FAN_OUT, BACKLOG, "1 worker, 4,000,000 B")
     told: list[float] = []
     looks_right(network.measure(progress=told.append), "network.bandwidth", "network.intra_host.latency")
     assert told == sorted(told)
@@ -152,7 +161,7 @@ def test_the_loopback_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_testbed
 def test_a_testbed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch, ONE, FAN_OUT, BACKLOG, LARGE)
+    small(monkeypatch, 64_000, ONE, FAN_OUT, BACKLOG, "1 worker, 256,000 B")
     found = network.measure(testbed=True)
     looks_right(found, "network.goodput")
     assert ("network.burst.size" in found.settings) == ("network.burst.line_rate" in found.settings)

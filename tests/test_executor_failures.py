@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commands import HANGS, Command, processes, until
+from commands import HANGS, Command, processes, started, until
 from conftest import scenario
 
 import lockstep
@@ -46,14 +46,8 @@ STARTED = {
 
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
-    started = {name: Command(tmp_path_factory.mktemp("run"), *options) for name, options in STARTED.items()}
-    try:
-        for command in started.values():
-            command.wait_until_under_way()
-        yield started
-    finally:
-        for command in started.values():
-            command.kill()
+    with started(tmp_path_factory.mktemp("run"), STARTED) as commands:
+        yield commands
 
 
 @pytest.fixture(autouse=True)
@@ -148,13 +142,6 @@ def test_nothing_outlives_a_parent_that_is_killed(under_way) -> None:
     assert len(processes(run.process.pid)) > 5
     run.process.kill()
     assert run.ends()[0] == -signal.SIGKILL
-
-
-def imports_torch(pid: int) -> bool:
-    try:
-        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
-    except OSError:
-        return False
 
 
 def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import HANGS, SOON, Command, processes, until
+from commands import HANGS, SOON, Command, processes, started, until
 from conftest import scenario
 from delivery import Sends, arrivals
 
@@ -320,14 +320,8 @@ def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Co
     """Several testbeds at the same time."""
     changes = ("cluster.network={bandwidth: 100 Mbit/s}", "cluster.workers=2", "cluster.servers=1")
     options = ["--testbed", *(option for change in changes for option in ("--set", change))]
-    started = {name: Command(tmp_path_factory.mktemp("run"), *options) for name in STRUCK}
-    try:
-        for command in started.values():
-            command.wait_until_under_way()
-        yield started
-    finally:
-        for command in started.values():
-            command.kill()
+    with started(tmp_path_factory.mktemp("run"), dict.fromkeys(STRUCK, options)) as commands:
+        yield commands
 
 
 def strike(run: Command, how: str) -> None:

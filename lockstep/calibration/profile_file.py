@@ -26,8 +26,10 @@ _FACTORS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 def quantity(value: float, unit: str) -> Any:
     """A value in base units as a scenario has it: `95.3 us`, or a bare number where `unit` is empty."""
-    if not unit or unit not in _STEPS:
-        return short(value) if not unit else f"{value:.4g} {unit}"
+    if not unit or not math.isfinite(value):
+        return short(value)
+    if unit not in _STEPS:
+        return f"{value:.4g} {unit}"
     least, name = next(step for step in _STEPS[unit] if abs(value) >= step[0])
     scale = _FACTORS[name] if unit == "s" else least or 1.0
     return f"{_plain(value / scale)} {name}"

@@ -2,20 +2,22 @@
 
 Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
 differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
-simulations, each with a latency that is a microsecond longer than the last one's.
+simulations, each with a latency that is a microsecond longer than the last one's; only the first one learns,
+where anything is learned.
 """
 
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from joblib import Parallel, delayed
 from pydantic import ValidationError
 
 import lockstep
+from lockstep.pool import results
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.digest import Digest, digest
 from lockstep.truth.point import Point
@@ -23,7 +25,7 @@ from lockstep.validation import on_loopback, on_testbed
 from scenarios import Scenario, ScenarioError
 from scenarios.profile import Profile, beneath, read
 
-SIMULATIONS = 5  # of a point; of one that learns, whose seeds are many, one
+SIMULATIONS = 5  # of a point
 _LONGER_S = 1e-6
 _MEANS = (
     *("throughput", "duration_s", "step_time_s", "compute", "network", "wait", "utilisation", "stretch"),
@@ -56,8 +58,8 @@ def predict(point: Point, profile: Profile, campaign: Campaign) -> Digest:
     else:
         assert campaign.loopback is not None
         there = on_loopback(scenario, campaign.loopback)
-    times = 1 if there.workload.learns else SIMULATIONS
-    return pooled([digest(lockstep.simulate(_later(there, k * _LONGER_S))) for k in range(times)])
+    others = [_later(there.sizes_only, k * _LONGER_S) for k in range(1, SIMULATIONS)]
+    return pooled([digest(lockstep.simulate(scenario)) for scenario in (there, *others)])
 
 
 def _later(scenario: Scenario, seconds: float) -> Scenario:
@@ -97,12 +99,12 @@ def predict_all(
 ) -> list[dict[str, Any]]:
     """A row for each point; one that cannot be predicted has its `error`. Raises ScenarioError."""
     jobs = min(os.cpu_count() or 1, max(1, len(points) // 4))  # fewer are there before processes are
-    work = (delayed(_row)(point, profile, campaign) for point in points)
     found = []
-    for row in Parallel(n_jobs=jobs, return_as="generator")(work):
-        found.append(row)
-        if progress is not None:
-            progress(len(found) / len(points))
+    with results([partial(_row, point, profile, campaign) for point in points], jobs) as rows:
+        for row in rows:
+            found.append(row)
+            if progress is not None:
+                progress(len(found) / len(points))
     return found
 
 
