@@ -145,7 +145,7 @@ class Search:
         return like
 
     def _try_rates(self, names: list[str]) -> None:
-        """Four times the usual learning rate, and then 16 times or a fourth, whichever looks better: two more."""
+        """Four times the usual learning rate, and then 16 times or a fourth, whichever looks better."""
         usual = [(name, self.spaces[name].start) for name in names if RATE in self.spaces[name].start]
         higher = self._try([(name, self._with_rate(name, choice, 2)) for name, choice in usual])
         steps = [4 if high < low else -2 for low, high in zip(self._try(usual), higher, strict=True)]
