@@ -23,6 +23,9 @@ from analysis.tracks import Tracks, lanes, slices, tracks_of
 from analysis.words import count
 
 _CHUNK = 1 << 14  # slices whose text is made at a time
+_THREADS = (
+    101  # numbers from here on: one with its process's number is Perfetto's "main thread", and goes first
+)
 _SIDE = {"simulator": "predicted", "executor": "measured"}
 
 
@@ -84,7 +87,7 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
     used = np.zeros(len(found.names), int)
     np.maximum.at(used, track, lane)
     first = np.cumsum(np.append(0, used + 1))  # the thread of each track's first lane
-    thread = first[track] + lane + 1
+    thread = first[track] + lane + _THREADS
     yield from _names(result, pid, found, used, first)
     flows, at_slice = _flows(result, table)
     describe = _descriptions(result.records, found.ranks)
@@ -119,7 +122,7 @@ def _names(result: Result, pid: int, found: Tracks, used: np.ndarray, first: np.
     yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
     for track, called in enumerate(found.names):
         for lane in range(used[track] + 1):
-            thread = int(first[track]) + lane + 1
+            thread = int(first[track]) + lane + _THREADS
             yield _metadata(
                 "thread_name", pid, thread, {"name": f"{called} ({lane + 1})" if lane else called}
             )
@@ -201,7 +204,10 @@ def _flows(result: Result, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]
 
 
 def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
-    """How busy links and processors were, and the held-out loss: a counter each."""
+    """How busy links and processors were, and the held-out loss: a counter each.
+
+    Perfetto calls a counter by its name and its unit.
+    """
     usage = result.utilisation
     if usage is not None:
         for name, rows in usage.groupby("resource", sort=False, observed=True):
@@ -212,7 +218,7 @@ def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
                 yield _counter(f"{name}, busy", pid, at, zero, "%", value)
     for at, loss in of(result.records, "evaluation", ["end", "loss"]).itertuples(index=False):
         if np.isfinite(loss):
-            yield _counter("held-out loss", pid, at, zero, "loss", loss)
+            yield _counter("held-out", pid, at, zero, "loss", loss)
 
 
 def _counter(name: str, pid: int, at: float, zero: int, unit: str, value: float) -> str:

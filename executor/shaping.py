@@ -15,8 +15,9 @@ from ipaddress import IPv4Address
 from typing import Any
 
 FRAME, DATA = 1514, 1448  # bytes: a full frame (MTU 1500, headers and TCP's time stamps), and the data in it
-_TRAIN_S = 500e-6  # frames of one connection that go together take this long, but are at least four
-_FOUR_FRAMES, _MOST = 6400, 65_000  # bytes, with what the kernel reserves for headers
+_TRAIN_S = 500e-6  # frames of one connection that go together take this long
+_FEW, _FEW_S = (2, 4), 1e-3  # or they are so few, and take as long as this if they can
+_PER_FRAME, _MOST = 1600, 65_000  # bytes, with what the kernel reserves for headers
 _BUCKET_S = 125e-6  # what an idle interface saves up, at least a frame: timers are late by less
 _QUEUE = 10_000  # trains that may wait: TCP has less under way, so that nothing is lost
 _IPV4 = 0x0800
@@ -29,7 +30,8 @@ _PURE = [
 
 def train(rate: float) -> int:
     """Bytes of one connection that go at once, on a network whose slowest cable has this rate (bytes/s)."""
-    return max(_FOUR_FRAMES, min(_MOST, int(rate * _TRAIN_S)))
+    few = min(max(round(rate * _FEW_S / FRAME), _FEW[0]), _FEW[1])
+    return max(few * _PER_FRAME, min(_MOST, int(rate * _TRAIN_S)))
 
 
 def bucket(rate: float) -> int:

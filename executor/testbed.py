@@ -147,9 +147,8 @@ def _needed(what: str) -> Iterator[None]:
     except ImportError as error:
         raise ScenarioError(f"the testbed needs {what}: {error}", key="--testbed") from None
     except Exception as error:
-        number = getattr(error, "code", None) or getattr(
-            error, "errno", None
-        )  # a NetlinkError, or an OSError
+        # a NetlinkError, or an OSError
+        number = getattr(error, "code", None) or getattr(error, "errno", None)
         if number is None:
             raise
         reason = f"this kernel has no {what}: {os.strerror(number)}"

@@ -68,13 +68,16 @@ def parse(text: str, lines: dict[str, Any]) -> Any:
 class _Composer(Composer):
     """ruamel's, but it stops early in a file that is too long, as in one that is too deep."""
 
-    nodes = 0
+    nodes = depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.nodes += 1
-        if self.nodes > 2 * VALUES:  # a key is a node too
+        self.depth += 1
+        if self.nodes > 2 * VALUES or self.depth > 2 * DEPTH:  # a key is a node too
             raise RecursionError
-        return super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 class _Reader:

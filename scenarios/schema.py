@@ -295,3 +295,11 @@ class Scenario(Section):
             needs = "needs the work per sample; give workload.flops, such as 4.1e9, or compute.time instead"
             fail(needs, "cluster", "compute", "peak")
         return self
+
+    @property
+    def sizes_only(self) -> Self:
+        """The same with nothing learned: equal in all but losses, and quicker to simulate."""
+        if not self.workload.learns:
+            return self
+        workload = self.workload.model_copy(update={"learning": False})
+        return self.model_copy(update={"workload": workload})

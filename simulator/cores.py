@@ -13,7 +13,8 @@ from functools import partial
 import simpy
 
 from simulator.events import Moment
-from simulator.flows import Flow, Flows, Link
+from simulator.flows import Flows
+from simulator.links import Flow, Link
 
 
 class Cores:

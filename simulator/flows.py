@@ -21,78 +21,14 @@ from typing import Any
 import simpy
 from simpy.events import EventPriority
 
-from simulator.bucket import Bucket, Tokens
+from simulator.bucket import Tokens
+from simulator.errors import SimulationError
 from simulator.events import NORMAL, Aside, Call
+from simulator.links import Flow, Link, positive
 from simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
-
-
-class Link:
-    """One direction of a network card or of a cable. Capacity in bytes/s.
-
-    `sustained` is the capacity given, `capacity` what the link can do now: more while it has tokens.
-    `clock` is how many bytes each flow held back here has carried since it was last idle, at the instant
-    `since`; it runs at `rate`. `held` has those flows by the clock's reading when they will be done.
-    """
-
-    __slots__ = (
-        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "name"),
-        *("offered", "rate", "since", "sustained", "sustained_since", "tokens", "used", "wake"),
-    )
-
-    def __init__(self, name: str, capacity: float, bucket: Bucket | None = None) -> None:
-        self.name = name
-        self.sustained = _positive(name, capacity, bucket)
-        self.capacity = capacity if bucket is None else bucket.line_rate
-        self.tokens = None if bucket is None else Tokens(bucket)
-        self.sustained_since = 0.0  # when that became its capacity
-        self.offered = 0.0  # bytes that it could have carried before
-        self.entered = 0.0  # bytes of all its flows so far; of an endless one, once it is over
-        self.flows: dict[Flow, None] = {}
-        self.count = 0  # of the flows that it holds back
-        self.held: list[tuple[float, int, Flow]] = []
-        self.clock = self.rate = self.since = 0.0
-        self.alone = True  # it holds back all its flows, and every other link on their paths is calm
-        self.bound = inf  # no other link of a held flow gives it less than this
-        self.used = 0  # flows so far
-        self.wake = inf  # the instant at which it will be looked at again
-
-
-def _positive(name: str, capacity: float, bucket: Bucket | None) -> float:
-    if not 0 < capacity < inf:
-        raise ValueError(f"{name}: a capacity is a positive number of bytes/s, not {capacity}")
-    if bucket is not None and not (bucket.size > 0 and bucket.line_rate >= capacity):
-        raise ValueError(f"{name}: a bucket has a size above 0 and a line rate not below the capacity")
-    return capacity
-
-
-class Flow:
-    """`size` bytes on their way over `path`, of one or more links; `owner` is the link that holds it back.
-
-    `due` is what the owner's clock reads when the flow is done.
-    """
-
-    __slots__ = ("due", "owner", "path", "size")
-    endless = False
-
-    def __init__(self, path: tuple[Link, ...], size: float) -> None:
-        self.path = path
-        self.size = size
-        self.owner: Link | None = None
-        self.due = 0.0
-
-    def done(self) -> object:
-        """The last byte has left."""
-
-    def left(self, now: float) -> float:
-        """Bytes left to carry."""
-        owner = self.owner
-        if owner is None:  # it has just come
-            return self.size
-        left = self.due - (owner.clock + owner.rate * (now - owner.since))
-        return left if left > 0 or self.endless else 0.0
 
 
 class _Told(Flow):
@@ -202,7 +138,7 @@ class Flows:
     def set_capacity(self, link: Link, capacity: float) -> None:
         """Give a link another capacity, in bytes/s, from now on; its flows go on at their new rates."""
         now, tokens = self.environment.now, link.tokens
-        _positive(link.name, capacity, None if tokens is None else tokens.bucket)
+        positive(link.name, capacity, None if tokens is None else tokens.bucket)
         link.offered, link.sustained_since = self.offered(link), now
         if tokens is not None:
             self._read_tokens(link)
@@ -388,7 +324,7 @@ class Flows:
     def _calm(self, link: Link, load: float, fastest: float) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
         if load > link.capacity * (1 + 1e-9):
-            raise AssertionError(f"{link.name} carries more than its capacity")
+            raise SimulationError(f"{link.name} carries more than its capacity")
         self._plan_tokens(link, load)
         return not link.count and fastest * len(link.flows) <= link.sustained
 

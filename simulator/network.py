@@ -19,7 +19,8 @@ from typing import Any
 import simpy
 
 from simulator.events import NORMAL, Aside, Call, Moment
-from simulator.flows import Flow, Flows
+from simulator.flows import Flows
+from simulator.links import Flow
 from simulator.topology import Path, Topology
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from scenarios import Cluster, FatTree, Network, Racks, Sites
 from simulator.bucket import Bucket
-from simulator.flows import Link
+from simulator.links import Link
 from strategies.placement import host_names, residents
 
 Path = tuple[Link, ...]

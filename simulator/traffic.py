@@ -16,7 +16,7 @@ import simpy
 from scenarios import Background, ScenarioError, Varying
 from scenarios.units import shown
 from simulator.events import Aside
-from simulator.flows import Flow, Link
+from simulator.links import Flow, Link
 from simulator.network import Network
 from simulator.topology import Path, Topology
 from workloads import seeds

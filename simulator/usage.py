@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from simulator.flows import Flows, Link
+from simulator.errors import SimulationError
+from simulator.flows import Flows
+from simulator.links import Link
 
 _MOST = 128
 _FLOWS_PER_VALUE = 3  # that end before a value is read again: it then takes about one percent of the run
@@ -108,4 +110,4 @@ class Usage:
             carried, offered = carried - self._readings[-1].carried, offered - self._readings[-1].offered
         above = np.flatnonzero(carried > offered + self._bursts + 1e-9 * reading.offered)
         if len(above):
-            raise AssertionError(f"{self._links[above[0]].name} has carried more than its capacity allows")
+            raise SimulationError(f"{self._links[above[0]].name} has carried more than its capacity allows")

@@ -88,24 +88,8 @@ async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
     2016, "Revisiting distributed synchronous SGD", §3; TensorFlow's accumulators do the same. Not for several
     shards: late at one and on time at another, workers could wait for ever, as in `every_k_workers`.
     """
-    shard, members = Shard(node, rule), len(node.children)
-    pushes: list[Message] = []
-    while True:
-        message = await node.receive()
-        if message.kind == "pull":
-            shard.answer(message.sender)
-        elif message.kind == "leave":
-            members -= 1
-        elif message.version < shard.version:
-            shard.drop(message)
-            shard.answer(message.sender)
-        else:
-            pushes.append(message)
-        if pushes and len(pushes) >= min(len(node.children) - backups, members):
-            await shard.mean_update(pushes)
-            for push in pushes:
-                shard.answer(push.sender)
-            pushes = []
+    workers = len(node.children)
+    await _waiting(node, rule, lambda members: min(workers - backups, members), drops_late=True)
 
 
 async def first_k_workers(node: Node, rule: Rule, *, k: Count = 1) -> None:
@@ -152,6 +136,14 @@ async def every_k_workers(node: Node, rule: Rule, *, k: Count = 1) -> None:
     Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
     first, and with other workers waiting at every shard nobody is left to push.
     """
+    await _waiting(node, rule, lambda members: min(k, members), drops_late=False)
+
+
+async def _waiting(node: Node, rule: Rule, needed: Callable[[int], int], *, drops_late: bool) -> None:
+    """Update with as many pushes as are needed from so many members, each of whom waits for it.
+
+    With `drops_late` the gradient of an earlier version is dropped, and its worker answered at once.
+    """
     shard, members = Shard(node, rule), len(node.children)
     pushes: list[Message] = []
     while True:
@@ -160,9 +152,12 @@ async def every_k_workers(node: Node, rule: Rule, *, k: Count = 1) -> None:
             shard.answer(message.sender)
         elif message.kind == "leave":
             members -= 1
+        elif drops_late and message.version < shard.version:
+            shard.drop(message)
+            shard.answer(message.sender)
         else:
             pushes.append(message)
-        if pushes and len(pushes) >= min(k, members):
+        if pushes and len(pushes) >= needed(members):
             await shard.mean_update(pushes)
             for push in pushes:
                 shard.answer(push.sender)

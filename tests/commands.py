@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 
 import lockstep
 
-HANGS = 90  # s; nothing here takes that long, even on a slow machine
+HANGS = 150  # s; nothing here takes that long, even on a slow machine that does something else too
 SOON = 8  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
 COMMAND = """
 import contextlib, os, pathlib
@@ -107,3 +108,16 @@ class Command:
         self.process.wait(HANGS)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+@contextmanager
+def started(folder: Path, options: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Command]]:
+    """Several at the same time, under way; killed at the end."""
+    commands = {name: Command(folder / name, *each) for name, each in options.items()}
+    try:
+        for command in commands.values():
+            command.wait_until_under_way()
+        yield commands
+    finally:
+        for command in commands.values():
+            command.kill()

@@ -18,8 +18,6 @@ from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
 from scenarios import ScenarioError
 from simulator.engine import simulate
 
-pytestmark = pytest.mark.real
-
 SOLVED = 1e-5  # how near the solver comes: without noise, intervals are narrower than that
 BUSY = {"network.message_overhead": 1e-4, "network.receive_overhead": 3e-5, "apply_overhead": 1.5e-4}
 OURS = {"memory_bandwidth": 3e9, **BUSY}
@@ -120,18 +118,27 @@ def test_a_path_that_is_too_slow_for_the_probes_is_said_to_be() -> None:
         network.found(chosen, nothing, "path")
 
 
-def small(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+@pytest.mark.parametrize(("reading", "what"), [("updates_s", "an update"), ("exchanges_s", "an exchange")])
+def test_bytes_hidden_by_noise_are_an_error(reading: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = network.all_probes(False, False, seconds=0.25)
+    chosen = {name: chosen[name] for name in (ONE, FAN_OUT, BACKLOG, "1 worker, 1,000,000 B")}
+    measured = synthetic(chosen, PLAIN)
+    monkeypatch.setattr(readings, reading, lambda records: np.full(5, 2e-3))
+    said = rf"^{what} of 1,000,000 bytes took 2 ms, no longer than of 4 \(2 ms\): .* measure again when"
+    with pytest.raises(RunFailed, match=said):
+        network.found(chosen, measured, "loopback")
+
+
+def small(monkeypatch: pytest.MonkeyPatch, largest: int, *names: str) -> None:
     """Let calibration make a few short probes only."""
 
     def few(sizes: Any, rate: float | None, seconds: float) -> network.Probes:
-        chosen = probes((1, 4000, 16_000, 64_000), rate, 0.3)
+        chosen = probes((1, 4000, 16_000, largest), rate, 0.3)
         return {name: chosen[name] for name in chosen if name in names}
 
     monkeypatch.setattr(network, "probes", few)
     monkeypatch.setattr(network, "_TURNS", 1)
-
-
-LARGE = "1 worker, 256,000 B"
+    monkeypatch.setattr(network, "_LARGE", 500_000)  # few updates say nothing of less: noise hides it
 
 
 def looks_right(found: network.Findings, *keys: str) -> None:
@@ -142,17 +149,21 @@ def looks_right(found: network.Findings, *keys: str) -> None:
     assert len(found.evidence["network"]["probes"]) >= 3
 
 
+@pytest.mark.real
+@pytest.mark.alone
 def test_the_loopback_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch, ONE, FAN_OUT, BACKLOG, LARGE)
+    small(monkeypatch, 1_000_000, ONE, FAN_OUT, BACKLOG, "1 worker, 4,000,000 B")
     told: list[float] = []
     looks_right(network.measure(progress=told.append), "network.bandwidth", "network.intra_host.latency")
     assert told == sorted(told)
     assert told[0] == 0.0
 
 
+@pytest.mark.real
+@pytest.mark.alone
 @needs_testbed
 def test_a_testbed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch, ONE, FAN_OUT, BACKLOG, LARGE)
+    small(monkeypatch, 64_000, ONE, FAN_OUT, BACKLOG, "1 worker, 256,000 B")
     found = network.measure(testbed=True)
     looks_right(found, "network.goodput")
     assert ("network.burst.size" in found.settings) == ("network.burst.line_rate" in found.settings)
@@ -173,6 +184,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     return put
 
 
+@pytest.mark.real
 def test_two_hosts_run_a_probe(ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     ssh('exec sh -c "$COMMAND"')
     chosen = network.all_probes(False, True, seconds=0.15)

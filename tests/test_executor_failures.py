@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commands import HANGS, Command, processes, until
+from commands import HANGS, Command, processes, started, until
 from conftest import scenario
 
 import lockstep
@@ -46,14 +46,8 @@ STARTED = {
 
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
-    started = {name: Command(tmp_path_factory.mktemp("run"), *options) for name, options in STARTED.items()}
-    try:
-        for command in started.values():
-            command.wait_until_under_way()
-        yield started
-    finally:
-        for command in started.values():
-            command.kill()
+    with started(tmp_path_factory.mktemp("run"), STARTED) as commands:
+        yield commands
 
 
 @pytest.fixture(autouse=True)
@@ -150,13 +144,6 @@ def test_nothing_outlives_a_parent_that_is_killed(under_way) -> None:
     assert run.ends()[0] == -signal.SIGKILL
 
 
-def imports_torch(pid: int) -> bool:
-    try:
-        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
-    except OSError:
-        return False
-
-
 def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
     run = Command(tmp_path)
     try:
@@ -178,9 +165,12 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)
 
+    ended: list[bool] = []  # for it would take seconds to start again
+    monkeypatch.setattr("executor.launch._kill_fork_server", lambda: ended.append(True))
     monkeypatch.setattr("executor.collect.evaluator", swallows)
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))
+    assert ended
 
 
 # ------------------------------------------------------------------ mistakes in a strategy
@@ -313,6 +303,7 @@ def test_epochs_are_passes_of_all_workers_together(strategy) -> None:
 
 
 @EACH
+@pytest.mark.alone
 def test_time_is_that_of_the_clock(strategy) -> None:
     metrics = digits(strategy, {"time": "0.6 s"}).metrics
     assert 0.2 < metrics["duration_s"] < 1.5

@@ -9,7 +9,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from simulator.bucket import Bucket
-from simulator.flows import Flows, Link
+from simulator.flows import Flows
+from simulator.links import Link
 from simulator.max_min import max_min
 
 Sent = tuple[float, tuple[int, ...], float]  # at, links, bytes

@@ -10,8 +10,6 @@ from lockstep.truth.point import FACTORS
 from lockstep.truth.summary import ranking, summarise
 from lockstep.truth.tables import BEGIN, END, between_markers, markdown
 
-Rows = list[dict[str, Any]]
-
 
 def side(name: str, throughput: float | None, **more: Any) -> dict[str, Any]:
     """One run; more: workers, strategy, … or figures."""

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.bucket import Bucket
-from simulator.flows import Flows, Link
+from simulator.flows import Flows
+from simulator.links import Link
 from simulator.usage import Usage
 
 

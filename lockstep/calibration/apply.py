@@ -14,6 +14,7 @@ from executor.node import Done, run_to_end
 from lockstep.calibration.estimate import line, resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.process import alone, timed
+from lockstep.validation import no_slope
 from strategies import Message, rules
 from strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
 from strategies.parameter_server import Shard
@@ -48,10 +49,15 @@ def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Findings
     """`apply_overhead` of plain sgd, and `memory_bandwidth`, the geometric mean of all rules'.
 
     A rule's own are those of the line through its smallest and its largest size. In the evidence `off` is,
-    for each size, the time by the profile's two numbers ÷ the measured one, minus 1.
+    for each size, the time by the profile's two numbers ÷ the measured one, minus 1. Raises RunFailed if the
+    largest size takes some rule no longer than the smallest.
     """
     found = {name: alone(_measure, name, tuple(sizes), least_s) for name in known_rules()}
     fitted = {name: resampled(partial(line, touched), samples) for name, (touched, samples) in found.items()}
+    for name, (own, _) in fitted.items():
+        if own.bandwidth == math.inf:
+            first, *_, last = map(median, found[name][1])
+            raise no_slope(f"an update by {name}", (sizes[0], sizes[-1]), (first, last))
     overhead, interval = fitted[PLAIN][0].overhead, fitted[PLAIN][1][0]
     logs = np.log([own.bandwidth for own, _ in fitted.values()])
     bandwidth, spread = float(np.exp(logs.mean())), 1.96 * float(logs.std(ddof=1)) / len(logs) ** 0.5

@@ -6,6 +6,7 @@ server, is read off their records (readings.py); what is left of the exchanges i
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -15,11 +16,12 @@ from executor.launch import RunFailed, execute
 from executor.process import everyone
 from executor.testbed import require
 from lockstep.calibration import path, readings
+from lockstep.calibration.estimate import resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
-from lockstep.validation import LINE_RATE, parameters
+from lockstep.validation import LINE_RATE, no_slope, parameters
 from scenarios import Scenario, ScenarioError
 from strategies.optimizers import optimizer
 from strategies.parameter_server import passes_of
@@ -37,7 +39,6 @@ _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
 _LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
 _PASSES = passes_of(Rule(optimizer(optimizer="sgd")), 1, False, False)  # over a shard, of an update
-_FASTEST = 1e-12  # s per byte: an update of many bytes may, by chance, take no longer than one of a few
 
 
 def measure(
@@ -98,7 +99,7 @@ def run(
 
 
 def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Findings:
-    """What the records of the probes say. Raises RunFailed if there is too little in them."""
+    """What the records of the probes say. Raises RunFailed for too little, or too noisy, ones."""
     exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
     samples = _busy(chosen, measured) if ONE in exchanges else {"none": np.empty(0)}
@@ -109,17 +110,22 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
         raise RunFailed(
             "the probes had no time for their messages: the network, or this machine, is too slow"
         )
-    known = {key: float(np.median(sample)) for key, sample in samples.items()}
+    known: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    for key, sample in samples.items():
+        known[key], (intervals[key],) = resampled(itemgetter(0), [sample.tolist()])
     on_testbed = where == "testbed"
+    if not on_testbed:
+        _check_slope(chosen, exchanges)
     fit = path.fit(chosen, exchanges, path.SHAPED if on_testbed else path.PLAIN, known)
     values = {**known, **fit.values}
-    intervals = {**{key: _interval(sample) for key, sample in samples.items()}, **fit.intervals}
+    intervals |= fit.intervals
     if on_testbed:
         values |= {path.BURST.key: max(1.0, values[path.BURST.key]), "network.burst.line_rate": LINE_RATE}
     else:
         values["network.bandwidth"] = 1 / values.pop(path.BYTE.key)
         low, high = intervals.pop(path.BYTE.key)
-        intervals["network.bandwidth"] = (1 / high, 1 / low)
+        intervals["network.bandwidth"] = (1 / high, 1 / low if low > path.BYTE.least else np.inf)
     if where == "loopback":
         for key in ("latency", "bandwidth"):
             values[f"network.intra_host.{key}"] = values[f"network.{key}"]
@@ -140,23 +146,29 @@ def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:
         "network.receive_overhead": read(BACKLOG, readings.taking_in_s, "parameters"),
         "apply_overhead": np.concatenate([readings.updates_s(records) for records in measured[ONE]]),
     }
-    overhead, per_byte = np.median(samples["apply_overhead"]), []
+    overhead, seconds = float(np.median(samples["apply_overhead"])), {}
     for name, probe in chosen.items():
         cluster, size = probe.cluster, parameters(probe)
-        if (cluster.workers, cluster.servers.count, probe.strategy.name) == (1, 1, "asynchronous"):
-            seconds = np.concatenate([readings.updates_s(records) for records in measured[name]])
-            per_byte += [(seconds - overhead) / (_PASSES * 4 * size)] if size >= _LARGE else []
-    if per_byte:
-        samples["memory_bandwidth"] = 1 / np.maximum(np.concatenate(per_byte), _FASTEST)
+        alone = (cluster.workers, cluster.servers.count, probe.strategy.name) == (1, 1, "asynchronous")
+        if alone and size >= _LARGE:
+            seconds[size] = np.concatenate([readings.updates_s(records) for records in measured[name]])
+    if seconds:
+        per_byte = [(times - overhead) / (_PASSES * 4 * size) for size, times in seconds.items()]
+        with np.errstate(divide="ignore"):  # by chance one of many bytes takes no longer than one of a few
+            samples["memory_bandwidth"] = 1 / np.maximum(np.concatenate(per_byte), 0.0)
+        if len(samples["memory_bandwidth"]) and np.median(samples["memory_bandwidth"]) == np.inf:
+            short, size = min((float(np.median(times)), n) for n, times in seconds.items() if len(times))
+            raise no_slope("an update", (4, 4 * size), (overhead, short))
     return samples
 
 
-def _interval(sample: np.ndarray) -> tuple[float, float]:
-    """95% confidence of a median, by bootstrap."""
-    rng = np.random.default_rng(0)
-    medians = np.median(rng.choice(sample, size=(1000, len(sample))), axis=1)
-    low, high = np.quantile(medians, [0.025, 0.975])
-    return float(low), float(high)
+def _check_slope(chosen: Probes, exchanges: Mapping[str, Sequence[np.ndarray]]) -> None:
+    """Raise RunFailed if the probe with the most to send takes no longer than the one with the least."""
+    nbytes = {name: 4 * parameters(chosen[name]) for name in exchanges}
+    ends = min(nbytes, key=nbytes.__getitem__), max(nbytes, key=nbytes.__getitem__)
+    short, long = (float(np.median(np.concatenate(exchanges[name]))) for name in ends)
+    if long <= short:
+        raise no_slope("an exchange", [nbytes[name] for name in ends], (short, long))
 
 
 def _row(name: str, runs: Sequence[np.ndarray], fitted: float) -> dict[str, Any]:

@@ -26,8 +26,10 @@ _FACTORS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 def quantity(value: float, unit: str) -> Any:
     """A value in base units as a scenario has it: `95.3 us`, or a bare number where `unit` is empty."""
-    if not unit or unit not in _STEPS:
-        return short(value) if not unit else f"{value:.4g} {unit}"
+    if not unit or not math.isfinite(value):
+        return short(value)
+    if unit not in _STEPS:
+        return f"{value:.4g} {unit}"
     least, name = next(step for step in _STEPS[unit] if abs(value) >= step[0])
     scale = _FACTORS[name] if unit == "s" else least or 1.0
     return f"{_plain(value / scale)} {name}"
@@ -60,7 +62,9 @@ def _within(kinds: Any, wanted: type) -> list[Any]:
     return found
 
 
-def document(findings: Findings, timed: list[dict[str, Any]], where: str | None) -> dict[str, Any]:
+def document(
+    findings: Findings, timed: list[dict[str, Any]], where: str | None, bandwidth: float | None
+) -> dict[str, Any]:
     """A profile as plain values. `timed`: the entries of `compute`, with times in seconds."""
     cluster: dict[str, Any] = {}
     for key, value in findings.settings.items():
@@ -76,6 +80,7 @@ def document(findings: Findings, timed: list[dict[str, Any]], where: str | None)
     return {
         "profile": 1,
         "measured": described() | ({"where": where} if where else {}),
+        **({} if bandwidth is None else {"bandwidth": quantity(bandwidth, "B/s")}),
         "cluster": cluster,
         "compute": [_with_units(entry) for entry in timed],
         "intervals": intervals,

@@ -15,18 +15,15 @@ from lockstep.commands.options import (
     Json,
     MaybeFile,
     Out,
+    Output,
     Quiet,
     Replay,
     Set,
     Tensorboard,
     Testbed,
     Timeline,
-    check_results,
-    check_tensorboard,
-    check_timeline,
     keep,
     load,
-    write_timeline,
 )
 from scenarios import Scenario, ScenarioError
 
@@ -43,47 +40,27 @@ def simulate(
     quiet: Quiet = False,
 ) -> None:
     """Predict a run in virtual time, or repeat a real one."""
+    output = Output(out, json_, quiet, tensorboard, timeline)
     if replay is not None:
         if file is not None or set_:
             context.fail("--replay has a scenario of its own: leave out FILE and --set")
-        _replay(replay, out, tensorboard, timeline, json_, quiet)
+        _replay(replay, output)
     elif file is None:
         context.fail("missing argument 'FILE'")
     else:
-        _one_run(
-            lockstep.simulate,
-            "predicting",
-            load(file, set_ or [], testbed=False),
-            out,
-            tensorboard,
-            timeline,
-            json_,
-            quiet,
-        )
+        _one_run(lockstep.simulate, "predicting", load(file, set_ or [], testbed=False), output)
 
 
-def _replay(
-    folder: Path, out: Path | None, tensorboard: Path | None, timeline: Path | None, json_: bool, quiet: bool
-) -> None:
+def _replay(folder: Path, output: Output) -> None:
     """Repeat a real run; what comes of it is written and shown even if it is something else."""
     from lockstep import replaying
 
-    if out is not None and out.resolve() == folder.resolve():
+    if output.out is not None and output.out.resolve() == folder.resolve():
         raise ScenarioError("that is the real run's folder; give another one", key="--out")
     run = replaying.load(folder)
-    repeat = partial(replaying.replay, run)
-    result = _one_run(
-        lambda _, progress: repeat(progress),
-        "replaying",
-        run.scenario,
-        out,
-        tensorboard,
-        timeline,
-        json_,
-        quiet,
-    )
+    result = _one_run(lambda _, progress: replaying.replay(run, progress), "replaying", run.scenario, output)
     replaying.check(run, result)
-    if not json_:
+    if not output.json:
         print(replaying.agreed(result))
 
 
@@ -99,24 +76,15 @@ def run(
 ) -> None:
     """Measure a run with real processes on this machine."""
     engine = partial(lockstep.run, testbed=testbed)
-    _one_run(engine, "measuring", load(file, set_ or [], testbed), out, tensorboard, timeline, json_, quiet)
+    output = Output(out, json_, quiet, tensorboard, timeline)
+    _one_run(engine, "measuring", load(file, set_ or [], testbed), output)
 
 
-def _one_run(
-    engine: Callable[..., Result],
-    doing: str,
-    scenario: Scenario,
-    out: Path | None,
-    tensorboard: Path | None,
-    timeline: Path | None,
-    json_: bool,
-    quiet: bool,
-) -> Result:
-    check_results(out)
-    check_tensorboard(tensorboard)
-    check_timeline(timeline)
+def _one_run(engine: Callable[..., Result], doing: str, scenario: Scenario, output: Output) -> Result:
+    output.check()
+    out, tensorboard = output.out, output.tensorboard
     try:
-        with terminal.progress(f"{doing} {scenario.name}", quiet or json_) as progress:
+        with output.progress(f"{doing} {scenario.name}") as progress:
             result = engine(scenario, progress)
     except (RuntimeError, KeyboardInterrupt) as error:
         keep(scenario, getattr(error, "records", None), out)
@@ -125,7 +93,7 @@ def _one_run(
         result.save(out)
     if tensorboard is not None:
         result.to_tensorboard(tensorboard)
-    if json_:
+    if output.json:
         print(result.to_json())
     else:
         terminal.show(result, out)
@@ -133,5 +101,5 @@ def _one_run(
             print("note: this was the scenario itself; 'lockstep sweep' runs its sweep", file=sys.stderr)
         if tensorboard is not None:
             print(f"Scalars written to {tensorboard}: tensorboard --logdir {tensorboard}")
-    write_timeline([result], timeline, json_)
+    output.write_timeline([result])
     return result

@@ -1,11 +1,12 @@
 """The options that commands share, and what they mean."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,6 +14,7 @@ import lockstep
 import scenarios
 from analysis.records import Result, save_records
 from analysis.words import size
+from lockstep import terminal
 from scenarios import Scenario, ScenarioError
 
 File = Annotated[
@@ -59,24 +61,44 @@ def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
     return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed), alone=True)
 
 
-def check_timeline(file: Path | None) -> None:
-    """Refuse a --timeline that cannot be written, before anything is computed; leaves nothing behind."""
-    if file is None:
-        return
-    if not file.name.endswith((".json", ".json.gz")) or file.is_dir():
-        raise ScenarioError(
-            f"give a file that ends in .json or .json.gz, not {str(file)!r}", key="--timeline"
-        )
-    _check_writable(file.parent, "--timeline")
+class Output(NamedTuple):
+    """Where the results of a command go, and whether people are told what it does meanwhile."""
 
+    out: Path | None
+    json: bool
+    quiet: bool
+    tensorboard: Path | None = None
+    timeline: Path | None = None
 
-def check_tensorboard(folder: Path | None) -> None:
-    """Refuse a --tensorboard that cannot be written, or without its package, before a run; leaves nothing."""
-    if folder is not None:
-        from analysis.tensorboard import check
+    def check(self) -> None:
+        """Refuse, before anything is computed, what cannot be written; leaves nothing behind."""
+        check_results(self.out)
+        if self.tensorboard is not None:
+            from analysis.tensorboard import check
 
-        check()
-        _check_writable(folder, "--tensorboard")
+            check()
+            _check_writable(self.tensorboard, "--tensorboard")
+        if self.timeline is not None:
+            if not self.timeline.name.endswith((".json", ".json.gz")) or self.timeline.is_dir():
+                problem = f"give a file that ends in .json or .json.gz, not {str(self.timeline)!r}"
+                raise ScenarioError(problem, key="--timeline")
+            _check_writable(self.timeline.parent, "--timeline")
+
+    def progress(self, doing: str) -> AbstractContextManager[Callable[[float], None] | None]:
+        """`terminal.progress`, unless nothing is to be said."""
+        return terminal.progress(doing, self.quiet or self.json)
+
+    def write_timeline(self, results: Sequence[Result]) -> None:
+        """Write the runs into one timeline, if one is wanted, and say so."""
+        if self.timeline is None or not results:
+            return
+        from analysis import timeline
+
+        self.timeline.parent.mkdir(parents=True, exist_ok=True)
+        timeline.write(results, self.timeline)
+        if not self.json:
+            its = size(self.timeline.stat().st_size)
+            print(f"Timeline written to {self.timeline} ({its}): open it at https://ui.perfetto.dev.")
 
 
 def check_out(out: Path | None) -> None:
@@ -101,19 +123,6 @@ def _check_writable(folder: Path, key: str) -> None:
     except OSError as error:
         reason = f"cannot write to {str(folder)!r}: {error.strerror}; give another folder"
         raise ScenarioError(reason, key=key) from None
-
-
-def write_timeline(results: Sequence[Result], file: Path | None, quiet: bool) -> None:
-    """Write the runs into one timeline, if one is wanted, and say so."""
-    if file is None or not results:
-        return
-    from analysis import timeline
-
-    file.parent.mkdir(parents=True, exist_ok=True)
-    timeline.write(results, file)
-    if not quiet:
-        its = size(file.stat().st_size)
-        print(f"Timeline written to {file} ({its}): open it at https://ui.perfetto.dev.")
 
 
 def keep(scenario: Scenario, records: Any, out: Path | None) -> None:

@@ -3,18 +3,16 @@
 import csv
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from joblib import Parallel, delayed
-
-from executor import signals
 from lockstep.literature.claim import Claim, Figures, Runs, verdict
 from lockstep.literature.table import markdown
+from lockstep.pool import results
 
 Progress = Callable[[float], None]
 Found = dict[str, Any]
@@ -33,10 +31,9 @@ def judge(
     made: dict[str, dict[tuple[str, int], Figures]] = {claim.name: {} for claim in these}
     jobs = min(jobs or os.cpu_count() or 1, len(runs))
     found = _summary([])
-    with _kept(out) as keep, signals.handled(signal.default_int_handler, signal.SIGTERM):  # or workers stay
-        work = (delayed(claim.figures)(scenario) for claim, _, scenario in runs)
-        results = Parallel(n_jobs=jobs, return_as="generator")(work)
-        for done, ((claim, key, _), figures) in enumerate(zip(runs, results, strict=True), 1):
+    calls = [partial(claim.figures, scenario) for claim, _, scenario in runs]
+    with _kept(out) as keep, results(calls, jobs) as all_figures:
+        for done, ((claim, key, _), figures) in enumerate(zip(runs, all_figures, strict=True), 1):
             keep(claim, key, figures)
             made[claim.name][key] = figures
             if len(made[claim.name]) == len(claim.variants) * claim.seeds:

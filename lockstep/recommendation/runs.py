@@ -44,7 +44,7 @@ class Job(NamedTuple):
         """The scenario that is simulated."""
         if self.learns:
             return stopping(self.scenario, time=self.time, target_accuracy=self.scenario.stop.target_accuracy)
-        return stopping(_sizes_only(self.scenario), time=self.time)
+        return stopping(self.scenario.sizes_only, time=self.time)
 
     @property
     def _few(self) -> int:
@@ -53,22 +53,17 @@ class Job(NamedTuple):
     @property
     def pilot(self) -> Scenario:
         """A short run of it, some mini-batches a worker, by sizes only."""
-        return stopping(_sizes_only(self.scenario), steps=self._few)
+        return stopping(self.scenario.sizes_only, steps=self._few)
 
     def seconds(self, pilot: Row) -> float:
         """How long it takes to do what the file's `stop` allows (and to exchange enough)."""
         stop = self.scenario.stop
-        steps = EXCHANGES * self.candidate.cycle
+        steps = (EXCHANGES + 0.5) * self.candidate.cycle  # no round ends there, not even a hair after
         if self.learns:
             steps = (
                 quota(self.scenario, sizes(self.scenario.workload).samples, True).each or stop.updates or 1
             )
         return (pilot.get("duration_s") or 1.0) / self._few * max(steps, stop.steps or 0)
-
-
-def _sizes_only(scenario: Scenario) -> Scenario:
-    workload = scenario.workload.model_copy(update={"learning": False})
-    return scenario.model_copy(update={"workload": workload})
 
 
 def stopping(scenario: Scenario, **bounds: Any) -> Scenario:

@@ -1,18 +1,13 @@
 """Where runs are made. Each backend is a context that gives `Workers`."""
 
-import os
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
-from signal import SIGINT
-from threading import Thread
 from typing import Any, NamedTuple
 
-from executor import signals
+from lockstep.pool import Submit, pool
 from lockstep.sweeping.points import Plan
 from scenarios import ScenarioError
 
@@ -20,7 +15,7 @@ from scenarios import ScenarioError
 class Workers(NamedTuple):
     """What makes runs: `submit(function, *arguments)` gives a Future; `ahead` may wait for it at a time."""
 
-    submit: Callable[..., "Future[Any]"]
+    submit: Submit
     ahead: int
 
 
@@ -71,34 +66,9 @@ def here() -> Iterator[Workers]:
 
 @contextmanager
 def _cores(jobs: int) -> Iterator[Workers]:
-    """Processes on this machine: joblib's pool, which stays for the next sweep if all goes well."""
-    from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
-
-    pool = get_memmapping_executor(jobs, timeout=60, initializer=_begin, initargs=(os.getpid(),))
-
-    def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
-            future: Future[Any] = pool.submit(function, *arguments)
-        return future
-
-    try:
-        with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
-            warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
-            yield Workers(submit, 2 * jobs)
-    except BaseException:
-        pool.shutdown(wait=True, kill_workers=True)
-        raise
-
-
-def _begin(parent: int) -> None:
-    """In a worker: if the process that waits is killed, perhaps already, end too."""
-    Thread(target=_follow, args=[parent], daemon=True).start()
-
-
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+    """Processes on this machine."""
+    with pool(jobs) as submit:
+        yield Workers(submit, 2 * jobs)
 
 
 @contextmanager

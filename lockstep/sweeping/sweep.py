@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from signal import SIGTERM, default_int_handler
 from typing import NamedTuple
 
 import pandas as pd
@@ -56,11 +55,7 @@ def sweep(
             inner = told if backend is here else None  # a run elsewhere is not heard of until it ends
             return plan.engine, plan.testbed, version(plan.engine), run.point in records_of, inner
 
-        # asked to end, it ends its workers first
-        with (
-            signals.handled(default_int_handler, SIGTERM),
-            closing(outcomes(todo, backend, arguments)) as found,
-        ):
+        with closing(outcomes(todo, backend, arguments)) as found:
             for run, (row, files) in found:
                 folder.keep({"run": run.key, **row}, files)
                 done += 1

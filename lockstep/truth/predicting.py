@@ -2,28 +2,28 @@
 
 Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
 differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
-simulations, each with a latency that is a microsecond longer than the last one's.
+simulations, each with a latency that is a microsecond longer than the last one's; only the first one learns,
+where anything is learned.
 """
 
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
-from joblib import Parallel, delayed
-from pydantic import ValidationError
-
 import lockstep
+from lockstep.pool import results
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.digest import Digest, digest
 from lockstep.truth.point import Point
+from lockstep.truth.profiles import with_profile
 from lockstep.validation import on_loopback, on_testbed
-from scenarios import Scenario, ScenarioError
-from scenarios.profile import Profile, beneath, read
+from scenarios import Scenario
+from scenarios.profile import Profile
 
-SIMULATIONS = 5  # of a point; of one that learns, whose seeds are many, one
+SIMULATIONS = 5  # of a point
 _LONGER_S = 1e-6
 _MEANS = (
     *("throughput", "duration_s", "step_time_s", "compute", "network", "wait", "utilisation", "stretch"),
@@ -31,33 +31,16 @@ _MEANS = (
 )
 
 
-def read_profile(file: Path | None) -> Profile:
-    """The profile in a file; an empty one without. Raises ScenarioError."""
-    return Profile(profile=1) if file is None else read(file)
-
-
-def with_profile(point: Point, profile: Profile) -> Scenario:
-    """The point's scenario with a profile's settings beneath its own. Raises ScenarioError."""
-    document = dict(point.document)
-    document["cluster"] = beneath(profile, document["cluster"], document["workload"])
-    try:
-        return Scenario.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ScenarioError(f"{point.name} with it: {where}: {first['msg']}", key="--profile") from None
-
-
-def predict(point: Point, profile: Profile, campaign: Campaign) -> Digest:
+def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Digest:
     """The prediction of one point: a pure function."""
-    scenario = with_profile(point, profile)
+    scenario = with_profile(point, profiles)
     if campaign.testbed:
         there = on_testbed(scenario)
     else:
         assert campaign.loopback is not None
         there = on_loopback(scenario, campaign.loopback)
-    times = 1 if there.workload.learns else SIMULATIONS
-    return pooled([digest(lockstep.simulate(_later(there, k * _LONGER_S))) for k in range(times)])
+    others = [_later(there.sizes_only, k * _LONGER_S) for k in range(1, SIMULATIONS)]
+    return pooled([digest(lockstep.simulate(scenario)) for scenario in (there, *others)])
 
 
 def _later(scenario: Scenario, seconds: float) -> Scenario:
@@ -91,23 +74,23 @@ def pooled(digests: Sequence[Digest]) -> Digest:
 
 def predict_all(
     points: Sequence[Point],
-    profile: Profile,
+    profiles: Sequence[Profile],
     campaign: Campaign,
     progress: Callable[[float], None] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each point; one that cannot be predicted has its `error`. Raises ScenarioError."""
     jobs = min(os.cpu_count() or 1, max(1, len(points) // 4))  # fewer are there before processes are
-    work = (delayed(_row)(point, profile, campaign) for point in points)
     found = []
-    for row in Parallel(n_jobs=jobs, return_as="generator")(work):
-        found.append(row)
-        if progress is not None:
-            progress(len(found) / len(points))
+    with results([partial(_row, point, profiles, campaign) for point in points], jobs) as rows:
+        for row in rows:
+            found.append(row)
+            if progress is not None:
+                progress(len(found) / len(points))
     return found
 
 
-def _row(point: Point, profile: Profile, campaign: Campaign) -> dict[str, Any]:
+def _row(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> dict[str, Any]:
     try:
-        return {"name": point.name, "error": None, **predict(point, profile, campaign)}
+        return {"name": point.name, "error": None, **predict(point, profiles, campaign)}
     except RuntimeError as failure:
         return {"name": point.name, "error": f"{type(failure).__name__}: {failure}".splitlines()[0]}

@@ -4,7 +4,8 @@ import numpy as np
 import simpy
 
 from lockstep.verification.case import Array, Case, Outcome, exact, grid
-from simulator.flows import Flows, Link
+from simulator.flows import Flows
+from simulator.links import Link
 from simulator.max_min import max_min
 
 Paths = dict[int, list[int]]

@@ -15,7 +15,8 @@ from lockstep.verification.case import (
     grid,
     simulate,
 )
-from simulator.flows import Flows, Link
+from simulator.flows import Flows
+from simulator.links import Link
 
 THINK = 1.0  # s, of a gradient
 TRANSFER = 0.1  # s, of a message alone on its links

@@ -14,7 +14,8 @@ from lockstep.verification import simgrid
 from lockstep.verification.simgrid import Case
 from scenarios import Network
 from simulator import topology as topologies
-from simulator.flows import Flows, Link
+from simulator.flows import Flows
+from simulator.links import Link
 
 TOLERANCE = 1e-6  # relative: both are exact but for rounding, so this is far from what either resolves
 

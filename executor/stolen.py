@@ -1,0 +1,33 @@
+"""Processor time that a virtual machine wanted and did not get: its host gave it to others."""
+
+import os
+import time
+from pathlib import Path
+
+_STAT = Path("/proc/stat")
+_STEAL = 8  # the column of "cpu", in ticks: proc(5)
+_MUCH = 0.01  # of the processors' time
+
+
+class Stolen:
+    """How much is stolen from now on."""
+
+    def __init__(self) -> None:
+        self._begun, self._before = time.monotonic(), _seconds()
+
+    def warnings(self) -> list[str]:
+        """A line if it was so much that the run's figures may be off."""
+        offered = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
+        share = (_seconds() - self._before) / offered
+        if share < _MUCH:
+            return []
+        return [f"{share:.0%} of the processors' time went to other guests of this machine's host"]
+
+
+def _seconds() -> float:
+    """Stolen since the machine was started; 0 where the system does not tell."""
+    try:
+        line = _STAT.read_text("ascii").partition("\n")[0]
+    except OSError:
+        return 0.0
+    return int(line.split()[_STEAL]) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,54 @@
+"""Processes on this machine that work side by side: joblib's pool, which ends with whoever waits for it."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from signal import SIGINT
+from typing import Any, TypeVar
+
+from executor import signals
+from executor.parent import end_with_parent
+
+T = TypeVar("T")
+Submit = Callable[..., "Future[Any]"]  # function and arguments, which must be picklable
+
+
+@contextmanager
+def pool(jobs: int) -> Iterator[Submit]:
+    """So many processes; they stay for the next time if all goes well."""
+    from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
+
+    resource_tracker.ensure_running()  # here: it lets the signals through again
+    processes = get_memmapping_executor(
+        jobs, timeout=60, initializer=end_with_parent, initargs=(os.getpid(),)
+    )
+
+    def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
+            future: Future[Any] = processes.submit(function, *arguments)
+        return future
+
+    try:
+        with warnings.catch_warnings():  # loky replaces a worker whose memory has grown, and says so
+            warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
+            yield submit
+    except BaseException:
+        processes.shutdown(wait=True, kill_workers=True)
+        raise
+
+
+@contextmanager
+def results(calls: Sequence[Callable[[], T]], jobs: int) -> Iterator[Iterator[T]]:
+    """What each of the calls returns, in their order, as it comes; with one job they are made here.
+
+    Leaving early, by an error or Ctrl-C, ends what is under way.
+    """
+    if jobs <= 1:
+        yield (call() for call in calls)
+        return
+    with pool(jobs) as submit:
+        futures = [submit(call) for call in calls]
+        yield (future.result() for future in futures)

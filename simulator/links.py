@@ -1,0 +1,72 @@
+"""A link, and a flow over some: what they have carried, at what rate, and what is left."""
+
+from math import inf
+
+from simulator.bucket import Bucket, Tokens
+
+
+class Link:
+    """One direction of a network card or of a cable. Capacity in bytes/s.
+
+    `sustained` is the capacity given, `capacity` what the link can do now: more while it has tokens.
+    `clock` is how many bytes each flow held back here has carried since it was last idle, at the instant
+    `since`; it runs at `rate`. `held` has those flows by the clock's reading when they will be done.
+    """
+
+    __slots__ = (
+        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "name"),
+        *("offered", "rate", "since", "sustained", "sustained_since", "tokens", "used", "wake"),
+    )
+
+    def __init__(self, name: str, capacity: float, bucket: Bucket | None = None) -> None:
+        self.name = name
+        self.sustained = positive(name, capacity, bucket)
+        self.capacity = capacity if bucket is None else bucket.line_rate
+        self.tokens = None if bucket is None else Tokens(bucket)
+        self.sustained_since = 0.0  # when that became its capacity
+        self.offered = 0.0  # bytes that it could have carried before
+        self.entered = 0.0  # bytes of all its flows so far; of an endless one, once it is over
+        self.flows: dict[Flow, None] = {}
+        self.count = 0  # of the flows that it holds back
+        self.held: list[tuple[float, int, Flow]] = []
+        self.clock = self.rate = self.since = 0.0
+        self.alone = True  # it holds back all its flows, and every other link on their paths is calm
+        self.bound = inf  # no other link of a held flow gives it less than this
+        self.used = 0  # flows so far
+        self.wake = inf  # the instant at which it will be looked at again
+
+
+def positive(name: str, capacity: float, bucket: Bucket | None) -> float:
+    """The capacity (bytes/s) of a link of that name; raises ValueError for one that no link can have."""
+    if not 0 < capacity < inf:
+        raise ValueError(f"{name}: a capacity is a positive number of bytes/s, not {capacity}")
+    if bucket is not None and not (bucket.size > 0 and bucket.line_rate >= capacity):
+        raise ValueError(f"{name}: a bucket has a size above 0 and a line rate not below the capacity")
+    return capacity
+
+
+class Flow:
+    """`size` bytes on their way over `path`, of one or more links; `owner` is the link that holds it back.
+
+    `due` is what the owner's clock reads when the flow is done.
+    """
+
+    __slots__ = ("due", "owner", "path", "size")
+    endless = False
+
+    def __init__(self, path: tuple[Link, ...], size: float) -> None:
+        self.path = path
+        self.size = size
+        self.owner: Link | None = None
+        self.due = 0.0
+
+    def done(self) -> object:
+        """The last byte has left."""
+
+    def left(self, now: float) -> float:
+        """Bytes left to carry."""
+        owner = self.owner
+        if owner is None:  # it has just come
+            return self.size
+        left = self.due - (owner.clock + owner.rate * (now - owner.since))
+        return left if left > 0 or self.endless else 0.0
