@@ -51,7 +51,7 @@ def _bars(ax: Axes, names: Sequence[str], values: Sequence[Sequence[float | None
     for side, look in enumerate(_SIDES.values()):
         lengths = [pair[side] for pair in values]
         widths = [length or 0 for length in lengths]
-        bars = ax.barh(places + (side - 0.5) * 0.38, widths, 0.36, color=colours, **look)
+        bars = ax.barh(places + (side - 0.5) * 0.38, widths, 0.36, color=colours, edgecolor=colours, **look)
         ax.bar_label(bars, [_figure(length) for length in lengths], fontsize=8, padding=3)
     ax.set_yticks(places, names)
     ax.set_ylim(len(names) - 0.4, -0.6)
