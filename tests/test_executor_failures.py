@@ -303,6 +303,7 @@ def test_epochs_are_passes_of_all_workers_together(strategy) -> None:
 
 
 @EACH
+@pytest.mark.alone
 def test_time_is_that_of_the_clock(strategy) -> None:
     metrics = digits(strategy, {"time": "0.6 s"}).metrics
     assert 0.2 < metrics["duration_s"] < 1.5
