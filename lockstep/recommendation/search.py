@@ -11,7 +11,7 @@ which is successive halving too. Strategies that did the very same as they are u
 run is stopped when it cannot win any more: at `MARGIN` times the best so far.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockstep.recommendation.ranking import Goal, in_step, same_run
