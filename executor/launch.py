@@ -34,7 +34,7 @@ Progress = Callable[[float], None]
 # What every process would import for itself, seconds of work, is imported once by the one they fork from.
 _PRELOADED = ("workloads.classifier", "sklearn.datasets", "torch.utils.flop_counter", "torch._dynamo")
 _LOST = 255  # the exit code of a process whose fork server has died
-_LEAST_BYTES = 30e6  # that a process takes for itself, besides what all share
+_LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to learn; the rest is shared
 _SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 

@@ -3,14 +3,12 @@
 import json
 from functools import partial
 from pathlib import Path
-from signal import SIGTERM, default_int_handler
 from typing import Annotated, Any
 
 import typer
 
 import lockstep
 from analysis.records import Result
-from executor import signals
 from lockstep import terminal
 from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_results, load
 from scenarios import Scenario
@@ -62,10 +60,7 @@ def recommend(
     found = Recommendation(scenario, target, strategy or (), jobs)  # type: ignore[arg-type]
     document: dict[str, Any] = {}
     try:
-        with (
-            signals.handled(default_int_handler, SIGTERM),
-            terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress,
-        ):
+        with terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress:
             found.run(budget, progress)
         if validate_top and not json_:
             show(found)
