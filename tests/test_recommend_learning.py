@@ -70,7 +70,7 @@ def test_every_strategy_has_three_learning_rates(searched: Recommendation) -> No
 def test_what_coincides_has_one_search_of_the_rate() -> None:
     """With k = 1 k-async is asynchronous; it is tried with the rate that suits that one."""
     search = Recommendation(digits(), None, ["asynchronous", "k-async"], 1).search_
-    search.run(8, 1, lambda: None)
+    search.run(16, 1, lambda: None)
     rates = [(each.strategy, dict(each.settings).get("strategy.learning_rate")) for each in search.rows]
     assert [name for name, _ in rates[:4]] == ["asynchronous", "k-async", "asynchronous", "asynchronous"]
     tried = {rate for name, rate in rates if name == "asynchronous"}

@@ -11,7 +11,7 @@ which is successive halving too. Strategies that did the very same as they are u
 run is stopped when it cannot win any more: at `MARGIN` times the best so far.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockstep.recommendation.ranking import Goal, in_step, same_run
@@ -80,7 +80,7 @@ class Search:
             names = self._by_halving(budget)
         self._by_tpe(names, budget)
 
-    def _try(self, choices: list[Choice], again: bool = False) -> list[float]:
+    def _try(self, choices: Sequence[Choice], again: bool = False) -> list[float]:
         """The scores of some choices, of which those that are new are simulated; failures are infinite."""
         candidates = [self.spaces[name].candidate(choice) for name, choice in choices]
         for candidate, (_, choice) in zip(candidates, choices, strict=True):
