@@ -77,6 +77,17 @@ def test_what_coincides_has_one_search_of_the_rate() -> None:
     assert next(rate for name, rate in rates[2:] if name == "k-async") in tried
 
 
+def test_who_exchanged_nothing_yet_is_not_judged_by_that() -> None:
+    """Nor does it coincide with others that have not: they all are where they began."""
+    what = digits().model_copy(update={"stop": digits().stop.model_copy(update={"steps": 4})})
+    search = Recommendation(what, None, ["aeasgd", "eamsgd"], 1).search_
+    search.run(10, 1, lambda: None)
+    rarely = [row for each, row in search.rows.items() if "communication_window=32" in each.words]
+    assert not rarely[0]["updates"]
+    often = [each.strategy for each in search.rows if "communication_window=2" in each.words]
+    assert min(often.count("aeasgd"), often.count("eamsgd")) >= 3
+
+
 def test_no_bound_in_mini_batches_holds_the_fast_workers_up(searched: Recommendation) -> None:
     assert "stop.steps" not in searched.table
     assert searched.search_.longest == pytest.approx(60 * 20 * 0.01, rel=0.05)  # in step with the slowest
