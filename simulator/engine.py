@@ -19,6 +19,7 @@ from simpy.events import URGENT
 from analysis.records import Recorder, Result, of
 from scenarios import CodecCost, Scenario
 from simulator.cores import Cores
+from simulator.errors import SimulationError
 from simulator.events import Activity, Call, Environment
 from simulator.memory import Race
 from simulator.network import Network
@@ -38,17 +39,6 @@ from workloads.quota import Quota, quota
 from workloads.snapshots import Snapshots, assemble, joined, once
 
 Progress = Callable[[float], None]
-
-
-class SimulationError(RuntimeError):
-    """A strategy failed, its nodes wait for each other for ever, or a law of the simulated world was broken.
-
-    `details`: the traceback of the strategy.
-    """
-
-    def __init__(self, message: str, details: str = "") -> None:
-        super().__init__(message)
-        self.details = details
 
 
 class Batches:

@@ -52,12 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("real")
 
 
-START = forkserver.ensure_running
+START, PRELOAD = forkserver.ensure_running, forkserver.set_forkserver_preload
+# Processes whose strategy is a test's import its module; what it imports should be there already.
+forkserver.set_forkserver_preload = lambda modules: PRELOAD([*modules, "pytest", "hypothesis"])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Real runs need the machine for themselves: their tests are marked, and run one after another."""
+    """Real runs take long: tests that start any are marked."""
 
     def refuse(*_: Any, **__: Any) -> None:
         pytest.fail("starts real processes: mark this test with pytest.mark.real")

@@ -165,9 +165,12 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)
 
+    ended: list[bool] = []  # for it would take seconds to start again
+    monkeypatch.setattr("executor.launch._kill_fork_server", lambda: ended.append(True))
     monkeypatch.setattr("executor.collect.evaluator", swallows)
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))
+    assert ended
 
 
 # ------------------------------------------------------------------ mistakes in a strategy
@@ -300,6 +303,7 @@ def test_epochs_are_passes_of_all_workers_together(strategy) -> None:
 
 
 @EACH
+@pytest.mark.alone
 def test_time_is_that_of_the_clock(strategy) -> None:
     metrics = digits(strategy, {"time": "0.6 s"}).metrics
     assert 0.2 < metrics["duration_s"] < 1.5

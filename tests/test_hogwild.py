@@ -101,6 +101,7 @@ def test_it_says_that_memory_is_one_host_s(engine) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.alone
 def test_the_prediction_holds() -> None:
     """Throughput and staleness within a tenth; both learn."""
     config = hogwild(
