@@ -19,9 +19,7 @@ Target = Annotated[
 ]
 Budget = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", min=1, help="Simulations of the search; 100, or 200 if they learn, if not given."
-    ),
+    typer.Option(metavar="N", min=1, help="Candidates to try; 100, or 200 if they learn, if not given."),
 ]
 Only = Annotated[
     list[str] | None,
