@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,6 +126,12 @@ def learning(tmp_path: Path) -> Path:
     path = tmp_path / "learning.yaml"
     path.write_text(LEARNING)
     return path
+
+
+def of_the_run(warnings: Iterable[str]) -> list[str]:
+    """Those that do not come of a machine which others use too."""
+    busy = "longer than their emulated time", "other guests of this machine's host"
+    return [warning for warning in warnings if not any(words in warning for words in busy)]
 
 
 def fine(ended: Ended) -> str:
