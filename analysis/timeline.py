@@ -20,8 +20,12 @@ import pandas as pd
 from analysis.arrows import arrows
 from analysis.records import Result, of
 from analysis.tracks import Tracks, lanes, slices, tracks_of
+from analysis.words import count
 
 _CHUNK = 1 << 14  # slices whose text is made at a time
+_THREADS = (
+    101  # numbers from here on: one with its process's number is Perfetto's "main thread", and goes first
+)
 _SIDE = {"simulator": "predicted", "executor": "measured"}
 
 
@@ -83,7 +87,7 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
     used = np.zeros(len(found.names), int)
     np.maximum.at(used, track, lane)
     first = np.cumsum(np.append(0, used + 1))  # the thread of each track's first lane
-    thread = first[track] + lane + 1
+    thread = first[track] + lane + _THREADS
     yield from _names(result, pid, found, used, first)
     flows, at_slice = _flows(result, table)
     describe = _descriptions(result.records, found.ranks)
@@ -97,28 +101,28 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
         )
         texts = describe(table["row"].to_numpy()[part])
         arrow = int(at_slice[at])
-        for since, takes, tid, count, text in zip(
+        for since, takes, tid, flown, text in zip(
             *(column.tolist() for column in columns), texts, strict=True
         ):
             where = f'"ts":{_microseconds(since)},"pid":{pid},"tid":{tid}'
             yield f'{{"ph":"X",{where},"dur":{takes / 1000:.3f},{text}}}'
-            for phase, message in flows[arrow : arrow + count].tolist() if count else ():
+            for phase, message in flows[arrow : arrow + flown].tolist() if flown else ():
                 flow = first_id + message
                 yield f'{{"ph":"{"stf"[phase]}","bp":"e",{where},"id":{flow},"cat":"arrow","name":"message"}}'
-            arrow += count
+            arrow += flown
     yield from _counters(result, pid, zero)
 
 
 def _names(result: Result, pid: int, found: Tracks, used: np.ndarray, first: np.ndarray) -> Iterator[str]:
     """What processes and threads are called, and their order."""
     scenario = result.scenario
-    what = f"{scenario.strategy.name}, {scenario.cluster.workers} workers"
+    what = f"{scenario.strategy.name}, {count(scenario.cluster.workers, 'worker')}"
     name = f"{_SIDE[result.engine]}: {scenario.name} ({what})"
     yield _metadata("process_name", pid, 0, {"name": name})
     yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
     for track, called in enumerate(found.names):
         for lane in range(used[track] + 1):
-            thread = int(first[track]) + lane + 1
+            thread = int(first[track]) + lane + _THREADS
             yield _metadata(
                 "thread_name", pid, thread, {"name": f"{called} ({lane + 1})" if lane else called}
             )
@@ -200,7 +204,10 @@ def _flows(result: Result, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]
 
 
 def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
-    """How busy links and processors were, and the held-out loss: a counter each."""
+    """How busy links and processors were, and the held-out loss: a counter each.
+
+    Perfetto calls a counter by its name and its unit.
+    """
     usage = result.utilisation
     if usage is not None:
         for name, rows in usage.groupby("resource", sort=False, observed=True):
@@ -211,7 +218,7 @@ def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
                 yield _counter(f"{name}, busy", pid, at, zero, "%", value)
     for at, loss in of(result.records, "evaluation", ["end", "loss"]).itertuples(index=False):
         if np.isfinite(loss):
-            yield _counter("held-out loss", pid, at, zero, "loss", loss)
+            yield _counter("held-out", pid, at, zero, "loss", loss)
 
 
 def _counter(name: str, pid: int, at: float, zero: int, unit: str, value: float) -> str:

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a process runs: its host's name and how many GPUs that host has."""
+    """Where a process runs, and how many GPUs that host has."""
 
-    host: str
+    host: str  # its name, and after a slash what else tells it from others of that name
     gpus: int
 
 

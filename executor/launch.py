@@ -6,13 +6,14 @@ they have recorded, and are killed. Should this process be killed, they end by t
 """
 
 import multiprocessing
+import os
 import pickle
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
@@ -64,7 +65,11 @@ def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bo
         if testbed:
             bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
         stolen = Stolen()
-        result = _execute(scenario, progress, interruption, bed)
+        try:
+            result = _execute(scenario, progress, interruption, bed)
+        except KeyboardInterrupt:
+            _kill_fork_server()
+            raise
         warnings = [*(bed.warnings() if bed else ()), *stolen.warnings()]
         return replace(result, warnings=[*result.warnings, *warnings])
 
@@ -120,6 +125,14 @@ def start_fork_server() -> None:
     resource_tracker.ensure_running()  # here: it lets the signals through again
     with no_main_module(), signals.blocked(*signals.ENDING):
         forkserver.ensure_running()
+
+
+def _kill_fork_server() -> None:
+    """End it at once: while it imports, for seconds, it does not see that nobody needs it any more."""
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(server._forkserver_pid, signal.SIGKILL)
 
 
 def serve_store() -> dist.TCPStore:

@@ -121,6 +121,7 @@ class WorkerMemory:
 def on_one_host(strategy: str, places: Sequence[Place]) -> None:
     """Raise ScenarioError if workers that are to share a memory are not all on one host."""
     hosts = sorted({place.host for place in places})
+    names = [host.partition("/")[0] for host in hosts]
     if len(hosts) > 1:
         problem = f"all workers of {strategy} must be on one host, whose memory they share; not on "
-        raise ScenarioError(problem + " and ".join(hosts), key="strategy.name")
+        raise ScenarioError(problem + " and ".join(names), key="strategy.name")

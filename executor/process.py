@@ -9,8 +9,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, parent_process
-from threading import Thread
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -20,8 +19,10 @@ from executor import signals
 from executor.devices import Place, choose, computes_on
 from executor.heap import keep_freed_memory
 from executor.interleaving import LoggedNode
+from executor.meeting import meet
 from executor.memory import SharedMemory, WorkerMemory, on_one_host
 from executor.node import RealNode, run_to_end
+from executor.parent import end_with_parent
 from executor.store import put
 from executor.testbed import Seat
 from executor.transport import Transport
@@ -34,7 +35,6 @@ from workloads.quota import quota
 from workloads.snapshots import Snapshots
 
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
-_LOOK_S = 0.5  # how often a process looks whether its parent is still there
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,14 @@ class Outcome:
     interleaving: pd.DataFrame
 
 
+class StoreGone(RuntimeError):
+    """The store cannot be reached any more. `outcome`: what this process would have left there."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__("the store in which the processes meet is gone")
+        self.outcome = outcome
+
+
 def everyone(scenario: Scenario) -> list[Role]:
     """The role of every process of a run of the scenario."""
     strategy = find(scenario.strategy.name, scenario.strategy.parameters)
@@ -56,7 +64,8 @@ def everyone(scenario: Scenario) -> list[Role]:
 def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) -> None:
     """Be process `rank` of the run, which others reach at the address of its seat.
 
-    Whatever ends it leaves what was recorded in the store. `signals.Terminated` is raised only by a handler.
+    Whatever ends it leaves what was recorded in the store; raises StoreGone with that if it cannot.
+    `signals.Terminated` is raised only by a handler.
     """
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
     keep_freed_memory()
@@ -108,8 +117,11 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
             if node.snapshots is not None:
                 _to_cpu(node.snapshots)
             outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns, logged.log.frame())
-            put(store, f"outcome/{rank}", pickle.dumps(outcome))
-    _meet(store, "end", world)
+            try:
+                put(store, f"outcome/{rank}", pickle.dumps(outcome))
+            except dist.DistError as error:
+                raise StoreGone(outcome) from error
+    meet(store, "end", world)
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -136,20 +148,11 @@ def _to_cpu(snapshots: Snapshots) -> None:
 
 def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
     """Tell the others where this process runs, and learn where they do."""
-    store.set(f"place/{rank}", f"{socket.gethostname()} {torch.cuda.device_count()}")
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # two hosts may have the same name
+    store.set(f"place/{rank}", f"{socket.gethostname()}/{boot} {torch.cuda.device_count()}")
+    meet(store, "places", world)
     told = [store.get(f"place/{other}").decode().split() for other in range(world)]
     return [Place(host, int(gpus)) for host, gpus in told]
-
-
-def _meet(store: dist.Store, name: str, world: int) -> None:
-    store.add(f"meet/{name}", 1)
-    wait_for(store, name, world)
-
-
-def wait_for(store: dist.Store, name: str, world: int) -> None:
-    """Wait until all processes have come to the point of that name."""
-    while store.add(f"meet/{name}", 0) < world:
-        time.sleep(0.01)
 
 
 def _start_together(store: dist.Store, rank: int, world: int, same_host: bool) -> float:
@@ -158,7 +161,7 @@ def _start_together(store: dist.Store, rank: int, world: int, same_host: bool) -
     Between hosts monotonic clocks do not compare: there everyone starts when told, which is off by the
     time the store takes to tell.
     """
-    _meet(store, "start", world)
+    meet(store, "start", world)
     if rank == 0:
         store.set("zero", repr(time.monotonic() + _HEAD_START_S))
     zero = float(store.get("zero"))
@@ -191,16 +194,3 @@ def main(scenario: Scenario, rank: int, port: int, seat: Seat) -> None:
 def repr_line(error: BaseException) -> str:
     """An error in one line: its type and what it says."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def end_with_parent() -> None:
-    """See to it that this process ends soon after the one that started it has, however that ended."""
-    Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
-
-
-def _watch_parent(forked_by: int) -> None:
-    starter = parent_process()
-    sentinels = [starter.sentinel] if starter else []
-    while os.getppid() == forked_by and not connection.wait(sentinels, timeout=_LOOK_S):
-        pass
-    os._exit(1)

@@ -17,7 +17,7 @@ def terminate(*_: Any) -> None:
     """A handler: raise Terminated, once."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
-    raise Terminated
+    raise Terminated("told to end")
 
 
 class Interruption:

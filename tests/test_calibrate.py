@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lockstep
 from executor.launch import RunFailed
+from lockstep import validation
 from lockstep.calibration import Calibration, apply, calibrate, codecs, compute, cores, layers, profile_file
 from lockstep.calibration.estimate import line, median_interval, rate, resampled
 from lockstep.calibration.findings import Findings
@@ -182,6 +183,12 @@ def test_an_update_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.Monke
     monkeypatch.setattr(apply, "alone", lambda *_: ([20_000, 5_000_000], [[3e-3] * 5, [2e-3] * 5]))
     with pytest.raises(RunFailed, match=r"^an update by sgd of 1,000,000 bytes took 2 ms, no longer"):
         apply.measure((4_000, 1_000_000))
+
+
+def test_a_loopback_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "_push_pull_s", lambda parameters: 2e-3)
+    with pytest.raises(RunFailed, match=r"^a push-pull of 4,000,000 bytes took 2 ms, no longer"):
+        validation.measure_loopback(10)
 
 
 @pytest.mark.real

@@ -165,9 +165,12 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)
 
+    ended: list[bool] = []  # for it would take seconds to start again
+    monkeypatch.setattr("executor.launch._kill_fork_server", lambda: ended.append(True))
     monkeypatch.setattr("executor.collect.evaluator", swallows)
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))
+    assert ended
 
 
 # ------------------------------------------------------------------ mistakes in a strategy

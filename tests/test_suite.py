@@ -237,7 +237,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "nothing measured": (
         ["--suite", "--measured", "OUT/no", "--out", "OUT/x"],
-        "give a folder that the suite wrote",
+        "give a folder that 'lockstep validate --suite' has written",
     ),
     "both": (
         ["--suite", "--measured", "benchmarks", "--testbed", "--out", "OUT/x"],

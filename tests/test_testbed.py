@@ -319,15 +319,12 @@ def left_of(found: set[str]) -> set[str]:
     return (found & namespaces(everyone)) | {name for name in found if name in mounts}
 
 
-STRUCK = ("worker", "launcher", "Ctrl-C", "SIGTERM")
-
-
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
     """Several testbeds at the same time."""
     changes = ("cluster.network={bandwidth: 100 Mbit/s}", "cluster.workers=2", "cluster.servers=1")
     options = ["--testbed", *(option for change in changes for option in ("--set", change))]
-    with started(tmp_path_factory.mktemp("run"), dict.fromkeys(STRUCK, options)) as commands:
+    with started(tmp_path_factory.mktemp("run"), dict.fromkeys(SAYS, options)) as commands:
         yield commands
 
 
@@ -352,7 +349,7 @@ SAYS = {
 
 @pytest.mark.real
 @needs_testbed
-@pytest.mark.parametrize("how", STRUCK)
+@pytest.mark.parametrize("how", SAYS)
 def test_nothing_is_left(under_way: dict[str, Command], how: str) -> None:
     run = under_way[how]
     others = [

@@ -54,8 +54,11 @@ Testbed = Annotated[
 
 
 def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
-    """The scenario of a command; raises ScenarioError, with `testbed` also if it cannot be built here."""
-    return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed))
+    """The scenario of a command that does not sweep; its own is left out if it is not valid.
+
+    Raises ScenarioError, with `testbed` also if it cannot be built here.
+    """
+    return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed), alone=True)
 
 
 class Output(NamedTuple):

@@ -1,0 +1,17 @@
+"""Waiting for one another in the store, in Python: a signal is heard meanwhile."""
+
+import time
+
+import torch.distributed as dist
+
+
+def meet(store: dist.Store, name: str, world: int) -> None:
+    """Say that this process has come to the point of that name, and wait until all have."""
+    store.add(f"meet/{name}", 1)
+    wait_for(store, name, world)
+
+
+def wait_for(store: dist.Store, name: str, world: int) -> None:
+    """Wait until all processes have come to the point of that name."""
+    while store.add(f"meet/{name}", 0) < world:
+        time.sleep(0.01)

@@ -1,0 +1,141 @@
+"""A run on several hosts: two network namespaces with host names of their own, and a torchrun in each."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
+
+import pandas as pd
+import pytest
+import torch.distributed as dist
+from commands import HANGS, SOON, until
+from conftest import scenario
+from test_executor_failures import nodes
+from test_torchrun import ENTRY, QUADRATIC, SCENARIO
+
+from executor import addresses, companions, testbed
+from executor.__main__ import _same
+from executor.namespaces import Namespace, in_a_thread, new_namespace
+from scenarios import ScenarioError
+
+NATIVE = "strategy={name: all-reduce, algorithm: native}"
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Namespace]]:
+    """Two namespaces with the addresses 10.77.0.1 and .2; the kernel removes them once nobody is in them."""
+    try:
+        testbed.require()
+    except ScenarioError as error:
+        pytest.skip(error.problem)
+    if not (shutil.which("unshare") and shutil.which("nsenter")):
+        pytest.skip("needs util-linux: unshare and nsenter")
+    spaces: list[Namespace] = []
+
+    def build() -> None:
+        from pyroute2 import IPRoute
+
+        spaces.extend(new_namespace() for _ in range(2))  # this thread is in the second now
+        with IPRoute() as ip:
+            ip.link(
+                "add", ifname="card", kind="veth",
+                peer={"ifname": "card", "net_ns_fd": spaces[0].file.fileno()},
+            )  # fmt: skip
+        for number, space in enumerate(spaces, 1):
+            space.enter()
+            with IPRoute() as ip:
+                for name in ("lo", "card"):
+                    (index,) = ip.link_lookup(ifname=name)
+                    ip.link("set", index=index, state="up")
+                ip.addr("add", index=index, address=f"10.77.0.{number}", prefixlen=24)
+
+    in_a_thread(build)
+    yield spaces
+    for space in spaces:
+        space.close()
+
+
+@pytest.mark.real
+def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path: Path) -> None:
+    """Names do not stand for addresses here: gloo would take the loopback, and two hosts not meet."""
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    (tmp_path / "entry.py").write_text(ENTRY)
+    progress, running = tmp_path / "progress", []
+    environment = {**os.environ, "PROGRESS": str(progress), "TMPDIR": str(tmp_path)}
+    changes = ["--set", QUADRATIC, "--set", NATIVE, "--set", "stop={time: 10 min}"]
+    try:
+        for number, space in enumerate(hosts, 1):
+            out = tmp_path / f"out{number}"
+            torchrun = [
+                sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1",
+                "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29500", "--rdzv-id", "1",
+                str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), "--out", str(out), *changes,
+            ]  # fmt: skip
+            inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{space.file.fileno()}", "unshare", "--uts"]
+            named = [*inside, "sh", "-c", f'hostname node{number}; exec "$@"', "sh", *torchrun]
+            running.append(subprocess.Popen(named, env=environment, stderr=subprocess.PIPE))
+        assert until(lambda: progress.exists() or any(p.poll() is not None for p in running), HANGS)
+        running[1].send_signal(signal.SIGINT)
+        said = [process.communicate(timeout=3 * SOON)[1].decode() for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert "error: the run ends: rank 1 on node2" in said[0]
+    assert f"What was measured until then: {tmp_path / 'out2' / 'records.parquet'} on node2" in said[1]
+    records = pd.read_parquet(tmp_path / "out2" / "records.parquet")
+    assert nodes(records, "gradient") == {0, 1}
+    assert records["version"].max() > 1
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> "SimpleQueue[str]":
+    """Why the watching process was to end."""
+    found: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(companions, "_BEAT_S", 0.01)
+    monkeypatch.setattr(companions, "_LOST_S", 0.05)
+    monkeypatch.setattr(companions, "_end", lambda why, *_: found.put(why))
+    return found
+
+
+def test_a_host_that_is_not_heard_of_ends_the_run(ends: "SimpleQueue[str]") -> None:
+    store = dist.HashStore()
+    companions.watch(store, 0, 2, Event(), leads=True)
+    why = ends.get(timeout=SOON)
+    assert why.startswith("host 1 of 2 has not been heard of for")
+    companions.watch(store, 0, 2, Event(), leads=False)  # the host's other processes
+    assert ends.get(timeout=SOON) == why
+
+
+def test_a_run_that_is_over_ends_nobody(ends: "SimpleQueue[str]") -> None:
+    over = Event()
+    over.set()
+    companions.watch(dist.HashStore(), 0, 2, over, leads=True)
+    assert not until(lambda: not ends.empty(), 0.2)
+
+
+def test_a_host_that_knows_its_name_as_a_loopback_address_asks_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = {"node1": "127.0.1.1", "10.0.0.2": "10.0.0.1"}
+    monkeypatch.setattr(addresses, "_towards", sources.__getitem__)
+    store = dist.HashStore()
+    store.set("own address/1", "10.0.0.2")
+    store.add("meet/addresses", 1)
+    assert addresses.own_address(store, 0, 2, "node1") == "10.0.0.1"
+    monkeypatch.setattr(addresses, "_towards", lambda _: "127.0.0.1")
+    assert addresses.own_address(dist.HashStore(), 0, 1, "localhost") == "127.0.0.1"
+    assert addresses.card_of("127.0.0.1") == "lo"
+    assert addresses.card_of("192.0.2.1") is None
+
+
+def test_hosts_with_different_scenarios_are_told() -> None:
+    store = dist.HashStore()
+    for _ in range(2):
+        _same(scenario(), store)
+    with pytest.raises(ScenarioError, match=r"differs.*'steps: 6' on .*, 'steps: 5' there; give all hosts"):
+        _same(scenario(stop__steps=6), store)
