@@ -46,8 +46,10 @@ ENGINES: dict[str, Callable[[Scenario], Result]] = {"simulator": lockstep.simula
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs once in each engine is real once."""
+    """What runs once in each engine is real once; who strikes at a run counts the seconds until its end."""
     for item in items:
+        if "under_way" in getattr(item, "fixturenames", ()):
+            item.add_marker("alone")
         if getattr(item, "callspec", None) and item.callspec.params.get("engine") == "executor":
             item.add_marker("real")
 
