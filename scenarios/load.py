@@ -56,8 +56,8 @@ def load(
 
     `overrides` are `dotted.key=YAML` and win over the file. `check` sees the scenario and, like the schema,
     each swept value by itself; it may raise `ScenarioError(problem, key)`. `alone`: its sweep is of no use,
-    and left out if it is not valid, unless overrides have made it. Raises only ScenarioError, with the file and
-    line, or the override, that is to blame.
+    and left out if it is not valid, unless overrides have made it. Raises only ScenarioError, with the file
+    and line, or the override, that is to blame.
     """
     return _loaded(source, overrides, check, _itself, alone)
 

@@ -23,6 +23,7 @@ from conftest import scenario
 import lockstep
 from executor import process
 from executor.launch import RunFailed, RunInterrupted
+from scenarios import ScenarioError
 from strategies import STRATEGIES, Contribution, Node, Strategy
 
 pytestmark = pytest.mark.real
@@ -172,6 +173,12 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))
     assert ended
+
+
+def test_more_processes_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("executor.launch._free_bytes", lambda: 50e6)
+    with pytest.raises(ScenarioError, match=r"^cluster.workers: its \d processes take 0.\d GB"):
+        lockstep.run(scenario())
 
 
 # ------------------------------------------------------------------ mistakes in a strategy

@@ -202,7 +202,7 @@ def label(ax: Axes, across: Iterable[float], up: Iterable[float], texts: Iterabl
             box = (left, low, left + width, low + height)
             if not any(_overlap(box, other) for other in taken):
                 place: Any = {"textcoords": "offset points", "ha": "left", "va": "bottom", "fontsize": size}
-                at = ax.transData.inverted().transform((x * whole.dpi / 72, y * whole.dpi / 72))
+                at: Any = ax.transData.inverted().transform((x * whole.dpi / 72, y * whole.dpi / 72))
                 ax.annotate(text, at, (left - x, low - y), **place)
                 taken.append(box)
                 break

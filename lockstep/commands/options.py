@@ -117,8 +117,9 @@ def check_results(out: Path | None) -> None:
 
 
 def _check_writable(folder: Path, key: str) -> None:
+    above = (folder, *folder.absolute().parents)
     try:
-        with TemporaryFile(dir=next(path for path in (folder, *folder.absolute().parents) if path.exists())):
+        with TemporaryFile(dir=next(path for path in above if path.exists() or path.is_symlink())):
             pass
     except OSError as error:
         reason = f"cannot write to {str(folder)!r}: {error.strerror}; give another folder"

@@ -11,12 +11,12 @@ which is successive halving too. Strategies that did the very same as they are u
 run is stopped when it cannot win any more: at `MARGIN` times the best so far.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockstep.recommendation.ranking import Goal, in_step, same_run
 from lockstep.recommendation.runs import Job, Row, hosts, simulate_all, timed
-from lockstep.recommendation.space import RATE, Candidate, Knob, Space, apply
+from lockstep.recommendation.space import CYCLES, RATE, Candidate, Knob, Space, apply
 from scenarios import Scenario, ScenarioError
 
 ROUNDS = 3
@@ -80,7 +80,7 @@ class Search:
             names = self._by_halving(budget)
         self._by_tpe(names, budget)
 
-    def _try(self, choices: list[Choice], again: bool = False) -> list[float]:
+    def _try(self, choices: Sequence[Choice], again: bool = False) -> list[float]:
         """The scores of some choices, of which those that are new are simulated; failures are infinite."""
         candidates = [self.spaces[name].candidate(choice) for name, choice in choices]
         for candidate, (_, choice) in zip(candidates, choices, strict=True):
@@ -140,17 +140,25 @@ class Search:
         like: dict[str, list[str]] = {}
         for name, space in self.spaces.items():
             row = self.rows[space.candidate(space.start)]
-            known = first.setdefault(same_run(row) if row["status"] == "ok" else name, name)
+            known = first.setdefault(same_run(row) if row.get("updates") else name, name)
             like.setdefault(known, []).append(name)
         return like
 
     def _try_rates(self, names: list[str]) -> None:
         """Four times the usual learning rate, and then 16 times or a fourth, whichever looks better."""
-        usual = [(name, self.spaces[name].start) for name in names if RATE in self.spaces[name].start]
+        usual = [(name, self._begin(name)) for name in names if RATE in self.spaces[name].start]
         higher = self._try([(name, self._with_rate(name, choice, 2)) for name, choice in usual])
         steps = [4 if high < low else -2 for low, high in zip(self._try(usual), higher, strict=True)]
         third = zip(usual, steps, strict=True)
         self._try([(name, self._with_rate(name, choice, step)) for (name, choice), step in third])
+
+    def _begin(self, name: str) -> Mapping[str, int]:
+        """A strategy's usual settings; if they exchanged nothing yet, the most frequent exchanges."""
+        start = self.spaces[name].start
+        if self.rows[self.spaces[name].candidate(start)].get("updates"):
+            return start
+        cycles = [f"strategy.{key}" for key in CYCLES]
+        return {key: 0 if key in cycles else place for key, place in start.items()}
 
     def _try_between(self, names: list[str], budget: int) -> None:
         """Twice the strategies' best learning rates so far, and half of them."""
