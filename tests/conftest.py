@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,8 +46,10 @@ ENGINES: dict[str, Callable[[Scenario], Result]] = {"simulator": lockstep.simula
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs once in each engine is real once."""
+    """What runs once in each engine is real once; who strikes at a run counts the seconds until its end."""
     for item in items:
+        if "under_way" in getattr(item, "fixturenames", ()):
+            item.add_marker("alone")
         if getattr(item, "callspec", None) and item.callspec.params.get("engine") == "executor":
             item.add_marker("real")
 
@@ -126,6 +128,12 @@ def learning(tmp_path: Path) -> Path:
     path = tmp_path / "learning.yaml"
     path.write_text(LEARNING)
     return path
+
+
+def of_the_run(warnings: Iterable[str]) -> list[str]:
+    """Those that do not come of a machine which others use too."""
+    busy = "longer than their emulated time", "other guests of this machine's host"
+    return [warning for warning in warnings if not any(words in warning for words in busy)]
 
 
 def fine(ended: Ended) -> str:

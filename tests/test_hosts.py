@@ -61,6 +61,7 @@ def hosts() -> Iterator[list[Namespace]]:
 
 
 @pytest.mark.real
+@pytest.mark.alone
 def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path: Path) -> None:
     """Names do not stand for addresses here: gloo would take the loopback, and two hosts not meet."""
     (tmp_path / "small.yaml").write_text(SCENARIO)
