@@ -63,7 +63,7 @@ def hosts() -> Iterator[list[Namespace]]:
 @pytest.mark.real
 @pytest.mark.alone
 def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path: Path) -> None:
-    """Names do not stand for addresses here: gloo would take the loopback, and two hosts not meet."""
+    """Each knows its own name as an address of its loopback, as on Debian; others do not reach it there."""
     (tmp_path / "small.yaml").write_text(SCENARIO)
     (tmp_path / "entry.py").write_text(ENTRY)
     progress, running = tmp_path / "progress", []
@@ -77,8 +77,11 @@ def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path
                 "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29500", "--rdzv-id", "1",
                 str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), "--out", str(out), *changes,
             ]  # fmt: skip
-            inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{space.file.fileno()}", "unshare", "--uts"]
-            named = [*inside, "sh", "-c", f'hostname node{number}; exec "$@"', "sh", *torchrun]
+            known = tmp_path / f"hosts{number}"
+            known.write_text(f"127.0.0.1 localhost\n127.0.1.1 node{number}\n")
+            inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{space.file.fileno()}", "unshare", "-u", "-m"]
+            host = f'hostname node{number} && mount --bind {known} /etc/hosts && exec "$@"'
+            named = [*inside, "sh", "-c", host, "sh", *torchrun]
             running.append(subprocess.Popen(named, env=environment, stderr=subprocess.PIPE))
         assert until(lambda: progress.exists() or any(p.poll() is not None for p in running), HANGS)
         running[1].send_signal(signal.SIGINT)
