@@ -15,13 +15,15 @@ demo: install
 	$(BIN)/lockstep validate quickstart --strategy synchronous --strategy asynchronous \
 	    --strategy downpour --strategy all-reduce --out results/demo
 
+# a hundred processes start: what they import is compiled once
+test: export PYTHONDONTWRITEBYTECODE =
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@# one thread each, for as many processes as cores; then those that need the machine for themselves
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real' --numprocesses auto --dist loadfile
-	$(BIN)/python -m pytest -m real
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone' --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m alone
 
 bench: install
 	$(BIN)/python benchmarks/start_up.py

@@ -1,14 +1,18 @@
 """What limits a run, in words: the resource or the activity that takes the largest share of its time."""
 
 import re
+from collections.abc import Collection
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from analysis.records import of
+from analysis.words import NOTHING
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.records import Result
 
 _STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
@@ -34,7 +38,7 @@ def bottleneck(result: "Result") -> str | None:
     busy = result.busy
     links = {name: share for name, share in (busy or {}).items() if "link" in name}
     processors = {name: share for name, share in (busy or {}).items() if "link" not in name}
-    link, processor = _Busiest.of(links), _Busiest.of(processors)
+    link, processor = _Busiest.of(links, _serving(result)), _Busiest.of(processors)
     accounted = min(communicate, link.both) if link else 0.0
     share = max(link.share, accounted) if link else 0.0
     if result.scenario.cluster.network.background:  # which may fill a link that holds no worker up
@@ -75,6 +79,22 @@ def bottleneck(result: "Result") -> str | None:
     return f"latency and overheads: {most}, workers wait for the network {communicate:.0%} of their time"
 
 
+def typical(runs: "pd.DataFrame") -> str | None:
+    """What limits the runs of a point, rows of their table: that of the run with the median duration."""
+    if "bottleneck" not in runs:  # where no run has ended there are no figures at all
+        return None
+    known = runs[runs["bottleneck"].notna()].sort_values("duration_s", kind="stable")
+    return None if known.empty else str(known["bottleneck"].iloc[(len(known) - 1) // 2])
+
+
+def in_short(sentence: str | None) -> str:
+    """A bottleneck as the cell of a table: "servers' down-links"; a dash for nothing."""
+    if sentence is None:
+        return NOTHING
+    what = re.split(r": |, |; | \d+%| \(", sentence)[0].removeprefix("the ")
+    return re.sub(r"(up|down)-link(s?) and (up|down)-links?", r"link\2", what)
+
+
 class _Busiest(NamedTuple):
     """The busiest of some resources, and the others of its class that are as busy."""
 
@@ -82,16 +102,23 @@ class _Busiest(NamedTuple):
     share: float  # of the run's duration that it was busy
     opposite: float  # of the duration that the opposite direction of the link was
     alike: bool  # all of its class are about as busy, and there are several
+    serving: bool = False  # its class is the links of those hosts that have servers, which not all have
 
     @staticmethod
-    def of(resources: dict[str, float]) -> "_Busiest | None":
+    def of(resources: dict[str, float], serving: Collection[str] = ()) -> "_Busiest | None":
+        """`serving`: the hosts with servers, where others have none; these are then a class of their own."""
         if not any(resources.values()):
             return None
         name = max(resources, key=lambda resource: resources[resource])
         share, card = resources[name], _undirected(name)
         opposite = sum(s for other, s in resources.items() if other != name and _undirected(other) == card)
-        class_ = [s for other, s in resources.items() if class_of(other) == class_of(name)]
-        return _Busiest(name, share, opposite, len(class_) > 1 and min(class_) >= _ALIKE * share)
+        serves = _owner(name) in serving
+        class_ = [
+            s
+            for other, s in resources.items()
+            if class_of(other) == class_of(name) and serves == (_owner(other) in serving)
+        ]
+        return _Busiest(name, share, opposite, len(class_) > 1 and min(class_) >= _ALIKE * share, serves)
 
     @property
     def both(self) -> float:
@@ -100,7 +127,9 @@ class _Busiest(NamedTuple):
 
     @property
     def who(self) -> str:
-        return class_of(self.name) if self.alike else in_words(self.name)
+        if not self.alike:
+            return in_words(self.name)
+        return class_of(self.name).replace("the ", "the serving " if self.serving else "the ", 1)
 
     def sentence(self, together: bool) -> str:
         """How busy it was; `together` with the link's opposite direction."""
@@ -129,6 +158,19 @@ def class_of(name: str) -> str:
     return f"the {owners}' " + re.sub(r" \d+$", "s", re.sub("link$|link(?= )", "links", found[2]))
 
 
+def _serving(result: "Result") -> set[str]:
+    """The hosts that have servers beside workers, if others have none."""
+    cluster, shards = result.scenario.cluster, len(result.holders)
+    if not cluster.servers.colocated or result.holders[0] < cluster.workers or shards >= cluster.hosts:
+        return set()
+    return {f"host {shard}" for shard in range(shards)}
+
+
+def _owner(link: str) -> str:
+    """Whose link it is: "host 0"."""
+    return link.partition("'")[0]
+
+
 def _undirected(link: str) -> str:
     """What the names of both directions of a link have in common."""
     return re.sub(r"\b(up|down)\b( to| from)?", "", link)
@@ -148,9 +190,7 @@ def _more_shards(
     if result.holders[0] < workers or servers.hierarchy is not None or servers.shares is not None:
         return ""  # no server, or more of them would change more than their number
     if servers.colocated:
-        hosts = sum(class_of(name) == class_of(busiest.name) for name in links)
-        spread = not busiest.alike and shards < hosts
-        return f"; {hosts} shards would spread it over all hosts" if spread else ""
+        return f"; {result.scenario.cluster.hosts} shards would spread it over all hosts" * busiest.serving
     if not busiest.name.startswith("server "):
         return ""
     needed = {what: 1 / other for what, other in others.items() if other > 0}  # times as many shards

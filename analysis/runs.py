@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.records import Result
-from analysis.saved import is_run, load
+from analysis.saved import check_ended, is_run, load
 from analysis.table import keys, row
 from scenarios import ScenarioError
 
@@ -78,6 +78,7 @@ def _read(path: Path) -> tuple[pd.DataFrame, list[Path]]:
         return _rows(pairs), pairs
     if not path.exists():
         raise ScenarioError("there is no such file or folder", file=str(path))
+    check_ended(path)
     raise ScenarioError(
         "has no runs; give the --out of a sweep, simulate, run or validate, or a results.parquet",
         file=str(path),

@@ -18,6 +18,15 @@ def is_run(folder: Path) -> bool:
     return all((folder / name).is_file() for name in _RUN)
 
 
+def check_ended(folder: Path) -> None:
+    """Raise ScenarioError for the folder of a sweep that was killed before it wrote its table."""
+    if (folder / "points.jsonl").is_file() and not (folder / "results.parquet").is_file():
+        what = (
+            "the sweep in it was killed before its table was written; start the same sweep again: it goes on"
+        )
+        raise ScenarioError(what, file=str(folder))
+
+
 def load(folder: str | Path) -> Result:
     """The run that `Result.save` wrote there (`--out` of simulate and run), its metrics as they were.
 
@@ -31,7 +40,7 @@ def load(folder: str | Path) -> Result:
             f"there is no {missing}; give the --out of a run that has ended", file=str(folder)
         )
     try:
-        scenario = scenarios.load(folder / "scenario.yaml")
+        scenario = scenarios.load(folder / "scenario.yaml", alone=True)
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         records, utilisation, interleaving = (
             pd.read_parquet(file) if (file := folder / f"{name}.parquet").is_file() else None

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from analysis.words import NOTHING, number, percent, size
+from analysis.words import NOTHING, count, number, percent, size
 
 if TYPE_CHECKING:
     from analysis.records import Result
@@ -13,8 +13,9 @@ DONE = {"simulator": "predicted", "executor": "measured"}
 def headline(result: "Result") -> str:
     """A run in one line."""
     m = result.metrics
+    workers = count(m["workers"], "worker")
     return (
-        f"<Result of {m['scenario']}, {DONE[result.engine]}: {m['strategy']}, {m['workers']} workers, "
+        f"<Result of {m['scenario']}, {DONE[result.engine]}: {m['strategy']}, {workers}, "
         f"{number(m['duration_s'], 's')}, {number(m['throughput'], 'samples/s')}>"
     )
 

@@ -20,6 +20,7 @@ import pandas as pd
 from analysis.arrows import arrows
 from analysis.records import Result, of
 from analysis.tracks import Tracks, lanes, slices, tracks_of
+from analysis.words import count
 
 _CHUNK = 1 << 14  # slices whose text is made at a time
 _THREADS = (
@@ -100,22 +101,22 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
         )
         texts = describe(table["row"].to_numpy()[part])
         arrow = int(at_slice[at])
-        for since, takes, tid, count, text in zip(
+        for since, takes, tid, flown, text in zip(
             *(column.tolist() for column in columns), texts, strict=True
         ):
             where = f'"ts":{_microseconds(since)},"pid":{pid},"tid":{tid}'
             yield f'{{"ph":"X",{where},"dur":{takes / 1000:.3f},{text}}}'
-            for phase, message in flows[arrow : arrow + count].tolist() if count else ():
+            for phase, message in flows[arrow : arrow + flown].tolist() if flown else ():
                 flow = first_id + message
                 yield f'{{"ph":"{"stf"[phase]}","bp":"e",{where},"id":{flow},"cat":"arrow","name":"message"}}'
-            arrow += count
+            arrow += flown
     yield from _counters(result, pid, zero)
 
 
 def _names(result: Result, pid: int, found: Tracks, used: np.ndarray, first: np.ndarray) -> Iterator[str]:
     """What processes and threads are called, and their order."""
     scenario = result.scenario
-    what = f"{scenario.strategy.name}, {scenario.cluster.workers} workers"
+    what = f"{scenario.strategy.name}, {count(scenario.cluster.workers, 'worker')}"
     name = f"{_SIDE[result.engine]}: {scenario.name} ({what})"
     yield _metadata("process_name", pid, 0, {"name": name})
     yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})

@@ -13,6 +13,11 @@ def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
     return f"{text} {unit}".rstrip()
 
 
+def count(number: int, noun: str) -> str:
+    """ "1 worker", "8 workers"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def size(nbytes: float) -> str:
     """Bytes in the unit that leaves one to three digits before the point."""
     for unit in ("B", "kB", "MB", "GB"):

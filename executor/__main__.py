@@ -24,6 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from analysis.records import save_records
 from executor import addresses, collect, companions, process, signals
 from executor.meeting import wait_for
+from executor.parent import end_with_parent
 from executor.testbed import Seat
 from scenarios import Scenario, ScenarioError, dump, load
 from strategies import StrategyError, fits
@@ -44,7 +45,7 @@ def main() -> int:
         parser.error("it is one process of many; start them with torchrun")
     for number in signals.ENDING:
         signal.signal(number, signals.terminate)
-    process.end_with_parent()
+    end_with_parent()
     try:
         store, rank, world = next(dist.rendezvous("env://"))
         over = Event()

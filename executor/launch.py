@@ -6,16 +6,19 @@ they have recorded, and are killed. Should this process be killed, they end by t
 """
 
 import multiprocessing
+import os
 import pickle
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from math import inf
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
@@ -25,12 +28,13 @@ from analysis.records import Result
 from executor import collect, process, signals
 from executor.stolen import Stolen
 from executor.testbed import Seat, Testbed
-from scenarios import Scenario
+from scenarios import Scenario, ScenarioError
 
 Progress = Callable[[float], None]
 # What every process would import for itself, seconds of work, is imported once by the one they fork from.
 _PRELOADED = ("workloads.classifier", "sklearn.datasets", "torch.utils.flop_counter", "torch._dynamo")
 _LOST = 255  # the exit code of a process whose fork server has died
+_LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to learn; the rest is shared
 _SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 
@@ -55,16 +59,21 @@ def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bo
     """Measure a run of the scenario; `progress` is told the fraction done now and then.
 
     With `testbed` the processes talk over the scenario's own network, else over this machine's loopback.
-    Raises RunFailed if a process dies, RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the
-    run is left behind.
+    Raises ScenarioError if memory has no room for its processes, RunFailed if one dies, RunInterrupted at
+    Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind.
     """
+    _check_room(len(process.everyone(scenario)))
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
         bed = None
         if testbed:
             bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
         stolen = Stolen()
-        result = _execute(scenario, progress, interruption, bed)
+        try:
+            result = _execute(scenario, progress, interruption, bed)
+        except KeyboardInterrupt:
+            _kill_fork_server()
+            raise
         warnings = [*(bed.warnings() if bed else ()), *stolen.warnings()]
         return replace(result, warnings=[*result.warnings, *warnings])
 
@@ -109,6 +118,26 @@ def _execute(
                 child.join()
 
 
+def _check_room(processes: int) -> None:
+    """Raise ScenarioError for more processes than memory has room for: the machine would go down."""
+    needed, free = processes * _LEAST_BYTES, _free_bytes()
+    if needed > free:
+        problem = (
+            f"its {processes:,} processes take {needed / 1e9:,.1f} GB of memory or more, and "
+            f"{free / 1e9:,.1f} GB is free; take fewer, or more hosts (docs/hosts.md)"
+        )
+        raise ScenarioError(problem, key="cluster.workers")
+
+
+def _free_bytes() -> float:
+    """Memory that processes can still have; without end where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return inf
+    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), inf)
+
+
 def start_fork_server() -> None:
     """Start what processes are forked from, if it does not run; it imports their modules by and by.
 
@@ -120,6 +149,14 @@ def start_fork_server() -> None:
     resource_tracker.ensure_running()  # here: it lets the signals through again
     with no_main_module(), signals.blocked(*signals.ENDING):
         forkserver.ensure_running()
+
+
+def _kill_fork_server() -> None:
+    """End it at once: while it imports, for seconds, it does not see that nobody needs it any more."""
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(server._forkserver_pid, signal.SIGKILL)
 
 
 def serve_store() -> dist.TCPStore:

@@ -9,9 +9,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, parent_process
 from pathlib import Path
-from threading import Thread
 
 import pandas as pd
 import torch
@@ -24,6 +22,7 @@ from executor.interleaving import LoggedNode
 from executor.meeting import meet
 from executor.memory import SharedMemory, WorkerMemory, on_one_host
 from executor.node import RealNode, run_to_end
+from executor.parent import end_with_parent
 from executor.store import put
 from executor.testbed import Seat
 from executor.transport import Transport
@@ -36,7 +35,6 @@ from workloads.quota import quota
 from workloads.snapshots import Snapshots
 
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
-_LOOK_S = 0.5  # how often a process looks whether its parent is still there
 
 
 @dataclass(frozen=True)
@@ -196,16 +194,3 @@ def main(scenario: Scenario, rank: int, port: int, seat: Seat) -> None:
 def repr_line(error: BaseException) -> str:
     """An error in one line: its type and what it says."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def end_with_parent() -> None:
-    """See to it that this process ends soon after the one that started it has, however that ended."""
-    Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
-
-
-def _watch_parent(forked_by: int) -> None:
-    starter = parent_process()
-    sentinels = [starter.sentinel] if starter else []
-    while os.getppid() == forked_by and not connection.wait(sentinels, timeout=_LOOK_S):
-        pass
-    os._exit(1)

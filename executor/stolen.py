@@ -6,7 +6,7 @@ from pathlib import Path
 
 _STAT = Path("/proc/stat")
 _STEAL = 8  # the column of "cpu", in ticks: proc(5)
-_MUCH = 0.01  # of the processors' time
+_MUCH, _LEAST_S = 0.01, 0.1  # of the processors' time; a tick or two say little
 
 
 class Stolen:
@@ -18,10 +18,10 @@ class Stolen:
     def warnings(self) -> list[str]:
         """A line if it was so much that the run's figures may be off."""
         offered = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
-        share = (_seconds() - self._before) / offered
-        if share < _MUCH:
+        stolen = _seconds() - self._before
+        if stolen < max(_LEAST_S, _MUCH * offered):
             return []
-        return [f"{share:.0%} of the processors' time went to other guests of this machine's host"]
+        return [f"{stolen / offered:.0%} of the processors' time went to other guests of this machine's host"]
 
 
 def _seconds() -> float:

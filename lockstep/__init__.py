@@ -145,10 +145,10 @@ def recommend(
     """Search the strategies for the scenario's cluster and workload by simulation (docs/recommend.md).
 
     `target`: "time" (to `stop.target_accuracy`), "throughput" or "machine-hours"; None: time if the scenario
-    has a target accuracy, throughput otherwise. `budget`: at most so many simulations of the search (100; 200
-    if they learn); those of the ranking (40 at most) and of the what-ifs come on top. `strategies`: the names
-    of those to try, all that the cluster can run if empty. `jobs`: processes, one a core if None; nothing
-    depends on how many.
+    has a target accuracy, throughput otherwise. `budget`: at most so many candidates that the search tries
+    (100; 200 if they learn); the ranking (40 simulations at most) and the what-ifs come on top.
+    `strategies`: the names of those to try, all that the cluster can run if empty. `jobs`: processes, one a
+    core if None; nothing depends on how many.
     Of what is returned, `.best` is a scenario, `.ranking` the candidates, `.table` all runs.
     Raises ScenarioError for a target that the scenario cannot have, a strategy that is none, and if no
     strategy is left.

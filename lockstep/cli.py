@@ -1,6 +1,8 @@
 """The command line. Exit status: 0 fine, 2 bad input, 3 the run failed, 130 interrupted."""
 
+import os
 import sys
+from io import TextIOWrapper
 from signal import SIGTERM, default_int_handler
 from typing import Any
 
@@ -48,9 +50,12 @@ for command in (
 
 def main() -> None:
     """The command `lockstep`."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what a terminal has no letter for is no error
     try:
         with signals.handled(default_int_handler, SIGTERM):  # asked to end, it leaves as little behind
             status = app(sys.argv[1:] or ["--help"], prog_name="lockstep", standalone_mode=False)
+        sys.stdout.flush()  # or Python would, and fail, when nobody can say so any more
         if status == 130:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
     except ScenarioError as error:
@@ -60,7 +65,11 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         status = _complain("interrupted", 130)
     except OSError as error:  # such as a full disk
-        status = _complain(f"{error.filename or 'output'}: {error.strerror or error}", 3)
+        said = os.strerror(error.errno) if error.errno else error  # pyarrow's says it twice
+        if not _could_print() and isinstance(error, BrokenPipeError):
+            status = 1  # who reads has read enough; typer has the same
+        else:
+            status = _complain(f"{error.filename or 'output'}: {said}", 3)
     except RuntimeError as error:
         if type(error).__name__ not in ("RunFailed", "SimulationError", "Misfit", "ReplayDiffers"):
             raise
@@ -71,6 +80,16 @@ def main() -> None:
             raise
         status = _complain(_usage(error), 2)
     sys.exit(status or 0)
+
+
+def _could_print() -> bool:
+    """Whether standard output takes what was printed; if not it is dropped: Python would try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _usage(error: Any) -> str:

@@ -1,16 +1,16 @@
 """Processes on this machine that work side by side: joblib's pool, which ends with whoever waits for it."""
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from signal import SIGINT
-from threading import Thread
 from typing import Any, TypeVar
 
 from executor import signals
+from executor.parent import end_with_parent
 
 T = TypeVar("T")
 Submit = Callable[..., "Future[Any]"]  # function and arguments, which must be picklable
@@ -21,7 +21,10 @@ def pool(jobs: int) -> Iterator[Submit]:
     """So many processes; they stay for the next time if all goes well."""
     from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
 
-    processes = get_memmapping_executor(jobs, timeout=60, initializer=_begin, initargs=(os.getpid(),))
+    resource_tracker.ensure_running()  # here: it lets the signals through again
+    processes = get_memmapping_executor(
+        jobs, timeout=60, initializer=end_with_parent, initargs=(os.getpid(),)
+    )
 
     def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
@@ -49,14 +52,3 @@ def results(calls: Sequence[Callable[[], T]], jobs: int) -> Iterator[Iterator[T]
     with pool(jobs) as submit:
         futures = [submit(call) for call in calls]
         yield (future.result() for future in futures)
-
-
-def _begin(parent: int) -> None:
-    """In a worker: if the process that waits is killed, perhaps already, end too."""
-    Thread(target=_follow, args=[parent], daemon=True).start()
-
-
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)

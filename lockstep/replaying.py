@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.records import Entry, Result, of
+from analysis.words import count
 from executor.devices import computes_on
 from scenarios import Compute, Scenario, ScenarioError
 from strategies import find
@@ -107,7 +108,7 @@ def agreed(result: Result) -> str:
     if result.parameters is not None:
         end = "the final parameters are the real run's, bit for bit"
     updates = of(result.records, "update", ["node", "version"]).drop_duplicates()
-    return f"Replayed {len(updates):,} updates in their order: {end}."
+    return f"Replayed {count(len(updates), 'update')} in their order: {end}."
 
 
 def _with_times(run: Run) -> Scenario:

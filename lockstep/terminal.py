@@ -15,7 +15,7 @@ from rich.table import Table
 
 from analysis.records import Result
 from analysis.summary import DONE, figures
-from analysis.words import NOTHING, number, percent
+from analysis.words import NOTHING, count, number, percent
 from strategies import STRATEGIES
 
 
@@ -41,7 +41,7 @@ def progress(doing: str, quiet: bool) -> Iterator[Callable[[float], None] | None
 def show(result: Result, out: Path | None) -> None:
     """One run, as a table of its figures in words and units."""
     m = result.metrics
-    title = f"{m['scenario']}: {m['strategy']}, {m['workers']} workers"
+    title = f"{m['scenario']}: {m['strategy']}, {count(m['workers'], 'worker')}"
     table = Table("", DONE[result.engine], title=title, title_justify="left")
     for name, value in figures(result).items():
         table.add_row(name, value)
@@ -98,7 +98,7 @@ def show_verification(found: dict[str, Any]) -> None:
     _console().print(table)
     for what, why in found["skipped"].items():
         print(f"{what}: skipped ({why})")
-    print(f"{len(found['cases'])} cases, {found['failed'] or 'none'} failed.")
+    print(f"{count(len(found['cases']), 'case')}, {found['failed'] or 'none'} failed.")
 
 
 def show_claims(found: dict[str, Any], out: Path | None) -> None:
@@ -176,6 +176,12 @@ def _defaults(parameters: Mapping[str, Parameter]) -> str:
         else f"{name}={str(p.default).lower() if isinstance(p.default, bool) else p.default}"
         for name, p in parameters.items()
     )
+
+
+def fits(table: Table) -> bool:
+    """Whether no cell of a table has to be broken."""
+    console = _console()
+    return console.measure(table).maximum <= console.width
 
 
 def show_table(table: Table) -> None:

@@ -1,5 +1,6 @@
 """Predicted against measured: the same scenario in both engines, on the cluster the real run really has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -39,15 +40,27 @@ def measure_loopback(parameters: int) -> Loopback:
     """Time push-pulls of empty and of large messages, and the answers of one server to several workers.
 
     The server's own work is in the numbers: a push-pull is what a run will really see of it. The answers to
-    a barrier's workers leave one after the other, which shows what each costs its sender.
+    a barrier's workers leave one after the other, which shows what each costs its sender. Raises RunFailed
+    where other work hides what bytes cost.
     """
     large = min(max(parameters, _LARGE), _LARGEST)
     empty, full = _push_pull_s(1), _push_pull_s(large)
+    if full <= empty:
+        raise no_slope("a push-pull", (4, 4 * large), (empty, full))
     several = _paced_run(min(parameters, _LARGEST), workers=3, strategy="synchronous")
     answers = several.loc[several["kind"] == "parameters", "start"].sort_values().diff()
     gaps = answers[answers < 5e-3]  # longer ones are between two barriers
     overhead = min(empty / 2, float(gaps.median())) if len(gaps) else 0.0
-    return Loopback(empty / 2 - overhead, 2 * 4 * large / max(full - empty, 1e-6), overhead)
+    return Loopback(empty / 2 - overhead, 2 * 4 * large / (full - empty), overhead)
+
+
+def no_slope(what: str, nbytes: Sequence[int], seconds: Sequence[float]) -> RunFailed:
+    """The error that the more of two numbers of bytes take no longer (s) than the less."""
+    (less, more), (short, long) = nbytes, (1e3 * each for each in seconds)
+    return RunFailed(
+        f"{what} of {more:,} bytes took {long:.3g} ms, no longer than of {less:,} ({short:.3g} ms): what "
+        "else this machine does hides what bytes cost; measure again when it does nothing else"
+    )
 
 
 def _push_pull_s(parameters: int) -> float:

@@ -21,6 +21,8 @@ Check = Callable[[Scenario], None]
 T = TypeVar("T")
 RUNS = 100_000  # of a sweep
 _KEY = re.compile(r"[\w-]+(\.[\w-]+|\[\d{1,6}\])*", re.ASCII)
+_OF_SWEEP = re.compile(r"sweep\b")
+_OTHER_SWEEP = "the file's sweep may not suit --set: give another, --set 'sweep={…}', or none, --set sweep={}"
 _SHORTHANDS = {
     "strategy": "name",
     "cluster": "preset",
@@ -28,7 +30,8 @@ _SHORTHANDS = {
     "cluster.servers": "count",
     "cluster.network.topology": "kind",
 }
-_TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
+TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
+"""Keys of files only: what a file says there has become part of the scenario."""
 
 
 def shipped() -> dict[str, Path]:
@@ -46,14 +49,17 @@ def shipped() -> dict[str, Path]:
     }
 
 
-def load(source: str | Path, overrides: Sequence[str] = (), check: Check | None = None) -> Scenario:
+def load(
+    source: str | Path, overrides: Sequence[str] = (), check: Check | None = None, *, alone: bool = False
+) -> Scenario:
     """Return the scenario in the file `source`, or the shipped one of that name.
 
     `overrides` are `dotted.key=YAML` and win over the file. `check` sees the scenario and, like the schema,
-    each swept value by itself; it may raise `ScenarioError(problem, key)`. Raises only ScenarioError, with
-    the file and line, or the override, that is to blame.
+    each swept value by itself; it may raise `ScenarioError(problem, key)`. `alone`: its sweep is of no use,
+    and left out if it is not valid, unless overrides have made it. Raises only ScenarioError, with the file
+    and line, or the override, that is to blame.
     """
-    return _loaded(source, overrides, check, _itself)
+    return _loaded(source, overrides, check, _itself, alone)
 
 
 def points(
@@ -84,7 +90,7 @@ def points(
     if not isinstance(source, Scenario):
         return _loaded(source, overrides, check, expand)
     for key in {key for part in parts(source.sweep) for each in part for key in each.changes}:
-        if key in _TAKEN_OVER:
+        if key in TAKEN_OVER:
             raise ScenarioError("is taken over when a file is read; sweep the file", f"sweep.{key}")
     document = {key: value for key, value in _document(source).items() if key != "sweep"}
     _check_sweep(source, document, Path(), check)
@@ -100,6 +106,7 @@ def _loaded(
     overrides: Sequence[str],
     check: Check | None,
     then: Callable[[Scenario, dict[str, Any], Path], T],
+    alone: bool = False,
 ) -> T:
     """What `then` makes of the scenario, its document without the sweep, and the folder of its file."""
     places: dict[str, int | str] = {}  # the line, or the override, that each dotted key comes from
@@ -115,8 +122,17 @@ def _loaded(
             document = _override(document, given, places)
         scenario = _validate(document, path.parent, check)
         bare = {key: value for key, value in document.items() if key != "sweep"}
-        _check_sweep(scenario, bare, path.parent, check)
-        return then(scenario, bare, path.parent)
+        try:
+            _check_sweep(scenario, bare, path.parent, check)
+            return then(scenario, bare, path.parent)
+        except ScenarioError as error:
+            if any(_OF_SWEEP.match(given) for given in overrides):
+                raise  # it is what was asked for
+            if alone:
+                return then(scenario.model_copy(update={"sweep": {}}), bare, path.parent)
+            if not overrides:
+                raise
+            raise ScenarioError(f"{error.problem}; {_OTHER_SWEEP}", error.key) from None
     except ScenarioError as error:
         place(error, places, str(source))
         raise
@@ -139,7 +155,7 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
     Setting `strategy.name` keeps the strategy's other parameters. Raises ScenarioError with the key.
     What came from a preset or a profile stays as it is: for another one load the file anew.
     """
-    if key in _TAKEN_OVER:
+    if key in TAKEN_OVER:
         raise ScenarioError("is taken over when a file is read; give it to load as an override", key)
     return _validate(_put(_document(scenario), _keys(key), value))
 

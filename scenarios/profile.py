@@ -11,6 +11,7 @@ from scenarios.compute import Compute
 from scenarios.document import ScenarioError
 from scenarios.machine import Machine
 from scenarios.section import Section
+from scenarios.units import Bandwidth
 
 
 class Timed(Section):
@@ -23,12 +24,14 @@ class Timed(Section):
 class Profile(Section):
     """What `lockstep calibrate` has found (docs/calibrate.md).
 
-    `cluster` and, by workload, `compute` are as in a scenario. `measured` says when and where, `intervals`
-    how sure the values are (95%, by key), `evidence` what they stand on.
+    `cluster` and, by workload, `compute` are as in a scenario. `measured` says when and where, `bandwidth` of
+    a testbed's cables at which rate, `intervals` how sure the values are (95%, by key), `evidence` what they
+    stand on.
     """
 
     profile: Literal[1] = Field(description="the version of the format: 'profile: 1'")
     measured: dict[str, Any] = Field({})
+    bandwidth: Bandwidth | None = Field(None, description="of the testbed that the network was measured on")
     cluster: Machine = Machine()
     compute: tuple[Timed, ...] = Field((), strict=False)
     intervals: dict[str, Any] = Field({})

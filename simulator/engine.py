@@ -19,6 +19,7 @@ from simpy.events import URGENT
 from analysis.records import Recorder, Result, of
 from scenarios import CodecCost, Scenario
 from simulator.cores import Cores
+from simulator.errors import SimulationError
 from simulator.events import Activity, Call, Environment
 from simulator.memory import Race
 from simulator.network import Network
@@ -35,20 +36,9 @@ from strategies.strategy import Program
 from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
 from workloads.quota import Quota, quota
-from workloads.snapshots import Snapshots, assemble, joined
+from workloads.snapshots import Snapshots, assemble, joined, once
 
 Progress = Callable[[float], None]
-
-
-class SimulationError(RuntimeError):
-    """A strategy failed, its nodes wait for each other for ever, or a law of the simulated world was broken.
-
-    `details`: the traceback of the strategy.
-    """
-
-    def __init__(self, message: str, details: str = "") -> None:
-        super().__init__(message)
-        self.details = details
 
 
 class Batches:
@@ -85,6 +75,7 @@ class Simulation:
         if scenario.workload.learns:
             self.learner = build(scenario.workload, cluster.workers, scenario.seed)
             self.initial = self.learner.initial()
+            self.evaluate = once(self.learner.evaluate)  # for the target in the run, for the curve after it
 
         self.shards = shards_of(cluster, strategy.has_servers, self.sizes.parameters)
         self.roles = roles_of(cluster, strategy.has_servers)
@@ -255,7 +246,7 @@ class Simulation:
         if target is None or self.learner is None or not all(parts):
             return False
         vector = joined([part for _, part in parts], self.own_models)  # type: ignore[misc]
-        accuracy = self.learner.evaluate(vector).accuracy
+        accuracy = self.evaluate(vector).accuracy
         return accuracy is not None and accuracy >= target
 
     def run(self, progress: Progress | None = None) -> None:
@@ -325,12 +316,12 @@ class Simulation:
 
     def result(self) -> Result:
         """What the run left; held-out loss and accuracy are computed now, off the clock."""
-        parameters, learner = None, self.learner
+        parameters = None
         if self.race is not None:
             self.snapshots[0].finish(self._in_memory())
-        if learner is not None:
+        if self.learner is not None:
             for version, time, vector in assemble(list(self.snapshots.values()), self.own_models):
-                found = learner.evaluate(vector)
+                found = self.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy)
                 parameters = vector.numpy()
         records = self.recorder.frame()

@@ -22,6 +22,7 @@ import simpy
 from simpy.events import EventPriority
 
 from simulator.bucket import Tokens
+from simulator.errors import SimulationError
 from simulator.events import NORMAL, Aside, Call
 from simulator.links import Flow, Link, positive
 from simulator.max_min import max_min
@@ -323,7 +324,7 @@ class Flows:
     def _calm(self, link: Link, load: float, fastest: float) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
         if load > link.capacity * (1 + 1e-9):
-            raise AssertionError(f"{link.name} carries more than its capacity")
+            raise SimulationError(f"{link.name} carries more than its capacity")
         self._plan_tokens(link, load)
         return not link.count and fastest * len(link.flows) <= link.sustained
 

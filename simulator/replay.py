@@ -14,7 +14,8 @@ import pandas as pd
 
 from analysis.records import Entry, Result
 from scenarios import Scenario
-from simulator.engine import Progress, Simulation, SimulationError, no_garbage
+from simulator.engine import Progress, Simulation, no_garbage
+from simulator.errors import SimulationError
 from simulator.events import Activity, Moment
 from simulator.network import Transfer
 from simulator.node import SimulatedNode

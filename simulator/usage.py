@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from simulator.errors import SimulationError
 from simulator.flows import Flows
 from simulator.links import Link
 
@@ -109,4 +110,4 @@ class Usage:
             carried, offered = carried - self._readings[-1].carried, offered - self._readings[-1].offered
         above = np.flatnonzero(carried > offered + self._bursts + 1e-9 * reading.offered)
         if len(above):
-            raise AssertionError(f"{self._links[above[0]].name} has carried more than its capacity allows")
+            raise SimulationError(f"{self._links[above[0]].name} has carried more than its capacity allows")

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,18 +46,22 @@ ENGINES: dict[str, Callable[[Scenario], Result]] = {"simulator": lockstep.simula
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs once in each engine is real once."""
+    """What runs once in each engine is real once; who strikes at a run counts the seconds until its end."""
     for item in items:
+        if "under_way" in getattr(item, "fixturenames", ()):
+            item.add_marker("alone")
         if getattr(item, "callspec", None) and item.callspec.params.get("engine") == "executor":
             item.add_marker("real")
 
 
-START = forkserver.ensure_running
+START, PRELOAD = forkserver.ensure_running, forkserver.set_forkserver_preload
+# Processes whose strategy is a test's import its module; what it imports should be there already.
+forkserver.set_forkserver_preload = lambda modules: PRELOAD([*modules, "pytest", "hypothesis"])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Real runs need the machine for themselves: their tests are marked, and run one after another."""
+    """Real runs take long: tests that start any are marked."""
 
     def refuse(*_: Any, **__: Any) -> None:
         pytest.fail("starts real processes: mark this test with pytest.mark.real")
@@ -124,6 +128,12 @@ def learning(tmp_path: Path) -> Path:
     path = tmp_path / "learning.yaml"
     path.write_text(LEARNING)
     return path
+
+
+def of_the_run(warnings: Iterable[str]) -> list[str]:
+    """Those that do not come of a machine which others use too."""
+    busy = "longer than their emulated time", "other guests of this machine's host"
+    return [warning for warning in warnings if not any(words in warning for words in busy)]
 
 
 def fine(ended: Ended) -> str:

@@ -31,7 +31,7 @@ def test_the_committed_predictions_are_those_of_this_simulator(name: str) -> Non
     (published,) = (dict(row) for row in PREDICTED if row["name"] == name)
     assert published.pop("error") is None
     published.pop("name")
-    now = predict(point, SOURCE.profile, SOURCE.campaign)
+    now = predict(point, SOURCE.profiles, SOURCE.campaign)
     assert now == published, "the simulator predicts something else than was published: make accuracy"
 
 

@@ -228,14 +228,26 @@ def test_as_many_shards_move_it_to_computing(strategy: str) -> None:
     assert (bottleneck(after) or "").startswith("computing: ")
 
 
-def test_shards_on_all_hosts_spread_it() -> None:
-    def colocated(shards: int) -> Result:
-        return saturated("asynchronous", {"count": shards, "colocated": True})
+@pytest.mark.parametrize("per_host", [1, 2])
+def test_only_hosts_with_servers_are_named_and_more_shards_spread_it(per_host: int) -> None:
+    def colocated(shards: int) -> str:
+        cluster = {"servers": {"count": shards, "colocated": True}, "workers_per_host": per_host}
+        result = lockstep.simulate(
+            scenario(
+                cluster__workers=8 * per_host,
+                **{f"cluster__{key}": value for key, value in cluster.items()},
+                cluster__network={"bandwidth": "4 MB/s", "latency": "100 us"},
+                workload__parameters=100_000,
+                strategy="asynchronous",
+                stop={"steps": 10},
+            )
+        )
+        return bottleneck(result) or ""
 
-    sentence = bottleneck(colocated(2)) or ""
-    said = r"host [01]'s (up|down)-link(.*), \S+ ?\d+% busy; 8 shards would spread it over all hosts"
-    assert re.fullmatch(said, sentence), sentence
-    assert re.match(r"the hosts' [^;]* busy$", bottleneck(colocated(8)) or "")
+    busy, more = r"(up|down)-link[^;]*, (together )?\d+% busy", "; 8 shards would spread it over all hosts"
+    assert re.fullmatch(rf"host 0's {busy}{more}", colocated(1))
+    assert re.fullmatch(rf"the serving hosts' {busy.replace('link', 'links', 1)}{more}", colocated(2))
+    assert re.fullmatch(r"the hosts' [^;]* busy", colocated(8))
 
 
 def test_a_ring_has_no_shards() -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lockstep
 from executor.launch import RunFailed
+from lockstep import validation
 from lockstep.calibration import Calibration, apply, calibrate, codecs, compute, cores, layers, profile_file
 from lockstep.calibration.estimate import line, median_interval, rate, resampled
 from lockstep.calibration.findings import Findings
@@ -141,7 +142,7 @@ def found(latency: float, **time: Any) -> Calibration:
         {"network": {"sizes": [1.0, 2.0]}},
     )
     entry = {"workload": {"dataset": "digits"}, "compute": {"time": time, "backward": 0.5}}
-    return Calibration(profile_file.document(findings, [entry] if time else [], "loopback"), {})
+    return Calibration(profile_file.document(findings, [entry] if time else [], "testbed", 2.5e6), {})
 
 
 def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
@@ -151,6 +152,7 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
     read_back = read(out)
     assert read_back.cluster.network.latency == pytest.approx(95e-6)
     assert read_back.compute[0].compute.time.mean_s == pytest.approx(2e-3)
+    assert read_back.bandwidth == 2.5e6
     assert read_back.intervals["network.latency"] == ["85.5 us", "104.5 us"]
     again = found(50e-6)
     save(again, over(out, again), out)
@@ -160,7 +162,8 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
     assert len(read_back.compute) == 1  # kept
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p.yaml"]
     other = Findings({"network.goodput": 0.9}, {"network.goodput": (0.8, 1.0)}, {"network": {}})
-    new = over(out, Calibration(profile_file.document(other, [], "testbed"), {}))
+    new = over(out, Calibration(profile_file.document(other, [], "loopback", None), {}))
+    assert "bandwidth" not in new
     assert new["cluster"]["network"] == {"goodput": 0.9}  # nothing of another network stays beside it
     assert [key for key in new["intervals"] if key.startswith("network")] == ["network.goodput"]
 
@@ -182,10 +185,17 @@ def test_an_update_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.Monke
         apply.measure((4_000, 1_000_000))
 
 
+def test_a_loopback_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "_push_pull_s", lambda parameters: 2e-3)
+    with pytest.raises(RunFailed, match=r"^a push-pull of 4,000,000 bytes took 2 ms, no longer"):
+        validation.measure_loopback(10)
+
+
 @pytest.mark.real
+@pytest.mark.alone
 def test_the_parts_measure_something() -> None:
     work = Data(dataset="digits", model="mlp", batch_size=8)
-    updates = apply.measure((4_000, 8_000_000), 0.0)  # so far apart that no disturbance turns them round
+    updates = apply.measure((4_000, 2_000_000), 0.0)  # so far apart that no disturbance turns them round
     assert set(updates.evidence["apply"]["rules"]) == set(apply.known_rules())
     assert updates.settings["memory_bandwidth"] > 1e6
     coded = codecs.measure((4_000,), 0.0)

@@ -18,8 +18,6 @@ from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
 from scenarios import ScenarioError
 from simulator.engine import simulate
 
-pytestmark = pytest.mark.real
-
 SOLVED = 1e-5  # how near the solver comes: without noise, intervals are narrower than that
 BUSY = {"network.message_overhead": 1e-4, "network.receive_overhead": 3e-5, "apply_overhead": 1.5e-4}
 OURS = {"memory_bandwidth": 3e9, **BUSY}
@@ -151,6 +149,8 @@ def looks_right(found: network.Findings, *keys: str) -> None:
     assert len(found.evidence["network"]["probes"]) >= 3
 
 
+@pytest.mark.real
+@pytest.mark.alone
 def test_the_loopback_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch, 1_000_000, ONE, FAN_OUT, BACKLOG, "1 worker, 4,000,000 B")
     told: list[float] = []
@@ -159,6 +159,8 @@ def test_the_loopback_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told[0] == 0.0
 
 
+@pytest.mark.real
+@pytest.mark.alone
 @needs_testbed
 def test_a_testbed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch, 64_000, ONE, FAN_OUT, BACKLOG, "1 worker, 256,000 B")
@@ -182,6 +184,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     return put
 
 
+@pytest.mark.real
 def test_two_hosts_run_a_probe(ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     ssh('exec sh -c "$COMMAND"')
     chosen = network.all_probes(False, True, seconds=0.15)

@@ -99,6 +99,21 @@ def test_set_changes_the_scenario_and_the_later_one_wins(command: Lockstep, size
     assert (found["workers"], found["updates"], found["scenario"]) == (4, 8, "other")
 
 
+def test_a_sweep_that_set_does_not_suit_stops_nothing_but_sweep(
+    command: Lockstep, sizes_only: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "swept.yaml"
+    file.write_text(sizes_only.read_text() + "sweep: {cluster.workers: [2, 4]}\n")
+    sets = ["--set", "cluster.workers=4", "--set", "cluster.stragglers=[{worker: 3, slowdown: 2}]"]
+    assert json.loads(fine(command("simulate", file, *sets, "--json")))["workers"] == 4
+    ended = command("sweep", file, *sets)
+    assert ended.status == 2
+    assert re.search(
+        r"sweep\.cluster\.workers\[0\]: .*; the file's sweep may not suit .* --set sweep={}", ended.err
+    )
+    assert json.loads(fine(command("sweep", file, *sets, "--set", "sweep={}", "--json")))["runs"] == 1
+
+
 # --- what people read ---------------------------------------------------------------------------------------
 
 

@@ -92,11 +92,13 @@ def test_bad_input(command: Lockstep, folder: Path, case: str) -> None:
         ("x" * 300, "too long"),
         ("/proc/nothing/here", "No such file"),
         ("/dev/null", "Not a directory"),
+        ("to nowhere", "No such file"),
     ],
 )
 def test_an_out_that_cannot_be_written(
     command: Lockstep, folder: Path, verb: str, out: str, reason: str
 ) -> None:
+    (folder / "to nowhere").symlink_to("nowhere/at/all")
     before = sorted(folder.rglob("*"))
     ended = command(verb, "good.yaml", "--out", out)
     refused(ended, reason)

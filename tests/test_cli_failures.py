@@ -1,8 +1,10 @@
 """Commands whose runs fail or are interrupted, and `validate`."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,52 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def test_a_simulation_that_fails(
     command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simulator import engine
+    from simulator import engine, errors
 
-    error = engine.SimulationError("the nodes wait for each other for ever")
+    error = errors.SimulationError("the nodes wait for each other for ever")
     monkeypatch.setattr(engine, "simulate", raising(error))
     ended = command("simulate", sizes_only, "--json", "--out", tmp_path / "out")
     assert (ended.status, ended.out) == (3, "")
     assert ended.err == "error: the nodes wait for each other for ever\n"
     assert not (tmp_path / "out").exists()
+
+
+def closed_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("opened", "status", "said"),
+    [
+        (lambda: os.open("/dev/full", os.O_WRONLY), 3, "error: output: No space left on device\n"),
+        (closed_pipe, 1, ""),
+    ],
+    ids=["full", "head"],
+)
+@pytest.mark.parametrize("option", [["--json"], []], ids=["json", "table"])
+def test_output_that_nobody_takes(
+    opened: Callable[[], int], status: int, said: str, option: list[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["lockstep", "profiles", *option])
+    with open(opened(), "w", encoding="ascii") as stdout, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout)
+        with pytest.raises(SystemExit) as leave:
+            cli.main()
+    assert (leave.value.code, capsys.readouterr().err) == (status, said)
+
+
+def test_letters_that_a_terminal_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["lockstep", "strategies"])
+    stdout = TextIOWrapper(BytesIO(), encoding="ascii")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout)
+        with pytest.raises(SystemExit) as leave:
+            cli.main()
+    assert leave.value.code == 0
+    assert b"?" in stdout.detach().getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.fixture

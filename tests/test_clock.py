@@ -6,6 +6,8 @@ from conftest import scenario
 import lockstep
 from lockstep import Result, Scenario, validation
 
+pytestmark = [pytest.mark.real, pytest.mark.alone]
+
 STRATEGIES = [
     {"name": "synchronous"},
     {"name": "asynchronous"},
@@ -47,13 +49,11 @@ def comparisons() -> list[dict]:
     return [validation.compare(*pair) for pair in pairs]
 
 
-@pytest.mark.real
 def test_throughput_is_predicted_within_a_tenth(comparisons) -> None:
     errors = {str(s): c["error"]["throughput"] for s, c in zip(STRATEGIES, comparisons, strict=True)}
     assert all(abs(error) < 0.1 for error in errors.values()), errors
 
 
-@pytest.mark.real
 def test_strategies_rank_the_same(comparisons) -> None:
     """Pairs whose predictions differ by more than a twentieth are in the same order when measured."""
     for a in comparisons:
@@ -62,7 +62,6 @@ def test_strategies_rank_the_same(comparisons) -> None:
                 assert a["measured"]["throughput"] > b["measured"]["throughput"]
 
 
-@pytest.mark.real
 def test_staleness_is_predicted(comparisons) -> None:
     # Two samples of the 60 to 250 gradients of five seconds are this far apart by chance alone
     # (Kolmogorov–Smirnov at 95%: 1.36·√(2/n), 0.12 to 0.25); the compute times are the same draws, so less.
@@ -72,7 +71,6 @@ def test_staleness_is_predicted(comparisons) -> None:
         assert comparison["error"]["staleness_ks"] < 0.15
 
 
-@pytest.mark.real
 def test_both_engines_draw_the_same_compute_times() -> None:
     config = scenario(
         cluster__compute={"time": {"distribution": "gamma", "mean": "40 ms", "cv": 0.5}},
@@ -87,7 +85,6 @@ def test_both_engines_draw_the_same_compute_times() -> None:
     assert sorted(times[1] - times[0])[len(times[0]) // 2] < 5e-3
 
 
-@pytest.mark.real
 def test_a_straggler_is_slow_with_measured_times_too() -> None:
     config = scenario(
         cluster__workers=2, cluster__compute="measured", cluster__stragglers=[{"worker": 1, "slowdown": 4}],

@@ -178,6 +178,7 @@ def test_the_end_interrupts_a_straggler_of_an_asynchronous_run() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.alone
 def test_a_real_run_has_its_own_cores() -> None:
     records = lockstep.run(crowded(1, cluster__workers=2, cluster__workers_per_host=2)).records
     rows = records[records["event"] == "gradient"]

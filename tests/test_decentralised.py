@@ -19,6 +19,8 @@ from simulator.node import SimulatedNode
 from strategies import gossip
 from strategies.own_model import OwnModel
 from workloads import build, deterministic_threads
+from workloads.base import Evaluation
+from workloads.classifier import Classifier
 from workloads.problems import Quadratic
 from workloads.snapshots import Snapshots, assemble
 
@@ -224,6 +226,21 @@ def test_a_snapshot_is_whole_when_all_have_it_and_the_last_ones_are_the_end() ->
     for number, shard in enumerate(shards):
         shard.offer(1, 0.0, torch.tensor([float(number)]))
     assert [x.tolist() for _, _, x in assemble(shards, own=False)] == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_is_evaluated_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During the run, until the target, and after it for the curve."""
+    evaluated = []
+    evaluate = Classifier.evaluate
+
+    def counted(self: Classifier, parameters: torch.Tensor) -> Evaluation:
+        evaluated.append(parameters.numpy().tobytes())
+        return evaluate(self, parameters)
+
+    monkeypatch.setattr(Classifier, "evaluate", counted)
+    result = lockstep.simulate(case(name, workload=DIGITS, stop={"steps": 20, "target_accuracy": 0.99}))
+    assert len(evaluated) == len(set(evaluated)) >= len(result.curve)
 
 
 def test_many_models_make_fewer_snapshots() -> None:

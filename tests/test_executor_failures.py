@@ -23,6 +23,7 @@ from conftest import scenario
 import lockstep
 from executor import process
 from executor.launch import RunFailed, RunInterrupted
+from scenarios import ScenarioError
 from strategies import STRATEGIES, Contribution, Node, Strategy
 
 pytestmark = pytest.mark.real
@@ -144,6 +145,7 @@ def test_nothing_outlives_a_parent_that_is_killed(under_way) -> None:
     assert run.ends()[0] == -signal.SIGKILL
 
 
+@pytest.mark.alone
 def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
     run = Command(tmp_path)
     try:
@@ -165,9 +167,18 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)
 
+    ended: list[bool] = []  # for it would take seconds to start again
+    monkeypatch.setattr("executor.launch._kill_fork_server", lambda: ended.append(True))
     monkeypatch.setattr("executor.collect.evaluator", swallows)
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))
+    assert ended
+
+
+def test_more_processes_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("executor.launch._free_bytes", lambda: 50e6)
+    with pytest.raises(ScenarioError, match=r"^cluster.workers: its \d processes take 0.\d GB"):
+        lockstep.run(scenario())
 
 
 # ------------------------------------------------------------------ mistakes in a strategy
@@ -300,6 +311,7 @@ def test_epochs_are_passes_of_all_workers_together(strategy) -> None:
 
 
 @EACH
+@pytest.mark.alone
 def test_time_is_that_of_the_clock(strategy) -> None:
     metrics = digits(strategy, {"time": "0.6 s"}).metrics
     assert 0.2 < metrics["duration_s"] < 1.5

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import scenario
+from conftest import of_the_run, scenario
 from test_clock import measured
 
 import lockstep
@@ -46,7 +46,7 @@ def test_versions_are_those_of_the_one_vector(engine, workload: dict[str, Any]) 
     run = engine(hogwild(workload=workload, stop={"steps": 20}))
     made = updates_of(run)
     assert list(run.holders) == [0]
-    assert not [warning for warning in run.warnings if "emulated" not in warning]  # the machine may be busy
+    assert of_the_run(run.warnings) == []
     assert set(made["node"]) == {0}
     assert made["version"].tolist() == list(range(60))
     assert made["end"].is_monotonic_increasing
@@ -101,6 +101,7 @@ def test_it_says_that_memory_is_one_host_s(engine) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.alone
 def test_the_prediction_holds() -> None:
     """Throughput and staleness within a tenth; both learn."""
     config = hogwild(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from analysis.metrics import staleness
-from analysis.records import EVENTS, Recorder, Result, join
+from analysis.records import Recorder, Result
 from scenarios import Scenario
 
 
@@ -287,33 +287,6 @@ def test_gradients_that_take_no_time_have_no_speedup() -> None:
     m = result_of(write, workers=1, gradient_s=0.0).metrics
     assert m["throughput"] == 10.0
     assert (m["speedup"], m["efficiency"]) == (None, None)
-
-
-# --- records ------------------------------------------------------------------------------------------------
-
-
-def test_records_of_several_processes_are_joined_in_the_order_in_which_things_ended() -> None:
-    one, two = Recorder(), Recorder()
-    one.gradient(0, 0.0, 3.0, 0)
-    one.message(0, 1, 3.0, 3.5, 4.0, "push", 8)
-    two.message(1, 0, 1.0, nan, 2.0, "parameters", 8)
-    two.gradient(1, 0.0, 3.5, 0)
-    table = join([one.frame(), two.frame()])
-    assert list(table["end"]) == [2.0, 3.0, 3.5, 4.0]
-    assert list(table["kind"]) == ["parameters", "", "", "push"]
-    assert table["left"].dropna().to_dict() == {3: 3.5}
-    assert list(table["event"].cat.categories) == list(EVENTS)
-    assert list(table.index) == [0, 1, 2, 3]
-
-
-def test_many_records_are_packed_in_blocks() -> None:
-    recorder = Recorder()
-    count = (1 << 16) + 5
-    for step in range(count):
-        recorder.gradient(step % 7, step, step + 1.0, step)
-    frame = recorder.frame()
-    assert list(frame["version"]) == list(range(count))
-    assert (frame["node"] == frame["version"] % 7).all()
 
 
 # --- dropped gradients, and runs too short ------------------------------------------------------------------

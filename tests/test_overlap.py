@@ -256,6 +256,7 @@ def endless(tmp_path: Any) -> Iterator[Command]:
         command.kill()
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_it(endless: Command) -> None:
     os.killpg(endless.process.pid, signal.SIGINT)
     status, said = endless.ends()

@@ -317,7 +317,9 @@ def folder(swept: pd.DataFrame, learned: list[lockstep.Result], tmp_path_factory
 
 def test_the_command_draws_what_it_can(command: Lockstep, folder: Path, tmp_path: Path) -> None:
     ended = command("plot", folder, "--out", tmp_path / "p", "--format", "svg")
-    drawn = [line.split(":")[0] for line in fine(ended).splitlines()]
+    where, names = fine(ended).split(":\n")
+    assert where == f"Written to {tmp_path / 'p'}, each as svg"
+    drawn = re.findall(r"[\w-]+", names)
     assert drawn == [
         "throughput", "speedup", "loss-time", "loss-updates", "staleness", "staleness-quantiles", "breakdown",
         "utilisation", "gantt", "heat-map", "pareto",
@@ -367,23 +369,28 @@ def test_what_cannot_be_is_said(
     assert not (tmp_path / "none").exists()
 
 
-def test_no_results_is_said(command: Lockstep, tmp_path: Path) -> None:
-    assert "has no runs; give the --out of a sweep" in command("plot", tmp_path).err
-    assert "there is no such file or folder" in command("plot", tmp_path / "nothing").err
-    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "results.parquet")
-    assert "has no column cluster.workers" in command("plot", tmp_path).err
+def test_narrow_pictures_have_their_panels_below_one_another(swept: pd.DataFrame) -> None:
+    with style.narrow():
+        figure = plots.staleness_quantiles(swept)
+    assert figure.get_figwidth() == style.SINGLE
+    assert [ax.get_subplotspec().get_gridspec().get_geometry() for ax in figure.axes] == [(3, 1)] * 3  # type: ignore[union-attr]
+    assert all(ax.get_xlabel() for ax in figure.axes)
+    assert plots.staleness_quantiles(swept).get_figwidth() == style.DOUBLE
 
 
-PAGE = Path(__file__).parent.parent / "docs" / "plots.md"
+def test_numbers_at_points_of_the_front_hide_nothing(swept: pd.DataFrame) -> None:
+    figure = plots.pareto(swept)
+    (ax,) = figure.axes
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert {text.get_text() for text in ax.texts} == {"1", "2", "4"}
+    assert len(boxes) < 9  # asynchronous and ssp coincide
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
-def test_the_page_has_every_kind_its_pictures_and_code_that_runs() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    heads = {name for line in re.findall(r"^### (.*)$", text, re.MULTILINE) for name in line.split(", ")}
-    assert heads | {"metric"} == {*plots.KINDS}
-    for picture in re.findall(r"\]\((plots/.*?\.png)\)", text):
-        assert (PAGE.parent / picture).is_file()
-    for flag in re.findall(r"--kind (\S+?)[`\s]", text):
-        assert flag in {*plots.KINDS, "NAME"}
-    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    exec(compile(code, str(PAGE), "exec"), {})
+def test_what_differs_is_in_the_titles_of_runs_that_are_else_alike() -> None:
+    pair = [
+        simulated(strategy={"name": "downpour", "communication_window": n}, stop={"steps": 4}) for n in (1, 2)
+    ]
+    titles = [ax.get_title(loc="left") for ax in plots.gantt(pair).axes]
+    assert titles == [f"predicted: downpour, 4 workers, communication window {n}" for n in (1, 2)]

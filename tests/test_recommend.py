@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import lockstep
-from lockstep import Scenario, recommendation
+from lockstep import Scenario, recommendation, terminal
 from lockstep.recommendation import Recommendation, runs, space
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, ordered
 from lockstep.recommendation.runs import Job, timed
 from lockstep.recommendation.search import Search
+from lockstep.recommendation.show import show
 from lockstep.recommendation.space import Candidate
 from lockstep.recommendation.what_if import CHANGES
 from lockstep.recommendation.words import answer, changes
@@ -88,6 +90,14 @@ def test_the_search_comes_near_the_best_of_all_with_a_part_of_the_budget() -> No
     assert part.simulated <= whole.size // 4
     highest, near = (max(goal.value(row) or 0 for row in each.rows.values()) for each in (whole, part))
     assert near > 0.98 * highest
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving-doubling", "binomial", "parameter-server"])
+def test_workers_exchange_as_often_as_they_should(algorithm: str) -> None:
+    """A bound that falls on the end of a round, but for rounding, may cut it off."""
+    candidate = Candidate("all-reduce", (("strategy.algorithm", algorithm),))
+    (job,) = timed([Job(candidate, space.apply(cluster(GRADIENT_S / 2), candidate), False)], 1)
+    assert lockstep.simulate(job.bounded).metrics["updates"] == runs.EXCHANGES
 
 
 @pytest.mark.usefixtures("few")
@@ -199,7 +209,7 @@ def test_the_command_writes_what_it_finds(command: Lockstep, tmp_path: Path) -> 
     arguments = ["recommend", file, "--strategy", "synchronous", "--strategy", "asynchronous", "--jobs", 1]
     shown = fine(command(*arguments, "--budget", 6, "--out", out))
     document = json.loads((out / "recommendation.json").read_text())
-    assert document["answer"] in shown
+    assert " ".join(document["answer"].split()) in " ".join(shown.replace(" - ", " ").split())
     again = json.loads(fine(command(*arguments, "--budget", 6, "--json")))
     assert again == document
     import pandas as pd
@@ -211,6 +221,18 @@ def test_the_command_writes_what_it_finds(command: Lockstep, tmp_path: Path) -> 
     seed = first["seeds"][0]
     run = json.loads(fine(command("simulate", out / "best.yaml", "--set", f"seed={seed}", "--json")))
     assert run["throughput"] == first["values"][0]
+
+
+@pytest.mark.usefixtures("few")
+def test_nothing_is_cut_off_on_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "_console", lambda: Console(width=80, markup=False, highlight=False))
+    show(found(cluster(0.02, **NOISY), "downpour", "synchronous", budget=4))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "communication_window=" in said
+    assert "…" not in said
 
 
 @pytest.mark.parametrize(

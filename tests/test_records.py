@@ -1,11 +1,13 @@
-"""The table of records does not depend on the order of recording."""
+"""The table of records: it does not depend on the order of recording, and several are joined."""
+
+from math import nan
 
 import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.records import Recorder
+from analysis.records import EVENTS, Recorder, join
 
 small = st.integers(0, 2)
 rows = st.one_of(
@@ -50,3 +52,27 @@ def test_no_messages_at_once_leave_no_kind() -> None:
     recorder, none = Recorder(), np.empty(0)
     recorder.messages(none, none, none, none, none, "ring", none)
     assert list(recorder.frame()["kind"].cat.categories) == [""]
+
+
+def test_records_of_several_processes_are_joined_in_the_order_in_which_things_ended() -> None:
+    one, two = Recorder(), Recorder()
+    one.gradient(0, 0.0, 3.0, 0)
+    one.message(0, 1, 3.0, 3.5, 4.0, "push", 8)
+    two.message(1, 0, 1.0, nan, 2.0, "parameters", 8)
+    two.gradient(1, 0.0, 3.5, 0)
+    table = join([one.frame(), two.frame()])
+    assert list(table["end"]) == [2.0, 3.0, 3.5, 4.0]
+    assert list(table["kind"]) == ["parameters", "", "", "push"]
+    assert table["left"].dropna().to_dict() == {3: 3.5}
+    assert list(table["event"].cat.categories) == list(EVENTS)
+    assert list(table.index) == [0, 1, 2, 3]
+
+
+def test_many_records_are_packed_in_blocks() -> None:
+    recorder = Recorder()
+    count = (1 << 16) + 5
+    for step in range(count):
+        recorder.gradient(step % 7, step, step + 1.0, step)
+    frame = recorder.frame()
+    assert list(frame["version"]) == list(range(count))
+    assert (frame["node"] == frame["version"] % 7).all()

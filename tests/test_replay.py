@@ -14,7 +14,7 @@ import lockstep
 from analysis.records import of
 from lockstep import Result, Scenario, ScenarioError
 from lockstep.replaying import ReplayDiffers
-from simulator.engine import SimulationError
+from simulator.errors import SimulationError
 from strategies import STRATEGIES, Contribution, Node, Strategy, Vector
 
 pytestmark = pytest.mark.real

@@ -171,6 +171,19 @@ def test_one_run(sizes_only: Path, tmp_path: Path, command: Lockstep) -> None:
     assert [*report.gather(tmp_path).runs["command"]] == ["lockstep simulate out/scenario.yaml"]
 
 
+def test_a_damaged_run_of_a_sweep_is_a_warning(swept: Path, tmp_path: Path) -> None:
+    for file in ("scenario.yaml", "results.parquet"):
+        shutil.copy(swept / file, tmp_path)
+    for run in ("0", "1"):
+        lockstep.simulate(lockstep.load(swept / "scenario.yaml")).save(tmp_path / "runs" / run)
+    (tmp_path / "runs" / "1" / "records.parquet").write_bytes(b"PAR1")
+    gathered = report.gather(tmp_path)
+    assert len(gathered.drawable.results) == 1
+    assert len(gathered.runs) == 12
+    (said,) = gathered.left_out
+    assert said.startswith("runs/1: its files cannot be read")
+
+
 @pytest.mark.parametrize("broken", ["missing", "empty", "interrupted", "not parquet"])
 def test_bad_input(broken: str, tmp_path: Path, command: Lockstep) -> None:
     folder = tmp_path / "results"
@@ -269,8 +282,34 @@ def test_it_fits_a_phone(shown: Any) -> None:
     shown.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
         assert shown.execute_script("return document.documentElement.scrollWidth") == 390
+        wide, narrow, aside = shown.execute_script("""
+            const picture = document.querySelector("picture"), image = picture.querySelector("img");
+            const hints = [...document.querySelectorAll("table .hint")];
+            return [image.src, image.currentSrc, hints.map((hint) => getComputedStyle(hint).display)];
+        """)
+        assert narrow.startswith("data:")
+        assert narrow != wide
+        assert aside[0] == "inline"  # the table is wider, and says so
     finally:
         shown.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_are_dark_where_the_page_is(shown: Any, scheme: str) -> None:
+    wanted = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    shown.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+    corner = """
+        const context = document.createElement("canvas").getContext("2d");
+        context.drawImage(document.querySelector(".pictures img"), 0, 0);
+        return [getComputedStyle(document.body).backgroundColor, [...context.getImageData(1, 1, 1, 1).data]];
+    """
+    try:
+        shown.refresh()
+        background, pixel = shown.execute_script(corner)
+    finally:
+        shown.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert background == f"rgb({', '.join(map(str, pixel[:3]))})"
+    assert (pixel[0] < 128) == (scheme == "dark")
 
 
 def test_it_prints_with_everything_open(shown: Any) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import Result, Scenario
 from scenarios import Network as NetworkSection
-from simulator.engine import Simulation, SimulationError
+from simulator.engine import Simulation
+from simulator.errors import SimulationError
 from simulator.network import Network
 from simulator.ring import Disturbed, Lanes, schedule, separate_lanes
 from simulator.topology import Topology

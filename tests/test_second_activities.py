@@ -9,7 +9,7 @@ from conftest import ENGINES, scenario
 import lockstep
 from executor import process
 from executor.launch import RunFailed
-from simulator.engine import SimulationError
+from simulator.errors import SimulationError
 from strategies import STRATEGIES, Contribution, Node, Strategy
 
 

@@ -328,6 +328,7 @@ def test_draws_are_the_same_in_another_process() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.alone
 def test_both_engines_see_the_same_stragglers() -> None:
     """Every recorded gradient lasted as long as its draw for the instant at which it was begun."""
     config = case(*ITEMS, per_host=2, compute=GAMMA)

@@ -17,12 +17,13 @@ from test_testbed import needs_testbed
 
 import lockstep
 from executor.launch import RunFailed
-from lockstep.truth import campaign, suite
+from lockstep.truth import campaign, profiles, suite
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.measuring import measure
 from lockstep.truth.order import suite as ordered
 from lockstep.truth.point import Point
-from lockstep.truth.predicting import pooled, with_profile
+from lockstep.truth.predicting import pooled, predict
+from lockstep.truth.profiles import kept, read_profiles, with_profile
 from scenarios import Scenario, load
 from scenarios.profile import Profile
 
@@ -175,10 +176,32 @@ def test_everything_can_be_computed_again_elsewhere(
 
 def test_a_profile_stands_beneath_the_scenario(few: list[Point]) -> None:
     below = {"network": {"bandwidth": "1 Gbit/s", "latency": "1 ms"}, "apply_overhead": "2 us"}
-    found = with_profile(few[0], Profile.model_validate({"profile": 1, "cluster": below}))
+    found = with_profile(few[0], [Profile.model_validate({"profile": 1, "cluster": below})])
     assert found.cluster.network.bandwidth == few[0].scenario.cluster.network.bandwidth
     assert found.cluster.network.latency == 1e-3
     assert found.cluster.apply_overhead == pytest.approx(2e-6)
+
+
+def test_a_point_takes_the_profile_of_its_own_bandwidth(few: list[Point], tmp_path: Path) -> None:
+    files = []
+    for rate, latency in (("50 Mbit/s", "1 ms"), ("20 Mbit/s", "2 ms")):
+        files.append(tmp_path / f"{rate[:2]}.yaml")
+        files[-1].write_text(f"profile: 1\nbandwidth: {rate}\ncluster: {{network: {{latency: {latency}}}}}\n")
+    (tmp_path / "x").mkdir()
+    profiles.keep(tmp_path / "x", files)
+    found = read_profiles(kept(tmp_path / "x"))
+    slow = few[2]
+    assert slow.part == "learning"
+    assert [with_profile(point, found).cluster.network.latency for point in (few[0], slow)] == [1e-3, 2e-3]
+    assert with_profile(slow, found[:1]).cluster.network.latency == 1e-3
+
+
+def test_a_point_that_learns_is_predicted_by_several_simulations_too() -> None:
+    point = short(suite.chosen("learning-ssp-seed3"), time="0.5 s")
+    profile = Profile.model_validate({"profile": 1})
+    found = predict(point, [profile], Campaign(True, None, {}))
+    assert found["spread"] > 0
+    assert len(found["curve_loss"]) > 1
 
 
 def test_several_simulations_are_one_prediction() -> None:
@@ -214,7 +237,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "nothing measured": (
         ["--suite", "--measured", "OUT/no", "--out", "OUT/x"],
-        "give a folder that the suite wrote",
+        "give a folder that 'lockstep validate --suite' has written",
     ),
     "both": (
         ["--suite", "--measured", "benchmarks", "--testbed", "--out", "OUT/x"],
@@ -257,6 +280,7 @@ def test_campaigns_over_different_networks_are_not_mixed(
 
 
 @pytest.mark.real
+@pytest.mark.alone
 @pytest.mark.usefixtures("no_pictures")
 @needs_testbed
 def test_a_real_suite_on_the_testbed(tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ import pytest
 from conftest import SIZES, Lockstep, fine
 
 import lockstep
+from analysis import report
+from analysis.plots import series
+from analysis.report import points
 from lockstep.sweeping import running, table
 from lockstep.sweeping.backends import Workers, here
-from lockstep.sweeping.points import Run, plan
+from lockstep.sweeping.points import Plan, Run, plan
 from lockstep.sweeping.sweep import sweep
 from lockstep.sweeping.version import OtherVersion, version
 
@@ -131,7 +134,7 @@ def test_a_run_that_fails_is_a_row_and_is_tried_again(
     shown = command("sweep", swept, "--out", tmp_path / "out", "--jobs", 1)
     assert shown.status == 3
     assert "2 of 8 runs failed; the first, of point 1: ZeroDivisionError: by" in shown.out
-    assert "6 of 8 runs are there already" in shown.err
+    assert "6 of 8 runs already there" in shown.err
     monkeypatch.setattr(lockstep, "simulate", simulate)
     said = json.loads(fine(command("sweep", swept, "--out", tmp_path / "out", "--jobs", 1, "--json")))
     assert (said["kept"], said["failed"]) == (6, 0)
@@ -153,7 +156,7 @@ def test_ctrl_c_keeps_what_has_ended(
     assert f"what has ended is in {out}; started again, the rest follows" in ended.err
     assert len(pd.read_parquet(out / "results.parquet")) == 2
     monkeypatch.setattr(lockstep, "simulate", simulate)
-    assert "2 of 8 runs are there already" in command("sweep", swept, "--out", out, "--jobs", 1).err
+    assert "2 of 8 runs already there" in command("sweep", swept, "--out", out, "--jobs", 1).err
     assert len(pd.read_parquet(out / "results.parquet")) == 8
 
 
@@ -223,11 +226,40 @@ def test_the_run_that_kills_its_process_is_found_and_the_rest_goes_on(swept: Pat
 
 def test_what_has_several_types_is_text() -> None:
     runs: list[Any] = [Run(i, str(i), None) for i in range(3)]  # type: ignore[arg-type]
+    plan: Any = Plan(None, runs, [{}, {}, {}], 0, "simulator", False)  # type: ignore[arg-type]
     rows = {"0": {"strategy.x": "top-k"}, "1": {"strategy.x": 0.5, "updates": 1}, "2": {"updates": 2.5}}
-    found = table.frame(runs, rows)
+    found = table.frame(plan, rows)
     assert table.rows(found)[1]["strategy.x"] == "0.5"
     assert found["updates"].tolist()[1:] == [1.0, 2.5]
     assert table.rows(found)[2]["strategy.x"] is None
+
+
+def test_presets_are_told_by_the_names_that_the_file_has_for_them(tmp_path: Path) -> None:
+    compute = "compute: {time: {distribution: constant, value: 10 ms}}"
+    for name, rate in (("slow", "1 Mbit/s"), ("fast", "1 Gbit/s")):
+        (tmp_path / f"{name}.yaml").write_text(f"{{workers: 2, network: {{bandwidth: {rate}}}, {compute}}}")
+    file = tmp_path / "swept.yaml"
+    clusters = "sweep: {cluster: [slow.yaml, {preset: fast.yaml}], workload.batch_size: [8, 16]}\n"
+    file.write_text(SIZES + clusters)
+    out = tmp_path / "out"
+    found = lockstep.sweep(file, jobs=1, out=out)
+    assert found["cluster.preset"].tolist() == ["slow"] * 2 + ["fast"] * 2
+    assert series.varied(found) == ["cluster.preset", "workload.batch_size"]
+    assert [each.name for each in series.lines(found, "cluster.preset")] == ["fast", "slow"]
+    gathered = report.gather(out)
+    assert not gathered.runs["command"].str.contains("preset").any()
+    keys = points.varied(gathered.runs, ["cluster", "workload.batch_size"])
+    assert keys == ["strategy.name", "cluster.preset", "cluster.workers", "workload.batch_size"]
+    names = [point.name for point in points.points(gathered.runs, keys)]
+    assert names[0] == "asynchronous with slow, 2 workers, batch size 8"
+
+
+def test_the_table_says_what_limits_each_point_where_it_fits(swept: Path, command: Lockstep) -> None:
+    shown = fine(command("sweep", swept, "--jobs", 1))
+    head = next(line for line in shown.splitlines() if "samples/s" in line)
+    assert "bottleneck" in head
+    assert "speedup" in head
+    assert "computing" in shown
 
 
 def test_a_folder_with_something_else_is_refused(swept: Path, tmp_path: Path, command: Lockstep) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from commands import HANGS, SOON, Command, processes, started, until
-from conftest import scenario
+from conftest import of_the_run, scenario
 from delivery import Sends, arrivals
 
 import lockstep
@@ -29,8 +29,6 @@ from lockstep.validation import described, on_testbed
 from scenarios import Cluster, ScenarioError, dump
 from simulator.topology import topology
 from strategies.placement import roles_of
-
-pytestmark = pytest.mark.real
 
 
 def reason() -> str:
@@ -134,6 +132,9 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert there.goodput == DATA / FRAME
     assert there.burst is not None
     assert there.burst.size == 1562 + 6400 / 2  # 0.125 ms, and half of four frames
+    slow = on_testbed(scenario(cluster__network={"bandwidth": "20 Mbit/s"})).cluster.network.burst
+    assert slow is not None
+    assert slow.size == 1514 + 3200 / 2  # a frame, and half of two
     assert on_testbed(scenario(cluster__network={})).cluster.network.burst is None
     own = scenario(cluster__network={
         "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"}
@@ -203,6 +204,7 @@ TRAFFIC: dict[str, tuple[str, Sends]] = {
 }
 
 
+@pytest.mark.alone
 @needs_testbed
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_messages_take_the_time_that_the_fluid_model_says(name: str) -> None:
@@ -234,7 +236,7 @@ def test_nothing_leads_out_of_it() -> None:
 
 def near(predicted_and_measured: tuple[lockstep.Result, lockstep.Result]) -> None:
     predicted, real = (result.metrics for result in predicted_and_measured)
-    assert real["warnings"] == []
+    assert of_the_run(real["warnings"]) == []
     assert predicted["throughput"] == pytest.approx(real["throughput"], rel=NEAR)
 
 
@@ -246,23 +248,28 @@ def slow(strategy: str | dict[str, str], workers: int, parameters: int) -> locks
     )  # fmt: skip
 
 
+@pytest.mark.real
+@pytest.mark.alone
 @needs_testbed
 def test_a_barriers_fan_in_and_fan_out_are_predicted() -> None:
     near(lockstep.validate(slow("synchronous", 2, 250_000), testbed=True))
 
 
+@pytest.mark.real
+@pytest.mark.alone
 @needs_testbed
 def test_the_command_predicts_an_all_reduce_of_gloos(tmp_path: Path) -> None:
     file, out = tmp_path / "scenario.yaml", tmp_path / "out"
     file.write_text(dump(slow({"name": "all-reduce", "algorithm": "native"}, 3, 500_000)))
     command = [sys.executable, "-c", MAIN, "validate", str(file), "--testbed", "--quiet", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, of_the_run(done.stderr.splitlines())) == (0, [])
     assert "Predicting for the scenario's network, with a goodput of 0.956" in done.stdout
     (point,) = json.loads((out / "validation.json").read_text())["points"]
     assert abs(point["error"]["throughput"]) < NEAR
 
 
+@pytest.mark.real
 @needs_testbed
 @pytest.mark.parametrize("strategy", ["synchronous", {"name": "all-reduce", "algorithm": "ring"}], ids=str)
 def test_deterministic_runs_end_with_the_simulators_bits(strategy: str | dict[str, str]) -> None:
@@ -312,15 +319,12 @@ def left_of(found: set[str]) -> set[str]:
     return (found & namespaces(everyone)) | {name for name in found if name in mounts}
 
 
-STRUCK = ("worker", "launcher", "Ctrl-C", "SIGTERM")
-
-
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
     """Several testbeds at the same time."""
     changes = ("cluster.network={bandwidth: 100 Mbit/s}", "cluster.workers=2", "cluster.servers=1")
     options = ["--testbed", *(option for change in changes for option in ("--set", change))]
-    with started(tmp_path_factory.mktemp("run"), dict.fromkeys(STRUCK, options)) as commands:
+    with started(tmp_path_factory.mktemp("run"), dict.fromkeys(SAYS, options)) as commands:
         yield commands
 
 
@@ -343,8 +347,9 @@ SAYS = {
 }
 
 
+@pytest.mark.real
 @needs_testbed
-@pytest.mark.parametrize("how", STRUCK)
+@pytest.mark.parametrize("how", SAYS)
 def test_nothing_is_left(under_way: dict[str, Command], how: str) -> None:
     run = under_way[how]
     others = [
@@ -374,6 +379,7 @@ def cannot(*options: str) -> str:
     return done.stderr
 
 
+@pytest.mark.real
 @pytest.mark.skipif(sys.platform != "linux", reason="the testbed needs Linux")
 @pytest.mark.parametrize("verb", ["run", "validate"])
 def test_without_root_it_says_so_at_once(verb: str) -> None:

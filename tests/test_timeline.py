@@ -260,6 +260,7 @@ def test_a_simulations_timeline_is_the_same_byte_for_byte(
 
 
 @pytest.mark.real
+@pytest.mark.alone
 def test_a_replay_and_a_validation_have_timelines(
     command: Lockstep, sizes_only: Path, tmp_path: Path
 ) -> None:

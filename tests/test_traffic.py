@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from scenarios import ScenarioError
-from simulator.engine import SimulationError
+from simulator.errors import SimulationError
 from strategies import STRATEGIES, Strategy
 from workloads import seeds
 

@@ -16,7 +16,7 @@ from lockstep.verification import cases, chosen, simgrid, theory, theory_queues,
 from lockstep.verification.case import Case, Outcome, estimate, within
 from scenarios import Cluster, override
 from simulator import max_min
-from simulator.engine import SimulationError
+from simulator.errors import SimulationError
 
 CASES = {case.name: case for case in cases()}
 

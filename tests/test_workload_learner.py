@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,6 +206,19 @@ def test_returned_memory_is_new_and_unaligned_parameters_change_nothing(name: st
     assert first.shape == (learner.sizes.parameters,)
     assert first.dtype == torch.float32
     assert not first.requires_grad
+
+
+def test_a_model_computes_with_aligned_parameters_where_they_lie() -> None:
+    learner: Any = build(PURE["cnn"](), workers=2, seed=5)
+    start = learner.initial()
+    first = next(learner.module.parameters())
+    learner.gradient(start, 0, 0)
+    assert first.data_ptr() == start.data_ptr()
+    shifted = torch.empty(len(start) + 1)[1:].copy_(start)
+    learner.evaluate(shifted)
+    assert first.data_ptr() % 64 == 0
+    assert torch.equal(first.flatten(), start[: first.numel()])
+    assert torch.equal(start, learner.initial())
 
 
 FORMS = ({"dataset": "digits", "model": "cnn"}, {"problem": "quadratic"}, {"problem": "logistic"})

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.plots.style import MEASURED, PREDICTED
+from analysis.plots.style import style
 from analysis.records import Result
 
-# Those of Okabe and Ito's colours that the bars do not have.
-_STRATEGIES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = "osD^vP*X"
+_SIDES: dict[str, dict[str, Any]] = {"predicted": {}, "measured": {"fill": False, "hatch": "////"}}
 
 
 def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -> list[Path]:
@@ -33,7 +32,8 @@ def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -
     left.set(title="Throughput", xlabel="samples/s")
     _bars(right, names, [[r.metrics["staleness"]["mean"] for r in pair] for pair in pairs])
     right.set(title="Mean staleness", xlabel="versions")
-    rows[0].legend(*left.get_legend_handles_labels(), loc="outside upper center", frameon=False, ncols=2)
+    grey = [Patch(color="grey", label=side, **look) for side, look in _SIDES.items()]
+    rows[0].legend(handles=grey, loc="outside upper center", frameon=False, ncols=2)
     if learned:
         _curves(rows[1].subplots(), pairs)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,10 +47,11 @@ def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -
 def _bars(ax: Axes, names: Sequence[str], values: Sequence[Sequence[float | None]]) -> None:
     """A predicted and a measured bar for each name, the first at the top; values: (names, 2)."""
     places = np.arange(len(names))
-    for side, (label, colour) in enumerate((("predicted", PREDICTED), ("measured", MEASURED))):
+    colours = [style(name)["color"] for name in names]
+    for side, look in enumerate(_SIDES.values()):
         lengths = [pair[side] for pair in values]
         widths = [length or 0 for length in lengths]
-        bars = ax.barh(places + (side - 0.5) * 0.38, widths, 0.36, label=label, color=colour)
+        bars = ax.barh(places + (side - 0.5) * 0.38, widths, 0.36, color=colours, edgecolor=colours, **look)
         ax.bar_label(bars, [_figure(length) for length in lengths], fontsize=8, padding=3)
     ax.set_yticks(places, names)
     ax.set_ylim(len(names) - 0.4, -0.6)
@@ -73,16 +74,16 @@ def _curves(ax: Axes, pairs: Sequence[tuple[Result, Result]]) -> None:
 
     Earlier lines are wider, so that equal ones are all seen.
     """
-    edge: dict[str, Any] = {"mec": "white", "mew": 0.6}
     first = [result.curve["loss"].iloc[0] for pair in pairs for result in pair if len(result.curve)]
     for number, (predicted, measured) in enumerate(pairs):
-        colour, marker = _STRATEGIES[number % len(_STRATEGIES)], _MARKERS[number % len(_MARKERS)]
         name = predicted.scenario.strategy.name
+        look = style(name) | {"markeredgewidth": 0.6}
         over = 1 - number / len(pairs)
-        ax.plot(predicted.curve["time"], predicted.curve["loss"], color=colour, lw=1 + 2 * over)
+        line = {"color": look["color"], "linestyle": look["linestyle"], "lw": 1 + 2 * over}
+        ax.plot(predicted.curve["time"], predicted.curve["loss"], **line)
         dots = measured.curve.iloc[:: max(1, len(measured.curve) // 12)]
-        ax.plot(dots["time"], dots["loss"], marker, color=colour, ms=4 + 4 * over, **edge)
-        ax.plot([], [], "-" + marker, color=colour, label=name, **edge)
+        ax.plot(dots["time"], dots["loss"], **look | {"linestyle": "none", "markersize": 4 + 4 * over})
+        ax.plot([], [], label=name, **look)
     ax.plot([], [], "-", color="grey", label="predicted")
     ax.plot([], [], "o", color="grey", label="measured")
     ax.set(title="Held-out loss", xlabel="time since the first mini-batch (s)", ylabel="loss", xlim=(0, None))

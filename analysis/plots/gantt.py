@@ -12,12 +12,14 @@ from matplotlib.patches import Patch
 
 from analysis.arrows import arrows
 from analysis.plots import style
-from analysis.plots.series import Unfit
+from analysis.plots.series import Unfit, titles
 from analysis.plots.style import styled
 from analysis.plots.words import Scale, scale
 from analysis.records import Result, of
 from analysis.runs import describe
+from analysis.summary import DONE
 from analysis.tracks import Tracks, lanes, slices, tracks_of
+from analysis.words import count
 
 _ITERATIONS = 3
 _MOST = {"worker": 4, "server": 2, "relay": 2}  # of each kind that are drawn
@@ -57,8 +59,9 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
     whole = style.figure(width, sum(_INCHES * height + 0.22 for height in heights) + 0.3)
     panels = whole.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
     entries: dict[str, Any] = {}
-    for ax, result, each in zip(panels, shown, rows, strict=True):
+    for ax, result, each, title in zip(panels, shown, rows, titles(describe(shown)), strict=True):
         entries |= _panel(ax, result, each, until, over)
+        ax.set_title(f"{DONE[result.engine]}: {title}", loc="left", pad=2)
         ax.set_ylim(each[-1].top + each[-1].height, 0)
     panels[-1].set(xlabel=f"time since the first mini-batch ({over.unit})", xlim=(0, until * over.factor))
     style.legend(whole, {name: entries[name] for name in _LEGEND if name in entries})
@@ -135,8 +138,6 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
         tick.label1.set(fontsize=7 if not row.link else 5.5, color="black" if not row.link else "#555555")
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    scenario, side = result.scenario, {"simulator": "predicted", "executor": "measured"}[result.engine]
-    ax.set_title(f"{side}: {scenario.strategy.name}, {scenario.cluster.workers} workers", loc="left", pad=2)
     return {name: _LEGEND[name] for name in entries}
 
 
@@ -204,7 +205,7 @@ def _left_out(shown: Sequence[Result], panels: int) -> str:
     for kind, most in _MOST.items():
         more = sum(name.startswith(kind) for name in ranks) - most
         if more > 0:
-            texts.append(f"{more:,} more {kind}{'s' * (more > 1)}")
+            texts.append(count(more, f"more {kind}"))
     if panels:
-        texts.append(f"{panels} more scenarios")
+        texts.append(count(panels, "more scenario"))
     return f"Not shown: {', '.join(texts)}." if texts else ""

@@ -119,7 +119,7 @@ def _norm(values: np.ndarray) -> Normalize:
 
 def _grid(count: int, columns: int, rows: int) -> tuple[Figure, list[Axes], int]:
     """Axes one below another, or two beside each other where cells stay wide enough."""
-    beside = 2 if count > 1 and columns <= _MOST // 2 else 1
+    beside = style.beside(2 if count > 1 and columns <= _MOST // 2 else 1)
     width = 1.5 + _CELL[0] * columns * beside
     whole = style.figure(
         min(style.DOUBLE, max(style.SINGLE, width)), (0.75 + _CELL[1] * rows) * -(-count // beside)
@@ -137,7 +137,7 @@ def _draw(ax: Axes, values: pd.DataFrame, why: pd.DataFrame, norm: Normalize) ->
     ax.spines[:].set_visible(False)
     for (row, column), number in np.ndenumerate(values.to_numpy()):
         if np.isfinite(number) and values.shape[1] <= _MOST:
-            colour = "white" if norm(number) < 0.5 else "black"
+            colour = "white" if norm(number) < 0.5 else "#111111"
             ax.text(column, row, style.plain(number), ha="center", va="center", fontsize=6.5, color=colour)
         elif not np.isfinite(number):
             ax.text(

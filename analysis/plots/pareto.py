@@ -13,8 +13,7 @@ from analysis.plots.series import Unfit, axes, lines, once, ready, varied
 from analysis.plots.style import styled
 from analysis.plots.words import label, scale
 from analysis.table import intervals
-
-_MOST_NUMBERS = 32
+from analysis.words import count
 
 
 @styled
@@ -23,7 +22,8 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
 
     Where no target is reached, the time in which a million samples are applied, which says nothing of what
     staleness costs.
-    The front joins the points that no other beats in both. Numbers at points: the workers, if they vary.
+    The front joins the points that no other beats in both. Numbers at points: the workers, if they vary, and
+    if there is room.
     """
     table, failed = ready(table)
     if "hosts" not in table:
@@ -51,9 +51,6 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
         entries[each.name] = _points(ax, each.rows, each.look)
     if (front := _front(ax, points)) is not None:
         entries["front"] = front
-    if points["cluster.workers"].nunique() > 1 and len(points) <= _MOST_NUMBERS:
-        for at, up, workers in points[["mean", "mean_time", "cluster.workers"]].to_numpy().tolist():
-            ax.annotate(f"{workers:.0f}", (at, up), (3, 3), textcoords="offset points", fontsize=6)
     for axis, column in (("x", "mean"), ("y", "mean_time")):
         if style.is_wide(points[column].tolist(), 10):
             style.logarithmic(ax, "x" if axis == "x" else "y", points[column])
@@ -64,11 +61,13 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     ax.grid(True)
     ax.set(title="Time against machine time", xlabel=label("machine_time", price), ylabel=label(time, delay))
     style.legend(whole, entries)
-    numbered = points["cluster.workers"].nunique() > 1 and len(points) <= _MOST_NUMBERS
+    numbered = points["cluster.workers"].nunique() > 1
     notes = ["Numbers: workers."] * numbered
     notes += [BARS] * bool((points["runs"] > 1).any())
-    notes += [f"{never} scenarios never reached the target."] * (never > 0)
+    notes += [f"{count(never, 'scenario')} never reached the target."] * (never > 0)
     style.note(whole, once([*notes, failed]))
+    if numbered:
+        style.label(ax, points["mean"], points["mean_time"], points["cluster.workers"].map("{:.0f}".format))
     return whole
 
 

@@ -43,11 +43,12 @@ def predicted_against_measured(table: pd.DataFrame) -> Figure:
     if not len(both):
         raise Unfit("it takes runs of both engines, such as the folder of 'lockstep validate --out'")
     figures = [name for name in _FIGURES if (both["figure"] == name).any()]
+    columns = style.beside(2 if len(figures) == 4 else len(figures))
+    rows = -(-len(figures) // columns)
     whole = style.figure(
-        style.SINGLE if len(figures) == 1 else style.DOUBLE, 2.5 if len(figures) < 4 else 4.8
+        style.SINGLE if columns == 1 else style.DOUBLE, (2.9 if columns == 1 else 2.45) * rows
     )
-    columns = 2 if len(figures) == 4 else len(figures)
-    all_axes = whole.subplots(-(-len(figures) // columns), columns, squeeze=False).ravel()
+    all_axes = whole.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
     for ax, name in zip(all_axes, figures, strict=True):
         entries |= _panel(ax, both[both["figure"] == name], name)

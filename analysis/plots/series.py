@@ -13,10 +13,12 @@ import pandas as pd
 
 from analysis.plots.style import STRATEGIES, nth_style, plain, style
 from analysis.plots.words import METRICS, is_key, scale, words
-from scenarios import ScenarioError
+from analysis.words import count
+from scenarios import TAKEN_OVER, ScenarioError
 
 MOST_PANELS = 6
 _NOT_SWEPT = ("seed", "name")
+_CAUSES = ("engine", *TAKEN_OVER)
 
 
 class Unfit(ScenarioError):
@@ -38,7 +40,7 @@ def ready(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if not len(ended):
         raise Unfit("no run has ended well; see the column error" if len(table) else "there is no run")
     failed = len(table) - len(ended)
-    return flat(ended), f"{failed} of {len(table)} runs failed and are not shown." if failed else ""
+    return flat(ended), f"{failed} of {count(len(table), 'run')} failed, not shown." if failed else ""
 
 
 def flat(table: pd.DataFrame) -> pd.DataFrame:
@@ -77,16 +79,17 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def varied(table: pd.DataFrame) -> list[str]:
     """The keys of the scenario that are not the same in all rows, but for the seed.
 
-    Of predicted and measured runs the engine comes first, and what follows from it is left out.
+    The engine, and presets, come first; what follows from them alone is left out.
     """
     there = [
         key
         for key in map(str, table)
         if is_key(key) and key not in _NOT_SWEPT and table[key].nunique(dropna=False) > 1
     ]
-    if "engine" not in there:
+    causes = [key for key in _CAUSES if key in there]
+    if not causes:
         return there
-    return ["engine", *(key for key in there if not follows(table, ["engine"], key))]
+    return [*causes, *(key for key in there if key not in causes and not follows(table, causes, key))]
 
 
 def besides(table: pd.DataFrame, shown: Sequence[str]) -> list[str]:
@@ -202,11 +205,11 @@ def place(strategy: str) -> tuple[int, str]:
 
 
 def named(table: pd.DataFrame, key: str, item: Any) -> str:
-    """A key and its value: "bandwidth 100 Mbit/s", "8 workers"; of a strategy its name."""
+    """A key and its value: "bandwidth 100 Mbit/s", "8 workers"; of a strategy or a preset its name."""
     said = value(table, key, item)
     if key in ("cluster.workers", "cluster.servers.count"):
         return f"{said} {words(key)[: None if item != 1 else -1]}"
-    return said if key in ("engine", "strategy.name") else f"{words(key)} {said}"
+    return said if key in (*_CAUSES, "strategy.name") else f"{words(key)} {said}"
 
 
 def value(table: pd.DataFrame, key: str, item: Any) -> str:
@@ -223,6 +226,20 @@ def value(table: pd.DataFrame, key: str, item: Any) -> str:
     return f"{plain(item * its.factor)} {its.unit}".rstrip()
 
 
+def titles(table: pd.DataFrame) -> list[str]:
+    """What to call each scenario, a row of the table: "ssp, 8 workers", and in what those alike differ."""
+    table = flat(table)
+    differ = besides(table, ["engine", "strategy.name", "cluster.workers"])
+    return [
+        ", ".join([
+            str(row["strategy.name"]),
+            count(row["cluster.workers"], "worker"),
+            *(named(table, key, row[key]) for key in differ),
+        ])
+        for row in table.to_dict("records")
+    ]  # fmt: skip
+
+
 def once(texts: Sequence[str]) -> str:
     """Texts as one, each said once; nothing for none."""
     return "\n".join(dict.fromkeys(filter(None, texts)))
@@ -236,7 +253,10 @@ def only_by(table: pd.DataFrame, by: str) -> tuple[pd.DataFrame, str]:
     said = ""
     if by != "cluster.workers" and not follows(table, [by], "cluster.workers"):
         most = table["cluster.workers"].max()
-        table, said = table[table["cluster.workers"] == most], f"With {most} workers, the most there are."
+        table, said = (
+            table[table["cluster.workers"] == most],
+            f"With {count(most, 'worker')}, the most there are.",
+        )
     if keys := besides(table, [by]):
         example = value(table, keys[0], table[keys[0]].iloc[0]) if keys[0] != "engine" else "simulator"
         raise Unfit(f"{', '.join(keys)} varies too; fix it, such as with --only {keys[0]}={example!r}")

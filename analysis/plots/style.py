@@ -5,9 +5,11 @@ strategy has the same colour, marker and line in every picture, and markers and 
 where there is no colour.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
-from math import ceil
+from math import ceil, hypot
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -68,6 +70,8 @@ _NO_DATES: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
 }
 
+_narrow = ContextVar("_narrow", default=False)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -104,19 +108,34 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def grid(panels: int, width: float = 1.0, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+@contextmanager
+def narrow() -> Iterator[None]:
+    """What is drawn inside has its panels one below another, as wide as a column: for a phone."""
+    before = _narrow.set(True)
+    try:
+        yield
+    finally:
+        _narrow.reset(before)
+
+
+def beside(most: int) -> int:
+    """How many panels stand beside one another: at most so many, or one where it is narrow."""
+    return 1 if _narrow.get() else most
+
+
+def grid(panels: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
     """A figure of one column for one panel, and of a page's width for more, at most three beside another.
 
-    `width`: of one panel, in columns of a paper; `height`: of one panel, in inches.
+    `height`: of one panel, in inches.
     """
-    columns = 1 if panels == 1 else 2 if panels in (2, 4) else 3
+    columns = beside(1 if panels == 1 else 2 if panels in (2, 4) else 3)
     rows = ceil(panels / columns)
-    whole = figure(SINGLE * width if columns == 1 else DOUBLE, height * rows)
+    whole = figure(SINGLE if columns == 1 else DOUBLE, height * rows)
     axes = whole.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for ax in axes[panels:]:
         ax.remove()
     for number, ax in enumerate(axes[:panels]):
-        if number + columns >= panels:
+        if number + columns >= panels or columns == 1:
             ax.xaxis.set_tick_params(labelbottom=True)
     return whole, list(axes[:panels])
 
@@ -159,6 +178,42 @@ def note(whole: Figure, text: str) -> None:
         lines = [part for line in text.split("\n") for part in wrap(line, at_most)]
         whole.set_figheight(whole.get_figheight() + 0.13 * len(lines))
         whole.supxlabel("\n".join(lines), x=0.01, ha="left", color="#444444")
+
+
+def label(ax: Axes, across: Iterable[float], up: Iterable[float], texts: Iterable[str]) -> None:
+    """A text beside each point, where it hides no point and no other text; where there is no room, none.
+
+    The last that is drawn: what is where has to be settled. Points that coincide have equal texts once.
+    """
+    whole = ax.get_figure(root=True)
+    assert whole is not None
+    whole.draw_without_rendering()
+    points = ax.transData.transform(list(zip(across, up, strict=True))) * 72 / whole.dpi  # points of 1/72 in
+    size = 6.0
+    taken = [(x - 2, y - 2, x + 2, y + 2) for x, y in points]
+    said: list[tuple[float, float, str]] = []
+    for (x, y), text in zip(points.tolist(), texts, strict=True):
+        if any(text == other and hypot(x - a, y - b) < size for a, b, other in said):
+            continue
+        said.append((x, y, text))
+        width, height = 0.64 * size * len(text), 0.75 * size
+        for along, above in _BESIDE:
+            left, low = x + 3.5 * along - width * (1 - along) / 2, y + 3.5 * above - height * (1 - above) / 2
+            box = (left, low, left + width, low + height)
+            if not any(_overlap(box, other) for other in taken):
+                place: Any = {"textcoords": "offset points", "ha": "left", "va": "bottom", "fontsize": size}
+                at: Any = ax.transData.inverted().transform((x * whole.dpi / 72, y * whole.dpi / 72))
+                ax.annotate(text, at, (left - x, low - y), **place)
+                taken.append(box)
+                break
+
+
+_BESIDE = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1.4), (0, -1.4))  # where a text may stand
+_Box = tuple[float, float, float, float]
+
+
+def _overlap(a: _Box, b: _Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def numbers(axis: Axis) -> None:

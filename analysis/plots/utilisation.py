@@ -10,11 +10,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from analysis.plots import style
-from analysis.plots.series import MOST_PANELS, Unfit
+from analysis.plots.series import MOST_PANELS, Unfit, titles
 from analysis.plots.style import styled
 from analysis.plots.words import Scale, scale
 from analysis.records import Result
 from analysis.runs import describe
+from analysis.words import count
 
 _COLOURS = "cividis"
 _MOST = 8  # resources of a run
@@ -37,23 +38,24 @@ def link_utilisation(results: Sequence[Result]) -> Figure:
     shown = known[:MOST_PANELS]
     busiest = [_busiest(result) for result in shown]
     rows = max(map(len, busiest))
-    single = len(shown) == 1
-    beside = 1 if single else 2
-    whole = style.figure(
-        style.DOUBLE, (0.6 + 0.15 * rows) * -(-len(shown) // beside)
-    ) if not single else style.figure(style.SINGLE * 1.5, 0.8 + 0.17 * rows)  # fmt: skip
-    all_axes = list(whole.subplots(-(-len(shown) // beside), beside, squeeze=False).ravel())
+    columns, narrow = style.beside(1 if len(shown) == 1 else 2), style.beside(2) == 1
+    down = -(-len(shown) // columns)
+    width = style.DOUBLE if columns == 2 else style.SINGLE * (1 if narrow else 1.5)
+    whole = style.figure(width, (0.65 + 0.16 * rows) * down + 0.15)
+    all_axes = list(whole.subplots(down, columns, squeeze=False).ravel())
     for ax in all_axes[len(shown) :]:
         ax.remove()
-    for ax, result, busy in zip(all_axes, shown, busiest, strict=False):
+    for ax, result, busy, title in zip(all_axes, shown, busiest, titles(describe(shown)), strict=False):
         _strips(ax, result, busy)
-        ax.set_title(f"{result.scenario.strategy.name}, {result.scenario.cluster.workers} workers")
+        ax.set_title(title)
     bar = whole.colorbar(
-        ScalarMappable(Normalize(0, 100), _COLOURS), ax=all_axes[: len(shown)], pad=0.02, aspect=30
-    )
+        ScalarMappable(Normalize(0, 100), _COLOURS), ax=all_axes[: len(shown)], pad=0.02, aspect=30,
+        location="top" if narrow else "right",
+    )  # fmt: skip
     bar.set_label("busy (%)")
     bar.outline.set_visible(False)
-    style.note(whole, f"{len(known) - len(shown)} more scenarios are not shown." * (len(known) > len(shown)))
+    more = len(known) - len(shown)
+    style.note(whole, f"Not shown: {count(more, 'more scenario')}." * (more > 0))
     return whole
 
 

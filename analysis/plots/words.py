@@ -44,6 +44,9 @@ _UNIT_OF = {word: unit for unit, words in _QUANTITIES.items() for word in words}
 _SECTIONS = ("cluster.", "workload.", "strategy.", "stop.")
 _WORDS = {
     "engine": "engine",
+    "cluster.preset": "cluster",
+    "cluster.profile": "profile",
+    "workload.preset": "workload",
     "cluster.workers": "workers",
     "cluster.servers.count": "servers",
     "strategy.name": "strategy",

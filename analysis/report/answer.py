@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.report.asked import count
 from analysis.report.points import Figure, Point
-from analysis.words import number, percent
+from analysis.words import count, number, percent
 
 _BASELINE = "synchronous"
 

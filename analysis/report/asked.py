@@ -5,6 +5,7 @@ from typing import Any
 
 from analysis.report.reproduce import written
 from analysis.table import keys
+from analysis.words import count
 from scenarios import Compute, Data, Problem, Scenario, Sizes
 from scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
 
@@ -17,14 +18,18 @@ def asked(scenario: Scenario, compared: Mapping[str, Sequence[Any]] | None = Non
     varied = dict(compared or {})
     seeds = varied.pop("seed", [scenario.seed])
     strategies = varied.pop("strategy.name", [])
+    clusters, workloads = (varied.pop(f"{section}.preset", []) for section in ("cluster", "workload"))
+    workers = varied.pop("cluster.workers", [scenario.cluster.workers])
     phrases = {
         "Strategies": ", ".join(map(str, strategies)),
         "Strategy": "" if strategies else _strategy(scenario),
-        "Cluster": _cluster(scenario, varied.pop("cluster.workers", [scenario.cluster.workers])),
-        "Network": network(scenario),
-        "Compute": _compute(scenario),
-        "Stragglers": "; ".join(map(_straggler, scenario.cluster.stragglers)),
-        "Workload": _workload(scenario),
+        "Clusters": ", ".join(clusters),
+        "Cluster": "" if clusters else _cluster(scenario, workers),
+        "Network": "" if clusters else network(scenario),
+        "Compute": "" if clusters else _compute(scenario),
+        "Stragglers": "" if clusters else "; ".join(map(_straggler, scenario.cluster.stragglers)),
+        "Workloads": ", ".join(workloads),
+        "Workload": "" if workloads else _workload(scenario),
         "Ends": " or ".join(_ends(scenario)),
         "Seeds" if len(seeds) > 1 else "Seed": ", ".join(map(str, seeds)),
         "Varied": "; ".join(
@@ -33,11 +38,6 @@ def asked(scenario: Scenario, compared: Mapping[str, Sequence[Any]] | None = Non
         ),
     }
     return {name: phrase for name, phrase in phrases.items() if phrase}
-
-
-def count(number: int, noun: str) -> str:
-    """ "1 worker", "8 workers"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _written(section: Any, key: str) -> str:

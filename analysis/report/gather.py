@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis import saved
 from analysis import table as tables
+from analysis.records import Result
 from analysis.report.reproduce import command, is_key
 from analysis.runs import Runs
 from scenarios import Scenario, ScenarioError, dump
@@ -52,6 +53,7 @@ def gather(folder: Path) -> Gathered:
         raise _nothing(folder, "is not a folder" if folder.exists() else "there is no such folder")
     if (folder / "results.parquet").is_file():
         return _sweep(folder)
+    saved.check_ended(folder)
     if (folder / "validation.json").is_file():
         return _validation(folder)
     if (folder / "result.json").is_file():
@@ -65,7 +67,7 @@ def gather(folder: Path) -> Gathered:
 
 
 def _sweep(folder: Path) -> Gathered:
-    scenario = load_scenario(folder / "scenario.yaml")
+    scenario = load_scenario(folder / "scenario.yaml", alone=True)
     try:
         table = pd.read_parquet(folder / "results.parquet")
     except (OSError, ValueError) as error:
@@ -85,8 +87,10 @@ def _sweep(folder: Path) -> Gathered:
         kept = f"runs/{row['run']}"
         folders.append(kept if (folder / kept / "result.json").is_file() else "")
     runs = _typed(table.assign(command=commands, folder=folders))
-    drawable = Runs(runs, [folder / name for name in folders if name])
-    return Gathered("sweep", folder, scenario, dump(scenario), runs, drawable)
+    results, left_out = _results(folder, filter(None, folders))
+    return Gathered(
+        "sweep", folder, scenario, dump(scenario), runs, _drawable(runs, folder, results), left_out=left_out
+    )
 
 
 def _validation(folder: Path) -> Gathered:
@@ -102,25 +106,35 @@ def _validation(folder: Path) -> Gathered:
 def _runs(
     folder: Path, places: Iterable[Path], kind: str, comparisons: Iterable[dict[str, Any]] = ()
 ) -> Gathered:
-    rows, results, left_out = [], [], []
-    for place in places:
-        name = place.relative_to(folder).as_posix()
-        try:
-            result = saved.load(place)
-        except ScenarioError as error:
-            left_out.append(f"{name}: {error.problem}")
-            continue
+    results, left_out = _results(folder, [place.relative_to(folder).as_posix() for place in places])
+    rows = []
+    for name, result in results.items():
         figures = tables.row(result)
         file = (Path(name) / "scenario.yaml").as_posix()
         does = command(result.engine, file, result.scenario, figures)
         rows.append({**figures, "status": "ok", "error": None, "command": does, "folder": name})
-        results.append(result)
     if not rows:
         raise _nothing(folder, f"its results cannot be read ({'; '.join(left_out)[:300]})")
-    runs, scenario = _typed(pd.DataFrame(rows)), results[-1].scenario
-    drawable = Runs(runs, [folder / name for name in runs["folder"]])
-    vars(drawable)["results"] = results  # they are read already
+    runs, scenario = _typed(pd.DataFrame(rows)), [*results.values()][-1].scenario
+    drawable = _drawable(runs, folder, results)
     return Gathered(kind, folder, scenario, dump(scenario), runs, drawable, [*comparisons], left_out)
+
+
+def _results(folder: Path, names: Iterable[str]) -> tuple[dict[str, Result], list[str]]:
+    """The runs in folders below, by name, and what is wrong with those that cannot be read."""
+    found, left_out = dict[str, Result](), []
+    for name in names:
+        try:
+            found[name] = saved.load(folder / name)
+        except ScenarioError as error:
+            left_out.append(f"{name}: {error.problem}")
+    return found, left_out
+
+
+def _drawable(runs: pd.DataFrame, folder: Path, results: dict[str, Result]) -> Runs:
+    drawable = Runs(runs, [folder / name for name in results])
+    vars(drawable)["results"] = [*results.values()]  # they are read already
+    return drawable
 
 
 def _typed(runs: pd.DataFrame) -> pd.DataFrame:

@@ -9,10 +9,11 @@ from typing import Any
 
 from analysis.report import tables
 from analysis.report.answer import Answer, answer, target, validation
-from analysis.report.asked import asked, count
+from analysis.report.asked import asked
 from analysis.report.gather import Gathered
 from analysis.report.pictures import pictures
 from analysis.report.points import Point, points, varied
+from analysis.words import count
 from scenarios.sweep import parts
 
 _HERE = Path(__file__).parent

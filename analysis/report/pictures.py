@@ -28,9 +28,16 @@ _KINDS = {
     "heat-map": ("Every point", "the figure that counts over the two keys that vary, as colours"),
 }
 
-
 _BARS = ("time-to-target", "throughput", "speedup", "heat-map", "pareto")
 _LEFT_OUT = {"run": _BARS, "validation": _BARS}  # what the tables say better
+_WIDE = 5  # inches: what is wider is not legible on a phone
+# What is drawn in the colours on the left has those on the right on a dark screen. An image has a style sheet
+# of its own; matplotlib writes colours as styles, and no colour where it fills in black.
+_DARK = {
+    "#000000": "#e6e9ed", "#444444": "#a2abb6", "#555555": "#a2abb6", "#cccccc": "#56606c",
+    "#dddddd": "#39424c", "#e4e4e4": "#39424c", "#eeeeee": "#222930", "#d5d5d5": "#39424c",
+}  # fmt: skip
+_BACK = "#14181d"
 
 
 class Picture(NamedTuple):
@@ -40,26 +47,61 @@ class Picture(NamedTuple):
     source: str
     wide: bool
     alt: str
+    narrow: str
+    """The same for a phone, panels below one another; nothing where the picture suits a phone as it is."""
+    scrolls: bool
+    """Whether what a phone gets is wider than it."""
 
 
 def pictures(gathered: Gathered) -> list[Picture]:
     """All that can be drawn of what was gathered."""
-    from analysis.plots import Unfit, draw
+    from analysis.plots import Unfit
 
     found = []
     for kind in _KINDS:
         if kind in _LEFT_OUT.get(gathered.kind, ()):
             continue
         with suppress(Unfit):  # these runs cannot carry it
-            found.append(_picture(kind, draw(kind, gathered.drawable, {})))
+            found.append(_picture(kind, gathered))
     return found
 
 
-def _picture(kind: str, figure: Any) -> Picture:
-    from analysis.plots import save
+def _picture(kind: str, gathered: Gathered) -> Picture:
+    from analysis.plots import draw, style
 
     title, sees = _KINDS[kind]
+    figure = draw(kind, gathered.drawable, {})
+    alt = f"{title}: {sees}; figures below."
+    wide = figure.get_figwidth() > _WIDE
+    if not wide:
+        return Picture(title, _source(figure), wide, alt, "", False)
+    with style.narrow():
+        other = draw(kind, gathered.drawable, {})
+    return Picture(title, _source(figure), wide, alt, _source(other), other.get_figwidth() > _WIDE)
+
+
+def _source(figure: Any) -> str:
+    """A figure as a data URI: an SVG image that is dark where the page is."""
+    from analysis.plots import save
+
     with TemporaryDirectory() as folder:
-        (svg,) = save(figure, Path(folder) / kind, ["svg"])
-        source = "data:image/svg+xml;base64," + b64encode(svg.read_bytes()).decode()
-    return Picture(title, source, figure.get_figwidth() > 5, f"{title}: {sees}; figures below.")
+        (file,) = save(figure, Path(folder) / "picture", ["svg"])
+        svg = file.read_text(encoding="utf-8")
+    head, end, body = svg.partition("<defs>")
+    svg = f"{head}<style>{_dark()}</style>{end}{body}"
+    return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
+
+
+def _dark() -> str:
+    """The style sheet of a dark screen; backgrounds are paths, and white text, which stays so, is none."""
+    rules = [f"svg {{ fill: {_DARK['#000000']} }}"]
+    rules += [
+        f'[style*="{what}: {colour}"] {{ {what}: {dark} !important }}'
+        for colour, dark in _DARK.items()
+        for what in ("fill", "stroke")
+    ]
+    rules += [
+        f':is(path, use)[style*="{what}: #ffffff"] {{ {what}: {_BACK} !important }}'
+        for what in ("fill", "stroke")
+    ]
+    return f"@media screen and (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.report.asked import count
+from analysis.bottleneck import typical
 from analysis.report.reproduce import is_key, written
 from analysis.table import intervals
-from analysis.words import NOTHING, within
+from analysis.words import NOTHING, count, within
+from scenarios import TAKEN_OVER
 
 METRICS = (
     "time_to_target_s", "throughput", "duration_s", "speedup", "efficiency", "staleness.mean",
@@ -61,10 +62,7 @@ class Point:
     @property
     def bottleneck(self) -> str | None:
         """What limits it, in words: that of the run with the median duration."""
-        if self.runs.empty:  # where no run has ended there are no figures at all
-            return None
-        known = self.runs[self.runs["bottleneck"].notna()].sort_values("duration_s", kind="stable")
-        return None if known.empty else str(known["bottleneck"].iloc[(len(known) - 1) // 2])
+        return typical(self.runs)
 
     def missed(self, metric: str) -> int:
         """How many of its runs ended without the metric."""
@@ -75,6 +73,8 @@ def phrase(key: str, value: Any) -> str:
     """A key's value in words: "8 workers", "bandwidth 100 Mbit/s"."""
     if key == "cluster.workers":
         return count(int(value), "worker")
+    if key in TAKEN_OVER:
+        return str(value)
     if key == "engine":
         return {"simulator": "predicted", "executor": "measured"}.get(value, str(value))
     return f"{title(key)} {written(value, key, exact=False)}"
@@ -82,6 +82,8 @@ def phrase(key: str, value: Any) -> str:
 
 def title(key: str) -> str:
     """A key in words: its last one, or two where that says little."""
+    if key in TAKEN_OVER:
+        return key.split(".")[key.endswith(".profile")]
     words = key.split(".")
     words = words[-2:] if words[-1] in ("name", "count", "kind", "time", "value", "mean") else words[-1:]
     return " ".join(words).replace("_", " ")
@@ -89,7 +91,8 @@ def title(key: str) -> str:
 
 def varied(runs: pd.DataFrame, swept: Sequence[str] = ()) -> list[str]:
     """The keys that tell points apart: strategy, workers, those swept, and others that these do not imply."""
-    found = ["strategy.name", "cluster.workers"]
+    presets = [key for key in TAKEN_OVER if key in runs and runs[key].nunique(dropna=False) > 1]
+    found = ["strategy.name", *presets, "cluster.workers"]
     names = [str(column) for column in runs]
     candidates = [name for name in names if name == "engine" or (is_key(name) and name != "seed")]
     there = [key for key in candidates if key not in found and runs[key].nunique(dropna=False) > 1]

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from analysis.table import keys
-from scenarios import Scenario
+from scenarios import TAKEN_OVER, Scenario
 from scenarios.units import Quantity
 
 _LARGE = {"B/s": ("bit/s", 8), "B": ("B", 1), "FLOP/s": ("FLOP/s", 1)}
@@ -55,7 +55,9 @@ def _without(key: str, want: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_key(column: str) -> bool:
-    """Whether a column of a table of runs is a key of the scenario."""
+    """Whether a column of a table of runs is a key of the scenario, not only of its file."""
+    if column in TAKEN_OVER:
+        return False
     return column == "seed" or column.startswith(("cluster.", "workload.", "strategy.", "stop."))
 
 

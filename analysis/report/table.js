@@ -37,6 +37,20 @@ for (const button of document.querySelectorAll("button.copy")) {
   });
 }
 
+// What is wider than the screen says so: a shadow where there is more.
+function shade(scroll) {
+  const right = scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft;
+  scroll.parentElement.classList.toggle("before", scroll.scrollLeft > 1);
+  scroll.parentElement.classList.toggle("after", right > 1);
+  scroll.parentElement.classList.toggle("overflows", scroll.scrollWidth > scroll.clientWidth + 1);
+}
+
+const sizes = new ResizeObserver((entries) => { for (const entry of entries) shade(entry.target); });
+for (const scroll of document.querySelectorAll(".scroll")) {
+  sizes.observe(scroll);
+  scroll.addEventListener("scroll", () => shade(scroll), { passive: true });
+}
+
 // What is folded is printed too, and folded again afterwards.
 let folded = [];
 addEventListener("beforeprint", () => {

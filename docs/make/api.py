@@ -20,7 +20,7 @@ CHECKS = ("verify", "claims")
 ERRORS = {
     "lockstep.ScenarioError": ("scenarios/document.py", "ScenarioError"),
     "analysis.plots.Unfit": ("analysis/plots/series.py", "Unfit"),
-    "simulator.engine.SimulationError": ("simulator/engine.py", "SimulationError"),
+    "simulator.errors.SimulationError": ("simulator/errors.py", "SimulationError"),
     "executor.launch.RunFailed": ("executor/launch.py", "RunFailed"),
     "executor.launch.RunInterrupted": ("executor/launch.py", "RunInterrupted"),
     "lockstep.replaying.ReplayDiffers": ("lockstep/replaying.py", "ReplayDiffers"),

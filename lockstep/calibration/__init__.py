@@ -43,6 +43,7 @@ def calibrate(
     named = tuple(host.strip() for host in hosts.split(",")) if hosts else ()
     if "network" in parts:
         network.check(testbed, named)
+    rate = scenarios[0].cluster.network.bandwidth or network.RATE
     steps = [*(f"compute {name}" for name in workloads if "compute" in parts), *parts]
     found: list[Findings] = []
     timed: list[dict[str, Any]] = []
@@ -70,10 +71,10 @@ def calibrate(
         found.append(cores.measure(next(iter(workloads.values()))))
         done("cores")
     if "network" in parts:
-        rate = scenarios[0].cluster.network.bandwidth or network.RATE
         found.append(network.measure(testbed, named, lambda part: done("network", part), rate))
     where = ("hosts" if hosts else "testbed" if testbed else "loopback") if "network" in parts else None
-    return Calibration(document(_together(found), timed, where), samples)
+    of_cables = rate if where == "testbed" else None
+    return Calibration(document(_together(found), timed, where, of_cables), samples)
 
 
 def _name(key: dict[str, Any]) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from executor.node import Done, run_to_end
-from lockstep.calibration.estimate import line, no_slope, resampled
+from lockstep.calibration.estimate import line, resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.process import alone, timed
+from lockstep.validation import no_slope
 from strategies import Message, rules
 from strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
 from strategies.parameter_server import Shard

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from executor.launch import RunFailed
-
 RESAMPLES = 400
 
 
@@ -15,15 +13,6 @@ class Line(NamedTuple):
 
     overhead: float
     bandwidth: float
-
-
-def no_slope(what: str, nbytes: Sequence[int], seconds: Sequence[float]) -> RunFailed:
-    """The error that the more of two numbers of bytes take no longer (s) than the less."""
-    (less, more), (short, long) = nbytes, (1e3 * each for each in seconds)
-    return RunFailed(
-        f"{what} of {more:,} bytes took {long:.3g} ms, no longer than of {less:,} ({short:.3g} ms): what "
-        "else this machine does hides what bytes cost; measure again when it does nothing else"
-    )
 
 
 def median_interval(values: Sequence[float]) -> list[float]:

@@ -16,12 +16,12 @@ from executor.launch import RunFailed, execute
 from executor.process import everyone
 from executor.testbed import require
 from lockstep.calibration import path, readings
-from lockstep.calibration.estimate import no_slope, resampled
+from lockstep.calibration.estimate import resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
-from lockstep.validation import LINE_RATE, parameters
+from lockstep.validation import LINE_RATE, no_slope, parameters
 from scenarios import Scenario, ScenarioError
 from strategies.optimizers import optimizer
 from strategies.parameter_server import passes_of

@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from executor.launch import RunFailed, no_main_module, start_fork_server
-from executor.process import end_with_parent, repr_line
+from executor.parent import end_with_parent
+from executor.process import repr_line
 from scenarios import ScenarioError
 
 T = TypeVar("T")

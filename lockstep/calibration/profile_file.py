@@ -62,7 +62,9 @@ def _within(kinds: Any, wanted: type) -> list[Any]:
     return found
 
 
-def document(findings: Findings, timed: list[dict[str, Any]], where: str | None) -> dict[str, Any]:
+def document(
+    findings: Findings, timed: list[dict[str, Any]], where: str | None, bandwidth: float | None
+) -> dict[str, Any]:
     """A profile as plain values. `timed`: the entries of `compute`, with times in seconds."""
     cluster: dict[str, Any] = {}
     for key, value in findings.settings.items():
@@ -78,6 +80,7 @@ def document(findings: Findings, timed: list[dict[str, Any]], where: str | None)
     return {
         "profile": 1,
         "measured": described() | ({"where": where} if where else {}),
+        **({} if bandwidth is None else {"bandwidth": quantity(bandwidth, "B/s")}),
         "cluster": cluster,
         "compute": [_with_units(entry) for entry in timed],
         "intervals": intervals,

@@ -24,6 +24,7 @@ def over(before: Path, found: Calibration) -> dict[str, Any]:
     old: dict[str, Any] = parse(before.read_text("utf-8-sig"), {})
     if "network" in found.profile["evidence"]:  # another network's values must not stand beside the new ones
         old["cluster"] = {key: value for key, value in old.get("cluster", {}).items() if key != "network"}
+        old.pop("bandwidth", None)
         intervals = old.get("intervals", {}).items()
         old["intervals"] = {key: ends for key, ends in intervals if not key.startswith("network.")}
     new = library.merged(old, found.profile)

@@ -48,7 +48,7 @@ def simulate(
     elif file is None:
         context.fail("missing argument 'FILE'")
     else:
-        _one_run(lockstep.simulate, "predicting", lockstep.load(file, set_ or []), output)
+        _one_run(lockstep.simulate, "predicting", load(file, set_ or [], testbed=False), output)
 
 
 def _replay(folder: Path, output: Output) -> None:

@@ -54,8 +54,11 @@ Testbed = Annotated[
 
 
 def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
-    """The scenario of a command; raises ScenarioError, with `testbed` also if it cannot be built here."""
-    return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed))
+    """The scenario of a command that does not sweep; its own is left out if it is not valid.
+
+    Raises ScenarioError, with `testbed` also if it cannot be built here.
+    """
+    return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed), alone=True)
 
 
 class Output(NamedTuple):
@@ -114,8 +117,9 @@ def check_results(out: Path | None) -> None:
 
 
 def _check_writable(folder: Path, key: str) -> None:
+    above = (folder, *folder.absolute().parents)
     try:
-        with TemporaryFile(dir=next(path for path in (folder, *folder.absolute().parents) if path.exists())):
+        with TemporaryFile(dir=next(path for path in above if path.exists() or path.is_symlink())):
             pass
     except OSError as error:
         reason = f"cannot write to {str(folder)!r}: {error.strerror}; give another folder"

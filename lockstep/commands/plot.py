@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -66,6 +67,9 @@ def plot(
     else:
         figures, left_out = plots.pictures(read, options)
     for name, figure in figures.items():
-        print(f"{name}: {', '.join(map(str, plots.save(figure, out / name, formats or FORMATS)))}")
+        plots.save(figure, out / name, formats or FORMATS)
+    if figures:
+        print(f"Written to {out}, each as {', '.join(formats or FORMATS)}:")
+        print(fill(", ".join(figures), 100, initial_indent="  ", subsequent_indent="  "))
     for name, why in left_out.items():
         print(f"{name} left out: {why}", file=sys.stderr)

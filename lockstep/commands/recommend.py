@@ -3,14 +3,12 @@
 import json
 from functools import partial
 from pathlib import Path
-from signal import SIGTERM, default_int_handler
 from typing import Annotated, Any
 
 import typer
 
 import lockstep
 from analysis.records import Result
-from executor import signals
 from lockstep import terminal
 from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_results, load
 from scenarios import Scenario
@@ -21,9 +19,7 @@ Target = Annotated[
 ]
 Budget = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", min=1, help="Simulations of the search; 100, or 200 if they learn, if not given."
-    ),
+    typer.Option(metavar="N", min=1, help="Candidates to try; 100, or 200 if they learn, if not given."),
 ]
 Only = Annotated[
     list[str] | None,
@@ -62,10 +58,7 @@ def recommend(
     found = Recommendation(scenario, target, strategy or (), jobs)  # type: ignore[arg-type]
     document: dict[str, Any] = {}
     try:
-        with (
-            signals.handled(default_int_handler, SIGTERM),
-            terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress,
-        ):
+        with terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress:
             found.run(budget, progress)
         if validate_top and not json_:
             show(found)

@@ -14,7 +14,7 @@ from scenarios import ScenarioError
 def validate_suite(
     testbed: bool,
     limit: int | None,
-    profile: Path | None,
+    profiles: list[Path],
     measured: Path | None,
     point: str | None,
     output: Output,
@@ -34,11 +34,11 @@ def validate_suite(
         def tell(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
-        suite.measure_first(out, testbed, limit, profile, None if output.quiet or output.json else tell)
+        suite.measure_first(out, testbed, limit, profiles, None if output.quiet or output.json else tell)
         measured, limit = out, None
     elif testbed:
         raise ScenarioError("nothing is measured with --measured; leave it out", key="--testbed")
-    source = suite.read(measured, profile, limit)
+    source = suite.read(measured, profiles, limit)
     with output.progress("predicting") as progress:
         summary = suite.recompute(source, out, progress)
     if output.json:

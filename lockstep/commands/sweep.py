@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from analysis.words import count
 from lockstep import terminal
 from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_out
 from scenarios import ScenarioError
@@ -61,13 +62,13 @@ def sweep(
         raise ScenarioError("needs a folder to keep them in; give --out", key="--keep-records")
     talks = not (quiet or json_)
     if planned.same and talks:
-        print(f"{planned.same} runs are the same as others, and are made once.", file=sys.stderr)
+        print(f"Left out: {count(planned.same, 'run')}, the same as others.", file=sys.stderr)
 
     def begun(kept: int) -> None:
         if kept and talks:
-            print(f"{kept} of {len(planned.runs)} runs are there already.", file=sys.stderr)
+            print(f"{kept} of {count(len(planned.runs), 'run')} already there.", file=sys.stderr)
 
-    doing = f"sweeping {planned.scenario.name}: {len(planned.runs)} run{'s' * (len(planned.runs) != 1)}"
+    doing = f"sweeping {planned.scenario.name}: {count(len(planned.runs), 'run')}"
     try:
         with terminal.progress(doing, not talks) as progress:
             swept = sweep(planned, workers, out=out, records_of=records_of, progress=progress, begun=begun)

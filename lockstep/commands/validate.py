@@ -28,8 +28,9 @@ from scenarios import ScenarioError
 
 Suite = Annotated[bool, typer.Option("--suite", help="The suite of scenarios, instead of a FILE.")]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="The suite's first N points (150).")]
-Profile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Predict the suite with this calibrated profile.")
+Profiles = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Predict the suite with this calibrated profile; repeatable."),
 ]
 Measured = Annotated[
     Path | None,
@@ -51,7 +52,7 @@ def validate(
     quiet: Quiet = False,
     suite: Suite = False,
     limit: Limit = None,
-    profile: Profile = None,
+    profile: Profiles = None,
     measured: Measured = None,
     point: OnePoint = None,
 ) -> None:
@@ -68,7 +69,7 @@ def validate(
         for key, useless in one_run.items():
             if useless:
                 raise ScenarioError("means nothing to --suite; leave it out", key=key)
-        validate_suite(testbed, limit, profile, measured, point, output)
+        validate_suite(testbed, limit, profile or [], measured, point, output)
         return
     of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
     for option, given in of_the_suite.items():

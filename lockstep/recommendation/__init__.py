@@ -22,7 +22,7 @@ FINALISTS = 6  # strategies, each at its best, that are simulated with fresh see
 SEEDS = 5
 MARGIN = 3.0  # times the search's best time that they have to come to the target
 BUDGET = {False: 100, True: 200}
-"""Simulations of the search, if nobody says how many; True: of one until a target accuracy."""
+"""Candidates that the search tries, if nobody says how many; True: until a target accuracy."""
 Progress = Callable[[float], None]
 
 
@@ -58,7 +58,7 @@ class Recommendation:
         self._progress: Progress | None = None
 
     def run(self, budget: int | None = None, progress: Progress | None = None) -> "Recommendation":
-        """All three steps, and itself; `budget`: simulations of the search (`BUDGET` if None)."""
+        """All three steps, and itself; `budget`: candidates to try (`BUDGET` if None)."""
         self._progress = progress
         budget = budget or BUDGET[self.goal.learns]
         finals, changes = (FINALISTS + 2) * SEEDS, len(CHANGES) * (FINALISTS + 2)

@@ -58,7 +58,7 @@ class Job(NamedTuple):
     def seconds(self, pilot: Row) -> float:
         """How long it takes to do what the file's `stop` allows (and to exchange enough)."""
         stop = self.scenario.stop
-        steps = EXCHANGES * self.candidate.cycle
+        steps = (EXCHANGES + 0.5) * self.candidate.cycle  # no round ends there, not even a hair after
         if self.learns:
             steps = (
                 quota(self.scenario, sizes(self.scenario.workload).samples, True).each or stop.updates or 1

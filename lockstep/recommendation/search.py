@@ -2,26 +2,28 @@
 
 Each strategy's knobs are searched by a study of its own (Optuna's TPE); the budget is shared out by
 successive halving (Jamieson and Talwalkar 2016): `ROUNDS` times, the half of the strategies that looks best
-shares an equal part. The best of those that learn in step stays in, for the others are held against it. How
-trials come in batches does not depend on the number of cores, so that the search is the same everywhere. A
-space that the budget covers is tried as a whole.
+shares an equal part. How trials come in batches does not depend on the number of cores, so that the search
+is the same everywhere. A space that the budget covers is tried as a whole.
 
-Until a target accuracy, every strategy has three learning rates to begin with, and a run is stopped when it
-cannot win any more: at `MARGIN` times the best so far or, before any was there, early, and the promising
-ones are run again for longer.
+Until a target accuracy, a strategy is worth little without the learning rate that suits it. So all have
+several first, for a short time; the better half, with the rates next to its best, has twice that, and so on,
+which is successive halving too. Strategies that did the very same as they are usually set are one there. A
+run is stopped when it cannot win any more: at `MARGIN` times the best so far.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lockstep.recommendation.ranking import Goal, in_step
+from lockstep.recommendation.ranking import Goal, in_step, same_run
 from lockstep.recommendation.runs import Job, Row, hosts, simulate_all, timed
-from lockstep.recommendation.space import RATE, Candidate, Knob, Space, apply
+from lockstep.recommendation.space import CYCLES, RATE, Candidate, Knob, Space, apply
 from scenarios import Scenario, ScenarioError
 
 ROUNDS = 3
-MARGIN = 2.0  # times the best time to the target so far
-_SOON = 1 / 8  # of the longest time, where nothing has come to the target yet
+MARGIN = 1.5  # times the best time to the target so far
+_SOON = 1 / 8  # of the longest time, what runs have at first
+_LEFT = 8  # strategies whose other settings are searched, where something is learned
+_RATES = 2  # learning rates of each strategy that are given more time
 _BATCH = 16  # runs that learn, until the next of them can be stopped earlier
 _FACTOR = 2  # powers of two around the best learning rate that are searched further
 _TURNS = 50  # times that a study may suggest what it knows already, before it is left
@@ -39,7 +41,6 @@ class Search:
         self._rates: dict[str, int] = {}  # the best of each strategy's first learning rates
         self.longest = float("inf")  # s; what the file's bounds allow a run that learns
         self._horizon = float("inf")  # s; what runs that learn have before any has come to the target
-        self.spent = 0
         self._processes: int | None = None
         self._done: Callable[[], None] = lambda: None
 
@@ -61,7 +62,7 @@ class Search:
         return Job(candidate, scenario, True, min(time, self.longest))
 
     def run(self, budget: int, processes: int | None, done: Callable[[], None]) -> None:
-        """Make at most `budget` simulations; every strategy's first, even if the budget is smaller."""
+        """Try at most `budget` candidates; every strategy's first, even if the budget is smaller."""
         self._processes, self._done = processes, done
         usual: list[Choice] = [(name, space.start) for name, space in self.spaces.items()]
         if self.goal.learns:
@@ -74,21 +75,19 @@ class Search:
             return
         self._horizon *= _SOON
         self._try(usual)
-        if self.goal.learns:
-            self._try_rates()
-            self._try_longer(budget)
-            best = {name: self._best_of(name) for name in self.spaces}
-            rated = {name: self.choices[each] for name, each in best.items() if each is not None}
-            self._rates = {name: choice[RATE] for name, choice in rated.items() if RATE in choice}
-        self._by_tpe(budget)
+        names = list(self.spaces)
+        if self.goal.learns and budget - self.simulated >= 2:
+            names = self._by_halving(budget)
+        self._by_tpe(names, budget)
 
-    def _try(self, choices: list[Choice], again: bool = False) -> list[float]:
+    def _try(self, choices: Sequence[Choice], again: bool = False) -> list[float]:
         """The scores of some choices, of which those that are new are simulated; failures are infinite."""
         candidates = [self.spaces[name].candidate(choice) for name, choice in choices]
         for candidate, (_, choice) in zip(candidates, choices, strict=True):
             self.choices.setdefault(candidate, choice)
         new = [each for each in dict.fromkeys(candidates) if again or each not in self.rows]
-        size = _BATCH if self.goal.learns else max(1, len(new))
+        first = not self.rows  # all have the same time, to see which do the same
+        size = _BATCH if self.goal.learns and not first else max(1, len(new))
         for at in range(0, len(new), size):
             self._simulate(new[at : at + size])
         return [self.goal.score(self.rows[candidate]) for candidate in candidates]
@@ -104,41 +103,77 @@ class Search:
             jobs, simulate_all(list(jobs.values()), self._processes, self._done), strict=True
         ):
             self.rows[candidate] = row
-            self.spent += 1
 
     @property
     def simulated(self) -> int:
         """How many candidates were simulated."""
         return sum(row["status"] != "impossible" for row in self.rows.values())
 
-    def _try_rates(self) -> None:
-        """Four times the usual learning rate, and then 16 times or a fourth, whichever looks better."""
-        usual = {name: space.start for name, space in self.spaces.items() if RATE in space.start}
-        higher = {name: self._with_rate(name, 2) for name in usual}
-        scores = self._try([*usual.items(), *higher.items()])
-        steps = [4 if scores[len(usual) + at] < scores[at] else -2 for at in range(len(usual))]
-        self._try([(name, self._with_rate(name, step)) for name, step in zip(usual, steps, strict=True)])
+    def _by_halving(self, budget: int) -> list[str]:
+        """The strategies that look best with the learning rate that suits them, and those that do the same.
 
-    def _with_rate(self, name: str, step: int) -> Mapping[str, int]:
-        """A strategy's usual settings, with the rate so many powers of two from the usual one."""
-        space = self.spaces[name]
-        (most,) = [len(knob.values) - 1 for knob in space.knobs if knob.key == RATE]
-        return {**space.start, RATE: min(max(space.start[RATE] + step, 0), most)}
-
-    def _try_longer(self, budget: int) -> None:
-        """Run the strategies' best again that were stopped early, until none of these can win."""
-        names = list(self.spaces)
+        Each has several rates, briefly. Then the better half, down to `_LEFT`, has more rates and twice the
+        time, until nobody's time would be longer.
+        """
+        like = self._twins()
+        names = self._promising(list(like), (budget - self.simulated) // 2)
+        self._try_rates(names)
         while True:
+            names = self._promising(names, max(min(len(names), _LEFT), -(-len(names) // 2)))
+            self._try_between(names, budget)
             if not any(self.goal.value(row) for row in self.rows.values()):
-                if self._horizon >= self.longest:
-                    return
-                self._horizon *= 2
-                names = self._promising(names, -(-len(names) // 2))
-            best = [self._best_of(name) for name in names]
-            short = [each for each in best if each is not None and self._too_short(each)]
-            if not short or self.spent + len(short) > budget:
-                return
+                self._horizon = min(2 * self._horizon, self.longest)  # what a run has until there is one
+            short = [each for name in names for each in self._best_of(name, _RATES) if self._too_short(each)]
+            if not short:
+                break
             self._try([(each.strategy, self.choices[each]) for each in short], again=True)
+        best = {name: self.choices[first] for name in names for first in self._best_of(name)}
+        same = {twin: choice for name, choice in best.items() for twin in like[name] if RATE in choice}
+        self._rates = {twin: choice[RATE] for twin, choice in same.items()}
+        twins = [(twin, {**self.spaces[twin].start, RATE: rate}) for twin, rate in self._rates.items()]
+        self._try(twins[: max(0, budget - self.simulated)])
+        return [twin for name in names for twin in like[name]]
+
+    def _twins(self) -> dict[str, list[str]]:
+        """The strategies that do as they are usually set what no other did before; with each, who did too."""
+        first: dict[Any, str] = {}
+        like: dict[str, list[str]] = {}
+        for name, space in self.spaces.items():
+            row = self.rows[space.candidate(space.start)]
+            known = first.setdefault(same_run(row) if row.get("updates") else name, name)
+            like.setdefault(known, []).append(name)
+        return like
+
+    def _try_rates(self, names: list[str]) -> None:
+        """Four times the usual learning rate, and then 16 times or a fourth, whichever looks better."""
+        usual = [(name, self._begin(name)) for name in names if RATE in self.spaces[name].start]
+        higher = self._try([(name, self._with_rate(name, choice, 2)) for name, choice in usual])
+        steps = [4 if high < low else -2 for low, high in zip(self._try(usual), higher, strict=True)]
+        third = zip(usual, steps, strict=True)
+        self._try([(name, self._with_rate(name, choice, step)) for (name, choice), step in third])
+
+    def _begin(self, name: str) -> Mapping[str, int]:
+        """A strategy's usual settings; if they exchanged nothing yet, the most frequent exchanges."""
+        start = self.spaces[name].start
+        if self.rows[self.spaces[name].candidate(start)].get("updates"):
+            return start
+        cycles = [f"strategy.{key}" for key in CYCLES]
+        return {key: 0 if key in cycles else place for key, place in start.items()}
+
+    def _try_between(self, names: list[str], budget: int) -> None:
+        """Twice the strategies' best learning rates so far, and half of them."""
+        choices = []
+        for name in names:
+            for best in self._best_of(name):
+                choice = self.choices[best]
+                if RATE in choice:
+                    choices += [(name, self._with_rate(name, choice, step)) for step in (1, -1)]
+        self._try(choices[: max(0, budget - self.simulated)])
+
+    def _with_rate(self, name: str, choice: Mapping[str, int], step: int) -> Mapping[str, int]:
+        """A strategy's settings, with a learning rate so many powers of two higher."""
+        (most,) = [len(knob.values) - 1 for knob in self.spaces[name].knobs if knob.key == RATE]
+        return {**choice, RATE: min(max(choice[RATE] + step, 0), most)}
 
     def _too_short(self, candidate: Candidate) -> bool:
         """Whether a candidate had not the time that it would have now."""
@@ -147,12 +182,15 @@ class Search:
             return False
         return bool(row["stop.time"] < 0.99 * (self.job(candidate).time or 0))
 
-    def _by_tpe(self, budget: int) -> None:
-        studies = {name: self._study(name, number) for number, name in enumerate(self.spaces)}
-        survivors = list(self.spaces)
+    def _by_tpe(self, names: list[str], budget: int) -> None:
+        """Search all settings of these strategies."""
+        numbers = {name: number for number, name in enumerate(self.spaces)}
+        studies = {name: self._study(name, numbers[name]) for name in names}
+        survivors = names
         for turn in range(ROUNDS):
-            survivors = self._promising(survivors, -(-len(survivors) // 2))
-            left = max(0, budget - self.spent)
+            if turn or not self.goal.learns:  # these have been halved already
+                survivors = self._promising(survivors, -(-len(survivors) // 2))
+            left = max(0, budget - self.simulated)
             share = left // (ROUNDS - turn)
             given = {name: share // len(survivors) for name in survivors}
             for name in survivors[: share % len(survivors)]:  # the best first
@@ -163,19 +201,21 @@ class Search:
                     given[name] -= 1
 
     def _promising(self, names: list[str], count: int) -> list[str]:
-        """The best so many strategies, best first, and the best of those that learn in step."""
-        scores = {name: self._best_score(name) for name in names}
-        order = sorted(names, key=lambda name: scores[name])
-        steady = [name for name in order if self._in_step(name)]
+        """The best so many strategies, best first; where nothing is learned also the best in step.
+
+        The others are held against that one.
+        """
+        order = sorted(names, key=self._best_score)
+        steady = [] if self.goal.learns else [name for name in order if self._in_step(name)]
         return order[:count] + [name for name in steady[:1] if name not in order[:count]]
 
     def _best_score(self, name: str) -> float:
-        best = self._best_of(name)
-        return float("inf") if best is None else self.goal.score(self.rows[best])
+        return min((self.goal.score(self.rows[each]) for each in self._best_of(name)), default=float("inf"))
 
-    def _best_of(self, name: str) -> Candidate | None:
+    def _best_of(self, name: str, count: int = 1) -> list[Candidate]:
+        """The best so many of a strategy's candidates."""
         rows = {c: row for c, row in self.rows.items() if c.strategy == name and row["status"] == "ok"}
-        return min(rows, key=lambda each: self.goal.score(rows[each]), default=None)
+        return sorted(rows, key=lambda each: self.goal.score(rows[each]))[:count]
 
     def _in_step(self, name: str) -> bool:
         return any(in_step(row) for c, row in self.rows.items() if c.strategy == name)

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import scenarios
-from analysis.words import number, percent
+from analysis.words import NOTHING, number, percent
 from lockstep.recommendation import Recommendation
 from lockstep.recommendation.ranking import Ranked, best, clearly_better
 from lockstep.recommendation.space import Placement
@@ -18,53 +20,71 @@ from lockstep.terminal import show_table
 
 
 def show(found: Recommendation) -> None:
-    """The ranking as a table, the answer, and what would change it."""
+    """The ranking as a table, what limits each, the answer, and what would change it."""
     ranking, goal = found.ranking, found.goal
     title = f"{found.scenario.name}: {found.target}"
     if goal.learns:
         title += f" to {percent(found.scenario.stop.target_accuracy)}"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.pad_edge = table.show_edge = False
     table.add_column("")
-    table.add_column("strategy", ratio=3)
-    table.add_column(goal.unit, justify="right")
-    for head in ("efficiency", "staleness", "machines"):
+    table.add_column("strategy", min_width=_WIDTH + 2)
+    for head in (goal.unit.replace(" per ", "\nper "), "effi-\nciency", "stale-\nness", "hosts"):
         table.add_column(head, justify="right")
     yardstick = None if goal.learns else in_step(ranking)
     if yardstick:
-        table.add_column("pays below", justify="right")
-    table.add_column("bottleneck", ratio=4)
+        table.add_column("pays\nbelow", justify="right")
     first = best(ranking)
     for place, each in enumerate(ranking, 1):
         alike = each is not first and not clearly_better(first, each)
-        cells = [f"{place}{'=' if alike else ''}", _name(found, each), worth(each)]
-        cells += [percent(each.average("efficiency")), number(each.average("staleness.mean"))]
+        cells = [f"{place}{'=' if alike else ''}", _name(found, each), worth(each).replace(" (", "\n(")]
+        cells += [_few(each.average("efficiency"), "{:.0%}"), _few(each.average("staleness.mean"), "{:.3g}")]
         cells += [number(each.average("hosts"))]
         if yardstick:
             cells.append(_pays(each, yardstick))
-        table.add_row(*cells, each.rows[0]["bottleneck"] or "–", style="bold" if each is first else None)
+        table.add_row(*cells, style="bold" if each is first else None)
     show_table(table)
-    print(how(found))
-    if yardstick:
-        print(
-            "pays below: how many times the samples of the fastest in step it may need, and still be as good."
-        )
-    print()
-    print(" ".join(answer(found)))
+    _list("What limits them:", _limits(ranking))
+    said, *more = answer(found)
+    _list("The answer:", [("", said), *(("-", line) for line in more)])
     if found.answers:
-        print("\nWhat would change the answer:")
-        for line in changes(found):
-            print(f"  {line}")
+        _list("What would change the answer:", [("-", line) for line in changes(found)])
+    _list("How it was found:", [("", how(found))])
+
+
+_WIDTH = 24  # of settings in the table, which leaves room for the rest on 80 columns
+
+
+def _list(head: str, lines: Sequence[tuple[str, str]]) -> None:
+    """A head, and under it what is marked how; long lines are broken between words."""
+    print(f"\n{head}")
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for mark, line in lines:
+        grid.add_row(f"  {mark}", line)
+    show_table(grid)
+
+
+def _limits(ranking: Sequence[Ranked]) -> list[tuple[str, str]]:
+    """The places in the ranking, and the bottleneck of those that are there: each bottleneck once."""
+    found: dict[str, list[str]] = {}
+    for place, each in enumerate(ranking, 1):
+        if each.rows[0]["bottleneck"]:
+            found.setdefault(each.rows[0]["bottleneck"], []).append(str(place))
+    return [(", ".join(places), words) for words, places in found.items()]
 
 
 def _name(found: Recommendation, ranked: Ranked) -> str:
-    lines = [ranked.candidate.label]
+    more = list(ranked.candidate.words)
     if ranked.candidate == found.own:
-        lines.append("(as in the file)")
-    twins = found.twins(ranked)
-    if twins:
-        alike = "the same" if found.goal.learns else "as fast, by the same messages"
-        lines.append(f"({alike}: {', '.join(each.strategy for each in twins)})")
-    return "\n".join(lines)
+        more.append("(as in the file)")
+    if twins := ", ".join(each.strategy for each in found.twins(ranked)):
+        more.append(f"({'the same' if found.goal.learns else 'as fast, by the same messages'}: {twins})")
+    broken = [line for words in more for line in textwrap.wrap(words, _WIDTH, break_long_words=False)]
+    return "\n".join([ranked.candidate.strategy, *(f"  {line}" for line in broken)])
+
+
+def _few(value: float | None, digits: str) -> str:
+    return NOTHING if value is None else digits.format(value)
 
 
 def _pays(ranked: Ranked, yardstick: Ranked) -> str:

@@ -1,11 +1,11 @@
 """A recommendation in words: a sentence, what would change it, and what it leaves open."""
 
-from analysis.words import number, percent
+from analysis.words import number, percent, within
 from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better
 from lockstep.recommendation.what_if import Answer
 
-MODEL_ERROR = 0.07  # of nine of ten held-out predictions of throughput: docs/accuracy.md
+MODEL_ERROR = 0.04  # of nine of ten held-out predictions of throughput: docs/accuracy.md
 _SCATTER = 0.2  # half an interval over the mean; more is said
 
 
@@ -13,9 +13,8 @@ def worth(ranked: Ranked) -> str:
     """The mean and half its 95% interval; how many of the runs reached the target, if not all."""
     if ranked.mean is None:
         return f"not in {number(_given(ranked), 's')}" if ranked.goal.learns else "nothing applied"
-    half = f" ± {float(f'{ranked.half:.2g}'):,g}" if len(ranked.rows) > 1 else ""
     some = f" ({ranked.reached} of {len(ranked.rows)} runs)" if ranked.reached < len(ranked.rows) else ""
-    return f"{number(ranked.mean)}{half}{some}"
+    return within(ranked.mean, ranked.half) + some
 
 
 def _given(ranked: Ranked) -> float:
@@ -39,7 +38,7 @@ def answer(found: Recommendation) -> list[str]:
     said += _price(first, ranking) if not goal.learns else []
     own = next((each for each in ranking if each.candidate == found.own), None)
     if own is not None and own is not first and own.mean is not None:
-        said.append(f"That is {_times(first, own)} what the file's {own.candidate.label} makes.")
+        said.append(_than_own(first, own))
     if first.mean and first.half > _SCATTER * abs(first.mean):
         said.append("It differs much from seed to seed: try several seeds before you rely on it.")
     if len(first.rows) == 1:
@@ -57,10 +56,14 @@ def _subject(found: Recommendation, first: Ranked) -> str:
     return f"{target}: {first.candidate.label}"
 
 
-def _times(first: Ranked, other: Ranked) -> str:
+def _than_own(first: Ranked, own: Ranked) -> str:
     assert first.mean is not None
-    assert other.mean is not None
-    return f"{first.mean / other.mean:.3g} times"
+    assert own.mean is not None
+    times = f"{first.goal.ratio(first.mean, own.mean):.3g} times"
+    name = f"the file's {own.candidate.label}"
+    if first.goal.high:
+        return f"That is {times} the throughput of {name}."
+    return f"With {name} it is {times} as {'long' if first.goal.target == 'time' else 'much'}."
 
 
 def _rivals(first: Ranked, ranking: list[Ranked]) -> list[str]:

@@ -2,15 +2,16 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich.table import Table
 
+from analysis.bottleneck import in_short, typical
 from analysis.table import intervals
-from analysis.words import number
+from analysis.words import NOTHING, count, number
 from lockstep import terminal
 from lockstep.sweeping.points import Plan
 from lockstep.sweeping.sweep import Swept
@@ -18,6 +19,8 @@ from lockstep.sweeping.sweep import Swept
 _ROWS = 100  # of a table that is still read
 _WARNINGS = 5
 _FIGURES = {"throughput": "samples/s", "speedup": "speedup", "staleness.mean": "mean staleness"}
+# Columns to leave out until the table fits a terminal; at last as with the narrowest, and cells are broken.
+_TOO_WIDE = ((), ("speedup",), ("bottleneck",))
 _ENDS = {"time_to_target_s": "s to target", "loss": "held-out loss"}  # the first of them that is there
 
 
@@ -30,27 +33,26 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     found = {name: _by_point(good, name) for name in shown if name in good}
     labels = {key: [_label(changes, key) for changes in plan.points] for key in plan.swept}
     labels = {key: texts for key, texts in labels.items() if len(set(texts)) > 1}
-    drawn = Table(
-        "point", *labels, title=f"{plan.scenario.name}: means and 95% intervals", title_justify="left"
-    )
-    for title in ("runs", *(shown[name] for name in found)):
-        drawn.add_column(title, justify="right", no_wrap=True)
     points = table["point"].drop_duplicates().tolist()
     runs = good.groupby("point").size()
     best = _best(found, runs)
-    for point in points[:_ROWS]:
-        figures = [_figure(found[name].get(point), runs.get(point, 0)) for name in found]
-        style = "bold" if best and point == best[0] else None
-        drawn.add_row(
-            str(point),
-            *(texts[point] for texts in labels.values()),
-            str(runs.get(point, 0)),
-            *figures,
-            style=style,
-        )
+    columns = {"point": [str(point) for point in points]}
+    columns |= {key: [texts[point] for point in points] for key, texts in labels.items()}
+    columns["runs"] = [str(runs.get(point, 0)) for point in points]
+    for name in found:
+        columns[shown[name]] = [_figure(found[name].get(point), runs.get(point, 0)) for point in points]
+    limits = {point: in_short(typical(rows)) for point, rows in good.groupby("point")}
+    columns["bottleneck"] = [limits.get(point, NOTHING) for point in points]
+    title = f"{plan.scenario.name}: means and 95% intervals"
+    in_bold = points.index(best[0]) if best else None
+    for without in _TOO_WIDE:
+        some = {name: texts[:_ROWS] for name, texts in columns.items() if name not in without}
+        drawn = _drawn(title, some, ("point", *labels, "bottleneck"), in_bold)
+        if terminal.fits(drawn):
+            break
     terminal.show_table(drawn)
     if len(points) > _ROWS:
-        print(f"and {len(points) - _ROWS:,} more points.")
+        print(f"and {count(len(points) - _ROWS, 'more point')}.")
     if best:
         _say_best(best, {key: texts[best[0]] for key, texts in labels.items()})
     if "throughput" in found and _seeds_change_nothing(found["throughput"]):
@@ -58,11 +60,22 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     if swept.failed:
         first = table[table["status"] == "failed"].iloc[0]
         about = f"the first, of point {first['point']}: {first['error']}"
-        print(f"{swept.failed} of {len(table)} runs failed; {about}")
+        print(f"{swept.failed} of {count(len(table), 'run')} failed; {about}")
     if "warnings" in good:
         _warn(good)
     if out is not None:
         print(f"Written to {out}: results.parquet, scenario.yaml.")
+
+
+def _drawn(title: str, columns: Mapping[str, list[str]], words: Collection[str], bold: int | None) -> Table:
+    """The columns as a table, all but `words` to the right, a row in bold."""
+    drawn = Table(title=title, title_justify="left")
+    for name in columns:
+        figure = name not in words
+        drawn.add_column(name, justify="right" if figure else "left", no_wrap=figure)
+    for place, row in enumerate(zip(*columns.values(), strict=True)):
+        drawn.add_row(*row, style="bold" if place == bold else None)
+    return drawn
 
 
 def _by_point(table: pd.DataFrame, metric: str) -> dict[Any, Mapping[Any, Any]]:
@@ -115,7 +128,7 @@ def _warn(table: pd.DataFrame) -> None:
 
 def _some(points: list[Any]) -> str:
     first = ", ".join(map(str, points[:8])) + (", …" if len(points) > 8 else "")
-    return f"point{'s' * (len(points) > 1)} {first}"
+    return f"{'point' if len(points) == 1 else 'points'} {first}"
 
 
 def _figure(row: Mapping[Any, Any] | None, runs: int) -> str:

@@ -85,7 +85,8 @@ def opened(folder: Path) -> Iterator[Store]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ScenarioError(f"another sweep is writing to {str(folder)!r}", key="--out") from None
+            problem = f"another sweep is writing to {str(folder)!r}; wait for it, or give another folder"
+            raise ScenarioError(problem, key="--out") from None
         yield Store(folder, file)
 
 
@@ -97,7 +98,7 @@ def is_sweep(folder: Path) -> bool:
 def check(folder: Path) -> None:
     """Refuse a folder that has something else in it, or that is none."""
     if folder.exists() and not folder.is_dir():
-        raise ScenarioError(f"{str(folder)!r} is not a folder", key="--out")
+        raise ScenarioError(f"{str(folder)!r} is not a folder; give another one", key="--out")
     if folder.is_dir() and any(folder.iterdir()) and not is_sweep(folder):
         problem = f"{str(folder)!r} has something else than a sweep in it; give another folder"
         raise ScenarioError(problem, key="--out")

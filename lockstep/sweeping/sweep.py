@@ -60,7 +60,7 @@ def sweep(
                 folder.keep({"run": run.key, **row}, files)
                 done += 1
                 told(0.0)
-        return Swept(table.frame(plan.runs, folder.rows), kept)
+        return Swept(table.frame(plan, folder.rows), kept)
 
 
 class _Memory:
@@ -86,4 +86,4 @@ def _opened(plan: Plan, out: Path | None) -> Iterator[store.Store | _Memory]:
             yield folder
         finally:
             with signals.blocked(*signals.ENDING):
-                folder.finish(plan.scenario, table.frame(plan.runs, folder.rows))
+                folder.finish(plan.scenario, table.frame(plan, folder.rows))

@@ -2,7 +2,7 @@
 
 campaign.json   the network that was measured over, the machine, the day
 points/         NAME.json, a finished (or failed) point each, written at once
-measured.parquet, predicted.parquet, profile.yaml   what every figure can be computed from again
+measured.parquet, predicted.parquet, profile*.yaml   what every figure can be computed from again
 """
 
 import json
@@ -24,7 +24,7 @@ from lockstep.truth.point import FACTORS, Point
 from lockstep.validation import Loopback, measure_loopback
 from scenarios import ScenarioError
 
-PROFILE = "profile.yaml"
+_WANTED = "give a folder that 'lockstep validate --suite' has written"
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,16 @@ class Campaign:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """The campaign in a folder. Raises ScenarioError if there is none."""
+        file = folder / "campaign.json"
         try:
-            said = json.loads((folder / "campaign.json").read_text("utf-8"))
+            said = json.loads(file.read_text("utf-8"))
             loopback = said["loopback"] and Loopback(**said["loopback"])
             return cls(bool(said["testbed"]), loopback, said["machine"])
         except OSError as error:
-            problem = (
-                f"{str(folder / 'campaign.json')!r}: {error.strerror}; give a folder that the suite wrote"
-            )
-            raise ScenarioError(problem, key="--measured") from None
+            problem = f"{str(file)!r}: {error.strerror}; {_WANTED}"
         except (ValueError, KeyError, TypeError) as error:
-            raise ScenarioError(
-                f"{folder / 'campaign.json'}: is damaged ({error})", key="--measured"
-            ) from None
+            problem = f"{str(file)!r} is damaged ({error}); {_WANTED}"
+        raise ScenarioError(problem, key="--measured")
 
     @classmethod
     def begin(cls, folder: Path, testbed: bool, parameters: int) -> Self:
@@ -130,7 +127,8 @@ def load(folder: Path, file: str = "measured.parquet") -> list[dict[str, Any]]:
         raise ScenarioError(problem.splitlines()[0], key="--measured") from None
     needed = {"name", "scenario", "error", *FACTORS} if file == "measured.parquet" else set()
     if not found or not needed <= found[0].keys():
-        raise ScenarioError(f"{str(folder / file)!r} has no points of the suite", key="--measured")
+        problem = f"{str(folder / file)!r} has no points of the suite; {_WANTED}"
+        raise ScenarioError(problem, key="--measured")
     return list(found)
 
 

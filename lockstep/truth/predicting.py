@@ -10,20 +10,18 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
-
-from pydantic import ValidationError
 
 import lockstep
 from lockstep.pool import results
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.digest import Digest, digest
 from lockstep.truth.point import Point
+from lockstep.truth.profiles import with_profile
 from lockstep.validation import on_loopback, on_testbed
-from scenarios import Scenario, ScenarioError
-from scenarios.profile import Profile, beneath, read
+from scenarios import Scenario
+from scenarios.profile import Profile
 
 SIMULATIONS = 5  # of a point
 _LONGER_S = 1e-6
@@ -33,26 +31,9 @@ _MEANS = (
 )
 
 
-def read_profile(file: Path | None) -> Profile:
-    """The profile in a file; an empty one without. Raises ScenarioError."""
-    return Profile(profile=1) if file is None else read(file)
-
-
-def with_profile(point: Point, profile: Profile) -> Scenario:
-    """The point's scenario with a profile's settings beneath its own. Raises ScenarioError."""
-    document = dict(point.document)
-    document["cluster"] = beneath(profile, document["cluster"], document["workload"])
-    try:
-        return Scenario.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ScenarioError(f"{point.name} with it: {where}: {first['msg']}", key="--profile") from None
-
-
-def predict(point: Point, profile: Profile, campaign: Campaign) -> Digest:
+def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Digest:
     """The prediction of one point: a pure function."""
-    scenario = with_profile(point, profile)
+    scenario = with_profile(point, profiles)
     if campaign.testbed:
         there = on_testbed(scenario)
     else:
@@ -93,14 +74,14 @@ def pooled(digests: Sequence[Digest]) -> Digest:
 
 def predict_all(
     points: Sequence[Point],
-    profile: Profile,
+    profiles: Sequence[Profile],
     campaign: Campaign,
     progress: Callable[[float], None] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each point; one that cannot be predicted has its `error`. Raises ScenarioError."""
     jobs = min(os.cpu_count() or 1, max(1, len(points) // 4))  # fewer are there before processes are
     found = []
-    with results([partial(_row, point, profile, campaign) for point in points], jobs) as rows:
+    with results([partial(_row, point, profiles, campaign) for point in points], jobs) as rows:
         for row in rows:
             found.append(row)
             if progress is not None:
@@ -108,8 +89,8 @@ def predict_all(
     return found
 
 
-def _row(point: Point, profile: Profile, campaign: Campaign) -> dict[str, Any]:
+def _row(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> dict[str, Any]:
     try:
-        return {"name": point.name, "error": None, **predict(point, profile, campaign)}
+        return {"name": point.name, "error": None, **predict(point, profiles, campaign)}
     except RuntimeError as failure:
         return {"name": point.name, "error": f"{type(failure).__name__}: {failure}".splitlines()[0]}

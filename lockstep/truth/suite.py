@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from lockstep.truth import campaign
-from lockstep.truth.campaign import PROFILE, Campaign
+from lockstep.truth import campaign, profiles
+from lockstep.truth.campaign import Campaign
 from lockstep.truth.comparing import KNEE, compare
 from lockstep.truth.grid import grid
 from lockstep.truth.learning import learning
 from lockstep.truth.measuring import Tell, measure
 from lockstep.truth.order import DEFAULT, suite
 from lockstep.truth.point import Point
-from lockstep.truth.predicting import predict_all, read_profile, with_profile
+from lockstep.truth.predicting import predict_all
 from lockstep.truth.summary import summarise
 from lockstep.truth.tables import markdown
 from lockstep.validation import parameters
@@ -39,15 +39,15 @@ def chosen(name: str) -> Point:
 
 
 def measure_first(
-    out: Path, testbed: bool, limit: int | None = None, profile: Path | None = None, tell: Tell | None = None
+    out: Path, testbed: bool, limit: int | None = None, files: Sequence[Path] = (), tell: Tell | None = None
 ) -> None:
     """Measure the suite's first points into a folder, going on where an earlier call stopped."""
     earlier = len(campaign.load(out)) if (out / "measured.parquet").exists() else 0
     points = list(islice(suite(), limit or max(DEFAULT, earlier)))
-    with_profile(points[0], read_profile(profile))
+    profiles.with_profile(points[0], profiles.read_profiles(files))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
-    if profile is not None:
-        campaign.write(out / PROFILE, profile.read_text("utf-8"))
+    if files:
+        profiles.keep(out, files)
     campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")
 
 
@@ -57,22 +57,21 @@ class Source:
 
     campaign: Campaign
     rows: Sequence[Mapping[str, Any]]
-    profile: Profile
+    profiles: Sequence[Profile]
 
 
-def read(folder: Path, profile: Path | None = None, limit: int | None = None) -> Source:
-    """The first points measured in a folder, with a profile, or else the folder's own if it has one."""
-    if profile is None and (folder / PROFILE).exists():
-        profile = folder / PROFILE
-    source = Source(Campaign.read(folder), campaign.load(folder)[:limit], read_profile(profile))
-    with_profile(campaign.points(source.rows[:1])[0], source.profile)
+def read(folder: Path, files: Sequence[Path] = (), limit: int | None = None) -> Source:
+    """The first points measured in a folder, with the profiles in files, or else with the folder's own."""
+    found = profiles.read_profiles(files or profiles.kept(folder))
+    source = Source(Campaign.read(folder), campaign.load(folder)[:limit], found)
+    profiles.with_profile(campaign.points(source.rows[:1])[0], found)
     return source
 
 
 def recompute(source: Source, out: Path, progress: Progress | None = None) -> dict[str, Any]:
     """Predict all points and write every figure to `out`; the summary."""
     points = campaign.points(source.rows)
-    predicted = predict_all(points, source.profile, source.campaign, progress)
+    predicted = predict_all(points, source.profiles, source.campaign, progress)
     out.mkdir(parents=True, exist_ok=True)
     campaign.save(predicted, out / "predicted.parquet")
     return write(source.rows, predicted, out)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.words import number, percent
+from analysis.words import count, number, percent
 
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, head, rows
 BEGIN, END = "<!-- figures: make accuracy -->", "<!-- end of figures -->"
@@ -44,7 +44,7 @@ def tables(summary: Mapping[str, Any]) -> list[Table]:
 def lines(summary: Mapping[str, Any]) -> list[str]:
     """What is to be said besides the tables."""
     ranks = summary["ranking"]
-    said = [f"{summary['points']} points, {len(summary['failed']) or 'none'} failed."]
+    said = [f"{count(summary['points'], 'point')}, {len(summary['failed']) or 'none'} failed."]
     said += [f"failed: {name}: {error}" for name, error in summary["failed"].items()]
     if ranks["pairs"]:
         wrong = f"; in the wrong order: {'; '.join(ranks['wrong'])}" if ranks["wrong"] else ""
@@ -52,7 +52,7 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
             f"{ranks['pairs']} pairs of strategies on the same cluster differ by more than 5%{wrong}."
         )
     if summary["warned"]:
-        said.append(f"{len(summary['warned'])} runs warned: {', '.join(summary['warned'])}.")
+        said.append(f"{count(len(summary['warned']), 'run')} warned: {', '.join(summary['warned'])}.")
     return said
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep import selection
 from lockstep.verification import links, network, queues, rounds, simgrid, simgrid_cases, staleness
 from lockstep.verification.case import Case, Outcome, within
-from simulator.engine import SimulationError
+from simulator.errors import SimulationError
 
 _FIGURES = ("theory", "simulated", "error", "tolerance")
 
