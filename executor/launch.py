@@ -62,7 +62,6 @@ def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bo
     Raises ScenarioError if memory has no room for its processes, RunFailed if one dies, RunInterrupted at
     Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind.
     """
-    _check_room(len(process.everyone(scenario)))
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
         bed = None
@@ -84,6 +83,7 @@ def _execute(
     start_fork_server()
     # Meanwhile: what cannot be built is bad input, and data are downloaded once.
     learner = collect.evaluator(scenario)
+    _check_room(len(process.everyone(scenario)))
     store = serve_store()
     context = multiprocessing.get_context("forkserver")
     ranks = range(len(process.everyone(scenario)))
