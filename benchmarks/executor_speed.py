@@ -68,26 +68,22 @@ def step_s(result: Result) -> float:
     return float(updates.diff().iloc[2:].median())
 
 
-def pushing(
-    nbytes: int, count: int, bandwidth: str | None = None, strategy: str = "asynchronous"
-) -> Scenario:
+def pushing(nbytes: int, count: int, bandwidth: str | None = None) -> Scenario:
     """One worker that does nothing but push so many bytes, and pull as many, with one server."""
     return described(
         f"workload={{parameters: {nbytes // 4}}}",
         "cluster.compute={time: {distribution: constant, value: 0 s}}",
-        *("cluster.workers=1", "cluster.servers=1", f"strategy={strategy}", f"stop={{steps: {count}}}"),
+        *("cluster.workers=1", "cluster.servers=1", "strategy=asynchronous", f"stop={{steps: {count}}}"),
         bandwidth=bandwidth,
     )
 
 
-def push_pull(
-    nbytes: int, count: int, whole: bool, busy_s: float = 0, strategy: str = "asynchronous"
-) -> Turn:
+def push_pull(nbytes: int, count: int, whole: bool, busy_s: float = 0) -> Turn:
     """Over the loopback; the rival is ZeroMQ alone, whose ends are busy for so long before they send.
 
     `whole`: from one push to the next, with the server's addition; else the two messages alone.
     """
-    scenario = pushing(nbytes, count, strategy=strategy)
+    scenario = pushing(nbytes, count)
 
     def turn() -> tuple[float, float]:
         result = measured(scenario, None)
@@ -98,9 +94,9 @@ def push_pull(
 
 
 def cycle_s(result: Result) -> float:
-    """The median time from one gradient, which takes none, to the next, but for the first tenth."""
-    begun = result.records[result.records["event"] == "gradient"]["start"].sort_values()
-    return float(begun.diff().iloc[len(begun) // 10 + 1 :].median())
+    """The median time from one push to the next, but for the first tenth."""
+    pushes = result.records[result.records["kind"] == "push"]["start"].sort_values()
+    return float(pushes.diff().iloc[len(pushes) // 10 + 1 :].median())
 
 
 def messages_s(result: Result) -> float:
@@ -151,11 +147,6 @@ ROWS: dict[str, tuple[Turn, bool, float]] = {
     "step: resnet18, batch 128, one worker on a GPU": (alone("resnet18", 128, 50), True, 1.05),
     "25 MB, messages, loopback": (push_pull(LARGE, 40, False), False, 0.8),
     "25 MB, with the addition, loopback": (push_pull(LARGE, 40, True), False, 0.8),
-    "25 MB in 8 chunks, with the addition, loopback": (
-        push_pull(LARGE, 40, True, strategy="{name: synchronous, chunks: 8}"),
-        False,
-        0.8,
-    ),
     "25 MB, with the addition, 1 Gbit/s": (link("1 Gbit/s", 12), False, 0.9),
     "25 MB, with the addition, 100 Mbit/s": (link("100 Mbit/s", 4), False, 0.9),
     "64 B, messages, loopback": (push_pull(SMALL, 3000, False), False, 0.5),
