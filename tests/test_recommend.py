@@ -252,17 +252,22 @@ def test_bad_input(command: Lockstep, sizes_only: Path, options: tuple[str, ...]
     assert not (sizes_only.parent / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [("rank", "Interrupted: one run each"), ("what_if", "Interrupted: strategies")],
+)
 def test_what_was_found_until_ctrl_c_is_kept(
-    command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, says: str, command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: Recommendation) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Recommendation, "rank", interrupted)
+    monkeypatch.setattr(Recommendation, step, interrupted)
     names = ["--strategy", "synchronous", "--strategy", "asynchronous"]
     ended = command("recommend", sizes_only, *names, "--budget", 6, "--jobs", 1, "--out", tmp_path / "out")
     assert ended.status == 130
-    assert "Interrupted: one run each" in ended.out
+    assert says in " ".join(ended.out.split())
+    assert json.loads((tmp_path / "out" / "recommendation.json").read_text())["interrupted"]
     assert (tmp_path / "out" / "results.parquet").exists()
 
 

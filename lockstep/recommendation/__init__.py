@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, ordered, same_run
+from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, clearly_better, ordered, same_run
 from lockstep.recommendation.runs import Job, Row, simulate_all, stopping
 from lockstep.recommendation.search import Search
 from lockstep.recommendation.space import Candidate, Target, spaces, target_learns
@@ -111,6 +111,9 @@ class Recommendation:
             two = {candidate: jobs[candidate] for candidate in (usual, first.candidate)}
             again = self._ranked_again(two, range(SEEDS))
             first = best(again)
+            before = next(each for each in again if each.candidate == usual)
+            if not first.in_step and not clearly_better(first, before):
+                first = before
             ranked = ordered([*again, *(each for each in ranked if each.candidate not in two)])
         return Answer(change, usual, first.candidate, ranked)
 

@@ -106,6 +106,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
         "unit": goal.unit,
         "better": "high" if goal.high else "low",
         "answer": " ".join(answer(found)),
+        "interrupted": found.interrupted,
         "recommended": first.candidate.label if first.mean is not None else None,
         "ranking": [_ranked(found, each, first) for each in ranking],
         "what_if": [

@@ -44,6 +44,8 @@ def answer(found: Recommendation) -> list[str]:
     if len(first.rows) == 1:
         why = "Interrupted" if found.interrupted else "Ended early by an error"
         said.append(f"{why}: one run each, with the search's seed, whose winner may owe it to luck.")
+    elif found.interrupted:
+        said.append("Interrupted: strategies that were still to be ranked, and what-ifs, are missing.")
     return said
 
 
