@@ -23,9 +23,8 @@ from analysis.tracks import Tracks, lanes, slices, tracks_of
 from analysis.words import count
 
 _CHUNK = 1 << 14  # slices whose text is made at a time
-_THREADS = (
-    101  # numbers from here on: one with its process's number is Perfetto's "main thread", and goes first
-)
+# Numbers from here on: one with its process's number is Perfetto's "main thread", and goes first.
+_THREADS = 101
 _SIDE = {"simulator": "predicted", "executor": "measured"}
 
 

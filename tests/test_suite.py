@@ -188,7 +188,10 @@ def test_a_point_takes_the_profile_of_its_own_bandwidth(few: list[Point], tmp_pa
         files.append(tmp_path / f"{rate[:2]}.yaml")
         files[-1].write_text(f"profile: 1\nbandwidth: {rate}\ncluster: {{network: {{latency: {latency}}}}}\n")
     (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "profile-mine.yaml").write_text("profile: 1\n")
     profiles.keep(tmp_path / "x", files)
+    profiles.keep(tmp_path / "x", files)
+    assert len(list((tmp_path / "x").iterdir())) == 3  # somebody's own profile stays
     found = read_profiles(kept(tmp_path / "x"))
     slow = few[2]
     assert slow.part == "learning"

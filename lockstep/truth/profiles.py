@@ -1,5 +1,6 @@
 """The profiles that points are predicted with: each point takes the one measured at its own bandwidth."""
 
+import re
 from collections.abc import Sequence
 from math import isclose
 from pathlib import Path
@@ -11,6 +12,7 @@ from lockstep.truth.point import Point
 from scenarios import Scenario, ScenarioError
 from scenarios.profile import Profile, beneath, read
 
+_NAME = re.compile(r"profile(-\d+)?\.yaml")  # others are somebody's own
 _DIGITS = 1e-3  # to which a profile has its bandwidth
 
 
@@ -20,8 +22,9 @@ def read_profiles(files: Sequence[Path]) -> tuple[Profile, ...]:
 
 
 def kept(folder: Path) -> list[Path]:
-    """The profiles in a folder of measurements, the first one first."""
-    return sorted(folder.glob("profile*.yaml"), key=lambda file: (len(file.name), file.name))
+    """The profiles that `keep` has put into a folder of measurements, the first one first."""
+    found = [file for file in folder.glob("profile*.yaml") if _NAME.fullmatch(file.name)]
+    return sorted(found, key=lambda file: (len(file.name), file.name))
 
 
 def keep(folder: Path, files: Sequence[Path]) -> None:
