@@ -15,6 +15,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 FRAME, DATA = 1514, 1448  # bytes: a full frame (MTU 1500, headers and TCP's time stamps), and the data in it
+QUEUE = 64_000  # bytes of a message that wait in switches: TCP's windows come to 25 to 50 frames, some to 100
 _TRAIN_S = 500e-6  # frames of one connection that go together take this long
 _FEW, _FEW_S = (2, 4), 1e-3  # or they are so few, and take as long as this if they can
 _PER_FRAME, _MOST = 1600, 65_000  # bytes, with what the kernel reserves for headers

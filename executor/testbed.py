@@ -79,6 +79,8 @@ class Testbed:
             found.append("cluster.network.latency: the testbed has this machine's own instead")
         if network.burst is not None:
             found.append("cluster.network.burst: the testbed has its own instead (docs/testbed.md)")
+        if network.queue:
+            found.append("cluster.network.queue: the testbed has its own instead (docs/testbed.md)")
         if network.intra_host is not None:
             found.append("cluster.network.intra_host: the testbed has this machine's loopback instead")
         if None in cards(self.cluster)[: len(self.fabric.hosts)]:

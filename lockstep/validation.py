@@ -11,7 +11,7 @@ import scenarios
 from analysis.records import Result
 from executor.fabric import fabric
 from executor.launch import RunFailed, execute
-from executor.shaping import DATA, FRAME, early
+from executor.shaping import DATA, FRAME, QUEUE, early
 from scenarios import Cluster, IntraHost, Network, Scenario
 from scenarios.network import Burst
 from workloads import build, deterministic_threads, sizes
@@ -105,7 +105,7 @@ def on_testbed(scenario: Scenario) -> Scenario:
     """The scenario on the cluster of a real run on a testbed: its own network, this machine's compute times.
 
     If the scenario leaves `goodput` at 1, it becomes the share of data in a frame; a `burst` that it does not
-    give becomes what the testbed's token buckets let through early.
+    give becomes what the testbed's token buckets let through early, a `queue` what waits in its switches.
     """
     cluster, network = scenario.cluster, scenario.cluster.network
     changes: dict[str, Any] = {}
@@ -119,6 +119,8 @@ def on_testbed(scenario: Scenario) -> Scenario:
         ]
         line_rate = max(LINE_RATE, *cards)
         changes["burst"] = Burst.model_construct(size=_burst(cluster), line_rate=line_rate)
+    if not network.queue:
+        changes["queue"] = QUEUE
     return _with_network(scenario, network.model_copy(update=changes))
 
 
@@ -137,6 +139,8 @@ def described(cluster: Cluster) -> str:
         added.append(f"a goodput of {DATA / FRAME:.3f}: {DATA} of {FRAME} bytes are data")
     if network.burst is None and network.bandwidth is not None:
         added.append(f"a burst of {_burst(cluster) / 1000:.1f} kB: the testbed's token buckets")
+    if not network.queue:
+        added.append(f"{QUEUE / 1000:.0f} kB of each message in the switches' queues")
     return f"the scenario's network{', with ' if added else ''}{'; and '.join(added)}"
 
 

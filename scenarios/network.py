@@ -14,7 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from scenarios.files import beside, rows
 from scenarios.section import Section
 from scenarios.topology import Racks, Star, Topology
-from scenarios.units import Bandwidth, Duration, PositiveDuration, Quantity, fail
+from scenarios.units import Bandwidth, Duration, PositiveDuration, Quantity, Size, fail
 
 _Host = Annotated[int, Field(ge=0)]
 _Bytes = Annotated[float, Quantity("a size", "B", "64 KiB")]
@@ -144,6 +144,7 @@ class Network(Section):
     goodput: float = Field(1.0, gt=0, le=1, description="share of bandwidth left for data, such as 0.95")
     duplex: Literal["full", "half"] = Field("full", description="half: up and down share the NIC's bandwidth")
     burst: Burst | None = None
+    queue: Size = Field(0.0, description="of each message, what may wait in switches, such as '64 KiB'")
     server_bandwidth: Bandwidth | None = Field(
         None, description="of the hosts that servers and relays have of their own"
     )

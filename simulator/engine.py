@@ -90,11 +90,12 @@ class Simulation:
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
         self.environment = Environment()
-        self.network = Network(self.environment, topology(cluster), self.host_of, *overheads)
+        self.network = Network(self.environment, topology(cluster), self.host_of, *overheads, network.queue)
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
         self.cores = Cores(self.environment, self.host_of, cluster.cores_per_host)
-        unsteady = network.varying or network.background or network.burst or network.receive_overhead
+        uneven = network.burst or network.queue or network.receive_overhead
+        unsteady = network.varying or network.background or uneven
         self.rings = Rings(self) if shortcuts and not unsteady else None
         self.compute = compute_times(scenario, self.sizes)
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth

@@ -51,6 +51,11 @@ class _Endless(Flow):
     endless = True
 
 
+def _tell(link: Link) -> None:
+    for listener in link.listeners:
+        listener.told()
+
+
 class _Look:
     """Calls `Flows._look` with itself."""
 
@@ -116,6 +121,8 @@ class Flows:
             self._wake(narrow, flow.due, now)
         if narrow.tokens is not None and not others:
             self._plan_tokens(narrow, least)
+        if narrow.listeners:
+            _tell(narrow)
 
     def cancel(self, flow: Flow) -> None:
         """End a flow where it is, without calling its `done`; no effect on one that has ended."""
@@ -131,6 +138,8 @@ class Flows:
             return
         self._advance(owner)
         owner.count -= 1
+        if owner.listeners:
+            _tell(owner)
         if not (owner.alone and self._widen(owner)):
             self._solve_later(flow.path)
         self._plan(owner, self.environment.now)
@@ -208,6 +217,8 @@ class Flows:
             heappop(held)
         if finished:
             link.count -= len(finished)
+            if link.listeners:
+                _tell(link)
             if not (link.alone and self._widen(link)):
                 for flow in finished:
                     self._solve_later(flow.path)
@@ -305,6 +316,7 @@ class Flows:
                 flow.owner.count -= 1
             owner = found[flow][1]
             self._hold(owner, flow, owner.clock + left)
+            flow.moved()
         loads, fastest = dict.fromkeys(reached, 0.0), dict.fromkeys(reached, 0.0)
         for flow, (rate, owner) in found.items():
             owner.rate, owner.bound = rate, 0.0
@@ -320,6 +332,8 @@ class Flows:
             if not link.count:
                 self._rest(link)
             self._plan(link, now)
+            if link.listeners:
+                _tell(link)
 
     def _calm(self, link: Link, load: float, fastest: float) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""

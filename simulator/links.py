@@ -1,8 +1,16 @@
 """A link, and a flow over some: what they have carried, at what rate, and what is left."""
 
 from math import inf
+from typing import Protocol
 
 from simulator.bucket import Bucket, Tokens
+
+
+class Listener(Protocol):
+    """Whoever wants to hear of changes."""
+
+    def told(self) -> None:
+        """Rates have changed, or will in this instant."""
 
 
 class Link:
@@ -14,7 +22,7 @@ class Link:
     """
 
     __slots__ = (
-        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "name"),
+        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "listeners", "name"),
         *("offered", "rate", "since", "sustained", "sustained_since", "tokens", "used", "wake"),
     )
 
@@ -27,6 +35,7 @@ class Link:
         self.offered = 0.0  # bytes that it could have carried before
         self.entered = 0.0  # bytes of all its flows so far; of an endless one, once it is over
         self.flows: dict[Flow, None] = {}
+        self.listeners: dict[Listener, None] = {}  # who wants to hear that rates here change
         self.count = 0  # of the flows that it holds back
         self.held: list[tuple[float, int, Flow]] = []
         self.clock = self.rate = self.since = 0.0
@@ -62,6 +71,9 @@ class Flow:
 
     def done(self) -> object:
         """The last byte has left."""
+
+    def moved(self) -> None:
+        """Another link holds it back from now on."""
 
     def left(self, now: float) -> float:
         """Bytes left to carry."""

@@ -6,7 +6,7 @@ for its turn on the connection, flows over the links between the two hosts, and 
 last byte has left. It is handed over after the receiver's per-message overhead (one at a time per receiver,
 in the order of arrival).
 
-Not modelled: packets, TCP's slow start and congestion control, loss, switch buffers. What headers cost
+Not modelled: packets, TCP's slow start and congestion control, loss. What headers cost
 is taken off the links' capacities (goodput).
 """
 
@@ -21,6 +21,7 @@ import simpy
 from simulator.events import NORMAL, Aside, Call, Moment
 from simulator.flows import Flows
 from simulator.links import Flow
+from simulator.queues import Queues
 from simulator.topology import Path, Topology
 
 
@@ -57,14 +58,19 @@ class Transfer(Flow):
             self.moment = self.moment or Moment()
             yield from self.moment.__await__()
 
-    def done(self) -> None:
-        """The last byte has left: the next message may go, and this one arrives a latency later."""
-        connection, environment = self.connection, self.network.environment
-        self.left_at = now = environment._now
+    def sent(self) -> None:
+        """The last byte has left the sender."""
+        self.left_at = self.network.environment._now
         if self.moment is not None:
-            self.moment.soon(environment)
+            self.moment.soon(self.network.environment)
+
+    def done(self) -> None:
+        """The last byte has passed all links: the next message may go, this one arrives a latency later."""
+        connection, environment = self.connection, self.network.environment
+        if self.left_at == inf:
+            self.sent()
         queue: list[Any] = environment._queue
-        heappush(queue, (now + connection.latency, NORMAL, next(environment._eid), self))
+        heappush(queue, (environment._now + connection.latency, NORMAL, next(environment._eid), self))
         if connection.waiting:
             following = connection.waiting.popleft()
             Call(environment, 0.0, lambda _: self.network.begin(following))
@@ -95,10 +101,15 @@ class Network:
         host_of: Sequence[int],
         message_overhead: float = 0.0,
         receive_overhead: float = 0.0,
+        queue: float = 0.0,
     ) -> None:
-        """Overheads in s: what a message takes of its sender's and of its receiver's time."""
+        """Overheads in s: what a message takes of its sender's and of its receiver's time.
+
+        `queue`: how many bytes of each message may wait in switches.
+        """
         self.environment = environment
         self.flows = Flows(environment)
+        self._queues = Queues(self.flows, queue) if queue else None
         self.topology = topology
         self.host_of = host_of
         self.message_overhead = message_overhead
@@ -162,7 +173,9 @@ class Network:
     def begin(self, transfer: Transfer) -> None:
         """Let a message flow whose turn it is."""
         transfer.connection.busy = True
-        if transfer.path and transfer.nbytes:
+        if not transfer.path or not transfer.nbytes:
+            transfer.done()
+        elif self._queues is None or len(transfer.path) == 1:
             self.flows.add(transfer)
         else:
-            transfer.done()
+            self._queues.start(transfer.path, transfer.nbytes, transfer.sent, transfer.done)

@@ -25,6 +25,7 @@ cluster:
     goodput: 0.95
     duplex: half
     burst: {size: 64 KiB, line_rate: 100 Gbit/s}
+    queue: 32 KiB
     server_bandwidth: 40 Gbit/s
     cards: [{hosts: [3, 4], bandwidth: 1 Gbit/s}, {hosts: [9], bandwidth: 2 Gbit/s}]
     intra_host: {bandwidth: 100 Gbit/s, latency: 6 us}
@@ -51,6 +52,8 @@ EDITS = [
     ("{size: 64 KiB, line_rate: 100 Gbit/s}", "64 KiB", "burst", "must be a mapping (keys: size, line_rate), not '64 KiB'"),
     ("size: 64 KiB, ", "", "burst.size", "missing; give a size with its unit, such as '64 KiB'"),
     ("size: 64 KiB", "size: 0 B", "burst.size", "must be above 0"),
+    ("queue: 32 KiB", "queue: 32", "queue", "32 has no unit; write a size with its unit, such as '25 MB'"),
+    ("queue: 32 KiB", "queue: -1 kB", "queue", "must be 0 or more"),
     ("line_rate: 100 Gbit/s", "line_rate: 20 Gbit/s", "burst.line_rate", "must be at least server_bandwidth (5000000000.0 B/s)"),
     ("bandwidth: 10 Gbit/s\n    latency", "latency", "burst", "needs the cards' bandwidth; give cluster.network.bandwidth"),
     ("hosts: [3, 4]", "hosts: []", "cards[0].hosts", "must have at least one item"),

@@ -23,7 +23,7 @@ from delivery import Sends, arrivals
 import lockstep
 from executor import testbed, wiring
 from executor.fabric import fabric
-from executor.shaping import DATA, FRAME
+from executor.shaping import DATA, FRAME, QUEUE
 from executor.testbed import Testbed
 from lockstep.validation import described, on_testbed
 from scenarios import Cluster, ScenarioError, dump
@@ -122,6 +122,7 @@ def test_it_says_what_it_does_not_have() -> None:
     assert said(**NETWORK) == []
     assert said(**NETWORK, latency="1 ms", intra_host={"latency": "1 ms"}) == ["latency:", "intra_host:"]
     assert said(**NETWORK, burst={"size": "1 MB", "line_rate": "1 Gbit/s"}) == ["burst:"]
+    assert said(**NETWORK, queue="1 MB") == ["queue:"]
     assert said(topology={**RACKS, "latency": "1 ms"}) == ["latency:", "bandwidth"]
     pair = {"between": [0, 1], "latency": "1 ms"}
     assert said(**NETWORK, topology={"kind": "sites", "hosts": [2, 2], "pairs": [pair]}) == ["latency:"]
@@ -130,6 +131,7 @@ def test_it_says_what_it_does_not_have() -> None:
 def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets() -> None:
     there = on_testbed(scenario(cluster__network={"bandwidth": "100 Mbit/s"})).cluster.network
     assert there.goodput == DATA / FRAME
+    assert there.queue == QUEUE
     assert there.burst is not None
     assert there.burst.size == 1562 + 6400 / 2  # 0.125 ms, and half of four frames
     slow = on_testbed(scenario(cluster__network={"bandwidth": "20 Mbit/s"})).cluster.network.burst
@@ -137,11 +139,13 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert slow.size == 1514 + 3200 / 2  # a frame, and half of two
     assert on_testbed(scenario(cluster__network={})).cluster.network.burst is None
     own = scenario(cluster__network={
-        "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"}
+        "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"},
+        "queue": "1 B",
     })  # fmt: skip
     assert on_testbed(own) == own
     said = described(scenario(cluster__network={"bandwidth": "100 Mbit/s"}).cluster)
     assert "with a goodput of 0.956: 1448 of 1514 bytes are data; and a burst of 4.8 kB" in said
+    assert said.endswith("; and 64 kB of each message in the switches' queues")
     assert described(own.cluster) == "the scenario's network"
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from executor.launch import RunFailed, execute
 from executor.process import everyone
+from executor.shaping import QUEUE
 from executor.testbed import require
 from lockstep.calibration import path, readings
 from lockstep.calibration.estimate import resampled
@@ -52,9 +53,9 @@ def measure(
     `rate`: of a testbed's cables, bytes/s.
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
-    `memory_bandwidth`; on a testbed `network.goodput`, `.burst.size` and `.burst.line_rate`, elsewhere
-    `network.bandwidth`, on the loopback `.intra_host.bandwidth` and `.intra_host.latency` too. About a
-    minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
+    `memory_bandwidth`; on a testbed `network.goodput`, `.queue`, `.burst.size` and `.burst.line_rate`,
+    elsewhere `network.bandwidth`, on the loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
+    About a minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
     check(testbed, hosts)
     chosen = all_probes(testbed, bool(hosts), rate)
@@ -110,11 +111,11 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
         raise RunFailed(
             "the probes had no time for their messages: the network, or this machine, is too slow"
         )
-    known: dict[str, float] = {}
+    on_testbed = where == "testbed"
+    known: dict[str, float] = {"network.queue": QUEUE} if on_testbed else {}
     intervals: dict[str, tuple[float, float]] = {}
     for key, sample in samples.items():
         known[key], (intervals[key],) = resampled(itemgetter(0), [sample.tolist()])
-    on_testbed = where == "testbed"
     if not on_testbed:
         _check_slope(chosen, exchanges)
     fit = path.fit(chosen, exchanges, path.SHAPED if on_testbed else path.PLAIN, known)
