@@ -162,7 +162,7 @@ class RealNode:
         weight: float = 1.0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        header = [kind, self.rank, version, batches, part, weight, sources, self.now]
+        header = (kind, self.rank, version, batches, part, weight, tuple(map(tuple, sources)), self.now)
         return self.transport.send(to, header, body)  # type: ignore[arg-type]
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
@@ -205,7 +205,7 @@ class RealNode:
         if self.memory is not None:
             self.memory.leave()
         for parent in self.parents:
-            self.transport.send(parent, [_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0], None)
+            self.transport.send(parent, (_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0), None)
 
     def next_batch_available(self) -> Awaitable[bool]:
         self._look_for_the_end()

@@ -19,6 +19,7 @@ from workloads.partition import deal
 from workloads.sizes import sizes
 
 CHUNK = 512  # samples evaluated at once
+ALIGNMENT = 64  # bytes, of what torch allocates on a CPU; on a GPU more
 
 
 class _Filling:
@@ -140,8 +141,12 @@ class Classifier:
         for layer in self._norms:
             layer.eval()
 
-    @torch.no_grad()
     def _fill(self, parameters: Tensor) -> None:
-        """Copy into the module's own storage, which is aligned alike in every process: so bits agree."""
+        """Let the module compute with these parameters: where they are, if they lie there as its own did.
+
+        What is not aligned as torch aligns what it allocates is copied: else the last bits could differ.
+        """
+        parameters = parameters.to(self._device)
         for weight, piece in zip(self._weights, torch.split(parameters, self._counts), strict=True):
-            weight.copy_(piece.view_as(weight))
+            piece = piece.view_as(weight)
+            weight.data = piece if piece.data_ptr() % ALIGNMENT == 0 else piece.clone()
