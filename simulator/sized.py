@@ -30,6 +30,10 @@ class Sized:
     __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = _same
     __truediv__ = __rtruediv__ = __pow__ = __neg__ = _same
 
+    def add(self, other: "Sized", *, alpha: float) -> Self:
+        """This plus a multiple of another."""
+        return self._same(other)
+
     def tolist(self) -> list[float]:
         """The elements, which nobody knows."""
         return [nan] * self.length

@@ -44,7 +44,7 @@ async def all_reduce(
             else:
                 total = await gather_encoded(node, encoders[bucket], gradient)
             step, states[bucket] = optimizer.step(total / len(node.workers), states[bucket])
-            parts[bucket] = parts[bucket] + step
+            parts[bucket] = step + parts[bucket]
         parameters, version = node.concatenate(parts), version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
 

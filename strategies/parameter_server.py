@@ -167,7 +167,7 @@ class Shard:
                 updates = [update * push.batches for update, push in zip(updates, pushes, strict=True)]
             total = sum_of(updates)
             step, self.state = self.rule.optimizer.step(total if over == 1 else total / over, self.state)
-            return self.parameters + step
+            return step + self.parameters
 
         kind = len(pushes), over != 1, weighted
         if kind not in self.passes:
@@ -234,7 +234,7 @@ def passes_of(rule: Rule, pushes: int, divided: bool, weighted: bool) -> int:
                 updates[number], seen = rule.correction.correct(update, arrival, seen)
         total: Any = sum_of([update * 2 for update in updates] if weighted else updates)
         step, state = rule.optimizer.step(total / 2 if divided else total, state)
-        vector = vector + step
+        vector = step + vector
     return tally[0]
 
 

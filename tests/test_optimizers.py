@@ -1,6 +1,7 @@
 """Optimizers against torch's, learning rates against closed forms, corrections against their formulas."""
 
 from math import cos, pi, sqrt
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def test_steps_are_those_of_torch(ours: Transformation, theirs) -> None:
     state = ours.initial
     for gradient in random(50, 7):
         step, state = ours.step(gradient, state)
-        parameters = parameters + step
+        parameters = step + parameters
         variable.grad = gradient.clone()
         reference.step()
         assert torch.allclose(parameters, variable, rtol=TIGHT, atol=TIGHT)
@@ -71,14 +72,28 @@ def test_a_server_takes_a_move_for_a_descent(name: str) -> None:
     for move in random(5, 7):
         step, state = made.step(move, state)
         expected, other = plain.step(-move, other)
-        assert torch.equal(step, expected)
+        assert torch.equal(step + 0, expected + 0)
+
+
+def test_a_step_is_added_in_one_rounding_either_way_round() -> None:
+    gradient, parameters = random(1000).float(), random(1000).float() + 1
+    step = step_of(gradient)
+    once = parameters.add(gradient, alpha=-RATE)
+    assert torch.equal(step + parameters, once)
+    assert torch.equal(parameters + step, once)
+    shards = [step_of(gradient[part]) + parameters[part] for part in (slice(0, 13), slice(13, 1000))]
+    assert torch.equal(torch.cat(shards), once)  # wherever a shard begins
+
+
+def step_of(gradient: torch.Tensor) -> Any:
+    return optimizer(learning_rate=RATE).step(gradient, ())[0]
 
 
 def test_a_server_without_optimizer_adds_the_move() -> None:
     none, sgd = server_optimizer(), server_optimizer(server_optimizer="sgd")
     move = random(7)
     for made in (none, sgd):
-        assert torch.equal(made.step(move, made.initial)[0], move)
+        assert torch.equal(made.step(move, made.initial)[0] + 0, move)
 
 
 # Learning rates: how far the t-th step goes along a gradient of 1.
@@ -89,7 +104,7 @@ def rates(steps: int, **chosen) -> list[float]:
     state, found = made.initial, []
     for _ in range(steps):
         step, state = made.step(torch.ones((), dtype=torch.float64), state)
-        found.append(-step.item() / RATE)
+        found.append(-(step + 0).item() / RATE)
     return found
 
 
@@ -118,7 +133,7 @@ def test_the_rate_decays_for_every_optimizer() -> None:
         for t, gradient in enumerate(random(4, 7)):
             step, state = made.step(gradient, state)
             full, other = whole.step(gradient, other)
-            assert torch.allclose(step, full * max(0, 1 - t / 3), rtol=TIGHT, atol=TIGHT), name
+            assert torch.allclose(step + 0, (full + 0) * max(0, 1 - t / 3), rtol=TIGHT, atol=TIGHT), name
 
 
 # Corrections, with the numbers of their formulas.
@@ -184,7 +199,7 @@ def test_block_momentum(nesterov: bool) -> None:
         if made.ahead is not None:
             assert torch.allclose(ours + made.ahead(state), start, rtol=TIGHT, atol=TIGHT)
         step, state = made.step(moved, state)
-        ours = ours + step
+        ours = step + ours
         delta = eta * delta + zeta * (start + moved - w)
         w = w + delta
         assert torch.allclose(ours, w, rtol=TIGHT, atol=TIGHT)
