@@ -23,7 +23,7 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
             node.send(other, "model", parameters, version=version)
         step, state = optimizer.step(await node.gradient(parameters), state)
         models = [await node.receive("model", other) for other in neighbours]
-        parameters = step + await _average(node, row, parameters, models)
+        parameters = await _average(node, row, parameters, models) + step
         merged = [part for model in models for part in model.contributions(version)]
         version += 1
         await node.updated(version, parameters, [*merged, Contribution(node.rank, 0, 1)])

@@ -132,5 +132,5 @@ async def diloco(
         total, state, made = await walk(node, optimizer, parameters, state, averaging_period)
         (moved,) = await means(node, algorithm, [total])
         step, outer_state = outer.step(moved, outer_state)
-        parameters, version = step + parameters, version + 1
+        parameters, version = parameters + step, version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, made)])

@@ -17,7 +17,7 @@ async def walk(
     while made < batches:
         made += 1
         step, state = optimizer.step(await node.gradient(parameters), state)
-        parameters, total = step + parameters, step + total
+        parameters, total = parameters + step, total + step
         if not await node.next_batch_available():
             break
     return total, state, made
@@ -42,7 +42,7 @@ async def downpour(
     total: Any = 0
     while await node.next_batch_available():
         step, state = optimizer.step(await node.gradient(parameters), state)
-        parameters, total = step + parameters, step + total
+        parameters, total = parameters + step, total + step
         fetch, last = node.step % fetch_every == 0, not await node.next_batch_available()
         if node.step % push_every == 0 or last:
             if fetch or last:
@@ -148,7 +148,7 @@ async def easgd(
             back = alpha * (x - centre)
             await server.push(n * back)
         step, state = optimizer.step(await node.gradient(x), state)
-        x = step + x - back
+        x = x + step - back
         if meets:
             centre = await server.answers()
     await server.push_pull(n * alpha * (x - centre))
@@ -177,7 +177,7 @@ async def aeasgd(
             back = alpha * (x - await server.pull())
             await server.commit(back)
         step, state = optimizer.step(await node.gradient(x), state)
-        x = step + x - back
+        x = x + step - back
     await server.commit(alpha * (x - await server.pull()))
     server.leave()
 
@@ -240,7 +240,7 @@ async def fedprox(
         for _ in range(local_epochs * node.epoch):
             gradient = await node.gradient(w)
             step, state = optimizer.step(gradient + mu * (w - model) if mu else gradient, state)
-            w = step + w
+            w = w + step
             if not await node.next_batch_available():
                 break
         last = not await node.next_batch_available()

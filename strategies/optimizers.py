@@ -5,11 +5,11 @@ made, then its moments, each 0.0 until the first step and then a vector of the g
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import cos, pi
 from typing import Any, Literal, NamedTuple
 
 from strategies.bounds import Count, Momentum, Rate, Whole
+from strategies.multiple import Multiple, multiple
 from strategies.node import Vector
 
 State = tuple[Any, ...]
@@ -27,33 +27,16 @@ def default_rate(optimizer: str) -> float:
     return _RATES.get(optimizer, 0.05)
 
 
-@dataclass(slots=True)
-class Multiple:
-    """A multiple of a vector that is computed when it is added to another, in one pass over the memory.
-
-    Write `step + parameters`: torch, if it comes first, takes 50 us to find that it cannot add this.
-    """
-
-    factor: float
-    vector: Vector
-
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, int):  # 0, the sum of no steps
-            return self.factor * self.vector
-        return other.add(self.vector, alpha=self.factor)
-
-    __radd__ = __add__
-
-
 class Transformation(NamedTuple):
     """`initial` is the state before the first call; `step(gradient, state)` gives (step to add, state).
 
+    Both may be multiples of vectors (multiple.py), which are multiplied as they are added.
     `ahead(state)` is what to add to the parameters to get those at which the next gradients are wanted; None:
     at the parameters themselves.
     """
 
     initial: State
-    step: Callable[[Vector, State], tuple[Vector | Multiple, State]]
+    step: Callable[[Vector | Multiple, State], tuple[Any, State]]
     learning_rate: float = 1.0
     ahead: Callable[[State], Any] | None = None
 
@@ -96,7 +79,7 @@ def server_optimizer(
         return Transformation((0,), lambda move, state: (move, state))
     rate = server_learning_rate or _SERVER_RATES.get(server_optimizer, 1.0)
     inner = _transformation(server_optimizer, rate, server_momentum, None)
-    return inner._replace(step=lambda move, state: inner.step(-move, state))
+    return inner._replace(step=lambda move, state: inner.step(-multiple(move), state))
 
 
 def block_momentum(momentum: float, rate: float, nesterov: bool) -> Transformation:
@@ -107,7 +90,7 @@ def block_momentum(momentum: float, rate: float, nesterov: bool) -> Transformati
     optimization and blockwise model-update filtering", eqs. 4–9).
     """
 
-    def step(move: Vector, state: State) -> tuple[Vector, State]:
+    def step(move: Any, state: State) -> tuple[Vector, State]:
         (delta,) = state[1:]
         moved = move + momentum * delta if nesterov else move
         delta = momentum * delta + rate * moved
@@ -123,14 +106,14 @@ def _transformation(
     if momentum is None:
         momentum = 0.0 if name == "sgd" else 0.9
     if name == "sgd" and not momentum and factor is None:
-        return Transformation((0,), lambda gradient, state: (Multiple(-rate, gradient), state), rate)
+        return Transformation((0,), lambda gradient, state: (-rate * multiple(gradient), state), rate)
     count, direction = _DIRECTIONS["momentum" if name == "sgd" and momentum else name]
 
-    def step(gradient: Vector, state: State) -> tuple[Multiple, State]:
+    def step(gradient: Vector | Multiple, state: State) -> tuple[Multiple, State]:
         made, *moments = state
-        towards, kept = direction(gradient, moments, made, momentum)
+        towards, kept = direction(multiple(gradient), moments, made, momentum)
         now = rate if factor is None else rate * factor(made)
-        return Multiple(-now, towards), (made + 1, *kept)
+        return -now * multiple(towards), (made + 1, *kept)
 
     return Transformation((0, *[0.0] * count), step, rate)
 
@@ -149,7 +132,7 @@ def _factor(made: int, decay: str, decay_steps: int, warmup_steps: int) -> float
     }[decay]()
 
 
-# Each: (gradient, moments, steps made before, momentum) → (direction to descend along, moments).
+# Each: (gradient, a multiple, moments, steps made before, momentum) → (direction to descend along, moments).
 
 
 def _sgd(g: Any, moments: Any, made: int, mu: float) -> tuple[Any, Moments]:

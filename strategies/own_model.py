@@ -32,7 +32,7 @@ class OwnModel:
 
         def change() -> _Told:
             step, self._state = self._optimizer.step(gradient, self._state)
-            self.parameters, self.version = step + self.parameters, self.version + 1
+            self.parameters, self.version = self.parameters + step, self.version + 1
             return self._told(Contribution(self.node.rank, 0, 1))
 
         await self.node.updated(*await self.node.apply(change, self._passes * gradient.nbytes))

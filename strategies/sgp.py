@@ -21,7 +21,7 @@ async def sgp(node: Node, optimizer: Transformation, *, graph: Graph = "exponent
     z = x
     while await node.next_batch_available():
         step, state = optimizer.step(await node.gradient(z), state)
-        x, weight, merged = await _push_sum(node, graph, step + x, weight, version)
+        x, weight, merged = await _push_sum(node, graph, x + step, weight, version)
         z, version = x / weight, version + 1
         await node.updated(version, z, [*merged, Contribution(node.rank, 0, 1)])
 

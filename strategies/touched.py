@@ -6,6 +6,8 @@ fused but the addition of a multiple, and nothing is done in place.
 
 from typing import Any
 
+from strategies.multiple import Multiple
+
 
 class Counting:
     """Stands for a vector; all that are made from one add to the same tally of passes over a vector."""
@@ -18,11 +20,14 @@ class Counting:
         self.tally[0] += 3 if two else 2
         return Counting(self.tally)
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _made
+    def __add__(self, other: Any) -> "Counting":
+        return NotImplemented if isinstance(other, Multiple) else self._made(other)
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _made
     __pow__ = __neg__ = _made
 
     def add(self, other: "Counting", *, alpha: float) -> "Counting":
-        """This plus a multiple of another: one pass, as if it were just another."""
+        """This plus a multiple of another, in one pass."""
         return self._made(other)
 
 
