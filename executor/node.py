@@ -162,7 +162,7 @@ class RealNode:
         weight: float = 1.0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        header = (kind, self.rank, version, batches, part, weight, tuple(map(tuple, sources)), self.now)
+        header = (kind, self.rank, version, batches, part, float(weight), sources, self.now)
         return self.transport.send(to, header, body)  # type: ignore[arg-type]
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:

@@ -2,11 +2,10 @@
 
 Every process binds one PULL socket, its inbox, and connects a PUSH socket to each peer it sends to: from one
 process to another, messages are one TCP stream and keep their order. Large bodies are neither copied nor
-changed on the way. Why ZeroMQ: docs/design.md. What is in front of a body is in the format of `marshal`, a
-fifth of json's time: the processes of a run are of one version, and trust each other.
+changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ: docs/design.md.
 """
 
-import marshal
+import json
 from collections.abc import Awaitable, Generator, Sequence
 from threading import Lock
 from typing import Any
@@ -17,7 +16,12 @@ import zmq
 from executor.devices import to_host
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
-_FOLLOWS = True  # stands for a body that is the next frame
+# A header: kind, sender, version, batches, part, weight, sources, when it was sent.
+_HEADER = [str, int, int, int, int, float, list, float]
+_write = json.JSONEncoder(
+    separators=(",", ":")
+).encode  # json.dumps and json.loads look at their options first
+_read = json.JSONDecoder().raw_decode
 
 
 class Sent(Awaitable[None]):
@@ -51,32 +55,32 @@ class Transport:
         self.sent = 0  # messages so far
 
     def send(self, to: int, header: Sequence[Any], body: torch.Tensor | None) -> Sent:
-        """Queue a message: a header of plain values and perhaps a body.
+        """Queue a message: a header, its values of the types of `_HEADER`, and perhaps a body.
 
-        A body is a flat vector of the workload's type, or the bytes of an encoded one, which is said in
-        front. A large one is a frame of its own, after what is in front of it.
+        A body is a flat vector of the workload's type, or the bytes of an encoded one: that is said in front,
+        with the number of bytes (−1: no body). A large body is a frame of its own.
         """
+        nbytes = -1 if body is None else body.nbytes
+        front = _write([nbytes, body is not None and body.dtype == torch.uint8, *header]).encode() + b"\n"
         if body is None:
-            return self._send(to, (header, False, None))
-        encoded = body.dtype == torch.uint8
+            return self._send(to, front)
         data = to_host(body).view(torch.uint8).numpy()
-        if body.nbytes < _COPY_BELOW:
-            return self._send(to, (header, encoded, data.tobytes()))
-        return self._send(to, (header, encoded, _FOLLOWS), data.data)
+        if nbytes < _COPY_BELOW:
+            return self._send(to, front + data.tobytes())
+        return self._send(to, front, data.data)
 
-    def _send(self, to: int, front: tuple[Any, ...], data: memoryview | None = None) -> Sent:
-        packed = marshal.dumps(front)
+    def _send(self, to: int, front: bytes, data: memoryview | None = None) -> Sent:
         with self._sending:
             self.sent += 1
             peer = self._peer(to)
             if data is None:
-                peer.send(packed)
+                peer.send(front)
                 return Sent()
-            peer.send(packed, zmq.SNDMORE)
+            peer.send(front, zmq.SNDMORE)
             return Sent(peer.send(data, copy=False, track=True))
 
-    def receive(self, timeout_s: float) -> tuple[Sequence[Any], torch.Tensor | None] | None:
-        """The next message, or None if there is none in time."""
+    def receive(self, timeout_s: float) -> tuple[list[Any], torch.Tensor | None] | None:
+        """The next message, or None if there is none in time; ValueError if what came is not one."""
         timeout_ms = max(0, round(timeout_s * 1000))
         if timeout_ms != self._timeout_ms:
             self._timeout_ms = timeout_ms
@@ -85,15 +89,27 @@ class Transport:
             front = self.inbox.recv()
         except zmq.Again:
             return None
-        header, encoded, data = marshal.loads(front)
-        if data is None:
+        try:
+            return self._parsed(front)
+        except (ValueError, TypeError) as error:
+            came = f"{front[:40]!r}, {len(front)} bytes"
+            raise ValueError(f"no message of a run came in, but {came}: who else sends here?") from error
+
+    def _parsed(self, front: bytes) -> tuple[list[Any], torch.Tensor | None]:
+        end = front.index(b"\n")  # JSON has none
+        (nbytes, encoded, *header), _ = _read(front[:end].decode())
+        if list(map(type, header)) != _HEADER:
+            raise ValueError(f"a header of {header}")
+        if nbytes < 0:
             return header, None
         # Nobody changes a body in place, so the message's own memory will do.
-        data = bytearray(data) if isinstance(data, bytes) else self.inbox.recv(copy=False).buffer
+        data: Any = bytearray(memoryview(front)[end + 1 :])
+        if nbytes >= _COPY_BELOW:
+            data = self.inbox.recv(copy=False).buffer if self.inbox.rcvmore else b""
+        if len(data) != nbytes:
+            raise ValueError(f"{len(data)} bytes instead of {nbytes}")
         dtype = torch.uint8 if encoded else self.dtype
-        if not data:
-            return header, torch.empty(0, dtype=dtype)
-        return header, torch.frombuffer(data, dtype=dtype)
+        return header, torch.frombuffer(data, dtype=dtype) if nbytes else torch.empty(0, dtype=dtype)
 
     def _peer(self, rank: int) -> "zmq.Socket[bytes]":
         if rank not in self._peers:

@@ -3,6 +3,8 @@
 from math import nan
 from typing import Any, Self
 
+from strategies.multiple import Multiple
+
 
 class Sized:
     """A flat vector of `length` elements of `itemsize` bytes; arithmetic keeps the size."""
@@ -27,8 +29,15 @@ class Sized:
             raise ValueError(f"vectors of {self.length} and {other.length} elements do not combine")
         return self
 
-    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = _same
+    def __add__(self, other: Any) -> Self:
+        return NotImplemented if isinstance(other, Multiple) else self._same(other)
+
+    __radd__ = __sub__ = __mul__ = __rmul__ = _same
     __truediv__ = __rtruediv__ = __pow__ = __neg__ = _same
+
+    def add(self, other: "Sized", *, alpha: float) -> Self:
+        """This plus a multiple of another."""
+        return self._same(other)
 
     def tolist(self) -> list[float]:
         """The elements, which nobody knows."""

@@ -8,6 +8,7 @@ from typing import Any
 from strategies.bounds import Fraction, Parts
 from strategies.codecs import Codec, Encoder, Name, decode
 from strategies.collectives import ALGORITHMS, Algorithm
+from strategies.multiple import Multiple
 from strategies.node import Contribution, Node, Vector
 from strategies.optimizers import Transformation
 from strategies.parameter_server import sum_of
@@ -43,7 +44,8 @@ async def all_reduce(
                 total = await node.collective(ALGORITHMS[algorithm], gradient)
             else:
                 total = await gather_encoded(node, encoders[bucket], gradient)
-            step, states[bucket] = optimizer.step(total / len(node.workers), states[bucket])
+            mean = Multiple(1 / len(node.workers), total)
+            step, states[bucket] = optimizer.step(mean, states[bucket])
             parts[bucket] = parts[bucket] + step
         parameters, version = node.concatenate(parts), version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])

@@ -18,5 +18,5 @@ async def hogwild(node: Node, optimizer: Transformation) -> None:
     while await node.next_batch_available():
         parameters, before = await node.memory.read()
         step, state = optimizer.step(await node.gradient(parameters), state)
-        version = await node.memory.add(step)
+        version = await node.memory.add(0 + step)
         await node.updated(version, parameters, [Contribution(node.rank, version - 1 - before, 1)])

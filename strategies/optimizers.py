@@ -9,6 +9,7 @@ from math import cos, pi
 from typing import Any, Literal, NamedTuple
 
 from strategies.bounds import Count, Momentum, Rate, Whole
+from strategies.multiple import Multiple, multiple
 from strategies.node import Vector
 
 State = tuple[Any, ...]
@@ -29,12 +30,13 @@ def default_rate(optimizer: str) -> float:
 class Transformation(NamedTuple):
     """`initial` is the state before the first call; `step(gradient, state)` gives (step to add, state).
 
+    Both may be multiples of vectors (multiple.py), which are multiplied as they are added.
     `ahead(state)` is what to add to the parameters to get those at which the next gradients are wanted; None:
     at the parameters themselves.
     """
 
     initial: State
-    step: Callable[[Vector, State], tuple[Vector, State]]
+    step: Callable[[Vector | Multiple, State], tuple[Any, State]]
     learning_rate: float = 1.0
     ahead: Callable[[State], Any] | None = None
 
@@ -77,7 +79,7 @@ def server_optimizer(
         return Transformation((0,), lambda move, state: (move, state))
     rate = server_learning_rate or _SERVER_RATES.get(server_optimizer, 1.0)
     inner = _transformation(server_optimizer, rate, server_momentum, None)
-    return inner._replace(step=lambda move, state: inner.step(-move, state))
+    return inner._replace(step=lambda move, state: inner.step(-multiple(move), state))
 
 
 def block_momentum(momentum: float, rate: float, nesterov: bool) -> Transformation:
@@ -88,7 +90,7 @@ def block_momentum(momentum: float, rate: float, nesterov: bool) -> Transformati
     optimization and blockwise model-update filtering", eqs. 4–9).
     """
 
-    def step(move: Vector, state: State) -> tuple[Vector, State]:
+    def step(move: Any, state: State) -> tuple[Vector, State]:
         (delta,) = state[1:]
         moved = move + momentum * delta if nesterov else move
         delta = momentum * delta + rate * moved
@@ -104,14 +106,14 @@ def _transformation(
     if momentum is None:
         momentum = 0.0 if name == "sgd" else 0.9
     if name == "sgd" and not momentum and factor is None:
-        return Transformation((0,), lambda gradient, state: (-rate * gradient, state), rate)
+        return Transformation((0,), lambda gradient, state: (-rate * multiple(gradient), state), rate)
     count, direction = _DIRECTIONS["momentum" if name == "sgd" and momentum else name]
 
-    def step(gradient: Vector, state: State) -> tuple[Vector, State]:
+    def step(gradient: Vector | Multiple, state: State) -> tuple[Multiple, State]:
         made, *moments = state
-        towards, kept = direction(gradient, moments, made, momentum)
+        towards, kept = direction(multiple(gradient), moments, made, momentum)
         now = rate if factor is None else rate * factor(made)
-        return -now * towards, (made + 1, *kept)
+        return -now * multiple(towards), (made + 1, *kept)
 
     return Transformation((0, *[0.0] * count), step, rate)
 
@@ -130,7 +132,7 @@ def _factor(made: int, decay: str, decay_steps: int, warmup_steps: int) -> float
     }[decay]()
 
 
-# Each: (gradient, moments, steps made before, momentum) → (direction to descend along, moments).
+# Each: (gradient, a multiple, moments, steps made before, momentum) → (direction to descend along, moments).
 
 
 def _sgd(g: Any, moments: Any, made: int, mu: float) -> tuple[Any, Moments]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from strategies.bounds import Fraction
 from strategies.codecs import Codec, Encoder, Name, decode
+from strategies.multiple import Multiple
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.placement import cut
 from strategies.rules import Arrival, Rule
@@ -147,7 +148,7 @@ class Shard:
         self.rule = rule
         self.state = rule.optimizer.initial
         self.seen = rule.correction.initial if rule.correction else None
-        self.passes: dict[tuple[int, bool, bool], int] = {}  # over the shard's memory, by kind of update
+        self.passes: dict[tuple[int, bool], int] = {}  # over the shard's memory, by kind of update
         self.pulled: dict[int, dict[int, Vector]] = {}  # by worker, by version: while a push may refer to it
 
     async def apply(
@@ -165,11 +166,10 @@ class Shard:
             updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
             if weighted:
                 updates = [update * push.batches for update, push in zip(updates, pushes, strict=True)]
-            total = sum_of(updates)
-            step, self.state = self.rule.optimizer.step(total if over == 1 else total / over, self.state)
-            return self.parameters + step
+            step, self.state = self.rule.optimizer.step(Multiple(1 / over, sum_of(updates)), self.state)
+            return self.parameters + step  # type: ignore[no-any-return]
 
-        kind = len(pushes), over != 1, weighted
+        kind = len(pushes), weighted
         if kind not in self.passes:
             self.passes[kind] = passes_of(self.rule, *kind)
         self.parameters = await self.node.apply(work, self.passes[kind] * self.parameters.nbytes)
@@ -220,7 +220,7 @@ class Shard:
         self.node.send(worker, "parameters", parameters, version=self.version, part=self.part)
 
 
-def passes_of(rule: Rule, pushes: int, divided: bool, weighted: bool) -> int:
+def passes_of(rule: Rule, pushes: int, weighted: bool) -> int:
     """How often an update with so many pushes reads or writes a vector as long as the shard."""
     tally = [0]
     vector: Any = Counting(tally)
@@ -233,7 +233,7 @@ def passes_of(rule: Rule, pushes: int, divided: bool, weighted: bool) -> int:
             for number, update in enumerate(updates):
                 updates[number], seen = rule.correction.correct(update, arrival, seen)
         total: Any = sum_of([update * 2 for update in updates] if weighted else updates)
-        step, state = rule.optimizer.step(total / 2 if divided else total, state)
+        step, state = rule.optimizer.step(Multiple(0.5, total), state)
         vector = vector + step
     return tally[0]
 

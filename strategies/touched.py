@@ -1,10 +1,12 @@
 """How much memory vector arithmetic touches: counted by doing it with a vector that counts.
 
 Every operation reads its operands and writes its result, once each, as the engines' vectors do: nothing is
-fused, and nothing is done in place.
+fused but the addition of a multiple, and nothing is done in place.
 """
 
 from typing import Any
+
+from strategies.multiple import Multiple
 
 
 class Counting:
@@ -18,8 +20,15 @@ class Counting:
         self.tally[0] += 3 if two else 2
         return Counting(self.tally)
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _made
+    def __add__(self, other: Any) -> "Counting":
+        return NotImplemented if isinstance(other, Multiple) else self._made(other)
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _made
     __pow__ = __neg__ = _made
+
+    def add(self, other: "Counting", *, alpha: float) -> "Counting":
+        """This plus a multiple of another, in one pass."""
+        return self._made(other)
 
 
 def passes_of_step(optimizer: Any) -> int:

@@ -54,7 +54,7 @@ def test_without_a_server_everyone_decodes_everything() -> None:
 def test_decoding_and_updating_share_the_server() -> None:
     strategy = {"name": "synchronous", "codec": "1-bit", "error_feedback": False}
     costs = {"codecs": COSTS, "memory_bandwidth": "4 MB/s", "apply_overhead": "1 ms"}
-    passes = 3 * 2 + 4  # theory.update_time, of two pushes
+    passes = 3 * 2  # theory.update_time, of two pushes
     expected = COMPUTE + ENCODE + 2 * DECODE + 1e-3 + passes * NBYTES / 4e6
     assert round_s(strategy, 2, **costs) == pytest.approx(expected)
 

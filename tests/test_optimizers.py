@@ -5,6 +5,8 @@ from math import cos, pi, sqrt
 import pytest
 import torch
 
+from simulator.sized import Sized
+from strategies.multiple import Multiple
 from strategies.optimizers import Transformation, block_momentum, optimizer, server_optimizer
 from strategies.rules import (
     Arrival,
@@ -71,14 +73,46 @@ def test_a_server_takes_a_move_for_a_descent(name: str) -> None:
     for move in random(5, 7):
         step, state = made.step(move, state)
         expected, other = plain.step(-move, other)
-        assert torch.equal(step, expected)
+        assert torch.equal(0 + step, 0 + expected)
+
+
+def test_a_mean_is_stepped_along_in_one_rounding_wherever_a_shard_begins() -> None:
+    total, parameters = random(1000).float(), random(1000).float() + 1
+    once = parameters.add(total, alpha=-RATE * (1 / 3))
+    found = []
+    for part in (slice(0, 13), slice(13, 1000)):
+        step, _ = optimizer(learning_rate=RATE).step(Multiple(1 / 3, total[part]), ())
+        found.append(parameters[part] + step)
+    assert torch.equal(torch.cat(found), once)
+
+
+def test_a_multiple_is_the_vector_that_it_stands_for() -> None:
+    a, b = random(2, 7)
+    multiple, product = Multiple(0.3, a), 0.3 * a
+    for found, expected in (
+        (0 + multiple, product),
+        (multiple + 0.0, product),
+        (b + multiple, b + product),
+        (multiple + b, b + product),
+        (b - multiple, b - product),
+        (multiple - b, product - b),
+        (multiple + multiple, 2 * product),
+        (0 + (2 * multiple * multiple / b), 2 * product * product / b),
+        (0 + (-multiple * b / 4), -product * b / 4),
+    ):
+        assert torch.allclose(found, expected, rtol=TIGHT, atol=TIGHT)
+
+
+def test_a_multiple_of_another_length_is_refused_where_only_lengths_are_known() -> None:
+    with pytest.raises(ValueError, match="3 and 4 elements do not combine"):
+        _ = Sized(3, 4) + Multiple(0.1, Sized(4, 4))
 
 
 def test_a_server_without_optimizer_adds_the_move() -> None:
     none, sgd = server_optimizer(), server_optimizer(server_optimizer="sgd")
     move = random(7)
     for made in (none, sgd):
-        assert torch.equal(made.step(move, made.initial)[0], move)
+        assert torch.equal(0 + made.step(move, made.initial)[0], move)
 
 
 # Learning rates: how far the t-th step goes along a gradient of 1.
@@ -89,7 +123,7 @@ def rates(steps: int, **chosen) -> list[float]:
     state, found = made.initial, []
     for _ in range(steps):
         step, state = made.step(torch.ones((), dtype=torch.float64), state)
-        found.append(-step.item() / RATE)
+        found.append(-(0 + step).item() / RATE)
     return found
 
 
@@ -118,7 +152,7 @@ def test_the_rate_decays_for_every_optimizer() -> None:
         for t, gradient in enumerate(random(4, 7)):
             step, state = made.step(gradient, state)
             full, other = whole.step(gradient, other)
-            assert torch.allclose(step, full * max(0, 1 - t / 3), rtol=TIGHT, atol=TIGHT), name
+            assert torch.allclose(0 + step, (0 + full) * max(0, 1 - t / 3), rtol=TIGHT, atol=TIGHT), name
 
 
 # Corrections, with the numbers of their formulas.

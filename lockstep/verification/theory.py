@@ -65,12 +65,12 @@ def hierarchical_push_pull(nbytes: float, group: int, groups: int, bandwidth: fl
 
 
 def update_time(nbytes: float, pushes: int, servers: int, memory_bandwidth: float) -> float:
-    """Seconds in which a server takes the mean of pushes and steps along it: (3N+4)·M/S bytes touched.
+    """Seconds in which a server takes the mean of pushes and steps along it: 3N·M/S bytes touched.
 
-    N − 1 additions and the one to the parameters touch three vectors each, the division by N and the
-    multiplication by the learning rate two.
+    N − 1 additions and the one to the parameters touch three vectors each; that one also multiplies by the
+    learning rate ÷ N.
     """
-    return (3 * pushes + 4) * nbytes / servers / memory_bandwidth
+    return 3 * pushes * nbytes / servers / memory_bandwidth
 
 
 # Collectives: p ranks sum M bytes; alpha is the latency of a message in s, beta the seconds a byte takes on
