@@ -7,6 +7,7 @@ fifth of json's time: the processes of a run are of one version, and trust each 
 """
 
 import marshal
+import time
 from collections.abc import Awaitable, Generator, Sequence
 from threading import Lock
 from typing import Any
@@ -17,6 +18,8 @@ import zmq
 from executor.devices import to_host
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
+_CONNECT_S = 60.0  # for all connections of a process
+_LOOK_MS = 50  # how often a process that waits for connections hears signals
 _FOLLOWS = True  # stands for a body that is the next frame
 
 
@@ -94,6 +97,24 @@ class Transport:
         if not data:
             return header, torch.empty(0, dtype=dtype)
         return header, torch.frombuffer(data, dtype=dtype)
+
+    def connect(self, peers: Sequence[int]) -> None:
+        """Connect to them, as they all do to this process, and wait until that is done: before any message.
+
+        Otherwise first messages have to wait for connections, which many make at the same time. Raises
+        TimeoutError.
+        """
+        for peer in peers:
+            self._peer(peer).send(marshal.dumps(self.rank))
+        missing, end = set(peers), time.monotonic() + _CONNECT_S
+        while missing:
+            if self.inbox.poll(_LOOK_MS):
+                missing.remove(marshal.loads(self.inbox.recv()))
+            elif time.monotonic() > end:
+                raise TimeoutError(
+                    f"no connection from rank {min(missing)} within {_CONNECT_S:.0f} s: "
+                    "does all TCP pass between the hosts?"
+                )
 
     def _peer(self, rank: int) -> "zmq.Socket[bytes]":
         if rank not in self._peers:
