@@ -35,6 +35,7 @@ from workloads.quota import quota
 from workloads.snapshots import Snapshots
 
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
+_MOST_CONNECTED = 64  # workers, each with each: two seconds on two cores, and 200 file descriptors a process
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
         node.memory = WorkerMemory(node, SharedMemory(store, rank, initial))
     if learner and is_worker:
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
+    meet(store, "addresses of inboxes", world)
+    transport.connect(_peers(roles, rank, strategy))  # not on the clock either
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
     logged = LoggedNode(node, computes_on(device))
     program = strategy.program(roles[rank].kind, scenario.strategy.parameters)(logged)
@@ -125,6 +128,18 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _peers(roles: Sequence[Role], rank: int, strategy: Strategy) -> list[int]:
+    """Whom a process is connected to before the start: those above and below it, or all other workers.
+
+    Not the workers of a large run: they make the connections that they need with their first messages.
+    """
+    if strategy.has_servers:
+        return [*roles[rank].parents, *roles[rank].children]
+    if strategy.models == "shared" or len(roles) > _MOST_CONNECTED:
+        return []
+    return [other for other in range(len(roles)) if other != rank]
 
 
 def _snapshots(

@@ -6,6 +6,7 @@ changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ: do
 """
 
 import json
+import time
 from collections.abc import Awaitable, Generator, Sequence
 from threading import Lock
 from typing import Any
@@ -16,11 +17,11 @@ import zmq
 from executor.devices import to_host
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
+_CONNECT_S = 60.0  # for all connections of a process
+_LOOK_MS = 50  # how often a process that waits for connections hears signals
 # A header: kind, sender, version, batches, part, weight, sources, when it was sent.
 _HEADER = [str, int, int, int, int, float, list, float]
-_write = json.JSONEncoder(
-    separators=(",", ":")
-).encode  # json.dumps and json.loads look at their options first
+_write = json.JSONEncoder(separators=(",", ":")).encode  # what json.dumps does, less a look at its options
 _read = json.JSONDecoder().raw_decode
 
 
@@ -110,6 +111,24 @@ class Transport:
             raise ValueError(f"{len(data)} bytes instead of {nbytes}")
         dtype = torch.uint8 if encoded else self.dtype
         return header, torch.frombuffer(data, dtype=dtype) if nbytes else torch.empty(0, dtype=dtype)
+
+    def connect(self, peers: Sequence[int]) -> None:
+        """Connect to them, as they all do to this process, and wait until that is done: before any message.
+
+        Otherwise first messages have to wait for connections, which many make at the same time. Raises
+        TimeoutError.
+        """
+        for peer in peers:
+            self._peer(peer).send(b"%d" % self.rank)
+        missing, end = set(peers), time.monotonic() + _CONNECT_S
+        while missing:
+            if self.inbox.poll(_LOOK_MS):
+                missing.remove(int(self.inbox.recv()))
+            elif time.monotonic() > end:
+                raise TimeoutError(
+                    f"no connection from rank {min(missing)} within {_CONNECT_S:.0f} s: "
+                    "does all TCP pass between the hosts?"
+                )
 
     def _peer(self, rank: int) -> "zmq.Socket[bytes]":
         if rank not in self._peers:

@@ -2,15 +2,26 @@
 
 import json
 import marshal
+import os
 import pickle
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Timer
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import zmq
+from conftest import scenario
 
+import executor.transport
+from executor import process, signals
+from executor.testbed import Seat
 from executor.transport import Transport
+from strategies import find
+from strategies.placement import roles
 
 HEADER = ["push", 0, 7, 1, 0, 0.5, [[0, 6, 1], [1, 5, 2]], 1.25]
 
@@ -77,3 +88,79 @@ def test_what_is_no_message_is_an_error_at_once(transports: list[Transport], fra
         stranger.send_multipart(frames)
         with pytest.raises(ValueError, match=r"no message of a run came in, but b.* bytes: who else sends"):
             transports[1].receive(5)
+
+
+# ---------------------------------------------------------------------- connections, before the start
+
+
+def test_connecting_waits_until_the_others_have_connected(transports: list[Transport]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(transports[0].connect, [1])
+        with pytest.raises(TimeoutError):
+            first.result(timeout=0.2)
+        transports[1].connect([0])
+        first.result(timeout=5)
+    assert all(each.receive(0) is None for each in transports)  # nothing that is not for the node
+    assert all(each.sent == 0 for each in transports)
+
+
+def test_a_process_that_waits_for_connections_can_be_told_to_end(transports: list[Transport]) -> None:
+    with signals.handled(signals.terminate, *signals.ENDING):
+        Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        with pytest.raises(signals.Terminated):
+            transports[0].connect([1])
+
+
+def test_a_connection_that_does_not_come_is_told(
+    transports: list[Transport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor.transport, "_CONNECT_S", 0.0)
+    with pytest.raises(TimeoutError, match=r"no connection from rank 1 .*: does all TCP pass"):
+        transports[0].connect([1])
+
+
+def test_workers_of_a_large_run_are_not_connected_each_with_each() -> None:
+    gossip = find("gossip", {})
+    assert len(process._peers(roles(process._MOST_CONNECTED, 0), 0, gossip)) == process._MOST_CONNECTED - 1
+    assert process._peers(roles(process._MOST_CONNECTED + 1, 0), 0, gossip) == []
+
+
+class _Begun(BaseException):
+    """The clock would start now."""
+
+
+TREE = {"cluster__workers": 4, "cluster__servers": {"hierarchy": {"groups": 2}}}
+PEERS: list[tuple[dict[str, Any], Sequence[set[int]]]] = [
+    ({"cluster__workers": 2, "cluster__servers": 2}, [{2, 3}, {2, 3}, {0, 1}, {0, 1}]),
+    (TREE, [{5}, {5}, {6}, {6}, {5, 6}, {0, 1, 4}, {2, 3, 4}]),
+    ({"strategy": "d-psgd", "cluster__workers": 3}, [{1, 2}, {0, 2}, {0, 1}]),
+    ({"strategy": "hogwild", "cluster__workers": 2, "cluster__workers_per_host": 2}, [set(), set()]),
+]
+
+
+@pytest.mark.parametrize(("changes", "peers"), PEERS, ids=["servers", "tree", "peers", "shared memory"])
+def test_all_connections_are_there_when_the_clock_starts(
+    changes: dict[str, Any], peers: Sequence[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes of a run, as threads of this one."""
+    store, made = dist.HashStore(), {}
+
+    class Seen(Transport):
+        def __init__(self, store: dist.Store, rank: int, *given: Any) -> None:
+            super().__init__(store, rank, *given)
+            made[rank] = self
+
+    def begin(*_: Any, **__: Any) -> float:
+        raise _Begun
+
+    monkeypatch.setattr(process, "Transport", Seen)
+    monkeypatch.setattr(process, "_start_together", begin)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(process, "keep_freed_memory", lambda: None)
+    config = scenario(**{"strategy": "synchronous", "workload__parameters": 10, **changes})
+    with ThreadPoolExecutor(len(peers)) as pool:
+        running = [pool.submit(process.participate, config, r, store, Seat()) for r in range(len(peers))]
+        assert all(isinstance(each.exception(timeout=10), _Begun) for each in running)
+    assert [set(made[rank]._peers) for rank in range(len(peers))] == peers
+    for each in made.values():
+        each.close()
