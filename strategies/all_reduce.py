@@ -11,6 +11,7 @@ from strategies.collectives import ALGORITHMS, Algorithm
 from strategies.multiple import Multiple
 from strategies.node import Contribution, Node, Vector
 from strategies.optimizers import Transformation
+from strategies.own_step import own_step
 from strategies.parameter_server import sum_of
 from strategies.placement import cut
 
@@ -45,7 +46,7 @@ async def all_reduce(
             else:
                 total = await gather_encoded(node, encoders[bucket], gradient)
             mean = Multiple(1 / len(node.workers), total)
-            step, states[bucket] = optimizer.step(mean, states[bucket])
+            step, states[bucket] = await own_step(node, optimizer, mean, states[bucket])
             parts[bucket] = parts[bucket] + step
         parameters, version = node.concatenate(parts), version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])

@@ -7,6 +7,7 @@ from strategies.bounds import Graph
 from strategies.graphs import weights
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.optimizers import Transformation
+from strategies.own_step import own_step
 
 
 async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:
@@ -21,7 +22,7 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
     while await node.next_batch_available():
         for other in neighbours:
             node.send(other, "model", parameters, version=version)
-        step, state = optimizer.step(await node.gradient(parameters), state)
+        step, state = await own_step(node, optimizer, await node.gradient(parameters), state)
         models = [await node.receive("model", other) for other in neighbours]
         parameters = await _average(node, row, parameters, models) + step
         merged = [part for model in models for part in model.contributions(version)]

@@ -5,7 +5,10 @@ from typing import Any, Literal
 from strategies.bounds import Count, Momentum, NonNegative, Rate
 from strategies.node import Node, Vector
 from strategies.optimizers import State, Transformation
+from strategies.own_step import own_step
 from strategies.parameter_server import ParameterServer
+
+_MOMENTUM = 13  # passes over a vector of δv, x + v, −ηg, x + v − ηg and v − ηg
 
 
 async def walk(
@@ -16,7 +19,7 @@ async def walk(
     made = 0
     while made < batches:
         made += 1
-        step, state = optimizer.step(await node.gradient(parameters), state)
+        step, state = await own_step(node, optimizer, await node.gradient(parameters), state, additions=2)
         parameters, total = parameters + step, total + step
         if not await node.next_batch_available():
             break
@@ -41,7 +44,7 @@ async def downpour(
     state, parameters = optimizer.initial, await server.pull()
     total: Any = 0
     while await node.next_batch_available():
-        step, state = optimizer.step(await node.gradient(parameters), state)
+        step, state = await own_step(node, optimizer, await node.gradient(parameters), state, additions=2)
         parameters, total = parameters + step, total + step
         fetch, last = node.step % fetch_every == 0, not await node.next_batch_available()
         if node.step % push_every == 0 or last:
@@ -147,7 +150,7 @@ async def easgd(
         if meets:
             back = alpha * (x - centre)
             await server.push(n * back)
-        step, state = optimizer.step(await node.gradient(x), state)
+        step, state = await own_step(node, optimizer, await node.gradient(x), state)
         x = x + step - back
         if meets:
             centre = await server.answers()
@@ -176,7 +179,7 @@ async def aeasgd(
         if node.step > 0 and node.step % communication_window == 0:
             back = alpha * (x - await server.pull())
             await server.commit(back)
-        step, state = optimizer.step(await node.gradient(x), state)
+        step, state = await own_step(node, optimizer, await node.gradient(x), state)
         x = x + step - back
     await server.commit(alpha * (x - await server.pull()))
     server.leave()
@@ -205,7 +208,8 @@ async def eamsgd(
             await server.commit(back)
         velocity = momentum * velocity
         ahead = x + velocity
-        step = -learning_rate * await node.gradient(ahead)
+        gradient: Any = await node.gradient(ahead)
+        step = await node.apply(lambda: -learning_rate * gradient, _MOMENTUM * gradient.nbytes)  # noqa: B023
         x, velocity = ahead + step - back, velocity + step
     await server.commit(alpha * (x - await server.pull()))
     server.leave()
@@ -239,7 +243,8 @@ async def fedprox(
         w, state = model, optimizer.initial
         for _ in range(local_epochs * node.epoch):
             gradient = await node.gradient(w)
-            step, state = optimizer.step(gradient + mu * (w - model) if mu else gradient, state)
+            gradient = gradient + mu * (w - model) if mu else gradient
+            step, state = await own_step(node, optimizer, gradient, state)
             w = w + step
             if not await node.next_batch_available():
                 break

@@ -16,6 +16,11 @@ class Multiple:
     factor: float
     vector: Any  # of shape (n,)
 
+    @property
+    def nbytes(self) -> int:
+        """Of the vector that it stands for."""
+        return self.vector.nbytes  # type: ignore[no-any-return]
+
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Multiple):
             other = 0 + other

@@ -4,6 +4,7 @@ Every operation reads its operands and writes its result, once each, as the engi
 fused but the addition of a multiple, and nothing is done in place.
 """
 
+from functools import lru_cache
 from typing import Any
 
 from strategies.multiple import Multiple
@@ -31,11 +32,13 @@ class Counting:
         return self._made(other)
 
 
-def passes_of_step(optimizer: Any) -> int:
-    """How often a step from a gradient, and its addition, read or write a vector."""
+@lru_cache(64)
+def passes_of_step(optimizer: Any, additions: int = 1) -> int:
+    """How often a step from a gradient, and its additions to vectors, read or write a vector."""
     tally, state = [0], optimizer.initial
     for _ in range(2):  # the moments are vectors from the second step on
         tally[0] = 0
         step, state = optimizer.step(Counting(tally), state)
-        step + Counting(tally)
+        for _ in range(additions):
+            step + Counting(tally)
     return tally[0]

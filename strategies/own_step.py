@@ -1,0 +1,16 @@
+"""A step of a worker's own: it takes the worker's time, as an update takes the server's."""
+
+from typing import Any
+
+from strategies.multiple import Multiple
+from strategies.node import Node, Vector
+from strategies.optimizers import State, Transformation
+from strategies.touched import passes_of_step
+
+
+async def own_step(
+    node: Node, optimizer: Transformation, gradient: Vector | Multiple, state: State, additions: int = 1
+) -> tuple[Any, State]:
+    """What to add to the parameters, and the optimizer's state after it; to be added so many times."""
+    passes = passes_of_step(optimizer, additions)
+    return await node.apply(lambda: optimizer.step(gradient, state), passes * gradient.nbytes)
