@@ -3,12 +3,13 @@
 from typing import Any, Literal
 
 from strategies.bounds import Count, Momentum, NonNegative, Rate
+from strategies.multiple import Multiple
 from strategies.node import Node, Vector
 from strategies.optimizers import State, Transformation
 from strategies.own_step import own_step
 from strategies.parameter_server import ParameterServer
 
-_MOMENTUM = 13  # passes over a vector of δv, x + v, −ηg, x + v − ηg and v − ηg
+_MOMENTUM = 11  # passes over a vector of δv, x + v, x + v − ηg and v − ηg
 
 
 async def walk(
@@ -208,8 +209,8 @@ async def eamsgd(
             await server.commit(back)
         velocity = momentum * velocity
         ahead = x + velocity
-        gradient: Any = await node.gradient(ahead)
-        step = await node.apply(lambda: -learning_rate * gradient, _MOMENTUM * gradient.nbytes)  # noqa: B023
+        step = Multiple(-learning_rate, await node.gradient(ahead))
+        await node.apply(lambda: None, _MOMENTUM * step.nbytes)
         x, velocity = ahead + step - back, velocity + step
     await server.commit(alpha * (x - await server.pull()))
     server.leave()

@@ -2,8 +2,8 @@
 
 Runs whose numbers do not depend on who is first are compared in both engines. Others are compared in the
 simulator, event by event: with the same draws, two names of one thing send the same messages at the same
-instants and end with the same bits. Where only the order of the same additions differs, single precision
-leaves 1e-6.
+instants and end with the same bits. Where only the order of the same additions differs, or a step is rounded
+before it is added, single precision leaves 1e-6.
 
 That one worker of anything is serial SGD is in test_contract.py, and what one worker is where it is not that,
 below; optimizers and corrections by themselves are in test_optimizers.py.
@@ -27,7 +27,8 @@ from lockstep import Result, Scenario
 from workloads import build
 
 WORKERS, STEPS, RATE = 3, 6, 0.2
-ROUNDING = 1e-6  # what another order of the same single-precision additions may change
+# What another order of the same single-precision additions may change, or a product that is rounded first.
+ROUNDING = 1e-6
 
 
 # Both engines.
@@ -64,10 +65,6 @@ IN_RANKS = {"algorithm": "parameter-server"}  # adds in the order of ranks, as s
     [
         ({"name": "k-sync", "k": WORKERS}, SYNCHRONOUS, 1),
         ({"name": "backup-workers", "backups": 0}, SYNCHRONOUS, 1),
-        (BMUF, AVERAGING, 2),
-        ({**BMUF, "momentum": 0.9}, RESET, 2),  # BMUF resets the local momentum
-        ({**DILOCO, **IN_RANKS}, AVERAGING, 2),
-        ({"name": "local-sgd", "averaging_period": 3, **IN_RANKS}, AVERAGING, 2),
         ({**AVERAGING, "server_optimizer": "sgd", "server_learning_rate": 1.0}, AVERAGING, 2),
         ({"name": "fedprox", "mu": 0.0}, {"name": "fedavg"}, 1),
         ({"name": "all-reduce", **IN_RANKS}, SYNCHRONOUS, 2),  # reduce, then broadcast
@@ -97,6 +94,10 @@ def test_the_same_bits(one: dict[str, Any], other: dict[str, Any], servers: int)
         ({"name": "local-sgd", "averaging_period": 1}, SYNCHRONOUS),
         ({"name": "fedavg", "local_epochs": 1}, SYNCHRONOUS),  # an epoch of endless data is a mini-batch
         ({"name": "all-reduce", "algorithm": "ring"}, SYNCHRONOUS),
+        (BMUF, AVERAGING),
+        ({**BMUF, "momentum": 0.9}, RESET),  # BMUF resets the local momentum
+        ({**DILOCO, **IN_RANKS}, AVERAGING),
+        ({"name": "local-sgd", "averaging_period": 3, **IN_RANKS}, AVERAGING),
     ],
     ids=str,
 )
@@ -109,12 +110,21 @@ def test_the_same_but_for_rounding(one: dict[str, Any], other: dict[str, Any]) -
 # The simulator, event by event.
 
 
-def check_same_run(world: dict[str, Any], first: dict[str, Any], *others: dict[str, Any]) -> None:
+def check_same_run(
+    world: dict[str, Any], first: dict[str, Any], *others: dict[str, Any], rounding: float = 0.0
+) -> None:
     """All these strategies send, compute and apply the same at the same instants, and end alike."""
     runs = [lockstep.simulate(learning(**world, strategy=s)) for s in (first, *others)]
+    learned = ["loss", "accuracy"]
     for run in runs[1:]:
-        pd.testing.assert_frame_equal(run.records, runs[0].records, check_exact=True)
-        assert np.array_equal(run.parameters, runs[0].parameters)
+        pd.testing.assert_frame_equal(
+            run.records.drop(columns=learned), runs[0].records.drop(columns=learned), check_exact=True
+        )
+        for found, expected in (
+            (run.records[learned].to_numpy(float), runs[0].records[learned].to_numpy(float)),
+            (run.parameters, runs[0].parameters),
+        ):
+            assert found == pytest.approx(expected, rel=rounding, abs=rounding, nan_ok=True)
 
 
 @settings(max_examples=20)
@@ -139,6 +149,7 @@ def test_a_window_of_one_step_is_asynchronous(world: dict[str, Any]) -> None:
         {"name": "asynchronous"},
         {"name": "downpour", "communication_window": 1},
         {"name": "agn", "communication_window": 1},
+        rounding=ROUNDING,  # a worker's own step is rounded before it is sent
     )
 
 
@@ -214,7 +225,7 @@ def test_without_elasticity_workers_are_alone(name: str, seed: int) -> None:
         parameters = learner.initial()
         for step in range(STEPS):
             assert torch.equal(seen[worker, step], parameters)
-            parameters = parameters - RATE * learner.gradient(parameters, worker, step)
+            parameters = parameters.add(learner.gradient(parameters, worker, step), alpha=-RATE)
 
 
 def test_without_elasticity_the_centre_stays_in_both_engines(engine) -> None:

@@ -15,7 +15,7 @@ PERIODS = {"communication_window": 3}, {"averaging_period": 3}
 STEPS: list[tuple[dict[str, Any], int, float]] = [
     *(({"name": name, **PERIODS[0]}, 1, 6) for name in ("agn", "downpour")),
     *(({"name": name, **PERIODS[0]}, 1, 3) for name in ("easgd", "aeasgd")),
-    ({"name": "eamsgd", **PERIODS[0]}, 1, 13),
+    ({"name": "eamsgd", **PERIODS[0]}, 1, 11),
     *(({"name": name, **PERIODS[1]}, 1, 6) for name in ("model-averaging", "local-sgd", "diloco")),
     ({"name": "local-sgd", "momentum": 0.9, **PERIODS[1]}, 1, 11),
     ({"name": "fedavg", "local_epochs": 3}, 1, 3),
