@@ -11,12 +11,13 @@ import pickle
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import inf
-from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing import connection, forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,7 @@ Progress = Callable[[float], None]
 _PRELOADED = ("workloads.classifier", "sklearn.datasets", "torch.utils.flop_counter", "torch._dynamo")
 _LOST = 255  # the exit code of a process whose fork server has died
 _LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to learn; the rest is shared
+_LONGEST_FOLDER = 71  # bytes; a socket's name has 103 at most, and "/pymp-…/listener-…" is 32 of these
 _SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 
@@ -146,9 +148,28 @@ def start_fork_server() -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["executor.orphan", "executor.process", *_PRELOADED]
     )
+    _short_folder()
     resource_tracker.ensure_running()  # here: it lets the signals through again
     with no_main_module(), signals.blocked(*signals.ENDING):
         forkserver.ensure_running()
+
+
+def _short_folder() -> None:
+    """See to it that the fork server's socket is in a folder whose name is short enough for a socket's.
+
+    As from Python 3.14 on, it is then one below /tmp: an abstract name would be anyone's to connect to.
+    """
+    before = tempfile.gettempdir()
+    if len(os.fsencode(before)) <= _LONGEST_FOLDER:
+        return
+    tempfile.tempdir = "/tmp"
+    try:
+        util.get_temp_dir()  # makes it, once, and sees that it is removed
+    except OSError as error:
+        problem = f"is too long for the names of sockets, and /tmp cannot be written ({error.strerror})"
+        raise ScenarioError(f"{problem}; at most {_LONGEST_FOLDER} bytes", key="TMPDIR") from None
+    finally:
+        tempfile.tempdir = before
 
 
 def _kill_fork_server() -> None:

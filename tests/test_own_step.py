@@ -22,7 +22,6 @@ STEPS: list[tuple[dict[str, Any], int, float]] = [
     ({"name": "all-reduce"}, 2, 3 + 1.5),  # a ring adds halves
     ({"name": "d-psgd"}, 2, 3 + 9),
     ({"name": "sgp"}, 2, 3 + 3),
-    ({"name": "hogwild"}, 2, 3 + 3),
 ]
 
 

@@ -143,9 +143,10 @@ def test_dc_asgd_has_a_backup_for_each_worker() -> None:
 
 
 def test_dynsgd_reads_the_staleness_when_it_applies() -> None:
-    """Three pushes arrive at once, at 10 ms, and each takes 2 ms: the second finds the first applied.
+    """Three pushes arrive at once, at 12 ms, and each takes 2 ms: the second finds the first applied.
 
-    Answers at 12, 14 and 16 ms, so the next pushes come at 22, 24 and 26 ms, each two updates late.
+    A gradient takes 10 ms and the worker's own step 2. Answers at 14, 16 and 18 ms, so the next pushes come
+    at 26, 28 and 30 ms, each two updates late.
     """
     run = Run(3, name="dynsgd", communication_window=1, apply_s=0.002, steps=2)
 
@@ -158,7 +159,7 @@ def test_dynsgd_reads_the_staleness_when_it_applies() -> None:
         return x
 
     updates = run.result.records.query("event == 'update'").sort_values("version")
-    assert updates["end"].tolist() == pytest.approx([0.012, 0.014, 0.016, 0.024, 0.026, 0.028])
+    assert updates["end"].tolist() == pytest.approx([0.014, 0.016, 0.018, 0.028, 0.030, 0.032])
     assert updates["staleness"].tolist() == [0, 1, 2, 2, 2, 2]
     run.is_(replay([0, 1, 2, 2, 2, 2]), replay([0, 0, 0, 2, 2, 2]))
 

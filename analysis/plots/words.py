@@ -37,7 +37,7 @@ _QUANTITIES = {
             "encode", "decode"),
     "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "time", "period", "busy",
           "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low", "high", "shift"),
-    "B": ("size",),
+    "B": ("size", "queue"),
     "FLOP/s": ("peak",),
 }  # fmt: skip
 _UNIT_OF = {word: unit for unit, words in _QUANTITIES.items() for word in words}

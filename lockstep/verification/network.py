@@ -79,12 +79,13 @@ def racks(count: int, per_rack: int, oversubscription: float) -> Outcome:
 
 
 def two_level(hosts: int, per_host: int) -> Outcome:
-    """Sums inside the hosts first, where messages take no time but additions do."""
+    """Sums inside the hosts first, where messages take no time but additions and the step do."""
     took = round_s(
         {"name": "all-reduce", "algorithm": "two-level"}, hosts * per_host, workers_per_host=per_host,
         network=DELAYED, memory_bandwidth=f"{MEMORY} B/s",
     )  # fmt: skip
-    return exact(theory.two_level(hosts, per_host, NBYTES, LATENCY, 1 / BANDWIDTH, 3 / MEMORY), took)
+    seconds = theory.two_level(hosts, per_host, NBYTES, LATENCY, 1 / BANDWIDTH, 3 / MEMORY)
+    return exact(seconds + NBYTES * 3 / MEMORY, took)
 
 
 COMPUTE, BACKWARD = 10.0, 0.6  # s of a gradient, and the share of it that is the backward pass
@@ -162,12 +163,15 @@ ALGORITHMS: dict[str, tuple[Seconds, list[int]]] = {
 
 
 def collective(algorithm: str, p: int, cost: str) -> Outcome:
-    """A round without compute is one all-reduce; with `cost` "gamma" adding bytes takes time too."""
+    """A round without compute is one all-reduce; with `cost` "gamma" adding bytes takes time too.
+
+    Then the worker's own step does, which is an addition of the sum's multiple to the parameters.
+    """
     memory = {"memory_bandwidth": f"{MEMORY} B/s"} if cost == "gamma" else {}
     took = round_s({"name": "all-reduce", "algorithm": algorithm}, p, network=DELAYED, **memory)
     seconds, _ = ALGORITHMS[algorithm]
     gamma = 3 / MEMORY if memory else 0.0  # adding one byte to another: two read, one written
-    return exact(seconds(p, NBYTES, LATENCY, 1 / BANDWIDTH, gamma), took)
+    return exact(seconds(p, NBYTES, LATENCY, 1 / BANDWIDTH, gamma) + NBYTES * gamma, took)
 
 
 def no_faster_than_possible(algorithm: str, p: int) -> Outcome:
