@@ -114,7 +114,11 @@ def _write(ssh: "subprocess.Popen[bytes]", text: bytes) -> None:
 
 def _wait(parts: Sequence[_Part]) -> None:
     told = time.monotonic()
-    while any(ssh.poll() is None for _, ssh, *_ in parts):
+    running = True
+    while running:
+        running = any(
+            ssh.poll() is None for _, ssh, *_ in parts
+        )  # before the last look at how each has ended
         if time.monotonic() - told > _BEAT_S:
             told = time.monotonic()
             for _, ssh, *_ in parts:
