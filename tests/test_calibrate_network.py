@@ -207,7 +207,12 @@ def test_a_host_that_fails_is_named(ssh: Callable[[str], None]) -> None:
 
 
 def test_a_process_that_is_killed_is_told_without_torchruns_traceback(ssh: Callable[[str], None]) -> None:
-    said = ["Traceback:", "  traceback : Signal 9 (SIGKILL) received by PID 77", "error_file: <N/A>"]
+    said = [
+        "error: the run ends",
+        "Signal 15 (SIGTERM) received by PID 7",
+        "  traceback : Signal 9 (SIGKILL) received by PID 77",
+        "error_file: <N/A>",
+    ]
     ssh("printf '%s\\n' " + " ".join(f"'{line}'" for line in said) + " >&2; exit 1")
     with pytest.raises(RunFailed, match=r"failed: Signal 9 \(SIGKILL\) received by PID 77$") as failed:
         run_on(["one", "two"], network.all_probes(False, True)[ONE])

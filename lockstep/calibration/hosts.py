@@ -29,9 +29,11 @@ _LOST_S = 30  # without a sign from here, after which a host's part ends
 _GRACE_S = 5.0  # for a host's part to end once the other's has failed
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=10", "ServerAliveCountMax=3")
 _TELLING = (
-    re.compile(r"^error: (.*)"),  # the executor's own word
-    re.compile(r"(Signal \d+ \(\w+\) received by PID \d+)"),  # torchrun's, of a process that is gone
+    re.compile(r"(Signal (?!15)\d+ \(\w+\) received by PID \d+)"),  # torchrun's, of a process that is gone
+    re.compile(r"(\d+ Killed)"),  # the shell's, of torchrun
+    re.compile(r"^error: (.*)"),  # the executor's
 )
+_SILENT = {255: "ssh has no connection to it any more"}  # by status, of a part that has said nothing
 # Its input is the scenario, and then a byte now and then for as long as somebody wants the run; its output
 # the records.
 _PART = """
@@ -127,7 +129,7 @@ def _wait(parts: Sequence[_Part]) -> None:
             if ssh.poll():
                 said.seek(0)
                 lines = said.read().decode(errors="replace").strip().splitlines()
-                raise _failure(host, lines or [f"status {ssh.returncode}"])
+                raise _failure(host, lines or [_SILENT.get(ssh.returncode, f"status {ssh.returncode}")])
         time.sleep(_LOOK_S)
 
 
