@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from analysis.records import Recorder
+from executor import vectors
 from executor.activities import Activities
 from executor.backward import Beside, Later
 from executor.devices import to_device
@@ -100,6 +101,7 @@ class RealNode:
         self.loss = nan
         self.memory: WorkerMemory | None = None
         self.initial = initial
+        self.concatenate, self.add_parts = vectors.concatenate, vectors.add_parts
         self.transport = transport
         self.store = transport.store
         self.compute = compute
@@ -138,9 +140,6 @@ class RealNode:
 
     def vector(self, values: Sequence[float]) -> Vector:
         return self.initial.new_tensor(values)  # type: ignore[no-any-return]
-
-    def concatenate(self, parts: Sequence[Vector]) -> Vector:
-        return parts[0] if len(parts) == 1 else torch.cat(list(parts))  # type: ignore[arg-type]
 
     def encode(self, vector: Vector, codec: Codec) -> Awaitable[Vector]:
         seed = codec.seed(self.rng)

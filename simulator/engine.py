@@ -154,6 +154,10 @@ class Simulation:
             return Sized(len(values), self.sizes.itemsize)
         return self.initial.new_tensor(values)
 
+    def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any:
+        """A vector plus one, or a multiple of one, at each of its slices."""
+        return self.concatenate([vector[place] + part for place, part in zip(slices, parts, strict=True)])
+
     def concatenate(self, parts: Sequence[Any]) -> Any:
         """Join vectors, or sizes, end to end."""
         if len(parts) == 1:

@@ -52,6 +52,7 @@ class SimulatedNode:
         self.recorder = simulation.recorder
         self.batches = simulation.batches
         self.concatenate: Callable[[Sequence[Vector]], Vector] = simulation.concatenate
+        self.add_parts: Callable[[Vector, Sequence[slice], Sequence[Any]], Vector] = simulation.add_parts
         self.rank = rank
         self.index, self.shard = role.index, role.shard
         self.workers: Sequence[int] = simulation.workers

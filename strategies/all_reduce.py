@@ -35,7 +35,8 @@ async def all_reduce(
     """
     parameters, version = node.initial_parameters(), 0
     slices = cut(len(parameters), [1] * buckets)
-    parts, states = [parameters[part] for part in slices], [optimizer.initial] * buckets
+    states = [optimizer.initial] * buckets
+    steps: list[Any] = [None] * buckets
     encoders = [Encoder(node, Codec(codec, codec_ratio), error_feedback) for _ in slices]
     while await node.next_batch_available():
         ready = node.backward(parameters, slices)
@@ -46,9 +47,8 @@ async def all_reduce(
             else:
                 total = await gather_encoded(node, encoders[bucket], gradient)
             mean = Multiple(1 / len(node.workers), total)
-            step, states[bucket] = await own_step(node, optimizer, mean, states[bucket])
-            parts[bucket] = parts[bucket] + step
-        parameters, version = node.concatenate(parts), version + 1
+            steps[bucket], states[bucket] = await own_step(node, optimizer, mean, states[bucket])
+        parameters, version = node.add_parts(parameters, slices, steps), version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
 
 

@@ -138,6 +138,10 @@ class Node(Protocol):
         """Join vectors end to end."""
         ...
 
+    def add_parts(self, vector: Vector, slices: Sequence[slice], parts: Sequence[Any]) -> Vector:
+        """`vector` plus another, or a multiple of one, at each of the slices it is cut into, in order."""
+        ...
+
     def vector(self, values: Sequence[float]) -> Vector:
         """A vector of these values, to be sent or summed along with others."""
         ...

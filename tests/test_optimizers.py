@@ -5,6 +5,7 @@ from math import cos, pi, sqrt
 import pytest
 import torch
 
+from executor.vectors import add_parts
 from simulator.sized import Sized
 from strategies.multiple import Multiple
 from strategies.optimizers import Transformation, block_momentum, optimizer, server_optimizer
@@ -101,6 +102,16 @@ def test_a_multiple_is_the_vector_that_it_stands_for() -> None:
         (0 + (-multiple * b / 4), -product * b / 4),
     ):
         assert torch.allclose(found, expected, rtol=TIGHT, atol=TIGHT)
+
+
+def test_parts_are_added_as_if_they_were_put_together_first() -> None:
+    parameters, gradient = random(2, 1000).float()
+    slices = [slice(0, 13), slice(13, 500), slice(500, 1000)]
+    steps = [Multiple(-RATE, gradient[place]) for place in slices[:2]] + [gradient[slices[2]]]
+    expected = torch.cat([parameters[place] + step for place, step in zip(slices, steps, strict=True)])
+    before = parameters.clone()
+    assert torch.equal(add_parts(parameters, slices, steps), expected)
+    assert torch.equal(parameters, before)
 
 
 def test_a_multiple_of_another_length_is_refused_where_only_lengths_are_known() -> None:
