@@ -2,6 +2,8 @@
 
 import json
 import math
+import resource
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,17 @@ from typer.testing import CliRunner
 import lockstep
 from executor.launch import RunFailed
 from lockstep import validation
-from lockstep.calibration import Calibration, apply, calibrate, codecs, compute, cores, layers, profile_file
+from lockstep.calibration import (
+    Calibration,
+    apply,
+    calibrate,
+    codecs,
+    compute,
+    cores,
+    layers,
+    process,
+    profile_file,
+)
 from lockstep.calibration.estimate import line, median_interval, rate, resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.fit import FAMILIES, candidates, fits, independent_draws, with_intervals
@@ -137,11 +149,12 @@ def test_units_of_a_profile() -> None:
 
 
 def found(latency: float, **time: Any) -> Calibration:
-    findings = Findings(
-        {"network.latency": latency, "codecs.1-bit.encode": 3e8},
-        {"network.latency": (0.9 * latency, 1.1 * latency)},
-        {"network": {"sizes": [1.0, 2.0]}},
-    )
+    evidence: dict[str, Any] = {"network": {"sizes": [1.0, 2.0]}}
+    intervals = {"network.latency": (0.9 * latency, 1.1 * latency)}
+    if time:
+        evidence["compute"] = {"digits": {"fits": []}}
+        intervals |= {f"compute.digits.{key}": (0.0, 1.0) for key in time if key != "distribution"}
+    findings = Findings({"network.latency": latency, "codecs.1-bit.encode": 3e8}, intervals, evidence)
     entry = {"workload": {"dataset": "digits"}, "compute": {"time": time, "backward": 0.5}}
     return Calibration(profile_file.document(findings, [entry] if time else [], "testbed", 2.5e6), {})
 
@@ -161,6 +174,9 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
     assert read_back.cluster.network.latency == pytest.approx(50e-6)
     assert read_back.cluster.codecs["1-bit"].encode == 3e8
     assert len(read_back.compute) == 1  # kept
+    assert {"compute.digits.mean", "compute.digits.cv"} < set(read_back.intervals)
+    another = over(out, found(50e-6, distribution="constant", value=2e-3))
+    assert [key for key in another["intervals"] if key.startswith("compute")] == ["compute.digits.value"]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p.yaml"]
     other = Findings({"network.goodput": 0.9}, {"network.goodput": (0.8, 1.0)}, {"network": {}})
     new = over(out, Calibration(profile_file.document(other, [], "loopback", None), {}))
@@ -260,3 +276,21 @@ def test_workloads_are_told_apart_by_what_their_time_depends_on() -> None:
     assert compute.key(Data(dataset="digits", partition="iid", learning=False)) == {
         "dataset": "digits", "model": "mlp", "batch_size": 32,
     }  # fmt: skip
+
+
+def _left_after_freeing(nbytes: int) -> int:
+    """By how much this process is larger after it has had, and freed, so many bytes."""
+    import torch
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before, vector = resident(), torch.zeros(nbytes // 4)
+    del vector
+    return resident() - before
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")
+def test_what_is_measured_keeps_its_memory_as_a_real_run_does() -> None:
+    assert process.alone(_left_after_freeing, 64_000_000) > 50_000_000

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from commands import SOON, until
 from test_testbed import needs_testbed
+from test_torchrun import is_alive
 
 from executor.launch import RunFailed
-from lockstep.calibration import network, path, readings
+from lockstep.calibration import hosts, network, path, readings
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
 from scenarios import ScenarioError
@@ -177,7 +180,10 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
 
     def put(does: str) -> None:
         script = tmp_path / "ssh"
-        script.write_text(f'#!/bin/sh\nHOST="$3" COMMAND="$4"\n{does}\n', encoding="utf-8")
+        script.write_text(
+            f'#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; HOST="$1" COMMAND="$2"\n{does}\n',
+            encoding="utf-8",
+        )
         script.chmod(script.stat().st_mode | stat.S_IEXEC)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
@@ -200,9 +206,37 @@ def test_a_host_that_fails_is_named(ssh: Callable[[str], None]) -> None:
         run_on(["good", "bad"], probe)
 
 
-@pytest.mark.parametrize("hosts", [("one",), ("one", "two", "three"), ("one", ""), ("-oProxyCommand=x", "b")])
-def test_hosts_must_be_two(hosts: tuple[str, ...]) -> None:
+def test_a_process_that_is_killed_is_told_without_torchruns_traceback(ssh: Callable[[str], None]) -> None:
+    said = [
+        "error: the run ends",
+        "Signal 15 (SIGTERM) received by PID 7",
+        "  traceback : Signal 9 (SIGKILL) received by PID 77",
+        "error_file: <N/A>",
+    ]
+    ssh("printf '%s\\n' " + " ".join(f"'{line}'" for line in said) + " >&2; exit 1")
+    with pytest.raises(RunFailed, match=r"failed: Signal 9 \(SIGKILL\) received by PID 77$") as failed:
+        run_on(["one", "two"], network.all_probes(False, True)[ONE])
+    assert failed.value.details == ""
+
+
+def test_a_host_that_hears_nothing_any_more_ends_its_part(
+    ssh: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of torchrun: what would sleep for long, on one host deaf to SIGTERM."""
+    ssh('export HOST; [ "$HOST" = deaf ] && trap "" TERM; exec sh -c "$COMMAND"')
+    (tmp_path / "torchrun").write_text(f'#!/bin/sh\necho $$ > "{tmp_path}/pid-$HOST"\nexec sleep 100\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "torchrun"))
+    monkeypatch.setattr(hosts, "_LOST_S", 1)
+    with pytest.raises(RunFailed, match="the part of host hears failed: "):
+        run_on(["hears", "deaf"], network.all_probes(False, True)[ONE])
+    for host in ("hears", "deaf"):
+        assert until(lambda host=host: not is_alive(int((tmp_path / f"pid-{host}").read_text())), SOON)
+
+
+@pytest.mark.parametrize("named", [("one",), ("one", "two", "three"), ("one", ""), ("-oProxyCommand=x", "b")])
+def test_hosts_must_be_two(named: tuple[str, ...]) -> None:
     with pytest.raises(ScenarioError, match="two hosts"):
-        network.measure(hosts=hosts)
+        network.measure(hosts=named)
     with pytest.raises(ScenarioError, match="one of the two"):
-        network.measure(testbed=True, hosts=hosts)
+        network.measure(testbed=True, hosts=named)

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,6 +22,9 @@ from test_torchrun import ENTRY, QUADRATIC, SCENARIO
 from executor import addresses, companions, testbed
 from executor.__main__ import _same
 from executor.namespaces import Namespace, in_a_thread, new_namespace
+from lockstep.calibration import network, readings
+from lockstep.calibration.hosts import run_on
+from lockstep.calibration.probes import FAN_OUT
 from scenarios import ScenarioError
 
 
@@ -92,6 +96,37 @@ def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path
     records = pd.read_parquet(tmp_path / "out2" / "records.parquet")
     assert nodes(records, "gradient") == {0, 1}
     assert records["version"].max() > 1
+
+
+@pytest.mark.real
+def test_calibration_runs_a_probe_on_both(
+    hosts: list[Namespace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers on node1 and their server on node2; a command named ssh takes the place of ssh."""
+    for number in (1, 2):
+        known = f"127.0.1.1 node{number}\n10.77.0.{3 - number} node{3 - number}\n"
+        (tmp_path / f"hosts-node{number}").write_text(known)
+    entries = " ".join(
+        f"node{number}) space={os.getpid()}/fd/{space.file.fileno()};;"
+        for number, space in enumerate(hosts, 1)
+    )
+    script = f"""#!/bin/sh
+while [ $# -gt 2 ]; do shift; done
+case $1 in {entries} esac
+host='hostname "$1"; mount --bind "{tmp_path}/hosts-$1" /etc/hosts; exec sh -c "$2"'
+exec nsenter --net=/proc/$space unshare -u -m sh -c "$host" sh "$1" "$2"
+"""
+    (tmp_path / "ssh").write_text(script)
+    (tmp_path / "ssh").chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    records = run_on(["node1", "node2"], network.all_probes(False, True, seconds=0.15)[FAN_OUT])
+    assert nodes(records, "gradient") == {0, 1}
+    assert nodes(records, "update") == {2}
+    assert len(readings.sending_s(records)) >= 3  # the server sends to one worker, and then to the other
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""Runs a scenario of two processes on two hosts, each started there by `ssh HOST`.
+"""Runs a small scenario on two hosts, its processes started there by `ssh HOST`.
 
 Lockstep must be installed at the same place on both, which must reach each other by the names given. The
 processes meet as torchrun's do. A host's part ends with its ssh, and leaves nothing there.
 """
 
+import re
 import shlex
 import subprocess
 import sys
@@ -19,24 +20,40 @@ from typing import IO
 import pandas as pd
 
 from executor.launch import RunFailed
+from executor.process import everyone
 from scenarios import Scenario, ScenarioError, dump
 
 _PORTS = range(20_000, 30_000)  # for the processes to meet at on the first host
-_LOOK_S = 0.1
+_LOOK_S, _BEAT_S = 0.1, 5.0
+_LOST_S = 30  # without a sign from here, after which a host's part ends
 _GRACE_S = 5.0  # for a host's part to end once the other's has failed
-# Its input is the scenario, and then open for as long as somebody wants the run; its output the records.
+_OPTIONS = ("BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=10", "ServerAliveCountMax=3")
+_TELLING = (
+    re.compile(r"(Signal (?!15)\d+ \(\w+\) received by PID \d+)"),  # torchrun's, of a process that is gone
+    re.compile(r"(\d+ Killed)"),  # the shell's, of torchrun
+    re.compile(r"^error: (.*)"),  # the executor's
+)
+_SILENT = {255: "ssh has no connection to it any more"}  # by status, of a part that has said nothing
+# Its input is the scenario, and then a byte now and then for as long as somebody wants the run; its output
+# the records.
 _PART = """
 d=$(mktemp -d) || exit 1
+export TMPDIR="$d"
 trap 'rm -rf "$d"' EXIT
 exec 3<&0
 head -c {length} > "$d/scenario.yaml"
 cd {folder} 2>/dev/null
-{python} -m torch.distributed.run --nnodes 2 --node-rank {rank} --nproc-per-node 1 \
+{python} -m torch.distributed.run --nnodes 2 --node-rank {node} --nproc-per-node {processes} \
   --master-addr {address} --master-port {port} -m executor "$d/scenario.yaml" --out "$d/out" 1>&2 3<&- &
 run=$!
-{{ cat <&3 > /dev/null; kill $run; }} 2> /dev/null > /dev/null &
+{{
+  while [ -n "$(timeout {lost} head -c 1 <&3)" ]; do :; done
+  kill $run
+  for second in 1 2 3 4; do sleep 1; kill -0 $run || exit; done
+  kill -9 $run  # while it looks for the other's, torchrun hears nothing
+}} 2> /dev/null > /dev/null &
 wait $run || exit 1
-[ {rank} != 0 ] || cat "$d/out/records.parquet"
+[ {node} != 0 ] || cat "$d/out/records.parquet"
 """
 
 
@@ -48,26 +65,30 @@ def check(hosts: Sequence[str]) -> None:
 
 
 def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
-    """The records of a run whose first process is on the first host, and whose second on the other.
+    """The records of a run: its workers are on the first host, its server, or last worker, on the other.
 
     Each host's times are by its own clock. Raises RunFailed: which host's part failed, and what it said.
     """
     text, port = dump(scenario).encode(), SystemRandom().choice(_PORTS)
+    processes = len(everyone(scenario))
+    first = min(scenario.cluster.workers, processes - 1)
     with ExitStack() as stack:
         parts = []
-        for rank, host in enumerate(hosts):
+        for node, (host, own) in enumerate(zip(hosts, (first, processes - first), strict=True)):
             said, records = stack.enter_context(TemporaryFile()), stack.enter_context(TemporaryFile())
             part = _PART.format(
                 length=len(text),
                 folder=shlex.quote(str(Path.cwd())),
                 python=shlex.quote(sys.executable),
-                rank=rank,
+                node=node,
+                processes=own,
                 address=shlex.quote(hosts[0].rpartition("@")[2]),
                 port=port,
+                lost=_LOST_S,
             )
             try:
                 ssh = subprocess.Popen(
-                    ["ssh", "-o", "BatchMode=yes", host, part],
+                    ["ssh", *(f"-o{option}" for option in _OPTIONS), host, part],
                     stdin=subprocess.PIPE,
                     stdout=records,
                     stderr=said,
@@ -75,11 +96,8 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
             except FileNotFoundError:
                 raise ScenarioError("needs ssh, which is not on the PATH", key="--hosts") from None
             stack.callback(_end, ssh)
-            assert ssh.stdin is not None
             parts.append((host, ssh, said, records))
-            with suppress(BrokenPipeError):  # it has failed already: _wait says why
-                ssh.stdin.write(text)
-                ssh.stdin.flush()
+            _write(ssh, text)
         _wait(parts)
         records = parts[0][3]
         records.seek(0)
@@ -89,17 +107,40 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
 _Part = tuple[str, "subprocess.Popen[bytes]", IO[bytes], IO[bytes]]
 
 
+def _write(ssh: "subprocess.Popen[bytes]", text: bytes) -> None:
+    assert ssh.stdin is not None
+    with suppress(BrokenPipeError):  # it has failed already: _wait says why
+        ssh.stdin.write(text)
+        ssh.stdin.flush()
+
+
 def _wait(parts: Sequence[_Part]) -> None:
-    while any(ssh.poll() is None for _, ssh, *_ in parts):
+    told = time.monotonic()
+    running = True
+    while running:
+        running = any(
+            ssh.poll() is None for _, ssh, *_ in parts
+        )  # before the last look at how each has ended
+        if time.monotonic() - told > _BEAT_S:
+            told = time.monotonic()
+            for _, ssh, *_ in parts:
+                _write(ssh, b".")
         for host, ssh, said, _ in parts:
             if ssh.poll():
                 said.seek(0)
                 lines = said.read().decode(errors="replace").strip().splitlines()
-                told = [line for line in lines if "rror" in line] or lines or [f"status {ssh.returncode}"]
-                raise RunFailed(
-                    f"the part of host {host} failed: {told[-1].strip()}", details="\n".join(lines)
-                )
+                raise _failure(host, lines or [_SILENT.get(ssh.returncode, f"status {ssh.returncode}")])
         time.sleep(_LOOK_S)
+
+
+def _failure(host: str, lines: Sequence[str]) -> RunFailed:
+    """What tells most of what a host's part has said; all of it too, if that may not tell enough."""
+    told = (telling.search(line) for telling in _TELLING for line in lines)
+    if found := next(filter(None, told), None):
+        return RunFailed(f"the part of host {host} failed: {found[1]}")
+    cause = [line for line in lines if "rror" in line] or lines
+    details = "".join(f"{line}\n" for line in lines) if len(lines) > 1 else ""
+    return RunFailed(f"the part of host {host} failed: {cause[-1].strip()}", details=details)
 
 
 def _end(ssh: "subprocess.Popen[bytes]") -> None:

@@ -80,7 +80,7 @@ def all_probes(testbed: bool, between_hosts: bool, rate: float = RATE, seconds: 
     """The probes for a testbed of cables of that rate (bytes/s), for two hosts, or for the loopback."""
     if between_hosts:
         chosen = probes(_BETWEEN_HOSTS, None, 2 * seconds)
-        return {name: probe for name, probe in chosen.items() if len(everyone(probe)) == 2}
+        return {name: probe for name, probe in chosen.items() if len(everyone(probe)) == 2 or name == FAN_OUT}
     return probes(_ON_TESTBED, rate, seconds) if testbed else probes(_ON_LOOPBACK, None, seconds)
 
 

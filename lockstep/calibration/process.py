@@ -1,4 +1,4 @@
-"""Work in processes of its own, each with one torch thread as in a real run."""
+"""Work in processes of its own, each with one torch thread, and keeping what it frees, as in a real run."""
 
 import multiprocessing
 import os
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from executor.heap import keep_freed_memory
 from executor.launch import RunFailed, no_main_module, start_fork_server
 from executor.parent import end_with_parent
 from executor.process import repr_line
@@ -71,6 +72,7 @@ def _child(theirs: Connection, function: Callable[..., Any], arguments: Sequence
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     end_with_parent()
+    keep_freed_memory()
     torch.set_num_threads(1)
     try:
         theirs.send((function(*arguments), None, ""))

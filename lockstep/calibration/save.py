@@ -22,11 +22,13 @@ def over(before: Path, found: Calibration) -> dict[str, Any]:
         return found.profile
     profile.read(before)
     old: dict[str, Any] = parse(before.read_text("utf-8-sig"), {})
+    anew = [f"compute.{name}." for name in found.profile["evidence"].get("compute", {})]
     if "network" in found.profile["evidence"]:  # another network's values must not stand beside the new ones
         old["cluster"] = {key: value for key, value in old.get("cluster", {}).items() if key != "network"}
         old.pop("bandwidth", None)
-        intervals = old.get("intervals", {}).items()
-        old["intervals"] = {key: ends for key, ends in intervals if not key.startswith("network.")}
+        anew.append("network.")
+    intervals = old.get("intervals", {}).items()  # another distribution has other parameters
+    old["intervals"] = {key: ends for key, ends in intervals if not key.startswith(tuple(anew))}
     new = library.merged(old, found.profile)
     workloads = [entry["workload"] for entry in found.profile["compute"]]
     kept = [entry for entry in old.get("compute", []) if entry["workload"] not in workloads]

@@ -5,7 +5,7 @@ from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better
 from lockstep.recommendation.what_if import Answer
 
-MODEL_ERROR = 0.04  # of nine of ten held-out predictions of throughput: docs/accuracy.md
+MODEL_ERROR = 0.03  # of nine of ten held-out predictions of throughput: docs/accuracy.md
 _SCATTER = 0.2  # half an interval over the mean; more is said
 
 
