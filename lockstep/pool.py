@@ -1,6 +1,7 @@
 """Processes on this machine that work side by side: joblib's pool, which ends with whoever waits for it."""
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from executor import signals
 from executor.parent import end_with_parent
 
 T = TypeVar("T")
+_QUIET = "ignore:resource_tracker:UserWarning"
 Submit = Callable[..., "Future[Any]"]  # function and arguments, which must be picklable
 
 
@@ -21,7 +23,7 @@ def pool(jobs: int) -> Iterator[Submit]:
     """So many processes; they stay for the next time if all goes well."""
     from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
 
-    resource_tracker.ensure_running()  # here: it lets the signals through again
+    _start_trackers()  # here: to start one lets the signals through again
     processes = get_memmapping_executor(
         jobs, timeout=60, initializer=end_with_parent, initargs=(os.getpid(),)
     )
@@ -38,6 +40,21 @@ def pool(jobs: int) -> Iterator[Submit]:
     except BaseException:
         processes.shutdown(wait=True, kill_workers=True)
         raise
+
+
+def _start_trackers() -> None:
+    """Start Python's and joblib's processes that clean up what is left by those that are interrupted.
+
+    They say what they have found, on the terminal, also where somebody else was removing it: that is no news.
+    """
+    from joblib.externals.loky.backend import resource_tracker as joblibs
+
+    sys.warnoptions.append(_QUIET)  # which they are started with
+    try:
+        resource_tracker.ensure_running()
+        joblibs.ensure_running()
+    finally:
+        sys.warnoptions.remove(_QUIET)
 
 
 @contextmanager

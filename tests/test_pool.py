@@ -69,6 +69,23 @@ def test_what_is_killed_leaves_no_process(tmp_path: Path) -> None:
     assert (tmp_path / "SIGINT.txt").read_text() == "error: interrupted\n"
 
 
+LEAVE = """
+import os
+from joblib.externals.loky.backend import resource_tracker
+from lockstep.pool import pool
+with pool(2) as submit:
+    print(submit(abs, -1).result())
+resource_tracker.register("/loky-gone", "semlock")
+os._exit(0)
+"""
+
+
+@pytest.mark.real
+def test_what_is_cleaned_up_afterwards_is_not_told() -> None:
+    ended = subprocess.run([sys.executable, "-c", LEAVE], capture_output=True, text=True, timeout=HANGS)
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+
+
 def test_sigterm_is_as_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cli, "app", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit) as leave:
