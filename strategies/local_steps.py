@@ -210,7 +210,7 @@ async def eamsgd(
         velocity = momentum * velocity
         ahead = x + velocity
         step = Multiple(-learning_rate, await node.gradient(ahead))
-        await node.apply(lambda: None, _MOMENTUM * step.nbytes)
+        await node.apply(lambda: None, _MOMENTUM * step.nbytes)  # the time of what is around it
         x, velocity = ahead + step - back, velocity + step
     await server.commit(alpha * (x - await server.pull()))
     server.leave()
