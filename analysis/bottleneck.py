@@ -1,98 +1,146 @@
-"""What limits a run, in words: the resource or the activity that takes the largest share of its time."""
+"""What limits a run, estimated: the resource or the activity that takes the largest share of its time.
 
+An estimate from one run. What would shorten it is another question, which `lockstep.why` answers by trying.
+Here are values; `analysis.bottleneck_words` makes words of them.
+"""
+
+import json
 import re
 from collections.abc import Collection
-from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from analysis.records import of
-from analysis.words import NOTHING
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.records import Result
 
-_STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
+Kind = Literal["link", "processor", "computing", "updating", "waiting", "memory", "network", "latency"]
 _IN_TURN = 1.05  # both directions of a link together, when one rests while the other is busy
 _ALIKE = 0.9  # times as busy as the busiest: all of a class that are so are named together
 _DOES = {"server": "applying updates", "relay": "adding up updates"}  # what a processor is busy with
 _PROCESSOR = re.compile(r"(server|relay) \d+")
 
 
-def bottleneck(result: "Result") -> str | None:
-    """Name what limits the run, and how many shards would move it elsewhere; None if the run did nothing.
+@dataclass(frozen=True)
+class Remedy:
+    """So many shards of the parameters would move it `to` something else; None: load all hosts alike."""
+
+    shards: int
+    to: str | None
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What limits a run.
+
+    kind "link" or "processor": of the network, or of a server or relay. "computing", "updating" (a worker's
+    own steps, sums and codecs), "waiting" (for others), "memory" (that is shared), "network" (a real run, of
+    which no more is known), "latency" (and overheads: no link is to blame): what the median worker does.
+    """
+
+    kind: Kind
+    who: str
+    """The resource ("server 0's up-link"), or all of a kind ("the servers' up-links"), or "workers"."""
+    share: float
+    """Of the run's duration, for which it was busy."""
+    remedy: Remedy | None = None
+    worker: dict[str, float] = field(default_factory=dict)
+    """What the median worker did, as shares of the duration: compute, update, communicate, wait."""
+    slowest: int = -1
+    """The worker whose gradients take longest."""
+    slowest_times: float = 1.0
+    """How many times the median worker's."""
+    busiest: dict[str, float] = field(default_factory=dict)
+    """How busy the busiest link and processor were, if any was; empty where that is not known."""
+
+    def to_json(self) -> str:
+        """All of it as a JSON object."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of_json(text: str) -> "Bottleneck":
+        """What `to_json` gave."""
+        found: dict[str, Any] = json.loads(text)
+        remedy = found.pop("remedy")
+        return Bottleneck(**found, remedy=None if remedy is None else Remedy(**remedy))
+
+
+def bottleneck(result: "Result") -> Bottleneck | None:
+    """What limits the run, and how many shards would move it elsewhere; None if the run did nothing.
 
     Compared are, as fractions of the run's duration: how busy the busiest link and the busiest processor
-    were, and what the median worker did: computing, waiting for others, and communicating for which neither
-    accounts. A link accounts for communication with both of its directions, since in synchronous training
-    one rests while the other is busy, and the processor for what comes between them. Without utilisation,
-    as in a real run, no link is named.
+    were, and what the median worker did: computing, work of its own, waiting for others, and communicating
+    for which neither accounts. A link accounts for communication with both of its directions, since in
+    synchronous training one rests while the other is busy, and the processor for what comes between them.
+    Without utilisation, as in a real run, no link is named.
     """
     if result.span[1] <= result.span[0] or not (result.records["event"] == "gradient").any():
         return None
-    compute, send, network, wait = (float(part) for part in result.breakdown.median())
-    communicate = send + network
-    busy = result.busy
-    links = {name: share for name, share in (busy or {}).items() if "link" in name}
-    processors = {name: share for name, share in (busy or {}).items() if "link" not in name}
-    link, processor = _Busiest.of(links, _serving(result)), _Busiest.of(processors)
+    median = {str(part): float(share) for part, share in result.breakdown.median().items()}
+    compute, update, wait = (median[part] for part in ("compute", "update", "wait"))
+    communicate = median["send"] + median["network"]
+    busy = result.busy or {}
+    links = {name: share for name, share in busy.items() if "link" in name}
+    link = _Busiest.of(links, _serving(result))
+    processor = _Busiest.of({name: share for name, share in busy.items() if "link" not in name})
     accounted = min(communicate, link.both) if link else 0.0
     share = max(link.share, accounted) if link else 0.0
     if result.scenario.cluster.network.background:  # which may fill a link that holds no worker up
         share = min(share, communicate)
     applying = processor.share if processor else 0.0
-    shares = {
+    shares: dict[Kind, float] = {
         "link": share,
         "processor": applying,
         "computing": compute,
+        "updating": update,
         "waiting": wait,
         "latency": communicate - accounted - applying,
     }
-    kind = max(shares, key=lambda name: shares[name])  # the first of equals
+    kind = max(shares, key=lambda each: shares[each])  # the first of equals
+    who, remedy, most = "workers", None, shares[kind]
+    other = {"computing": compute, "own updates": update}
     if link and kind == "link":
         together = accounted > link.share and link.opposite >= link.share / 2 and link.both <= _IN_TURN
-        return link.sentence(together) + _more_shards(
-            result, link, links, {"computing": compute / share, "waiting for others": wait / share}
-        )
-    if processor and kind == "processor":
-        if result.scenario.cluster.apply_overhead:  # an update of any size takes that
-            return processor.sentence(False)
-        return processor.sentence(False) + _more_shards(
-            result, processor, links, {"computing": compute / applying}
-        )
-    if kind == "computing":
-        return f"computing: workers compute {compute:.0%} of their time{_for_the_slowest(result, wait)}"
-    if kind == "waiting":
-        return f"waiting for others {wait:.0%}: {_who_is_slow(result)}"
-    if (result.records["event"] == "memory").any():
-        return f"memory: workers read and add to what they share {communicate:.0%} of their time"
-    if busy is None:
-        return f"the network: workers wait for it {communicate:.0%} of their time"
-    limited = {"link": link.share if link else 0.0, "processor": applying}
-    which = " or ".join(kind for kind, busiest in limited.items() if busiest)
-    most = (
-        f"no {which} over {ceil(100 * max(limited.values()))}% busy" if which else "no bandwidth is limited"
+        who, most = link.who(together), min(1.0, link.both) if together else link.share
+        remedy = _more_shards(result, link, links, share, other | {"waiting for others": wait})
+    elif processor and kind == "processor":
+        who = processor.who()
+        if not result.scenario.cluster.apply_overhead:  # which an update of any size takes
+            remedy = _more_shards(result, processor, links, applying, other)
+    elif kind == "latency":
+        most = communicate
+        if (result.records["event"] == "memory").any():
+            kind = "memory"
+        elif result.busy is None:
+            kind = "network"
+    return Bottleneck(
+        kind,
+        who,
+        most,
+        remedy,
+        {"compute": compute, "update": update, "communicate": communicate, "wait": wait},
+        *_slowest(result),
+        {name: found.share for name, found in (("link", link), ("processor", processor)) if found},
     )
-    return f"latency and overheads: {most}, workers wait for the network {communicate:.0%} of their time"
 
 
-def typical(runs: "pd.DataFrame") -> str | None:
-    """What limits the runs of a point, rows of their table: that of the run with the median duration."""
-    if "bottleneck" not in runs:  # where no run has ended there are no figures at all
+def typical_run(runs: "pd.DataFrame") -> "pd.Series | None":
+    """Of the runs of a point, rows of a table, that with the median duration; None if none did anything."""
+    if "bottleneck_data" not in runs:  # where no run has ended there are no figures at all
         return None
-    known = runs[runs["bottleneck"].notna()].sort_values("duration_s", kind="stable")
-    return None if known.empty else str(known["bottleneck"].iloc[(len(known) - 1) // 2])
+    known = runs[runs["bottleneck_data"].notna()].sort_values("duration_s", kind="stable")
+    return None if known.empty else known.iloc[(len(known) - 1) // 2]
 
 
-def in_short(sentence: str | None) -> str:
-    """A bottleneck as the cell of a table: "servers' down-links"; a dash for nothing."""
-    if sentence is None:
-        return NOTHING
-    what = re.split(r": |, |; | \d+%| \(", sentence)[0].removeprefix("the ")
-    return re.sub(r"(up|down)-link(s?) and (up|down)-links?", r"link\2", what)
+def typical(runs: "pd.DataFrame") -> Bottleneck | None:
+    """What limits the runs of a point: that of its `typical_run`."""
+    run = typical_run(runs)
+    return None if run is None else Bottleneck.of_json(run["bottleneck_data"])
 
 
 class _Busiest(NamedTuple):
@@ -125,18 +173,12 @@ class _Busiest(NamedTuple):
         """How busy both directions were, one after the other."""
         return self.share + self.opposite
 
-    @property
-    def who(self) -> str:
-        if not self.alike:
-            return in_words(self.name)
-        return class_of(self.name).replace("the ", "the serving " if self.serving else "the ", 1)
-
-    def sentence(self, together: bool) -> str:
-        """How busy it was; `together` with the link's opposite direction."""
-        if not together:
-            return f"{self.who}, {self.share:.0%} busy"
-        both = re.sub(r"\b(up|down)-link(s?)", r"up-link\2 and down-link\2", self.who)
-        return f"{both}, together {min(1.0, self.both):.0%} busy"
+    def who(self, together: bool = False) -> str:
+        """Its name, or that of all that are alike; `together` with the link's opposite direction."""
+        name = in_words(self.name)
+        if self.alike:
+            name = class_of(self.name).replace("the ", "the serving " if self.serving else "the ", 1)
+        return re.sub(r"\b(up|down)-link(s?)", r"up-link\2 and down-link\2", name) if together else name
 
 
 def in_words(name: str) -> str:
@@ -177,32 +219,32 @@ def _undirected(link: str) -> str:
 
 
 def _more_shards(
-    result: "Result", busiest: _Busiest, links: dict[str, float], others: dict[str, float]
-) -> str:
-    """How many shards would make something else the bottleneck; nothing where more of them would not.
+    result: "Result", busiest: _Busiest, links: dict[str, float], share: float, others: dict[str, float]
+) -> Remedy | None:
+    """How many shards would make something else the bottleneck; None where more of them would not.
 
     With S′ instead of S shards each carries S/S′ of the bytes a gradient, while the workers' links carry and
-    the workers compute as much as before; how fast the run is then scales all of them alike. `others`: how
-    large the shares of other activities are, relative to that of the busiest resource.
+    the workers compute as much as before; how fast the run is then scales all of them alike. `others`: the
+    shares of other activities; `share`: that of the busiest resource.
     """
     shards, workers = len(result.holders), result.scenario.cluster.workers
     servers = result.scenario.cluster.servers
     if result.holders[0] < workers or servers.hierarchy is not None or servers.shares is not None:
-        return ""  # no server, or more of them would change more than their number
+        return None  # no server, or more of them would change more than their number
     if servers.colocated:
-        return f"; {result.scenario.cluster.hosts} shards would spread it over all hosts" * busiest.serving
+        return Remedy(result.scenario.cluster.hosts, None) if busiest.serving else None
     if not busiest.name.startswith("server "):
-        return ""
-    needed = {what: 1 / other for what, other in others.items() if other > 0}  # times as many shards
+        return None
+    needed = {what: share / other for what, other in others.items() if other > 0}  # times as many shards
     for name, other in links.items():
         if other > 0 and not name.startswith("server "):
             class_ = class_of(name)
             needed[class_] = min(needed.get(class_, np.inf), busiest.share / other)
     if not needed:
-        return ""
+        return None
     following = min(needed, key=lambda what: needed[what])
     count = int(shards * needed[following] * (1 + 1e-9)) + 1  # strictly more: as many would be a tie
-    return f"; {count:,} shards would move it to {following}"
+    return Remedy(count, following)
 
 
 def _slowest(result: "Result") -> tuple[int, float]:
@@ -212,17 +254,3 @@ def _slowest(result: "Result") -> tuple[int, float]:
     median, slowest = float(means.median()), int(means.to_numpy().argmax())
     times = float(means.iloc[slowest]) / median if median > 0 else 1.0
     return int(means.index[slowest]), times
-
-
-def _who_is_slow(result: "Result") -> str:
-    worker, times = _slowest(result)
-    if times < _STANDS_OUT:
-        return "no worker stands out, their gradients take different times"
-    return f"worker {worker} is the slowest ({times:.1f} times the median gradient)"
-
-
-def _for_the_slowest(result: "Result", wait: float) -> str:
-    """More about workers that compute most of their time, but also wait for a straggler."""
-    if wait < 0.2:
-        return ""
-    return f", and wait for others {wait:.0%}: {_who_is_slow(result)}"

@@ -5,17 +5,17 @@ import pandas as pd
 
 from analysis.records import of
 
-PARTS = ("compute", "send", "network", "wait")
+PARTS = ("compute", "update", "send", "network", "wait")
 
 
 def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) -> pd.DataFrame:
-    """A row a worker: the fractions of the time from `begin` to `finish` (s) that it spent on four things.
+    """A row a worker: the fractions of the time from `begin` to `finish` (s) that it spent on five things.
 
-    compute: computing a gradient. send: not computing, and a message of its own is leaving, or it is in a
-    collective that everybody has entered. network: neither, but a message to or from it is under way, it
-    reads or adds to shared memory, or no worker computes, so that what it waits for is between others or at a
-    server. wait: the rest, in which it waits for others to compute. They sum to 1; all are 0 when no time has
-    passed.
+    compute: computing a gradient. update: not computing, but at work of its own: a step, a sum, a codec.
+    send: neither, and a message of its own is leaving, or it is in a collective that everybody has entered.
+    network: none of these, but a message to or from it is under way, it reads or adds to shared memory, or no
+    worker computes or updates, so that what it waits for is between others or at a server. wait: the rest, in
+    which it waits for others to compute or update. They sum to 1; all are 0 when no time has passed.
     """
     duration = finish - begin
     if duration <= 0:
@@ -24,7 +24,9 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     messages = of(records, "message", ["node", "peer", "start", "left", "end"])
     collectives = of(records, "collective", ["node", "start", "end", "version"])
     entered = collectives.groupby("version")["start"].transform("max")
+    work = of(records, "work", ["node", "start", "end"])
     computing = [(gradients["node"], gradients["start"], gradients["end"])]
+    updating = [(work["node"], work["start"], work["end"])]
     sending = [(collectives["node"], entered, collectives["end"])]
     leaving = (messages["node"], messages["start"], messages["left"])
     memory = of(records, "memory", ["node", "start", "end"])
@@ -35,27 +37,28 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     ]
     # Each includes the one before; a message that leaves is under way.
     active = covered(computing, workers, begin, finish)
-    sent = covered([*computing, *sending, leaving], workers, begin, finish)
-    # Waiting is measured on a clock that stands still while nobody computes.
-    times, clock = while_computing(gradients, begin, finish)
+    worked = covered([*computing, *updating], workers, begin, finish)
+    sent = covered([*computing, *updating, *sending, leaving], workers, begin, finish)
+    # Waiting is measured on a clock that stands still while nobody computes or updates.
+    times, clock = while_working(pd.concat([gradients, work]), begin, finish)
     busy = [
         (node, pd.Series(np.interp(start, times, clock)), pd.Series(np.interp(end, times, clock)))
-        for node, start, end in (*computing, *sending, *under_way)
+        for node, start, end in (*computing, *updating, *sending, *under_way)
     ]
     wait = clock[-1] - covered(busy, workers, 0.0, clock[-1])
-    cumulative = [part / duration for part in (active, sent, duration - wait)]
+    cumulative = [part / duration for part in (active, worked, sent, duration - wait)]
     bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
     shares = np.diff(np.maximum.accumulate(bounds), axis=0)
     return pd.DataFrame(dict(zip(PARTS, shares, strict=True)))
 
 
-def while_computing(gradients: pd.DataFrame, begin: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
-    """A clock that goes only while some worker computes: times from `begin` to `finish`, and what it shows.
+def while_working(spans: pd.DataFrame, begin: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
+    """A clock that goes only during some of the spans: times from `begin` to `finish`, and what it shows.
 
     Both in s; the clock shows 0 at `begin`, and goes evenly from one of the times to the next.
     """
-    ordered = gradients.sort_values("start")
-    # Nobody computes from each of `until` to the next of `since`, from there to the next of `until` somebody.
+    ordered = spans.sort_values("start")
+    # Nobody works from each of `until` to the next of `since`, from there to the next of `until` somebody.
     until = np.append(begin, np.clip(ordered["end"].cummax(), begin, finish))
     since = np.maximum(np.append(np.clip(ordered["start"], begin, finish), finish), until)
     shown = np.append(0.0, np.cumsum(until[1:] - since[:-1]))

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.bottleneck import bottleneck
+from analysis.bottleneck_words import sentence
 from analysis.records import Result, of
 from analysis.utilisation import utilisation
+from strategies.idle import never_acted
 
 
 def metrics(result: Result) -> dict[str, Any]:
@@ -47,18 +48,29 @@ def metrics(result: Result) -> dict[str, Any]:
         "staleness": staleness(of_models(updates)["staleness"].to_numpy()),
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / workers,
-        "bytes_sent": int(result.records["nbytes"].sum()),
-        "breakdown": _in_three(result.breakdown),
+        "bytes_sent": _total(result.records["nbytes"].to_numpy()),
+        "breakdown": _in_four(result.breakdown),
         "breakdown_by_worker": {name: part.tolist() for name, part in result.breakdown.items()},
         "utilisation": utilisation(result),
-        "bottleneck": bottleneck(result),
+        "bottleneck": sentence(result.bottleneck),
         "loss": _number(loss),
         "accuracy": _number(accuracy),
         "target": target,
         "time_to_target_s": float(reached.iloc[0]) if len(reached) else None,
         "parameters_sha256": _sha256(result.parameters),
-        "warnings": [*result.warnings, *_diverged(loss), *_short(result, updates), *_idle(result)],
+        "warnings": [
+            *result.warnings,
+            *_diverged(loss),
+            *_short(result, updates),
+            *_idle(result),
+            *_never_acted(result, duration, applied_updates),
+        ],
     }
+
+
+def _total(nbytes: np.ndarray) -> int:
+    """The sum of whole numbers, which may be more than fits in 64 bits."""
+    return (int((nbytes >> 32).sum()) << 32) + int((nbytes & 0xFFFFFFFF).sum())
 
 
 def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
@@ -92,11 +104,12 @@ def of_models(updates: pd.DataFrame) -> pd.DataFrame:
     return models if len(models) else updates
 
 
-def _in_three(parts: pd.DataFrame) -> dict[str, float]:
+def _in_four(parts: pd.DataFrame) -> dict[str, float]:
     """The mean worker's breakdown, sending and waiting for the network taken together."""
     mean = parts.mean()
     return {
         "compute": float(mean["compute"]),
+        "update": float(mean["update"]),
         "network": float(mean["send"] + mean["network"]),
         "wait": float(mean["wait"]),
     }
@@ -129,14 +142,27 @@ def _idle(result: Result) -> list[str]:
 
     Nobody waited for it, but throughput and duration say so: they are those of the slowest worker's steps.
     """
-    last = of(result.records, "gradient", ["node", "end"]).groupby("node")["end"].max() - result.span[0]
-    if result.scenario.stop.steps is None or len(last) < 2 or last.median() >= 0.75 * last.max():
+    gradients = of(result.records, "gradient", ["node", "end"]).groupby("node")["end"]
+    last, steps = gradients.max() - result.span[0], result.scenario.stop.steps
+    if steps is None or len(last) < 2 or last.median() >= 0.75 * last.max():
+        return []
+    if gradients.size().max() > steps:  # all workers' steps are one budget
         return []
     return [
         f"half of the workers had made their stop.steps in {last.median() / last.max():.0%} of the time that "
         "the slowest took, and idled: throughput is that of the slowest; to compare with strategies that "
         "wait, bound by stop.time or stop.updates"
     ]
+
+
+def _never_acted(result: Result, duration_s: float, updates: int) -> list[str]:
+    """Warnings about parts of the strategy that the run was too short for."""
+    steps = of(result.records, "gradient", ["node"]).groupby("node").size()
+    if not len(steps):
+        return []
+    made = {"mini-batches": float(steps.max()), "seconds": duration_s, "updates": float(updates)}
+    strategy = result.scenario.strategy
+    return never_acted(strategy.name, strategy.parameters, made)
 
 
 def _number(value: float | None) -> float | None:

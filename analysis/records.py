@@ -12,6 +12,7 @@ collective the worker             –                              version: whic
 update     holder of parameters   worker of the gradient         version before it, staleness, batches
 drop       holder of parameters   worker of the gradient         version it was computed from, batches
 memory     the worker             –                              kind: read or add, of shared parameters
+work       the worker             –                              kind: apply, encode or decode, on its own
 evaluation –                      –                              version, loss, accuracy
 ========== ====================== ============================== =======================================
 
@@ -25,13 +26,23 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from analysis.folders import replacing
+from analysis.order import order_of
 from scenarios import Scenario, dump
 
+if TYPE_CHECKING:
+    from analysis.bottleneck import Bottleneck
+
+# What `Result.save` writes of a run.
+FILES = (
+    *("scenario.yaml", "records.parquet", "parameters.npy", "utilisation.parquet", "interleaving.parquet"),
+    "result.json",
+)
 # What is kept of each event, in the order in which its Recorder method gives it.
 _FIELDS = {
     "gradient": ("node", "start", "end", "version"),
@@ -41,6 +52,7 @@ _FIELDS = {
     "drop": ("node", "peer", "end", "version", "batches"),
     "evaluation": ("end", "version", "loss", "accuracy"),
     "memory": ("node", "start", "end", "kind"),
+    "work": ("node", "start", "end", "kind"),
 }
 EVENTS = tuple(_FIELDS)
 # The columns of the table, their types, and what stands where an event does not have one.
@@ -59,9 +71,7 @@ _COLUMNS: dict[str, tuple[str, float]] = {
     "accuracy": ("f8", np.nan),
 }
 # A record as packed bytes: millions of them fit into memory, and packing is faster than an array's extend.
-_TYPES = {
-    event: np.dtype([(name, _COLUMNS[name][0]) for name in fields]) for event, fields in _FIELDS.items()
-}
+TYPES = {event: np.dtype([(name, _COLUMNS[name][0]) for name in fields]) for event, fields in _FIELDS.items()}
 _CODES = {"i4": "i", "i8": "q", "f8": "d"}
 _PACK = {
     event: Struct("=" + "".join(_CODES[_COLUMNS[name][0]] for name in fields)).pack
@@ -81,6 +91,11 @@ class Recorder:
         )
         self._kinds: dict[str, int] = {"": 0}
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the records so far."""
+        return sum(map(len, self._packed.values()))
+
     def gradient(self, worker: int, start: float, end: float, step: int) -> None:
         """A worker computed the gradient of its mini-batch number `step`."""
         self._gradients += _PACK_GRADIENT(worker, start, end, step)
@@ -91,26 +106,18 @@ class Recorder:
         """A message was handed over at `start`, its last byte `left` (NaN: unknown), it arrived at `end`."""
         code = self._kinds.get(kind)
         if code is None:
-            code = self._kinds[kind] = len(self._kinds)
+            code = self._code(kind)
         self._messages += _PACK_MESSAGE(sender, to, start, left, end, code, nbytes)
 
-    def messages(
-        self,
-        senders: np.ndarray,
-        to: np.ndarray,
-        starts: np.ndarray,
-        left: np.ndarray,
-        ends: np.ndarray,
-        kind: str,
-        nbytes: np.ndarray,
-    ) -> None:
-        """Many messages of one kind: arrays that broadcast to the shape of `starts`."""
-        rows = np.empty(starts.size, _TYPES["message"])
-        code = self._kinds.setdefault(kind, len(self._kinds)) if starts.size else 0
-        values = (senders, to, starts, left, ends, code, nbytes)
-        for name, column in zip(_FIELDS["message"], values, strict=True):
-            rows[name] = np.broadcast_to(np.asarray(column), starts.shape).ravel()
-        self._packed["message"] += rows.tobytes()
+    def many(self, event: str, kind: str, **columns: np.ndarray) -> None:
+        """Many records of one event and kind: its other columns, which broadcast to the shape of `end`."""
+        shape = columns["end"].shape
+        rows = np.empty(shape, TYPES[event])
+        if rows.size:
+            rows["kind"] = self._code(kind)
+        for name, column in columns.items():
+            rows[name] = column
+        self._packed[event] += rows.tobytes()
 
     def collective(self, worker: int, start: float, end: float, number: int, nbytes: int) -> None:
         """A worker took part in its native collective `number`, for which it sent `nbytes`."""
@@ -133,38 +140,56 @@ class Recorder:
 
     def memory(self, worker: int, start: float, end: float, kind: str) -> None:
         """A worker read the parameters that all share, or added to them ("read", "add")."""
-        code = self._kinds.setdefault(kind, len(self._kinds))
-        self._packed["memory"] += _PACK["memory"](worker, start, end, code)
+        self._packed["memory"] += _PACK["memory"](worker, start, end, self._code(kind))
+
+    def work(self, worker: int, start: float, end: float, kind: str) -> None:
+        """A worker did work of its own: a step or a sum ("apply"), or a codec's ("encode", "decode")."""
+        self._packed["work"] += _PACK["work"](worker, start, end, self._code(kind))
+
+    def _code(self, kind: str) -> int:
+        return self._kinds.setdefault(kind, len(self._kinds))
 
     def frame(self) -> pd.DataFrame:
-        """All records as a table, in the order in which things ended.
+        """All records as a table: see `table`."""
+        return table([np.frombuffer(self._packed[event], TYPES[event]) for event in EVENTS], self._kinds)
 
-        What ended at the same instant is ordered by its other columns, so that the table does not depend on
-        the order in which things were recorded.
-        """
-        packed = [np.frombuffer(self._packed[event], _TYPES[event]) for event in EVENTS]
-        events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])
-        kinds = sorted(self._kinds)
-        place: np.ndarray = np.array([kinds.index(kind) for kind in self._kinds])
+    def drain(self) -> tuple[list[np.ndarray], list[str]]:
+        """Take the records out, other threads adding some: those of each event, and the names of kinds."""
+        taken = []
+        for event, rows in self._packed.items():
+            count = len(rows)
+            taken.append(np.frombuffer(bytes(rows[:count]), TYPES[event]))
+            del rows[:count]
+        return taken, list(self._kinds)
 
-        def column(name: str) -> np.ndarray:
-            values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
-            return np.take(place, values) if name == "kind" else values
 
-        def who() -> np.ndarray:
-            node: np.ndarray = column("node").astype("i8") + 1
-            return np.asarray((events.astype("i8") << 56) + (node << 28) + column("peer") + 1)
+def table(packed: Sequence[np.ndarray], names: Iterable[str]) -> pd.DataFrame:
+    """Records as a table, in the order in which things ended: rows of each event, and the names of kinds.
 
-        # one at a time: with millions of rows a copy of all would be felt
-        others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")
-        ties = (np.nan_to_num(column(name)) for name in others)
-        order = _order(chain([column("end")], (who() for _ in [0]), ties))
-        columns: dict[str, Any] = {
-            "event": pd.Categorical.from_codes(events[order], categories=pd.Index(EVENTS))
-        }
-        columns |= {name: column(name)[order] for name in _COLUMNS}
-        columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(kinds))
-        return pd.DataFrame(columns, copy=False)
+    What ended at the same instant is ordered by its other columns, so that the table does not depend on
+    the order in which things were recorded.
+    """
+    names = list(names)
+    events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])
+    kinds = sorted(names)
+    place: np.ndarray = np.array([kinds.index(kind) for kind in names])
+
+    def column(name: str) -> np.ndarray:
+        values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
+        return np.take(place, values) if name == "kind" else values
+
+    def who() -> np.ndarray:
+        node: np.ndarray = column("node").astype("i8") + 1
+        return np.asarray((events.astype("i8") << 56) + (node << 28) + column("peer") + 1)
+
+    # one at a time: with millions of rows a copy of all would be felt
+    others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")
+    ties = (np.nan_to_num(column(name)) for name in others)
+    order = order_of(chain([column("end")], (who() for _ in [0]), ties))
+    columns: dict[str, Any] = {"event": pd.Categorical.from_codes(events[order], categories=pd.Index(EVENTS))}
+    columns |= {name: column(name)[order] for name in _COLUMNS}
+    columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(kinds))
+    return pd.DataFrame(columns, copy=False)
 
 
 def _column(rows: np.ndarray, name: str) -> np.ndarray:
@@ -177,25 +202,6 @@ def _column(rows: np.ndarray, name: str) -> np.ndarray:
     return np.full(len(rows), nothing, kind)
 
 
-def _order(columns: Iterable[np.ndarray]) -> np.ndarray:
-    """The order of rows by the first column, ties by the next, and so on, as far as there are ties."""
-    columns = iter(columns)
-    first = next(columns)
-    order = np.argsort(first, kind="stable")
-    opens = np.concatenate([[True], np.diff(first[order]) != 0])[: len(first)]  # rows unlike the one before
-    del first
-    while not opens.all():
-        column = next(columns, None)
-        if column is None:
-            break
-        places = np.flatnonzero(~opens | ~np.append(opens[1:], True))
-        rows = order[places]
-        rows = rows[np.lexsort((column[rows], np.cumsum(opens[places])))]
-        order[places] = rows
-        opens[places[1:]] |= np.diff(column[rows]) != 0
-    return order
-
-
 def of(records: pd.DataFrame, event: str, columns: Sequence[str]) -> pd.DataFrame:
     """Some columns of the records of one event: with millions of rows the others would be felt."""
     rows = np.asarray(records["event"].array == event)
@@ -206,17 +212,12 @@ def of(records: pd.DataFrame, event: str, columns: Sequence[str]) -> pd.DataFram
 def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The records of several processes in one table, in the order in which things ended."""
     kinds = sorted({str(kind) for frame in frames for kind in frame["kind"].cat.categories})
-    table = pd.concat([frame.astype({"kind": pd.CategoricalDtype(kinds)}) for frame in frames])
-    return table.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
+    return in_order(pd.concat([frame.astype({"kind": pd.CategoricalDtype(kinds)}) for frame in frames]))
 
 
-def save_records(scenario: Scenario, records: pd.DataFrame, out: Path) -> None:
-    """Write scenario.yaml and records.parquet, and remove what an earlier run left there."""
-    out.mkdir(parents=True, exist_ok=True)
-    for stale in ("result.json", "parameters.npy", "utilisation.parquet", "interleaving.parquet"):
-        (out / stale).unlink(missing_ok=True)
-    (out / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
-    records.to_parquet(out / "records.parquet", index=False)
+def in_order(records: pd.DataFrame) -> pd.DataFrame:
+    """The records in the order in which things ended, which all that reads them relies on."""
+    return records.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
 
 
 class Entry(NamedTuple):
@@ -304,12 +305,19 @@ class Result:
     def breakdown(self) -> pd.DataFrame:
         """Where each worker's time went, as fractions of the run's duration: a row a worker.
 
-        Columns `compute`, `send`, `network` and `wait` (docs/metrics.md), which sum to 1; all 0 in a run that
-        took no time.
+        Columns `compute`, `update`, `send`, `network` and `wait` (docs/metrics.md), which sum to 1; all 0 in
+        a run that took no time.
         """
         from analysis.breakdown import breakdown
 
         return breakdown(self.records, self.scenario.cluster.workers, *self.span)
+
+    @cached_property
+    def bottleneck(self) -> "Bottleneck | None":
+        """What limits the run, estimated from shares of its time; None if it did nothing."""
+        from analysis.bottleneck import bottleneck
+
+        return bottleneck(self)
 
     @cached_property
     def busy(self) -> dict[str, float] | None:
@@ -337,22 +345,26 @@ class Result:
         return json.dumps(self.metrics, allow_nan=False)
 
     def save(self, directory: str | Path) -> None:
-        """Write the run to a folder, which is made; what an earlier run left there is replaced.
+        """Write the run to a folder, which is made; what an earlier run left there is replaced, all at once.
 
         `scenario.yaml`, `result.json` (the metrics), `records.parquet` and, if there are any,
         `parameters.npy`, `utilisation.parquet` and `interleaving.parquet`. `analysis.saved.load` reads it
         back. Raises OSError.
         """
-        out = Path(directory)
         text = self.to_json()
-        save_records(self.scenario, self.records, out)
-        if self.parameters is not None:
-            np.save(out / "parameters.npy", self.parameters)
-        if self.utilisation is not None:
-            self.utilisation.to_parquet(out / "utilisation.parquet", index=False)
-        if self.interleaving is not None:
-            self.interleaving.to_parquet(out / "interleaving.parquet", index=False)
-        (out / "result.json").write_text(text + "\n", encoding="utf-8")
+        with replacing(Path(directory), FILES) as new:
+            (new / "scenario.yaml").write_text(dump(self.scenario), encoding="utf-8")
+            self.records.to_parquet(new / "records.parquet", index=False)
+            if self.parameters is not None:
+                np.save(new / "parameters.npy", self.parameters)
+            if self.utilisation is not None:
+                self.utilisation.to_parquet(new / "utilisation.parquet", index=False)
+            if self.interleaving is not None:
+                self.interleaving.to_parquet(new / "interleaving.parquet", index=False)
+            (new / "result.json").write_text(text + "\n", encoding="utf-8")
+        from analysis.incomplete import discard
+
+        discard(Path(directory))
 
     def to_tensorboard(self, directory: str | Path) -> Path:
         """Write scalars for TensorBoard to `predicted` or `measured` below the folder, and return the file.

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 
 import scenarios
-from analysis.records import Result
+from analysis import incomplete
+from analysis.folders import INCOMPLETE, settle
+from analysis.records import Result, in_order
 from scenarios import ScenarioError
 
 _RUN = ("scenario.yaml", "result.json", "records.parquet")
@@ -15,6 +17,7 @@ _RUN = ("scenario.yaml", "result.json", "records.parquet")
 
 def is_run(folder: Path) -> bool:
     """Whether it is what `Result.save` wrote, of a run that has ended."""
+    settle(folder)
     return all((folder / name).is_file() for name in _RUN)
 
 
@@ -35,6 +38,9 @@ def load(folder: str | Path) -> Result:
     """
     folder = Path(folder)
     if not is_run(folder):
+        if incomplete.is_one(folder / INCOMPLETE):
+            left = folder / INCOMPLETE
+            raise ScenarioError(f"the run in it is incomplete: {incomplete.why(left)}", file=str(folder))
         missing = next(name for name in _RUN if not (folder / name).is_file())
         raise ScenarioError(
             f"there is no {missing}; give the --out of a run that has ended", file=str(folder)
@@ -47,6 +53,8 @@ def load(folder: str | Path) -> Result:
             for name in ("records", "utilisation", "interleaving")
         )
         assert records is not None
+        if not records["end"].is_monotonic_increasing:  # another program has written them
+            records = in_order(records)
         parameters = np.load(file) if (file := folder / "parameters.npy").is_file() else None
         speedup, throughput = metrics["speedup"], metrics["throughput"]
         holders = _holders(records)

@@ -25,7 +25,8 @@ def figures(result: "Result") -> dict[str, str]:
     m = result.metrics
     stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
     parts = result.breakdown.mean()
-    parts = parts if parts["send"] else parts.drop("send")  # a real run does not know it
+    # a real run does not know what it sends; a simulation may be told that updates take no time
+    parts = parts.drop([name for name in ("send", "update") if not parts[name]])
     rows = {
         "duration": number(m["duration_s"], "s"),
         "throughput": number(m["throughput"], "samples/s"),
@@ -35,7 +36,7 @@ def figures(result: "Result") -> dict[str, str]:
         "workers' time": ", ".join(f"{name} {percent(part)}" for name, part in parts.items()),
         "bottleneck": m["bottleneck"] or NOTHING,
         "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else NOTHING,
-        "sent": size(m["bytes_sent"]),
+        "sent": f"{size(m['bytes_sent'])}, by all nodes",
         "held-out loss": number(m["loss"]),
         "accuracy": percent(m["accuracy"]),
     }

@@ -5,7 +5,6 @@ Keys of the scenario are dotted paths (`cluster.workers`, `strategy.name`), quan
 list, or a mapping without fixed keys, is JSON text. A metric that only repeats a key is left out.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,12 +13,12 @@ import pandas as pd
 from pydantic import BaseModel
 from scipy import stats
 
+from analysis.flat import flat
 from analysis.records import Result
 from scenarios import Scenario
 
 # What the keys of the scenario say already.
 _SAID = ("schema", "scenario", "workers", "strategy", "target", "seed")
-_WHOLE = ("staleness.histogram", "utilisation", "breakdown_by_worker", "cluster.codecs")
 
 
 def row(result: Result) -> dict[str, Any]:
@@ -27,10 +26,11 @@ def row(result: Result) -> dict[str, Any]:
 
     Keys come first, as `keys` gives them; metrics have dotted names (`staleness.p99`), and `engine` and
     `warnings` (JSON text) are among them. None where a figure does not exist. `staleness.histogram`,
-    `utilisation` and `breakdown_by_worker` are JSON text.
+    `utilisation`, `breakdown_by_worker` and `bottleneck_data` (a `Bottleneck`) are JSON text.
     """
     metrics = {key: value for key, value in result.metrics.items() if key not in _SAID}
-    return keys(result.scenario) | flat(metrics) | {"hosts": hosts(result)}
+    limits = result.bottleneck and result.bottleneck.to_json()
+    return keys(result.scenario) | flat(metrics) | {"bottleneck_data": limits, "hosts": hosts(result)}
 
 
 def hosts(result: Result) -> int:
@@ -57,20 +57,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted keys; lists become JSON text."""
-    found: dict[str, Any] = {}
-    for key, value in document.items():
-        path = f"{above}{key}"
-        if isinstance(value, Mapping) and path not in _WHOLE:
-            found |= flat(value, f"{path}.")
-        elif isinstance(value, Mapping | list | tuple):
-            found[path] = json.dumps(value)
-        else:
-            found[path] = value
-    return found
 
 
 def intervals(table: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:

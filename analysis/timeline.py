@@ -167,7 +167,7 @@ def _descriptions(records: pd.DataFrame, ranks: Sequence[str]) -> Callable[[np.n
                 args = f'"number":{version},"bytes":{nbytes}'
             elif event == "evaluation":
                 args = f'"version":{version},"loss":{_figure(loss)},"accuracy":{_figure(accuracy)}'
-            else:  # memory
+            else:  # memory, work
                 name, args = kinds[kind], ""
             yield f'"cat":"{event}","name":{name},"args":{{{args}}}'
 

@@ -85,7 +85,7 @@ def slices(result: Result, found: Tracks) -> pd.DataFrame:
         return np.flatnonzero(np.isin(codes, event.categories.get_indexer(pd.Index(events))))
 
     here, tested, sent = (
-        rows("gradient", "collective", "update", "drop", "memory"),
+        rows("gradient", "collective", "update", "drop", "memory", "work"),
         rows("evaluation"),
         rows("message"),
     )

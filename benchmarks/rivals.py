@@ -3,8 +3,8 @@
 A rival is a function that runs in processes of its own, which sit where those of a run would.
 """
 
+import json
 import multiprocessing
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -17,7 +17,7 @@ import zmq
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from executor.launch import no_main_module, serve_store, start_fork_server
+from executor.launch import no_main_module, start_fork_server
 from executor.testbed import Seat
 from scenarios import Scenario
 from workloads import build
@@ -29,7 +29,7 @@ COPIED = 1 << 16  # bytes; below it the executor lets ZeroMQ copy, and so does t
 def seconds(rival: Rival, seats: Sequence[Seat], *arguments: Any) -> float:
     """The median time of a step of a rival, which returns all of them: of process 0."""
     start_fork_server()
-    store = serve_store()
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("forkserver")
     processes = [
         context.Process(target=_be, args=(rival, rank, seat, len(seats), store.port, arguments))
@@ -42,7 +42,7 @@ def seconds(rival: Rival, seats: Sequence[Seat], *arguments: Any) -> float:
         process.join()
         if process.exitcode:
             raise RuntimeError(f"{rival.__name__} failed")
-    return median(pickle.loads(store.get("times")))
+    return median(json.loads(store.get("times")))
 
 
 def _be(rival: Rival, rank: int, seat: Seat, world: int, port: int, arguments: Sequence[Any]) -> None:
@@ -51,7 +51,7 @@ def _be(rival: Rival, rank: int, seat: Seat, world: int, port: int, arguments: S
     seat.take()
     times = rival(rank, world, store, seat, *arguments)
     if rank == 0:
-        store.set("times", pickle.dumps(times))
+        store.set("times", json.dumps(times))
     store.add("ended", 1)
     while store.add("ended", 0) < world:
         time.sleep(0.01)
@@ -102,8 +102,9 @@ def bare(
     inbox, out = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     inbox.set_hwm(0)
     out.set_hwm(0)
-    port = inbox.bind_to_random_port(f"tcp://{seat.address}")
-    store.set(f"inbox/{rank}", f"tcp://{seat.address}:{port}")
+    address = seat.address or "127.0.0.1"
+    port = inbox.bind_to_random_port(f"tcp://{address}")
+    store.set(f"inbox/{rank}", f"tcp://{address}:{port}")
     out.connect(store.get(f"inbox/{1 - rank}").decode())
     body, times = torch.zeros(nbytes, dtype=torch.uint8), []
     for _ in range(count):

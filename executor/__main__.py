@@ -1,9 +1,9 @@
 """One process of a run that torchrun started: torchrun … -m executor SCENARIO [--out DIR].
 
 The world has the workers first, then the servers: torchrun needs `--nproc-per-node` × nodes = workers +
-servers processes (workers alone for a strategy without servers). Rank 0 writes the result. When a process
-dies, torchrun names it and ends the others of its host, and these those of other hosts; the first of them
-writes the records of all, on its host.
+servers processes (workers alone for a strategy without servers). Rank 0 writes the result, and has the hub to
+which all report. When a process dies, torchrun names it and ends the others of its host, and the hub those of
+other hosts. What each process has recorded is on its host then, in OUT/incomplete.
 """
 
 import argparse
@@ -12,69 +12,162 @@ import signal
 import socket
 import sys
 import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Event, Thread
 
-import pandas as pd
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from analysis.records import save_records
-from executor import addresses, collect, companions, process, signals
-from executor.meeting import wait_for
+from executor import addresses, blame, collect, folder, joining, process, signals
+from executor.heartbeat import repr_line
+from executor.hub import Hub
+from executor.launch import INSIDE, path_s
+from executor.meeting import meet, wait_for
 from executor.parent import end_with_parent
-from executor.testbed import Seat
+from executor.remote import HubGone
 from scenarios import Scenario, ScenarioError, dump, load
 from strategies import StrategyError, fits
 from workloads import sizes
 
-_SETTLE_S = 1.0  # in which torchrun tells the others that a process has been killed
+_LOOK_S = 0.1  # how often rank 0 looks after the run
+_HEARD_S = 2.0  # for the others to hear that the run ends
 
 
 @record
 def main() -> int:
-    """Exit status: 0 fine, 2 bad input, 3 the host where the processes meet is gone, 143 told to end."""
+    """Exit status: 0 fine, 2 bad input, 3 the host where the processes report is gone, 143 told to end."""
+    options = _options()
+    for number in signals.ENDING:
+        signal.signal(number, signals.terminate)
+    try:
+        with ExitStack() as stack:
+            return _main(options, stack)
+    except signals.Terminated:
+        return 128 + signal.SIGTERM
+    except ScenarioError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 2
+    except (dist.DistNetworkError, dist.DistStoreError, HubGone) as error:
+        print(f"error: {repr_line(error)}", file=sys.stderr, flush=True)
+        return 3
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="torchrun … -m executor")
     parser.add_argument("scenario", help="a scenario file, or the name of a shipped one")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where rank 0 writes the result")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="several hosts: the key that all have")
+    parser.add_argument(
+        "--ports", type=joining.ports, metavar="FIRST-LAST", help="several hosts: listen there"
+    )
+    parser.add_argument("--interface", metavar="NAME", help="several hosts: the network card to listen at")
+    parser.add_argument(
+        "--deadline", type=joining.seconds, metavar="SECONDS", help="how long one may not get on"
+    )
     options = parser.parse_args()
     if "GROUP_RANK" not in os.environ:
         parser.error("it is one process of many; start them with torchrun")
-    for number in signals.ENDING:
-        signal.signal(number, signals.terminate)
-    end_with_parent()
-    try:
-        store, rank, world = next(dist.rendezvous("env://"))
-        over = Event()
-        host, hosts = (int(os.environ[f"GROUP_{what}"]) for what in ("RANK", "WORLD_SIZE"))
-        if hosts > 1:
-            companions.watch(store, host, hosts, over, leads=os.environ["LOCAL_RANK"] == "0")
-        return _main(options, store, rank, world, over)
-    except signals.Terminated:
-        return 128 + signal.SIGTERM
-    except (dist.DistNetworkError, dist.DistStoreError) as error:
-        print(f"error: {process.repr_line(error)}", file=sys.stderr, flush=True)
-        return 3
+    return options
 
 
-def _main(options: argparse.Namespace, store: dist.Store, rank: int, world: int, over: Event) -> int:
+def _main(options: argparse.Namespace, stack: ExitStack) -> int:
+    own = joining.join(options, stack)
+    store, heartbeat = own.control.store, own.control.heartbeat
+    end_with_parent(last_words=lambda: folder.leave(own.control.private))
+    here = f"rank {own.rank} on {socket.gethostname()}"
     try:
-        scenario = load(options.scenario, options.set, _check)
-        _same(scenario, store)
-        _run(scenario, store, rank, world, options.out, over)
+        _run(own, options, stack)
     except ScenarioError as error:
         if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
             print(f"error: {error}", file=sys.stderr, flush=True)
-        companions.tell(store, f"rank {rank} on {socket.gethostname()} has bad input")
+        heartbeat.end_all(f"{here} has bad input")
         return 2
-    except process.StoreGone as gone:
-        if options.out is not None:
-            _save(scenario, gone.outcome.records, options.out / f"rank-{rank}")
-        return 3
+    except BaseException as error:
+        heartbeat.fail(repr_line(error), traceback.format_exc())
+        heartbeat.end_all(f"{here}: {repr_line(error)}")
+        with signals.handled(signal.SIG_IGN, *signals.ENDING):
+            _wait_for_the_others(own, error)
+            if own.incomplete is not None:
+                own.incomplete.keep(None, repr_line(error))
+            _say_what_is_left(own, options.out)
+        raise
     return 0
+
+
+def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> None:
+    """Take part in the run; rank 0 writes and prints the result."""
+    control, learner, out = own.control, None, options.out
+    scenario = load(options.scenario, options.set, _check)
+    _same(scenario, control.store)
+    needed = len(process.everyone(scenario))
+    if own.world != needed:
+        workers = scenario.cluster.workers
+        parts = f"{workers} for workers, {needed - workers} for servers"
+        raise ScenarioError(f"the scenario needs {needed} processes ({parts}), torchrun started {own.world}")
+    if out is not None:
+        _check_out(out)
+    joining.begin_records(own, scenario, out, stack)
+    meet(control.store, "folders for records", own.world)
+    names, over = [role.name for role in process.everyone(scenario)], Event()
+    if own.hub is not None:
+        learner = collect.evaluator(scenario)
+        watch = collect.Watch(scenario, control.store, control.private, learner)
+        own.hub.watchdog.senders = process.senders(scenario)
+        own.hub.watchdog.path_s = path_s(scenario, _rate(scenario, own))
+        Thread(target=_follow, args=(own.hub, watch, names, over), daemon=True).start()
+        stack.callback(over.set)
+    # Else gloo takes the card that the host's name stands for.
+    card = "lo" if control.place.address is None else addresses.card_of(control.place.address)
+    if card is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
+    process.participate(scenario, own.rank, control)
+    if own.hub is not None:
+        result = collect.result(scenario, control.private, control.kept, learner)
+        warnings = [*result.warnings, *collect.disturbances(own.hub, names)]
+        result = replace(result, warnings=warnings)
+        if out is not None:
+            result.save(out)
+        print(result.to_json(), flush=True)
+    if own.incomplete is not None:
+        own.incomplete.discard()
+    control.store.add("meet/end of all", 1)
+    if own.rank == 0:  # the store is in this process
+        wait_for(control.store, "end of all", own.world)
+
+
+def _rate(scenario: Scenario, own: joining.Joined) -> float | None:
+    return INSIDE if own.control.place.address is None else scenario.cluster.network.bandwidth
+
+
+def _follow(hub: Hub, watch: collect.Watch, names: Sequence[str], over: Event) -> None:
+    while not over.wait(_LOOK_S):
+        watch.look()
+        if stall := hub.stall():
+            hub.tell(blame.stalled(stall, names, hub.about))
+
+
+def _wait_for_the_others(own: joining.Joined, error: BaseException) -> None:
+    """Let the others write down what they have, and be told to end, before torchrun hears of an end."""
+    if own.hub is not None:
+        collect.await_outcomes(own.control.private, lambda: range(own.world))
+    elif not isinstance(error, signals.Terminated):
+        time.sleep(_HEARD_S)
+
+
+def _say_what_is_left(own: joining.Joined, out: Path | None) -> None:
+    """One process of a host says where the records are."""
+    if out is not None and any(own.control.kept.glob("rank-*")):
+        with suppress(FileExistsError):
+            (own.control.private / "said-what-is-left").touch(exist_ok=False)
+            where = f"{own.control.kept} on {socket.gethostname()}"
+            print(f"What was measured until then: {where}", file=sys.stderr, flush=True)
 
 
 def _check(scenario: Scenario) -> None:
@@ -99,52 +192,7 @@ def _same(scenario: Scenario, store: dist.Store) -> None:
             )
 
 
-def _run(scenario: Scenario, store: dist.Store, rank: int, world: int, out: Path | None, over: Event) -> None:
-    needed = len(process.everyone(scenario))
-    if world != needed:
-        workers = scenario.cluster.workers
-        parts = f"{workers} for workers, {needed - workers} for servers"
-        raise ScenarioError(f"the scenario needs {needed} processes ({parts}), torchrun started {world}")
-    learner = None
-    if rank == 0:
-        _check_out(out)
-        learner = collect.evaluator(scenario)
-    if learner is not None and scenario.stop.target_accuracy is not None:
-        watch = collect.Watch(scenario, store, learner)
-        Thread(target=_follow, args=(watch, over), daemon=True).start()
-    try:
-        address = addresses.own_address(store, rank, world, os.environ["MASTER_ADDR"])
-        if card := addresses.card_of(address):  # otherwise gloo takes whatever the host's name stands for
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
-        process.participate(scenario, rank, store, Seat(address))
-        over.set()
-        if rank == 0:
-            result = collect.result(scenario, store, learner)
-            if out is not None:
-                result.save(out)
-            print(result.to_json(), flush=True)
-    except BaseException as error:
-        over.set()
-        if isinstance(error, process.StoreGone):
-            raise
-        companions.tell(store, f"rank {rank} on {socket.gethostname()}: {process.repr_line(error)}")
-        if out is not None and (world == 1 or not _is_culprit(error, store)):
-            with signals.handled(signal.SIG_IGN, *signals.ENDING):
-                _keep(scenario, store, world, out)
-        raise
-    store.add("meet/end of all", 1)
-    if rank == 0:  # the store may live in this process
-        wait_for(store, "end of all", world)
-
-
-def _follow(watch: collect.Watch, over: Event) -> None:
-    while not over.wait(0.1):
-        watch.look()
-
-
-def _check_out(out: Path | None) -> None:
-    if out is None:
-        return
+def _check_out(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=out):
@@ -152,34 +200,6 @@ def _check_out(out: Path | None) -> None:
     except OSError as error:
         reason = f"cannot write to {str(out)!r}: {error.strerror}; give another folder"
         raise ScenarioError(reason, key="--out") from None
-
-
-def _is_culprit(error: BaseException, store: dist.Store) -> bool:
-    """Whether this process is the first to fail, so that torchrun ends the others only once it has ended."""
-    if isinstance(error, signals.Terminated) or store.add("failed", 1) > 1:
-        return False
-    try:
-        time.sleep(_SETTLE_S)
-    except signals.Terminated:  # another one was killed
-        return False
-    return True
-
-
-def _keep(scenario: Scenario, store: dist.Store, world: int, out: Path) -> None:
-    """Write what a run that did not end well has measured, unless another process does."""
-    if store.add("keepers", 1) > 1:
-        return
-    collect.await_outcomes(store, lambda: range(world))
-    records = collect.records_so_far(store, world)
-    if records is None:
-        return
-    _save(scenario, records, out)
-
-
-def _save(scenario: Scenario, records: pd.DataFrame, out: Path) -> None:
-    save_records(scenario, records, out)
-    where = f"{out / 'records.parquet'} on {socket.gethostname()}"
-    print(f"What was measured until then: {where}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,17 @@ def own_address(store: dist.Store, rank: int, world: int, store_host: str) -> st
     return next((_towards(other) for other in told if not _is_loopback(other)), own)
 
 
+def address_of(card: str) -> str | None:
+    """The first IPv4 address of a network interface; None if there is no such interface, or it has none."""
+    from pyroute2 import IPRoute
+
+    with IPRoute() as ip:
+        for found in ip.get_addr(family=socket.AF_INET):
+            if found.get_attr("IFA_LABEL") == card:
+                return str(found.get_attr("IFA_LOCAL"))
+    return None
+
+
 def card_of(address: str) -> str | None:
     """The name of the network interface that has an address; None if none has it."""
     from pyroute2 import IPRoute

@@ -1,16 +1,19 @@
-"""Puts what the processes of a run left in the store together into one Result."""
+"""Puts what the processes of a run left in folders together into one Result."""
 
-import pickle
+import json
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 
+import analysis.streams as streams
 from analysis.records import Recorder, Result, join
-from executor.process import Outcome, everyone
-from executor.store import get, has
+from executor import snapshot_file
+from executor.hub import Hub
+from executor.process import everyone
 from scenarios import Scenario
 from strategies import find, unused
 from strategies.placement import as_if_on_one_host, evaluated
@@ -29,42 +32,33 @@ def evaluator(scenario: Scenario) -> Learner | None:
         return build(scenario.workload, scenario.cluster.workers, scenario.seed)
 
 
-def outcomes(store: dist.Store, ranks: Sequence[int]) -> list[Outcome]:
-    """What these processes left; those that left nothing are passed over."""
-    keys = [f"outcome/{rank}" for rank in ranks]
-    return [pickle.loads(get(store, key)) for key in keys if has(store, key)]
-
-
-def await_outcomes(store: dist.Store, expected: Callable[[], Sequence[int]]) -> None:
+def await_outcomes(folder: Path, expected: Callable[[], Sequence[int]]) -> None:
     """Wait, but not for long, for what processes that were told to stop leave."""
     until = time.monotonic() + _GRACE_S
-    while time.monotonic() < until and not all(has(store, f"outcome/{rank}") for rank in expected()):
+    while time.monotonic() < until and not all(_outcome(folder, rank).exists() for rank in expected()):
         time.sleep(0.02)
 
 
-def records_so_far(store: dist.Store, world: int) -> pd.DataFrame | None:
-    """The records of a run that did not end well; None if there are none."""
-    found = outcomes(store, range(world))
-    return records(found) if found else None
+def _outcome(folder: Path, rank: int) -> Path:
+    return folder / f"outcome-{rank}.json"
 
 
-def records(found: Sequence[Outcome]) -> pd.DataFrame:
-    """All their records, in the order in which things ended."""
-    return join([outcome.records for outcome in found])
+def result(scenario: Scenario, folder: Path, kept: Path, learner: Learner | None) -> Result:
+    """The result of a run that has ended; loss and accuracy are computed now, off the clock.
 
-
-def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Result:
-    """The result of a run that has ended; loss and accuracy are computed now, off the clock."""
+    folder: what processes left; kept: what they recorded while the run went on.
+    """
     roles, models = everyone(scenario), _models(scenario)
-    found = outcomes(store, range(len(roles)))
+    ranks = range(len(roles))
     servers = [rank for rank, role in enumerate(roles) if role.kind == "server"]
-    table, parameters = records(found), None
+    found, parameters = streams.records(streams.streams(kept)), None
+    table = Recorder().frame() if found is None else found
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            snapshots = [found[rank].snapshots for rank in evaluated(roles, models)]
-            if models == "shared":
-                snapshots = [merged([outcome.snapshots for outcome in found])]
+            whose = ranks if models == "shared" else evaluated(roles, models)
+            snapshots = [snapshot_file.read(folder / f"snapshots-{rank}.npz") for rank in whose]
+            snapshots = [merged(snapshots)] if models == "shared" else snapshots
             for version, at, vector in assemble(snapshots, models == "own"):
                 held_out = learner.evaluate(vector)
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
@@ -83,13 +77,31 @@ def result(scenario: Scenario, store: dist.Store, learner: Learner | None) -> Re
         warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
         + partition.unused(scenario.workload)
         + (as_if_on_one_host(scenario.cluster) if models == "shared" else [])
-        + _overruns(found, len(gradients)),
-        interleaving=pd.concat([outcome.interleaving for outcome in found], ignore_index=True),
+        + _overruns(folder, ranks, len(gradients)),
+        interleaving=pd.concat(
+            [streams.log(streams.file_of(kept, rank, streams.LOG), rank) for rank in ranks], ignore_index=True
+        ),
     )
 
 
-def _overruns(found: Sequence[Outcome], gradients: int) -> list[str]:
-    overruns = [ratio for outcome in found for ratio in outcome.overruns]
+def disturbances(hub: Hub, names: Sequence[str]) -> list[str]:
+    """What of the run's surroundings makes its times doubtful."""
+    stood = {names[rank]: seconds for rank, seconds in hub.watchdog.stood().items()}
+    if hub.stood_s:
+        stood["the process that watches the run"] = hub.stood_s
+    found = [
+        f"disturbed: {who} stood still for {seconds:.1f} s, so the run's times are not its own"
+        for who, seconds in stood.items()
+    ]
+    refused = hub.refused + sum(status.refused for status in hub.watchdog.status.values())
+    if refused:
+        found.append(f"connections of strangers that were refused: {refused}")
+    return found
+
+
+def _overruns(folder: Path, ranks: Sequence[int], gradients: int) -> list[str]:
+    left = [json.loads(_outcome(folder, rank).read_text("ascii")) for rank in ranks]
+    overruns = [ratio for outcome in left for ratio in outcome["overruns"]]
     if not overruns:
         return []
     return [
@@ -105,9 +117,9 @@ def _models(scenario: Scenario) -> str:
 class Watch:
     """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
 
-    def __init__(self, scenario: Scenario, store: dist.Store, learner: Learner | None) -> None:
+    def __init__(self, scenario: Scenario, store: dist.Store, folder: Path, learner: Learner | None) -> None:
         self.scenario = scenario
-        self.store = store
+        self.store, self.folder = store, folder
         self.learner = learner
         self.seen = 0
         self.models = _models(scenario)
@@ -120,11 +132,14 @@ class Watch:
         if target is None or self.learner is None or not self.store.check(keys):
             return
         version = min(int(self.store.get(key)) for key in keys)
-        keys = [f"snapshot/{holder}/{version}" for holder in range(self.holders)]
-        if version <= self.seen or not self.store.check(keys):
+        files = [self.folder / f"snapshot-{holder}-{version}" for holder in range(self.holders)]
+        if version <= self.seen or not all(file.exists() for file in files):
             return
         self.seen = version
-        parts = [torch.frombuffer(bytearray(get(self.store, key)), dtype=torch.float32) for key in keys]
+        parts = [torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.float32) for file in files]
+        for file in self.folder.glob("snapshot-*-*"):
+            if int(file.name.rpartition("-")[2]) <= version:
+                file.unlink()
         accuracy = self.learner.evaluate(joined(parts, self.models == "own")).accuracy
         if accuracy is not None and accuracy >= target:
             self.store.set("stop", "1")

@@ -14,16 +14,16 @@ from threading import Lock, get_ident
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 
-from analysis.records import Entry
-from executor.node import RealNode, Stopped
+from executor.node import RealNode
+from executor.running import Stopped
 from strategies import Collective, Contribution, Message, Vector
 
 T = TypeVar("T")
 # What never changes about a node, and words that answer the same in every run.
 _SAME = (
     *("rank", "index", "workers", "parents", "children", "shards", "shard", "hosts", "rng", "epoch"),
+    "budget",
     *("initial_parameters", "concatenate", "vector", "encode", "decode", "send", "apply", "dropped"),
 )
 _PACK = Struct("=ihhiiid").pack
@@ -36,8 +36,14 @@ class Interleaving:
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
+        self.taken = 0  # bytes that have been drained
         self._packed = bytearray()
         self._names: dict[str, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """What all entries so far take."""
+        return self.taken + len(self._packed)
 
     def note(
         self,
@@ -56,12 +62,13 @@ class Interleaving:
             activity, code(word, count), code(kind, len(self._names)), peer, number, version, answer
         )
 
-    def frame(self) -> pd.DataFrame:
-        """The log as a table: see `analysis.records.Entry`."""
-        rows, names = np.frombuffer(self._packed, _TYPE), np.array([*self._names], dtype=object)
-        columns: dict[str, Any] = {name: rows[name] for name in _FIELDS}
-        columns |= {name: names[rows[name]] for name in ("word", "kind")}
-        return pd.DataFrame({"node": np.full(len(rows), self.rank, "i4"), **columns})[list(Entry._fields)]
+    def drain(self) -> tuple[np.ndarray, list[str]]:
+        """Take the entries out, another thread adding some: rows, and the names of words and kinds."""
+        count = len(self._packed)
+        rows = np.frombuffer(bytes(self._packed[:count]), _TYPE)
+        del self._packed[:count]
+        self.taken += count
+        return rows, list(self._names)
 
 
 class LoggedNode:

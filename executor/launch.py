@@ -1,42 +1,55 @@
-"""Runs a scenario with real processes on this machine, over its loopback or over a testbed.
+"""Runs a scenario with real processes on this machine, inside it or over a testbed.
 
-The processes are forked from multiprocessing's fork server, and meet in a store that this one serves. A
-process that dies ends the run, and so do Ctrl-C and SIGTERM: the others are told to stop, hand over what
-they have recorded, and are killed. Should this process be killed, they end by themselves.
+The processes are forked from multiprocessing's fork server, and meet in a private folder. What they record
+goes to disk as it comes. A process that dies, or that does not get on, ends the run, and so do Ctrl-C and
+SIGTERM: the others are told to stop, write down the rest, and are killed. Should this process be killed, or
+stand still, they end by themselves.
 """
 
 import multiprocessing
 import os
-import pickle
+import shutil
 import signal
-import socket
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import inf
-from multiprocessing import connection, forkserver, resource_tracker, util
-from multiprocessing.context import ForkServerProcess
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
+from threading import Event, Thread
 from types import ModuleType
 
 import pandas as pd
 import torch.distributed as dist
 
+import analysis.streams as streams
+from analysis.incomplete import Incomplete
 from analysis.records import Result
-from executor import collect, process, signals
+from executor import blame, collect, process, signals
+from executor.folder import new_folder, short_names
+from executor.heartbeat import ORPHANED
+from executor.hub import Hub
+from executor.sockets import Place
 from executor.stolen import Stolen
 from executor.testbed import Seat, Testbed
-from scenarios import Scenario, ScenarioError
+from executor.watchdog import LEAST_S, Watchdog
+from scenarios import Scenario
+from workloads import Learner, sizes
+from workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
+Waiting = Callable[[str], None]
 # What every process would import for itself, seconds of work, is imported once by the one they fork from.
 _PRELOADED = ("workloads.classifier", "sklearn.datasets", "torch.utils.flop_counter", "torch._dynamo")
 _LOST = 255  # the exit code of a process whose fork server has died
 _LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to learn; the rest is shared
-_LONGEST_FOLDER = 71  # bytes; a socket's name has 103 at most, and "/pymp-…/listener-…" is 32 of these
+_COPIES = 4  # of all shards together: parameters, an optimizer's state, what is on its way
+_BETWEEN_HOSTS = 10e6  # bytes/s of a network of which nothing is known
+INSIDE = 5e8  # bytes/s that messages between processes of a machine have at least
+_IN_TURN = 10  # as often as everybody's largest message may be in others' way
+_LOOK_S = 0.5  # how often the guard looks
 _SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 
@@ -57,12 +70,23 @@ class RunInterrupted(KeyboardInterrupt):
         self.records = records
 
 
-def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bool = False) -> Result:
+def execute(
+    scenario: Scenario,
+    progress: Progress | None = None,
+    *,
+    testbed: bool = False,
+    out: Path | None = None,
+    deadline_s: float | None = None,
+    waiting: Waiting | None = None,
+) -> Result:
     """Measure a run of the scenario; `progress` is told the fraction done now and then.
 
-    With `testbed` the processes talk over the scenario's own network, else over this machine's loopback.
-    Raises ScenarioError if memory has no room for its processes, RunFailed if one dies, RunInterrupted at
-    Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind.
+    With `testbed` the processes talk over the scenario's own network, else inside this machine. `out`: the
+    folder in which its records are kept, below `incomplete`, while it goes on. `deadline_s`: for how long a
+    process may give no sign, or not get on (docs/failures.md); `waiting` is told for whom others wait.
+
+    Raises ScenarioError if memory has no room for its processes, RunFailed if one dies or does not get on,
+    RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
@@ -70,74 +94,214 @@ def execute(scenario: Scenario, progress: Progress | None = None, *, testbed: bo
         if testbed:
             bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
         stolen = Stolen()
+        folder = new_folder()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        learner = _prepared(scenario)
+        incomplete = stack.enter_context(Incomplete(out, scenario)) if out is not None else None
+        kept = incomplete.folder if incomplete else folder
+        run = _Run(scenario, folder, kept, bed, learner, deadline_s)
+        stack.callback(run.close)
         try:
-            result = _execute(scenario, progress, interruption, bed)
-        except KeyboardInterrupt:
-            _kill_fork_server()
+            result = run.result(progress, waiting, interruption)
+        except (RunFailed, RunInterrupted, signals.TimedOut) as error:
+            if isinstance(error, RunInterrupted):
+                _kill_fork_server()
+            if incomplete is not None:
+                with signals.handled(signal.SIG_IGN, *signals.ENDING):
+                    incomplete.keep(error.records, str(error))
             raise
         warnings = [*(bed.warnings() if bed else ()), *stolen.warnings()]
         return replace(result, warnings=[*result.warnings, *warnings])
 
 
-def _execute(
-    scenario: Scenario, progress: Progress | None, interruption: signals.Interruption, bed: Testbed | None
-) -> Result:
-    start_fork_server()
-    # Meanwhile: what cannot be built is bad input, and data are downloaded once.
-    learner = collect.evaluator(scenario)
-    _check_room(len(process.everyone(scenario)))
-    store = serve_store()
-    context = multiprocessing.get_context("forkserver")
-    ranks = range(len(process.everyone(scenario)))
-    seats = [bed.seat(rank) if bed else Seat() for rank in ranks]
-    processes = [
-        context.Process(
-            target=process.main, args=(scenario, rank, store.port, seats[rank]), name=f"lockstep-{rank}"
-        )
-        for rank in ranks
-    ]
+def _prepared(scenario: Scenario) -> Learner | None:
+    """Start the fork server, and build what evaluates the run meanwhile; None if nothing is learned.
+
+    Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
+    """
     try:
-        with no_main_module():
-            for child in processes:
-                child.start()
-        watch = collect.Watch(scenario, store, learner)
-        for _ in _until_all_have_ended(scenario, store, processes):
-            interruption.check()
-            watch.look()
-            if progress is not None and store.check(["progress"]):
-                progress(float(store.get("progress")))
-        return collect.result(scenario, store, learner)
+        start_fork_server()
+        learner = collect.evaluator(scenario)  # data are downloaded once
+        _check_room(scenario)
     except KeyboardInterrupt:
-        raise RunInterrupted(_records_so_far(store, processes)) from None
-    except RunFailed as failure:
-        failure.records = _records_so_far(store, processes)
+        _kill_fork_server()
         raise
-    finally:
-        for child in processes:
+    return learner
+
+
+class _Run:
+    """The processes of one run, and what they leave in `folder` and `kept`."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        kept: Path,
+        bed: Testbed | None,
+        learner: Learner | None,
+        deadline_s: float | None,
+    ) -> None:
+        self.scenario, self.folder, self.kept, self.learner = scenario, folder, kept, learner
+        self.names = [role.name for role in process.everyone(scenario)]
+        watchdog = Watchdog(len(self.names), deadline_s)
+        watchdog.senders = process.senders(scenario)
+        watchdog.path_s = path_s(scenario, scenario.cluster.network.bandwidth if bed else INSIDE)
+        self.hub = Hub(Place(folder), watchdog)
+        self.store = dist.FileStore(str(folder / process.STORE), -1)
+        contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s)
+        context = multiprocessing.get_context("forkserver")
+        self.processes = [
+            context.Process(
+                target=process.main,
+                args=(scenario, rank, contact, bed.seat(rank) if bed else Seat()),
+                name=f"lockstep-{rank}",
+            )
+            for rank in range(len(self.names))
+        ]
+        self._frozen = _ForkServerGuard(deadline_s or LEAST_S)
+
+    def result(
+        self, progress: Progress | None, waiting: Waiting | None, interruption: signals.Interruption
+    ) -> Result:
+        """Start the processes, and wait for what comes of them."""
+        try:
+            self._start()
+            watch = collect.Watch(self.scenario, self.store, self.folder, self.learner)
+            for _ in self._until_all_have_ended():
+                interruption.check()
+                watch.look()
+                if progress is not None and self.hub.done_share:
+                    progress(self.hub.done_share)
+                if waiting is not None:
+                    waiting(blame.waiting_for(self.hub.waited_for(), self.names))
+            result = collect.result(self.scenario, self.folder, self.kept, self.learner)
+            return replace(result, warnings=[*result.warnings, *collect.disturbances(self.hub, self.names)])
+        except KeyboardInterrupt:
+            raise RunInterrupted(self._records_so_far()) from None
+        except (RunFailed, signals.TimedOut) as failure:
+            failure.records = self._records_so_far()
+            raise
+
+    def close(self) -> None:
+        """Kill what is left of the processes."""
+        self._frozen.end()
+        for child in self.processes:
             if child.is_alive():
                 child.kill()
             if child.pid is not None:
                 child.join()
+        self.hub.close()
+
+    def _start(self) -> None:
+        try:
+            with no_main_module():
+                for rank, child in enumerate(self.processes):
+                    child.start()
+                    self.hub.expect(rank)
+        except (EOFError, ConnectionError) as error:
+            raise RunFailed(self._frozen.why or f"no process can be started: {error}") from None
+
+    def _until_all_have_ended(self) -> Iterator[None]:
+        """Give way several times a second; raise RunFailed if a process ends badly, or holds others up."""
+        while True:
+            exitcodes = [child.exitcode for child in self.processes]
+            if any(exitcodes):
+                time.sleep(_SETTLE_S)
+                raise self._failure([child.exitcode for child in self.processes])
+            if None not in exitcodes:
+                return
+            if stall := self.hub.stall():
+                why = blame.stalled(stall, self.names, self.hub.about)
+                if stall.kind == "silent":
+                    for rank in stall.ranks:
+                        self.processes[rank].kill()  # it would not hear that it is to end
+                raise RunFailed(why)
+            connection.wait(
+                [child.sentinel for child in self.processes if child.exitcode is None], timeout=0.1
+            )
+            yield
+
+    def _failure(self, exitcodes: Sequence[int | None]) -> RunFailed:
+        """What went wrong first: a process that dies lets others fail who were talking to it."""
+        if self._frozen.why:
+            return RunFailed(self._frozen.why)
+        found = []
+        for rank, exitcode in enumerate(exitcodes):
+            if not exitcode:
+                continue
+            at, cause, details = inf, f"exit code {exitcode}", ""
+            if exitcode < 0:
+                at, cause = 0.0, f"killed by {signal.Signals(-exitcode).name}"
+            elif failure := self.hub.failures.get(rank):
+                at, cause, details = failure.at, failure.line, failure.details
+            elif exitcode == _LOST:
+                cause = "lost, because the process that it was forked from has died"
+            elif exitcode == ORPHANED:
+                return RunFailed(
+                    f"this process stood still for {self.hub.stood_s:.0f} s; those of the run have ended"
+                )
+            found.append((at, rank, cause, details))
+        _, rank, cause, details = min(found)
+        return RunFailed(f"{self.names[rank]} (rank {rank}) died: {cause}", details=details)
+
+    def _records_so_far(self) -> pd.DataFrame | None:
+        """Stop the processes that still run, and gather what they and those that ended have recorded."""
+        with signals.handled(signal.SIG_IGN, *signals.ENDING):
+            for child in self.processes:
+                if child.is_alive():
+                    child.terminate()
+            alive = lambda: [rank for rank, child in enumerate(self.processes) if child.is_alive()]  # noqa: E731
+            collect.await_outcomes(self.folder, alive)
+            return streams.records(streams.streams(self.kept))
 
 
-def _check_room(processes: int) -> None:
+def path_s(scenario: Scenario, rate: float | None) -> float:
+    """For how long (s) messages may be on their way before one counts as lost: many times everybody's.
+
+    rate: of the slowest part of the network, bytes/s; None: not known.
+    """
+    messages = _IN_TURN * len(process.everyone(scenario)) * sizes(scenario.workload).nbytes
+    return messages / (rate or _BETWEEN_HOSTS)
+
+
+class _ForkServerGuard:
+    """Ends the fork server if it is stopped for longer than `deadline_s`: nothing starts, no end is told."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self.why = ""
+        self._deadline_s = deadline_s
+        self._over = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Watch no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        since = time.monotonic()
+        while not self._over.wait(_LOOK_S):
+            pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+            if pid is None or not blame.is_stopped(pid):
+                since = time.monotonic()
+            elif time.monotonic() - since > self._deadline_s:
+                self.why = (
+                    f"the process {pid}, which all others are forked from, has been stopped (SIGSTOP) for "
+                    f"{self._deadline_s:.0f} s"
+                )
+                _kill_fork_server()
+                return
+
+
+def _check_room(scenario: Scenario) -> None:
     """Raise ScenarioError for more processes than memory has room for: the machine would go down."""
-    needed, free = processes * _LEAST_BYTES, _free_bytes()
-    if needed > free:
-        problem = (
-            f"its {processes:,} processes take {needed / 1e9:,.1f} GB of memory or more, and "
-            f"{free / 1e9:,.1f} GB is free; take fewer, or more hosts (docs/hosts.md)"
-        )
-        raise ScenarioError(problem, key="cluster.workers")
-
-
-def _free_bytes() -> float:
-    """Memory that processes can still have; without end where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return inf
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), inf)
+    workers, processes = scenario.cluster.workers, len(process.everyone(scenario))
+    others = processes - workers  # hold shards, and no data
+    nbytes = processes * _LEAST_BYTES + workers * bytes_of(scenario.workload)
+    nbytes += min(others, 1) * _COPIES * sizes(scenario.workload).nbytes
+    what = f"a run of its {processes:,} processes"
+    require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")
 
 
 def start_fork_server() -> None:
@@ -148,28 +312,10 @@ def start_fork_server() -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["executor.orphan", "executor.process", *_PRELOADED]
     )
-    _short_folder()
+    short_names()
     resource_tracker.ensure_running()  # here: it lets the signals through again
     with no_main_module(), signals.blocked(*signals.ENDING):
         forkserver.ensure_running()
-
-
-def _short_folder() -> None:
-    """See to it that the fork server's socket is in a folder whose name is short enough for a socket's.
-
-    As from Python 3.14 on, it is then one below /tmp: an abstract name would be anyone's to connect to.
-    """
-    before = tempfile.gettempdir()
-    if len(os.fsencode(before)) <= _LONGEST_FOLDER:
-        return
-    tempfile.tempdir = "/tmp"
-    try:
-        util.get_temp_dir()  # makes it, once, and sees that it is removed
-    except OSError as error:
-        problem = f"is too long for the names of sockets, and /tmp cannot be written ({error.strerror})"
-        raise ScenarioError(f"{problem}; at most {_LONGEST_FOLDER} bytes", key="TMPDIR") from None
-    finally:
-        tempfile.tempdir = before
 
 
 def _kill_fork_server() -> None:
@@ -178,61 +324,6 @@ def _kill_fork_server() -> None:
     if server._forkserver_pid is not None:
         with suppress(ProcessLookupError):
             os.kill(server._forkserver_pid, signal.SIGKILL)
-
-
-def serve_store() -> dist.TCPStore:
-    """A store that listens on the loopback only: what is read from it gets unpickled."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    return dist.TCPStore(
-        "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
-
-
-def _until_all_have_ended(
-    scenario: Scenario, store: dist.TCPStore, processes: list[ForkServerProcess]
-) -> Iterator[None]:
-    """Give way several times a second; raise RunFailed as soon as a process ends badly."""
-    while True:
-        exitcodes = [child.exitcode for child in processes]
-        if any(exitcodes):
-            time.sleep(_SETTLE_S)
-            raise _failure(scenario, store, [child.exitcode for child in processes])
-        if None not in exitcodes:
-            return
-        connection.wait([child.sentinel for child in processes if child.exitcode is None], timeout=0.1)
-        yield
-
-
-def _failure(scenario: Scenario, store: dist.TCPStore, exitcodes: list[int | None]) -> RunFailed:
-    """What went wrong first: a process that dies lets others fail who were talking to it."""
-    found = []
-    for rank, exitcode in enumerate(exitcodes):
-        if not exitcode:
-            continue
-        at, cause, details = float("inf"), f"exit code {exitcode}", ""
-        if exitcode < 0:
-            at, cause = 0.0, f"killed by {signal.Signals(-exitcode).name}"
-        elif store.check([f"failure/{rank}"]):
-            at, cause, details = pickle.loads(store.get(f"failure/{rank}"))
-        elif exitcode == _LOST:
-            cause = "lost, because the process that it was forked from has died"
-        found.append((at, rank, cause, details))
-    _, rank, cause, details = min(found)
-    who = process.everyone(scenario)[rank].name
-    return RunFailed(f"{who} (rank {rank}) died: {cause}", details=details)
-
-
-def _records_so_far(store: dist.TCPStore, processes: list[ForkServerProcess]) -> pd.DataFrame | None:
-    """Stop the processes that still run, and gather what they and those that ended have recorded."""
-    with signals.handled(signal.SIG_IGN, *signals.ENDING):
-        for child in processes:
-            if child.is_alive():
-                child.terminate()
-        collect.await_outcomes(
-            store, lambda: [rank for rank, child in enumerate(processes) if child.is_alive()]
-        )
-        return collect.records_so_far(store, len(processes))
 
 
 @contextmanager

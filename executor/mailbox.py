@@ -56,6 +56,11 @@ class Mailbox:
                 timeout_s = 0.0
             return any(_matches(message, (kind, None)) for message in self._mail)
 
+    def waited_for(self, activities: int) -> tuple[_Wanted, ...] | None:
+        """What the activities of the node wait for; None if one of so many does something else."""
+        waiting = tuple(self._waiting)
+        return waiting if len(waiting) >= activities else None
+
     def taken_in_if_idle(self, activities: Callable[[], int]) -> int | None:
         """The messages taken in so far, if all activities wait and none of them will get what is there."""
         with self._news:

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from executor.devices import Place
-from executor.node import Done, RealNode, Stopped
+from executor.node import RealNode
+from executor.running import Done, Stopped
 from scenarios import ScenarioError
 from strategies import Vector
 

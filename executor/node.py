@@ -1,7 +1,7 @@
 """A node in real time: the executor's side of the strategy language. Its methods block."""
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import nan
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,8 +15,8 @@ from executor.activities import Activities
 from executor.backward import Beside, Later
 from executor.devices import to_device
 from executor.mailbox import Mailbox, Received
+from executor.running import Done, Stopped, run_to_end
 from executor.settling import settle
-from executor.store import put
 from executor.transport import Transport
 from scenarios import Scenario
 from strategies import Collective, Contribution, Message, Source, Vector, find
@@ -37,33 +37,6 @@ _SLICE_S = 0.05  # how often a node that waits looks whether the run is over
 _POLL_S = 0.002  # messages are waited for in whole milliseconds
 _SETTLE_S = 0.01  # how often a worker whose program has ended looks whether the others' have
 _BYE = "bye"  # a child will send no more
-
-
-class Stopped(BaseException):
-    """This node's part in the run is over."""
-
-
-class Done(Awaitable[T]):
-    """The value of something that has been done."""
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self.value
-        yield
-
-
-def run_to_end(program: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never really waits."""
-    try:
-        program.send(None)
-    except StopIteration:
-        return
-    except Stopped:
-        return
-    program.close()
-    raise TypeError("a strategy may only await members of its node")
 
 
 class RealNode:
@@ -108,7 +81,7 @@ class RealNode:
         self.slowness = slowness(scenario).get(rank)
         self.backward_share = getattr(scenario.cluster.compute, "backward", 0.0)
         self.learner = learner
-        self.limits = limits
+        self.limits, self.budget = limits, limits.in_all(workers)
         self.snapshots = snapshots
         self.recorder = Recorder()
         self.zero = time.monotonic()
@@ -120,10 +93,15 @@ class RealNode:
         self.activities = Activities(run_to_end)
         self._fetched: dict[tuple[str, int], int] = {}  # messages of a kind from a sender
         self._beside = Beside(initial.device)
-        self._looked = self._told = 0.0
+        self._looked = 0.0
         self._leaving = ""  # how workers leave the run, once that is settled
         self._over = False  # whether the end of the run has been seen
-        self._program_ended = self._closing = False
+        self.program_ended = self._closing = self.in_collective = False
+        self.done_share = self.longest_s = 0.0  # of the run; the longest piece of work
+        self.join_workers: Callable[[], None] = lambda: None  # all, for native collectives
+        self.leave: Callable[[str, bytes], None] = lambda name, content: (
+            None
+        )  # a file, where the run is watched
 
     def _epoch(self, learner: Learner | None) -> int:
         """Mini-batches in one pass over this worker's samples."""
@@ -143,11 +121,11 @@ class RealNode:
 
     def encode(self, vector: Vector, codec: Codec) -> Awaitable[Vector]:
         seed = codec.seed(self.rng)
-        return self.apply(lambda: codecs.encode(vector, codec, seed), 0)  # type: ignore[arg-type,return-value]
+        return self.apply(lambda: codecs.encode(vector, codec, seed), 0, "encode")  # type: ignore[arg-type,return-value]
 
     def decode(self, body: Vector, codec: Codec, length: int) -> Awaitable[Vector]:
         dtype = self.initial.dtype
-        return self.apply(lambda: codecs.decode(body, codec, length, dtype), 0)  # type: ignore[arg-type,return-value]
+        return self.apply(lambda: codecs.decode(body, codec, length, dtype), 0, "decode")  # type: ignore[arg-type,return-value]
 
     def send(
         self,
@@ -194,7 +172,7 @@ class RealNode:
 
     def finish(self) -> None:
         """See the second activities to their end; tell those above that this node will send no more."""
-        self._program_ended = True
+        self.program_ended = True
         if self.role.kind == "worker" and not self.parents:
             settle(self)
         self._closing = True
@@ -221,9 +199,7 @@ class RealNode:
         return Done(True)
 
     def _tell_progress(self, fraction: float) -> None:
-        if self.index == 0 and self.now - self._told > 0.2:
-            self._told = self.now
-            self.store.set("progress", repr(fraction))
+        self.done_share = fraction
 
     def gradient(self, parameters: Vector) -> Awaitable[Vector]:
         step, start, gradient, duration = self._compute(parameters)
@@ -253,7 +229,7 @@ class RealNode:
             return self._beside.backward(
                 lambda ready: self.learner.gradient(parameters, self.index, step, ready),  # type: ignore
                 parts,
-                lambda: self.recorder.gradient(self.rank, start, self.now, step),
+                lambda: self._computed(start, step),
                 self._note_loss,
             )
         step, start, gradient, duration = self._compute(parameters)
@@ -278,11 +254,19 @@ class RealNode:
                 torch.cuda.synchronize(gradient.device)
         real = self.now - start
         if self.compute is None:  # measured times: a straggler waits until it would be done
-            return step, start, gradient, self.slowness.seconds(start, real) if self.slowness else real
+            duration = self.slowness.seconds(start, real) if self.slowness else real
+            self.longest_s = max(self.longest_s, duration)
+            return step, start, gradient, duration
         duration = self.compute.draw(start)
+        self.longest_s = max(self.longest_s, duration, real)
         if real > duration:
             self.overruns.append(real / duration if duration else float("inf"))
         return step, start, gradient, duration
+
+    def _computed(self, start: float, step: int) -> None:
+        """A gradient has been, in a thread of its own."""
+        self.recorder.gradient(self.rank, start, self.now, step)
+        self.longest_s = max(self.longest_s, self.now - start)
 
     def _note_loss(self) -> None:
         """The gradient that was computed last is there."""
@@ -294,8 +278,12 @@ class RealNode:
         if left_s > 0:  # even a sleep of 0 s takes 70 us
             time.sleep(left_s)
 
-    def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        return Done(function())  # activities take turns (interleaving.py)
+    def apply(self, function: Callable[[], T], nbytes: int, kind: str = "apply") -> Awaitable[T]:
+        start = self.now
+        value = function()  # activities take turns (interleaving.py)
+        if self.role.kind == "worker":
+            self.recorder.work(self.rank, start, self.now, kind)
+        return Done(value)
 
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:
@@ -313,7 +301,11 @@ class RealNode:
         ending = vector.new_tensor([float(self._is_over())])  # type: ignore[attr-defined]
         total = torch.cat([vector, ending])  # type: ignore[list-item]
         if p > 1:
+            self.in_collective = True
+            if not dist.is_initialized():
+                self.join_workers()
             dist.all_reduce(total)
+            self.in_collective = False
         over = bool(total[-1])  # on a GPU this waits for the sum
         # As in a ring: every chunk but one to be summed, and every one but one that is.
         kept = [shard_of(vector, (self.index + step) % p, p).nbytes for step in (1, 2)]
@@ -336,17 +328,15 @@ class RealNode:
             if kept and self.scenario.stop.target_accuracy is not None:
                 part_bytes = parameters.cpu().numpy().tobytes()  # type: ignore[attr-defined]
                 place = self.index if self.memory is None else 0
-                put(self.store, f"snapshot/{place}/{version}", part_bytes)
+                self.leave(f"snapshot-{place}-{version}", part_bytes)
                 self.store.set(f"snapshot/{place}", str(version))
         if self.scenario.stop.updates is not None:
             self._tell_progress(version / self.scenario.stop.updates)
-        if version == self.scenario.stop.updates and not self._program_ended:
+        if version == self.scenario.stop.updates and not self.program_ended:
             everyone = self.store.add("holders that are done", 1) == self.holders
             if everyone:
                 self.store.set("stop", "1")
-            if (
-                everyone or not self.relayed
-            ):  # else other shards may need more pushes: relays sum as they come
+            if everyone or not self.relayed:  # else other shards may need more: relays sum as they come
                 raise Stopped
         return Done(None)
 
@@ -394,5 +384,6 @@ class RealNode:
         return self._is_over()
 
     def sleep(self, seconds: float) -> Awaitable[None]:
+        self.longest_s = max(self.longest_s, seconds)
         time.sleep(seconds)
         return Done(None)

@@ -1,29 +1,32 @@
-"""One process of a real run: sets up its node, runs its program, and leaves what it recorded in the store."""
+"""One process of a real run: sets up its node, runs its program, and leaves what came of it in a folder."""
 
+import json
 import os
-import pickle
 import signal
 import socket
 import time
 import traceback
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 
-from executor import signals
+from executor import signals, sockets
 from executor.devices import Place, choose, computes_on
 from executor.heap import keep_freed_memory
+from executor.heartbeat import Heartbeat, repr_line
 from executor.interleaving import LoggedNode
 from executor.meeting import meet
 from executor.memory import SharedMemory, WorkerMemory, on_one_host
-from executor.node import RealNode, run_to_end
+from executor.node import RealNode
 from executor.parent import end_with_parent
-from executor.store import put
+from executor.peers import check_ends
+from executor.report import Report
+from executor.running import run_to_end
+from executor.snapshot_file import write
 from executor.testbed import Seat
 from executor.transport import Transport
 from scenarios import Scenario
@@ -34,26 +37,21 @@ from workloads.compute_time import compute_times
 from workloads.quota import quota
 from workloads.snapshots import Snapshots
 
+STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
 _MOST_CONNECTED = 64  # workers, each with each: two seconds on two cores, and 200 file descriptors a process
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one process leaves behind."""
+class Control:
+    """What a process of a run has besides its messages: a store, a line to the hub, and folders."""
 
-    records: pd.DataFrame
-    snapshots: Snapshots | None
-    overruns: list[float]
-    interleaving: pd.DataFrame
-
-
-class StoreGone(RuntimeError):
-    """The store cannot be reached any more. `outcome`: what this process would have left there."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__("the store in which the processes meet is gone")
-        self.outcome = outcome
+    store: dist.Store
+    heartbeat: Heartbeat
+    place: sockets.Place
+    leave: Callable[[str, Path], None]  # a file, where the run is watched
+    kept: Path  # the folder for its records while the run goes on
+    private: Path  # the run's folder on this host
 
 
 def everyone(scenario: Scenario) -> list[Role]:
@@ -62,12 +60,21 @@ def everyone(scenario: Scenario) -> list[Role]:
     return roles_of(scenario.cluster, strategy.has_servers)
 
 
-def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) -> None:
-    """Be process `rank` of the run, which others reach at the address of its seat.
+def senders(scenario: Scenario) -> Sequence[Sequence[int]]:
+    """Of every process of a run, the ranks that may send messages to it, itself among them."""
+    roles, strategy = everyone(scenario), find(scenario.strategy.name, scenario.strategy.parameters)
+    ranks = range(len(roles))
+    if strategy.has_servers:
+        return [[*roles[rank].parents, *roles[rank].children, rank] for rank in ranks]
+    return [ranks] * len(roles)
 
-    Whatever ends it leaves what was recorded in the store; raises StoreGone with that if it cannot.
-    `signals.Terminated` is raised only by a handler.
+
+def participate(scenario: Scenario, rank: int, control: Control) -> None:
+    """Be process `rank` of the run.
+
+    Whatever ends it leaves what was recorded on disk. `signals.Terminated` is raised only by a handler.
     """
+    store = control.store
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
     keep_freed_memory()
     roles, workers = everyone(scenario), scenario.cluster.workers
@@ -77,15 +84,21 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
     size = sizes(scenario.workload)
     dtype = getattr(torch, getattr(scenario.workload, "dtype", "float32"))
     is_worker = rank < workers
-    device, backend = choose(places[:workers], rank, seat.namespace is not None) if is_worker else ("cpu", "")
+    on_testbed = control.place.address is not None and control.place.keys is None
+    device, backend = choose(places[:workers], rank, on_testbed) if is_worker else ("cpu", "")
     learner = build(scenario.workload, workers, scenario.seed, device) if scenario.workload.learns else None
     initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
-    transport = Transport(store, rank, seat.address, initial.dtype)
-    if is_worker and workers > 1:
+    transport = Transport(store, rank, control.place, initial, senders(scenario)[rank])
+
+    def join_workers() -> None:
         if backend == "nccl":
             torch.cuda.set_device(device)
         group = dist.PrefixStore("collectives", store)
         dist.init_process_group(backend, store=group, rank=rank, world_size=workers)
+        check_ends()
+
+    if is_worker and workers > 1 and _collects(scenario):
+        join_workers()
     emulated = is_worker and scenario.cluster.compute != "measured"
     node = RealNode(
         scenario,
@@ -96,18 +109,24 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
         transport,
         compute_times(scenario, size)[rank] if emulated else None,
         learner,
-        quota(scenario, size.samples, strategy.equal_steps),
+        quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
         _snapshots(strategy, roles, rank, size.nbytes, initial),
     )
     if strategy.models == "shared":
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, SharedMemory(store, rank, initial))
+    node.join_workers = join_workers
+    node.leave = lambda name, content: _leave(control, name, lambda file: file.write_bytes(content))
     if learner and is_worker:
+        start = time.monotonic()
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
+        node.longest_s = time.monotonic() - start
     meet(store, "addresses of inboxes", world)
     transport.connect(_peers(roles, rank, strategy))  # not on the clock either
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
     logged = LoggedNode(node, computes_on(device))
+    report = Report(node, logged.log, control.kept)
+    control.heartbeat.look, control.heartbeat.write = report.status, report.write
     program = strategy.program(roles[rank].kind, scenario.strategy.parameters)(logged)
     with ExitStack() as deaf:
         try:
@@ -117,17 +136,37 @@ def participate(scenario: Scenario, rank: int, store: dist.Store, seat: Seat) ->
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
         finally:  # of a second try: a signal can come on the way into the first one
+            report.close()
+            for file in report.files:
+                if file.exists():
+                    control.leave(file.name, file)
             if node.snapshots is not None:
-                _to_cpu(node.snapshots)
-            outcome = Outcome(node.recorder.frame(), node.snapshots, node.overruns, logged.log.frame())
-            try:
-                put(store, f"outcome/{rank}", pickle.dumps(outcome))
-            except dist.DistError as error:
-                raise StoreGone(outcome) from error
+                _leave(control, f"snapshots-{rank}.npz", lambda file: write(file, node.snapshots))
+            said = json.dumps({"overruns": node.overruns, "rank": rank}).encode()
+            _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
+    control.heartbeat.end()
     meet(store, "end", world)
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _leave(control: Control, name: str, write: Callable[[Path], object]) -> None:
+    """Write a file, and leave it as a whole where the run is watched."""
+    part = control.private / f".{name}"
+    write(part)
+    whole = part.rename(control.private / name)
+    control.leave(name, whole)
+
+
+def _collects(scenario: Scenario) -> bool:
+    """Whether the strategy's collectives are native: its processes connect before the start then.
+
+    One that uses them without saying so connects at its first. A port of gloo's is anyone's to connect to.
+    """
+    algorithm = find(scenario.strategy.name, scenario.strategy.parameters).parameters.get("algorithm")
+    default = None if algorithm is None else algorithm.default
+    return scenario.strategy.parameters.get("algorithm", default) == "native"
 
 
 def _peers(roles: Sequence[Role], rank: int, strategy: Strategy) -> list[int]:
@@ -151,14 +190,6 @@ def _snapshots(
         return None
     own = strategy.models == "own"
     return Snapshots(len(ranks) * nbytes if own else nbytes, initial if own else None)
-
-
-def _to_cpu(snapshots: Snapshots) -> None:
-    for version, (at, part) in snapshots.taken.items():
-        snapshots.taken[version] = (at, part.cpu())
-    if snapshots.last is not None:
-        version, at, part = snapshots.last
-        snapshots.last = (version, at, part.cpu())
 
 
 def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
@@ -186,26 +217,43 @@ def _start_together(store: dist.Store, rank: int, world: int, same_host: bool) -
     return zero
 
 
-def main(scenario: Scenario, rank: int, port: int, seat: Seat) -> None:
-    """Be a process that `launch` started: report a failure in the store, and never outlive the parent."""
+@dataclass(frozen=True)
+class Contact:
+    """How a process that `launch` started finds the others."""
+
+    folder: Path  # the run's private one
+    kept: Path
+    hub: str  # endpoint
+    deadline_s: float | None
+
+    def control(self, rank: int, seat: Seat) -> Control:
+        """Take part."""
+        place = sockets.Place(self.folder, seat.address)
+        heartbeat = Heartbeat(rank, sockets.Place(self.folder), self.hub, self.deadline_s)
+        store = dist.FileStore(str(self.folder / STORE), -1)
+        return Control(store, heartbeat, place, _nowhere, self.kept, self.folder)
+
+
+def _nowhere(name: str, file: Path) -> None:
+    """The file is where it should be."""
+
+
+def main(scenario: Scenario, rank: int, contact: Contact, seat: Seat) -> None:
+    """Be a process that `launch` started: report a failure to it, and never outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it says SIGTERM
     signal.signal(signal.SIGTERM, signals.terminate)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.ENDING)  # the fork server does not hear them
     end_with_parent()
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    control = contact.control(rank, seat)
+    control.heartbeat.begin()
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens where the host's name leads to
     try:
         seat.take()
-        participate(scenario, rank, store, seat)
+        participate(scenario, rank, control)
+        control.heartbeat.close()
     except signals.Terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     except BaseException as error:
-        failure = (time.monotonic(), repr_line(error), traceback.format_exc())
-        with suppress(RuntimeError):  # the store is gone if the parent is
-            store.set(f"failure/{rank}", pickle.dumps(failure))
+        control.heartbeat.fail(repr_line(error), traceback.format_exc())
         os._exit(1)  # at once: threads and sockets must not hold a dead run up
-
-
-def repr_line(error: BaseException) -> str:
-    """An error in one line: its type and what it says."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -20,7 +20,7 @@ def settle(node: "RealNode") -> None:
             if node.hold_on():
                 return
         received = _sum(node, f"taken in {question}", taken_in)
-        if received == _sum(node, f"sent {question}", node.transport.sent):
+        if received == _sum(node, f"sent {question}", node.transport.sent.total()):
             return
         question += 1
 

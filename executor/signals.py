@@ -20,6 +20,31 @@ def terminate(*_: Any) -> None:
     raise Terminated("told to end")
 
 
+class TimedOut(BaseException):
+    """The time that a command was given is over. `records`: what had been measured."""
+
+    records: Any = None
+
+
+@contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """Raise TimedOut after so many seconds, and every second from then on; only in a main thread."""
+
+    def ring(*_: Any) -> None:
+        raise TimedOut(f"it has not ended within {seconds:g} s (--timeout)")
+
+    if seconds is None or current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class Interruption:
     """A handler that raises KeyboardInterrupt and remembers it.
 

@@ -2,8 +2,8 @@
 
 One more namespace has the switches: bridges that neither learn nor flood, so that frames take the fabric's
 ways and no other. Processes of one host talk over its loopback; nothing leads out of the namespaces. What
-processes and launcher tell each other does not go there: a process connects to the store, on the machine's
-loopback, before it moves to its host. More: docs/testbed.md.
+processes and launcher tell each other does not go there, but through Unix sockets and files. More:
+docs/testbed.md.
 """
 
 import errno
@@ -26,9 +26,9 @@ _MOST_HOSTS = 511  # an interface has at most 65,520 classes: one for each pair 
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a process of a run is: the address that others reach it at, and its host's namespace, if any."""
+    """Where a process of a run is: on this machine, or at an address in the namespace of its host."""
 
-    address: str = "127.0.0.1"
+    address: str | None = None
     namespace: Namespace | None = None
 
     def take(self) -> None:

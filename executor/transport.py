@@ -1,13 +1,15 @@
 """Messages between processes, over ZeroMQ.
 
 Every process binds one PULL socket, its inbox, and connects a PUSH socket to each peer it sends to: from one
-process to another, messages are one TCP stream and keep their order. Large bodies are neither copied nor
-changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ: docs/design.md.
+process to another, messages are one stream, keep their order, and are numbered. Large bodies are neither
+copied nor changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ: docs/design.md; who
+can connect: sockets.py.
 """
 
 import json
 import time
-from collections.abc import Awaitable, Generator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Container, Generator, Sequence
 from threading import Lock
 from typing import Any
 
@@ -15,14 +17,22 @@ import torch
 import zmq
 
 from executor.devices import to_host
+from executor.sockets import Doors, Place
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
 _CONNECT_S = 60.0  # for all connections of a process
 _LOOK_MS = 50  # how often a process that waits for connections hears signals
+# A message has the parameters, or a code of them; averages of an optimizer's state have more.
+_MOST_TIMES, _MOST_MORE = 4, 1 << 20
 # A header: kind, sender, version, batches, part, weight, sources, when it was sent.
 _HEADER = [str, int, int, int, int, float, list, float]
+_TYPES = (None, torch.uint8, torch.float16, torch.bfloat16)  # of a body; None: the workload's own
 _write = json.JSONEncoder(separators=(",", ":")).encode  # what json.dumps does, less a look at its options
 _read = json.JSONDecoder().raw_decode
+
+
+class MessagesLost(RuntimeError):
+    """Messages of a sender are missing, or have come twice."""
 
 
 class Sent(Awaitable[None]):
@@ -41,44 +51,69 @@ class Sent(Awaitable[None]):
 class Transport:
     """One process's sockets. Addresses are exchanged through a torch.distributed store."""
 
-    def __init__(self, store: torch.distributed.Store, rank: int, host: str, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        store: torch.distributed.Store,
+        rank: int,
+        place: Place,
+        initial: torch.Tensor,
+        senders: Container[int],
+    ) -> None:
+        """initial: the parameters, which tell the type of bodies and how large they can be.
+
+        senders: the ranks that messages may come from.
+        """
         self.store = store
         self.rank = rank
-        self.dtype = dtype
-        self.context = zmq.Context()
-        self.inbox = self.context.socket(zmq.PULL)
-        self.inbox.set_hwm(0)
-        port = self.inbox.bind_to_random_port(f"tcp://{host}")
-        store.set(f"address/{rank}", f"tcp://{host}:{port}")
-        self._peers: dict[int, zmq.Socket[bytes]] = {}
+        self.dtype = initial.dtype
+        self.most_bytes = _MOST_TIMES * initial.nbytes + _MOST_MORE
+        self._senders = senders
+        self._doors = Doors(str(rank), place)
+        self._door = self._doors.listen(zmq.PULL, f"{rank}", self.most_bytes)
+        self.inbox = self._door.socket
+        store.set(f"address/{rank}", self._door.endpoint)
+        self._peers: dict[int, Any] = {}
         self._timeout_ms = -1  # for ever
         self._sending = Lock()  # sockets are not for several threads at once
-        self.sent = 0  # messages so far
+        self.sent: Counter[int] = Counter()  # messages so far, by receiver
+        self.taken: Counter[int] = Counter()  # and by sender
+        self.looked = False  # whether the inbox has been found empty; for others to reset
+
+    @property
+    def refused(self) -> int:
+        """How many connections have been refused since this was asked last."""
+        return self._door.refused()
 
     def send(self, to: int, header: Sequence[Any], body: torch.Tensor | None) -> Sent:
         """Queue a message: a header, its values of the types of `_HEADER`, and perhaps a body.
 
-        A body is a flat vector of the workload's type, or the bytes of an encoded one: that is said in front,
-        with the number of bytes (−1: no body). A large body is a frame of its own.
+        A body is a flat vector of the workload's type, or an encoded one, of bytes or a narrower type: which
+        is said in front, with the number of bytes (−1: no body). A large body is a frame of its own.
         """
         nbytes = -1 if body is None else body.nbytes
-        front = _write([nbytes, body is not None and body.dtype == torch.uint8, *header]).encode() + b"\n"
+        if nbytes > self.most_bytes:
+            raise ValueError(
+                f"a message of {nbytes:,} bytes; at most {self.most_bytes:,} (four times the parameters)"
+            )
+        kind = 0 if body is None or body.dtype == self.dtype else _TYPES.index(body.dtype)
+        front = [nbytes, kind, *header]
         if body is None:
             return self._send(to, front)
         data = to_host(body).view(torch.uint8).numpy()
         if nbytes < _COPY_BELOW:
-            return self._send(to, front + data.tobytes())
-        return self._send(to, front, data.data)
+            return self._send(to, front, data.tobytes())
+        return self._send(to, front, whole=data.data)
 
-    def _send(self, to: int, front: bytes, data: memoryview | None = None) -> Sent:
+    def _send(self, to: int, front: list[Any], data: bytes = b"", whole: memoryview | None = None) -> Sent:
         with self._sending:
-            self.sent += 1
             peer = self._peer(to)
-            if data is None:
-                peer.send(front)
+            self.sent[to] += 1
+            line = _write([self.sent[to], *front]).encode() + b"\n"
+            if whole is None:
+                peer.send(line + data)
                 return Sent()
-            peer.send(front, zmq.SNDMORE)
-            return Sent(peer.send(data, copy=False, track=True))
+            peer.send(line, zmq.SNDMORE)
+            return Sent(peer.send(whole, copy=False, track=True))
 
     def receive(self, timeout_s: float) -> tuple[list[Any], torch.Tensor | None] | None:
         """The next message, or None if there is none in time; ValueError if what came is not one."""
@@ -87,30 +122,52 @@ class Transport:
             self._timeout_ms = timeout_ms
             self.inbox.rcvtimeo = timeout_ms
         try:
-            front = self.inbox.recv()
+            front = self.inbox.recv(copy=not self._door.tells_senders)
         except zmq.Again:
+            self.looked = True
             return None
+        known = self._door.sender(front) if self._door.tells_senders else None
+        front = front if isinstance(front, bytes) else bytes(front.buffer)
         try:
-            return self._parsed(front)
+            return self._parsed(front, known)
         except (ValueError, TypeError) as error:
             came = f"{front[:40]!r}, {len(front)} bytes"
             raise ValueError(f"no message of a run came in, but {came}: who else sends here?") from error
 
-    def _parsed(self, front: bytes) -> tuple[list[Any], torch.Tensor | None]:
+    def _parsed(self, front: bytes, known: str | None) -> tuple[list[Any], torch.Tensor | None]:
         end = front.index(b"\n")  # JSON has none
-        (nbytes, encoded, *header), _ = _read(front[:end].decode())
-        if list(map(type, header)) != _HEADER:
+        (number, nbytes, kind, *header), _ = _read(front[:end].decode())
+        sender = header[1]
+        if (
+            list(map(type, header)) != _HEADER
+            or known not in (None, str(sender))
+            or sender not in self._senders
+            or kind not in range(len(_TYPES))
+        ):
             raise ValueError(f"a header of {header}")
-        if nbytes < 0:
-            return header, None
         # Nobody changes a body in place, so the message's own memory will do.
         data: Any = bytearray(memoryview(front)[end + 1 :])
         if nbytes >= _COPY_BELOW:
             data = self.inbox.recv(copy=False).buffer if self.inbox.rcvmore else b""
-        if len(data) != nbytes:
+        if len(data) != max(nbytes, 0):
             raise ValueError(f"{len(data)} bytes instead of {nbytes}")
-        dtype = torch.uint8 if encoded else self.dtype
+        self.taken[sender] += 1
+        if number != self.taken[sender]:
+            raise MessagesLost(self._missing(sender, number))
+        if nbytes < 0:
+            return header, None
+        dtype = _TYPES[kind] or self.dtype
         return header, torch.frombuffer(data, dtype=dtype) if nbytes else torch.empty(0, dtype=dtype)
+
+    def _missing(self, sender: int, number: int) -> str:
+        expected = self.taken[sender]
+        if number < expected:
+            return f"message {number} from rank {sender} came again, where number {expected} was next"
+        lost = f"{number - expected} messages" if number > expected + 1 else "a message"
+        return (
+            f"{lost} from rank {sender} lost (number {number} came, where "
+            f"{expected} was next): the connection was cut in between"
+        )
 
     def connect(self, peers: Sequence[int]) -> None:
         """Connect to them, as they all do to this process, and wait until that is done: before any message.
@@ -123,22 +180,19 @@ class Transport:
         missing, end = set(peers), time.monotonic() + _CONNECT_S
         while missing:
             if self.inbox.poll(_LOOK_MS):
-                missing.remove(int(self.inbox.recv()))
+                missing.discard(int(self.inbox.recv()))
             elif time.monotonic() > end:
                 raise TimeoutError(
                     f"no connection from rank {min(missing)} within {_CONNECT_S:.0f} s: "
                     "does all TCP pass between the hosts?"
                 )
 
-    def _peer(self, rank: int) -> "zmq.Socket[bytes]":
+    def _peer(self, rank: int) -> Any:
         if rank not in self._peers:
-            peer = self.context.socket(zmq.PUSH)
-            peer.set_hwm(0)
-            peer.setsockopt(zmq.LINGER, 0)
-            peer.connect(self.store.get(f"address/{rank}").decode())
-            self._peers[rank] = peer
+            endpoint = self.store.get(f"address/{rank}").decode()
+            self._peers[rank] = self._doors.connect(zmq.PUSH, str(rank), endpoint)
         return self._peers[rank]
 
     def close(self) -> None:
         """Close all sockets; what has not been sent by now is dropped."""
-        self.context.destroy(linger=0)
+        self._doors.close()

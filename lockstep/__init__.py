@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import scenarios
-from analysis.records import Result
-from scenarios import Scenario, ScenarioError
-from strategies import StrategyError, find, fits
+from scenarios import ScenarioError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `lockstep --help` does not
     import pandas
 
+    from analysis.gains import Gain
+    from analysis.records import Result
     from lockstep.recommendation import Recommendation, Target
+    from scenarios import Scenario
 
 __all__ = [
     "Result",
@@ -28,18 +29,30 @@ __all__ = [
     "claims",
     "load",
     "recommend",
+    "records",
     "replay",
     "run",
     "simulate",
     "sweep",
     "validate",
     "verify",
+    "why",
 ]
 
 Progress = Callable[[float], None]
 
 
-def load(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+def __getattr__(name: str) -> Any:
+    if name == "Result":
+        from analysis.records import Result
+
+        return Result
+    if name == "Scenario":
+        return scenarios.Scenario
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load(source: str | Path, overrides: Sequence[str] = ()) -> "Scenario":
     """Read a scenario file, or a shipped scenario by name (`lockstep scenarios` lists them).
 
     `overrides`: "key=value" with a dotted key and a YAML value, such as "cluster.network.bandwidth=1 Gbit/s";
@@ -50,8 +63,10 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     return scenarios.load(source, overrides, check)
 
 
-def check(scenario: Scenario, testbed: bool = False) -> None:
+def check(scenario: "Scenario", testbed: bool = False) -> None:
     """Raise ScenarioError for what only the strategies, the workloads or the testbed can know to be wrong."""
+    from strategies import StrategyError, find, fits
+
     try:
         find(scenario.strategy.name, scenario.strategy.parameters)
         fits(scenario.strategy.name, scenario.strategy.parameters, scenario.cluster)
@@ -62,11 +77,9 @@ def check(scenario: Scenario, testbed: bool = False) -> None:
         from simulator.traffic import varying_links
 
         varying_links(topology(scenario.cluster), scenario.cluster.network.varying)
-    workload = scenario.workload
-    if isinstance(workload, scenarios.Data) and workload.model not in ("mlp", "cnn"):
-        from workloads import sizes
+    from lockstep import feasible
 
-        sizes(workload)
+    feasible.check(scenario)
     if testbed:
         from executor import testbed as bed
 
@@ -74,36 +87,88 @@ def check(scenario: Scenario, testbed: bool = False) -> None:
         bed.require()
 
 
-def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
+def simulate(scenario: "Scenario", progress: Progress | None = None) -> "Result":
     """Predict a run of the scenario in virtual time.
 
     A pure function of the scenario, its seed included: the same records on any machine. Its sweep is not
     looked at. Raises ScenarioError for a scenario that cannot be run, such as one with a strategy or a model
     that there is not, or `compute: measured`; SimulationError if the strategy fails, or its nodes wait
     for each other for ever.
+
+    However long it takes, nobody is asked: that is the command's part. ScenarioError is also raised where
+    memory has no room for the model, the data set, or the records of all that happens.
     """
+    from lockstep import work
     from simulator.engine import simulate
 
     check(scenario)
+    work.require_room(scenario)
     return simulate(scenario, progress)
 
 
-def run(scenario: Scenario, progress: Progress | None = None, *, testbed: bool = False) -> Result:
+def why(scenario: "Scenario", progress: Progress | None = None) -> "list[Gain]":
+    """Try what limits a run: which resource, made a tenth faster, saves the most time (docs/metrics.md).
+
+    Each is tried by a simulation of its own, by sizes only and with the same seed. Of each `Gain`, the most
+    first: `kind`, `who` (the resource) and `gain`, a share of the time. No gains if nothing was applied.
+    Raises what `simulate` raises.
+    """
+    from lockstep.resources import why
+
+    return why(scenario, progress)
+
+
+def run(
+    scenario: "Scenario",
+    progress: Progress | None = None,
+    *,
+    testbed: bool = False,
+    out: str | Path | None = None,
+    deadline: float | None = None,
+    waiting: Callable[[str], None] | None = None,
+) -> "Result":
     """Measure a run of the scenario with real processes on this machine, one for each node.
 
-    They talk over its loopback or, with `testbed`, over the scenario's own network (Linux, as root:
+    They talk inside this machine or, with `testbed`, over the scenario's own network (Linux, as root:
     docs/testbed.md). Times are of the monotonic clock. In a script, call it below
-    `if __name__ == "__main__":`, since the processes import the script. Raises ScenarioError for a scenario
-    that cannot be run here, RunFailed if a process ends badly, and RunInterrupted, a KeyboardInterrupt with
-    the `records` so far, on Ctrl-C.
+    `if __name__ == "__main__":`, since the processes import the script.
+
+    `out`: a folder for the result, as `Result.save` writes it; while the run goes on, and if it does not end
+    well, its records are in the folder's `incomplete`. `deadline`: seconds for which a process may give no
+    sign, or not get on; None: the larger of 20 s and ten of the longest gradients (docs/failures.md).
+    `waiting` is told now and then for whom others wait, or "".
+
+    Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
+    the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
     """
     from executor.launch import execute
 
     check(scenario, testbed)
-    return execute(scenario, progress, testbed=testbed)
+    folder = None if out is None else Path(out)
+    result = execute(scenario, progress, testbed=testbed, out=folder, deadline_s=deadline, waiting=waiting)
+    if folder is not None:
+        result.save(folder)
+    return result
 
 
-def replay(folder: str | Path, progress: Progress | None = None) -> Result:
+def records(folder: str | Path) -> "pandas.DataFrame | None":
+    """The records in a run's folder: of the run, or what an incomplete one has left; None if there are none.
+
+    Raises ScenarioError if there is neither.
+    """
+    from analysis import incomplete, saved
+    from analysis.folders import INCOMPLETE
+
+    folder = Path(folder)
+    for place in (folder, *sorted(folder.glob(f"{INCOMPLETE}*"))):
+        if saved.is_run(place):
+            return saved.load(place).records
+        if incomplete.is_one(place):
+            return incomplete.records(place)
+    raise ScenarioError("there is no run in it", file=str(folder))
+
+
+def replay(folder: str | Path, progress: Progress | None = None) -> "Result":
     """Repeat in the simulator the real run whose `--out` (or `Result.save`) the folder is (docs/replay.md).
 
     Raises ScenarioError if that run cannot be repeated, SimulationError if its log does not fit, and
@@ -118,11 +183,11 @@ def replay(folder: str | Path, progress: Progress | None = None) -> Result:
 
 
 def validate(
-    scenario: Scenario, progress: Progress | None = None, *, testbed: bool = False
-) -> tuple[Result, Result]:
+    scenario: "Scenario", progress: Progress | None = None, *, testbed: bool = False
+) -> "tuple[Result, Result]":
     """(predicted, measured): predict a run on the network that the real one has, and measure it.
 
-    That is this machine's loopback, measured first (some seconds), or with `testbed` the scenario's own
+    That is this machine's own, measured first (some seconds), or with `testbed` the scenario's
     network; `predicted.scenario` has it. `progress` is told of the real run alone. Raises what `simulate`
     and `run` raise.
     """
@@ -134,7 +199,7 @@ def validate(
 
 
 def recommend(
-    scenario: Scenario,
+    scenario: "Scenario",
     target: "Target | None" = None,
     *,
     budget: int | None = None,
@@ -159,7 +224,7 @@ def recommend(
 
 
 def sweep(
-    source: str | Path | Scenario,
+    source: "str | Path | Scenario",
     progress: Progress | None = None,
     *,
     out: str | Path | None = None,

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib import import_module
 from io import TextIOWrapper
 from signal import SIGTERM, default_int_handler
 from typing import Any
@@ -9,43 +10,39 @@ from typing import Any
 import typer
 
 from executor import signals
-from lockstep.commands.calibrate import calibrate
-from lockstep.commands.lists import clusters, profiles, scenarios, schema, strategies, workloads
-from lockstep.commands.one_run import run, simulate
-from lockstep.commands.plot import plot
-from lockstep.commands.recommend import recommend
-from lockstep.commands.report import report
-from lockstep.commands.sweep import sweep
-from lockstep.commands.truths import claims, verify
-from lockstep.commands.validate import validate
 from scenarios import ScenarioError
 
-app = typer.Typer(
-    help="Predict and measure data-parallel training: one strategy, two clocks.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (
-    simulate,
-    run,
-    validate,
-    recommend,
-    sweep,
-    plot,
-    report,
-    verify,
-    claims,
-    calibrate,
-    scenarios,
-    clusters,
-    workloads,
-    profiles,
-    strategies,
-    schema,
-):
-    app.command()(command)
+# Of each command its module, in the order in which help has them.
+COMMANDS = {
+    **dict.fromkeys(("simulate", "run"), "one_run"),
+    "validate": "validate",
+    "recommend": "recommend",
+    "sweep": "sweep",
+    "plot": "plot",
+    "report": "report",
+    **dict.fromkeys(("verify", "claims"), "truths"),
+    "calibrate": "calibrate",
+    "key": "key",
+    **dict.fromkeys(("scenarios", "clusters", "workloads", "profiles", "strategies", "schema"), "lists"),
+}
+# "default_map": what --help is without being given, which typer would load pydantic to find out.
+_SETTINGS = {"help_option_names": ["-h", "--help"], "default_map": {"help": False}}
+
+
+def app(asked: str = "") -> typer.Typer:
+    """The commands; if there is one of the name that is asked for it alone: the others would take time."""
+    found = typer.Typer(
+        help="Predict and measure data-parallel training: one strategy, two clocks.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=_SETTINGS,
+    )
+    found.callback()(lambda: None)  # one command, too, is asked for by its name
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        module = import_module(f"lockstep.commands.{COMMANDS[name]}")
+        found.command(context_settings=_SETTINGS)(getattr(module, name))
+    return found
 
 
 def main() -> None:
@@ -54,7 +51,8 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")  # what a terminal has no letter for is no error
     try:
         with signals.handled(default_int_handler, SIGTERM):  # asked to end, it leaves as little behind
-            status = app(sys.argv[1:] or ["--help"], prog_name="lockstep", standalone_mode=False)
+            words = sys.argv[1:] or ["--help"]
+            status = app(words[0])(words, prog_name="lockstep", standalone_mode=False)
         sys.stdout.flush()  # or Python would, and fail, when nobody can say so any more
         if status == 130:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
@@ -64,6 +62,8 @@ def main() -> None:
         status = leave.exit_code
     except (typer.Abort, KeyboardInterrupt):
         status = _complain("interrupted", 130)
+    except signals.TimedOut as error:
+        status = _complain(str(error), 3)
     except OSError as error:  # such as a full disk
         said = os.strerror(error.errno) if error.errno else error  # pyarrow's says it twice
         if not _could_print() and isinstance(error, BrokenPipeError):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from errno import ENOSPC
 from multiprocessing import resource_tracker
 from signal import SIGINT
 from typing import Any, TypeVar
@@ -23,13 +24,15 @@ def pool(jobs: int) -> Iterator[Submit]:
     """So many processes; they stay for the next time if all goes well."""
     from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
 
-    _start_trackers()  # here: to start one lets the signals through again
-    processes = get_memmapping_executor(
-        jobs, timeout=60, initializer=end_with_parent, initargs=(os.getpid(),)
-    )
+    with _named():
+        _start_trackers()  # here: to start one lets the signals through again
+        processes = get_memmapping_executor(
+            jobs, timeout=60, initializer=end_with_parent, initargs=(os.getpid(),)
+        )
 
     def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        with signals.blocked(SIGINT):  # processes that this starts never hear Ctrl-C: who waits ends them
+        # Processes that this starts never hear Ctrl-C: who waits ends them.
+        with signals.blocked(SIGINT), _named():
             future: Future[Any] = processes.submit(function, *arguments)
         return future
 
@@ -39,6 +42,19 @@ def pool(jobs: int) -> Iterator[Submit]:
             yield submit
     except BaseException:
         processes.shutdown(wait=True, kill_workers=True)
+        raise
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Say which disk is full where semaphores are made: the system does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == ENOSPC and error.filename is None:
+            raise OSError(
+                ENOSPC, os.strerror(ENOSPC), "/dev/shm, which one job (--jobs 1) needs not"
+            ) from None
         raise
 
 

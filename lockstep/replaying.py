@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.folders import settle
 from analysis.records import Entry, Result, of
 from analysis.words import count
 from executor.devices import computes_on
@@ -49,6 +50,7 @@ def load(folder: str | Path) -> Run:
 
     folder = Path(folder)
     wanted = "give the --out of a 'lockstep run' that has ended"
+    settle(folder)
     for name in ("scenario.yaml", "records.parquet", "interleaving.parquet", "result.json"):
         if not (folder / name).is_file():
             raise _refusal(folder, f"there is no {name}; {wanted}")

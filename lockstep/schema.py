@@ -62,7 +62,7 @@ def _values(annotation: Any) -> dict[str, Any]:
         worker = {"type": "integer", "minimum": 0}
         edge = {"type": "array", "items": worker, "minItems": 2, "maxItems": 2, "uniqueItems": True}
         return {"oneOf": [{"enum": list(graphs.NAMES)}, {"type": "array", "items": edge}]}
-    kind, bound = get_args(annotation)
+    kind, bound = get_args(annotation)[:2]
     limits = {word: getattr(bound, name) for name, word in _KEYWORDS.items()}
     return {
         "type": "integer" if kind is int else "number",

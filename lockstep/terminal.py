@@ -1,22 +1,21 @@
 """What people see on a terminal."""
 
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from inspect import Parameter
-from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-
-from analysis.records import Result
+from analysis.gains import Gain, lines
 from analysis.summary import DONE, figures
 from analysis.words import NOTHING, count, number, percent
-from strategies import STRATEGIES
+from lockstep import listing
+
+if TYPE_CHECKING:  # they load when something is shown: a list of what there is needs none of them
+    from rich.console import Console
+    from rich.table import Table
+
+    from analysis.records import Result
 
 
 @contextmanager
@@ -25,6 +24,9 @@ def progress(doing: str, quiet: bool) -> Iterator[Callable[[float], None] | None
     if quiet:
         yield None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     if not console.is_terminal:
         print(f"{doing} …", file=sys.stderr, flush=True)
@@ -38,11 +40,24 @@ def progress(doing: str, quiet: bool) -> Iterator[Callable[[float], None] | None
         yield lambda fraction: bar.update(task, total=1.0, completed=min(1.0, fraction))
 
 
-def show(result: Result, out: Path | None) -> None:
+def noting(quiet: bool) -> Callable[[str], None] | None:
+    """A function to tell what a run waits for: said once, until it is something else (standard error)."""
+    said = {""}
+
+    def note(text: str) -> None:
+        if text not in said:
+            said.clear()
+            said.update(("", text))
+            print(f"{text} …", file=sys.stderr, flush=True)
+
+    return None if quiet else note
+
+
+def show(result: "Result", out: Path | None) -> None:
     """One run, as a table of its figures in words and units."""
     m = result.metrics
     title = f"{m['scenario']}: {m['strategy']}, {count(m['workers'], 'worker')}"
-    table = Table("", DONE[result.engine], title=title, title_justify="left")
+    table = _table(title, "", DONE[result.engine])
     for name, value in figures(result).items():
         table.add_row(name, value)
     _console().print(table)
@@ -51,9 +66,16 @@ def show(result: Result, out: Path | None) -> None:
         print(f"Written to {out}.")
 
 
+def show_gains(gains: Sequence[Gain]) -> None:
+    """What would shorten a run most, the most first."""
+    print("\nWhat a tenth more speed would save (each tried by itself, by sizes only, with the same seed):")
+    rows = lines(gains) or [("nothing", "no gradient was applied")]
+    listing.two_columns({f"  {name}": text for name, text in rows})
+
+
 def show_comparison(comparisons: list[dict[str, Any]]) -> None:
     """Predicted against measured: for each figure, a row a strategy."""
-    table = Table("", "strategy", title="Predicted and measured", title_justify="left")
+    table = _table("Predicted and measured", "", "strategy")
     for head in ("predicted", "measured", "error"):
         table.add_column(head, justify="right")
     for figure, (error, value) in _COMPARED.items():
@@ -79,9 +101,11 @@ _COMPARED: dict[str, tuple[str, Callable[[dict[str, Any]], float | None]]] = {
 
 def show_verification(found: dict[str, Any]) -> None:
     """Theory against simulation: a row a case, as a table on a terminal and as bare columns in a pipe."""
+    from rich.table import Table
+
     head = ("case", "theory", "simulated", "error", "tolerance", "verdict")
     title = "The simulator against theory"
-    table = Table(title=title, title_justify="left") if sys.stdout.isatty() else Table.grid(padding=(0, 2))
+    table = _table(title) if sys.stdout.isatty() else Table.grid(padding=(0, 2))
     for name in head:
         right = name not in ("case", "verdict")
         table.add_column(name, justify="right" if right else "left", no_wrap=right)
@@ -105,7 +129,7 @@ def show_claims(found: dict[str, Any], out: Path | None) -> None:
     """Claims, what was published, what was measured, and the verdicts."""
     from lockstep.literature import table as claims
 
-    table = Table(title="Published behaviour", title_justify="left", show_lines=True)
+    table = _table("Published behaviour", show_lines=True)
     for name, share in zip(claims.HEAD, (4, 2, 3, 6, 1), strict=True):
         table.add_column(name, ratio=share)
     for row in found["claims"]:
@@ -122,7 +146,7 @@ def show_accuracy(summary: dict[str, Any], out: Path) -> None:
     from lockstep.truth import tables
 
     for title, head, rows in tables.tables(summary):
-        table = Table(title=title, title_justify="left")
+        table = _table(title)
         for number_, name in enumerate(head):
             table.add_column(name, justify="right" if number_ else "left")
         for row in rows:
@@ -143,60 +167,28 @@ def _warn(*runs: dict[str, Any]) -> None:
         print(f"warning: {runs[0]['strategy']}: {warning}", file=sys.stderr)
 
 
-def two_columns(rows: dict[str, str]) -> None:
-    """Names and what they are."""
-    table = Table.grid(padding=(0, 2))
-    for name, text in rows.items():
-        table.add_row(name, text)
-    _console().print(table)
-
-
-def show_strategies() -> None:
-    """What each strategy does and its own parameters; those that many share once, at the end."""
-    rows: dict[str, str] = {}
-    shared: dict[str, Parameter] = {}
-    for name, strategy in STRATEGIES.items():
-        own = strategy.own_parameters
-        rows[name] = "\n".join(filter(None, [strategy.summary, _defaults(own)]))
-        shared |= {key: p for key, p in strategy.parameters.items() if key not in own}
-    two_columns(rows)
-    about = (
-        "Besides, for whatever has them: "
-        f"{_defaults(shared)}. With a server: schedule, consistency and rule, each the name of the strategy "
-        "to take it from. --json lists all parameters of each strategy; docs/strategies.md explains them."
-    )
-    _console().print(f"\n{about}")
-
-
-def _defaults(parameters: Mapping[str, Parameter]) -> str:
-    """Parameters and their defaults in a line; None, which stands for one that depends, is left out."""
-    return ", ".join(
-        name
-        if p.default is None
-        else f"{name}={str(p.default).lower() if isinstance(p.default, bool) else p.default}"
-        for name, p in parameters.items()
-    )
-
-
-def fits(table: Table) -> bool:
+def fits(table: "Table") -> bool:
     """Whether no cell of a table has to be broken."""
     console = _console()
-    return console.measure(table).maximum <= console.width
+    # a table that may have all the width that it wants: otherwise what is measured is what it gets
+    unbound = console.options.update(max_width=1_000_000)
+    return console.measure(table, options=unbound).maximum <= console.width
 
 
-def show_table(table: Table) -> None:
+def show_table(table: "Table") -> None:
     """Any table."""
     _console().print(table)
 
 
-def _console() -> Console:
+def _table(title: str, *heads: str, **options: Any) -> "Table":
+    from rich.table import Table
+
+    return Table(*heads, title=title, title_justify="left", **options)
+
+
+def _console() -> "Console":
     """As wide as the terminal; a pipe gets lines that are not broken."""
+    from rich.console import Console
+
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}  # names may have any text
     return Console(**plain) if sys.stdout.isatty() else Console(width=120, **plain)
-
-
-def first_comment(path: Path) -> str:
-    """The first sentence of the comment that a YAML file begins with: what it is for."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comment = " ".join(line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
-    return re.split(r"(?<=\.)\s", comment)[0]

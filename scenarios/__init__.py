@@ -1,17 +1,25 @@
-"""Inputs: the scenario schema, its loader, and the scenarios that ship with the product."""
+"""Inputs: the scenario schema, its loader, and the scenarios that ship with the product.
 
-from scenarios.compute import Compute, Distribution, Empirical
-from scenarios.document import ScenarioError
-from scenarios.library import shelf
-from scenarios.load import TAKEN_OVER, dump, load, override, points, shipped
-from scenarios.machine import CodecCost, Machine
-from scenarios.network import Background, IntraHost, Network, Varying
-from scenarios.profile import Profile, profiles
-from scenarios.schema import Cluster, Scenario, Servers, Stop, Strategy
-from scenarios.stragglers import Straggler
-from scenarios.sweep import seeds
-from scenarios.topology import FatTree, Racks, Sites, Star
-from scenarios.workload import Data, Problem, Sizes, Workload
+What reads a scenario loads when it is first asked for: those who only list what there is do without.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from scenarios.problem import ScenarioError
+from scenarios.shelves import profiles, shelf, shipped
+
+if TYPE_CHECKING:
+    from scenarios.compute import Compute, Distribution, Empirical
+    from scenarios.loading import TAKEN_OVER, dump, load, override, points
+    from scenarios.machine import CodecCost, Machine
+    from scenarios.network import Background, IntraHost, Network, Varying
+    from scenarios.profile import Profile
+    from scenarios.schema import Cluster, Scenario, Servers, Stop, Strategy
+    from scenarios.stragglers import Straggler
+    from scenarios.sweep import seeds
+    from scenarios.topology import FatTree, Racks, Sites, Star
+    from scenarios.workload import Data, Problem, Sizes, Workload
 
 __all__ = [  # noqa: RUF022  (the front door first)
     "Scenario", "ScenarioError", "load", "dump", "shipped", "override", "points", "seeds",
@@ -19,3 +27,16 @@ __all__ = [  # noqa: RUF022  (the front door first)
     "IntraHost", "Machine", "Network", "Problem", "Profile", "Racks", "Servers", "Sites", "Sizes", "Star",
     "Stop", "Straggler", "Strategy", "TAKEN_OVER", "Varying", "Workload", "profiles", "shelf",
 ]  # fmt: skip
+
+_ROOMS = (
+    *("loading", "schema", "compute", "machine", "network"),
+    *("profile", "stragglers", "sweep", "topology", "workload"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for room in _ROOMS:
+            if hasattr(module := import_module(f"scenarios.{room}"), name):
+                return globals().setdefault(name, getattr(module, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

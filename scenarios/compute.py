@@ -1,6 +1,5 @@
 """How long one gradient takes: `cluster.compute`. All times are seconds."""
 
-import math
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal, Self, get_args
@@ -10,9 +9,9 @@ from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_val
 from scenarios import kineto
 from scenarios.files import beside, rows
 from scenarios.section import Section, nearest, one_of
-from scenarios.units import Duration, FlopRate, PositiveDuration, fail, shown
+from scenarios.units import TIME, Duration, FlopRate, PositiveDuration, fail, shown
 
-_Cv = Annotated[float, Field(gt=0, description="standard deviation / mean, such as 'cv: 0.2'")]
+_Cv = Annotated[float, Field(ge=1e-6, le=100, description="standard deviation / mean, such as 'cv: 0.2'")]
 
 
 class _WithMean(Section):
@@ -92,7 +91,7 @@ class Pareto(_WithMean):
     """Pareto with `mean`; P(time > t) falls as t^-`shape`, and only a shape above 1 has a mean."""
 
     distribution: Literal["pareto"]
-    shape: float = Field(gt=1, description="its tail index, such as 'shape: 2.5'")
+    shape: float = Field(gt=1, le=1e6, description="its tail index, such as 'shape: 2.5'")
 
 
 class Empirical(Section):
@@ -126,13 +125,15 @@ class Empirical(Section):
 
 def _seconds(line: str) -> float | None:
     seconds = float(line)
-    return seconds if 0 < seconds < math.inf else None
+    return seconds if TIME.admits(seconds) else None
 
 
 def _read(path: Path) -> tuple[float, ...]:
     if kineto.is_trace(path):
         return kineto.gradients(path).times_s
-    return rows(path, _seconds, "seconds", "one positive number of seconds")
+    return rows(
+        path, _seconds, "seconds", f"one positive number of seconds, from {TIME.least} to {TIME.most}"
+    )
 
 
 _Times = Constant | Uniform | Exponential | ShiftedExponential | LogNormal | Gamma | Pareto | Empirical
@@ -162,7 +163,7 @@ class Compute(Section):
 
     time: Distribution | None = None
     peak: FlopRate | None = None
-    efficiency: float = Field(1.0, gt=0, le=1)
+    efficiency: float = Field(1.0, ge=1e-6, le=1)
     backward: float = Field(0.0, ge=0, lt=1)
 
     @model_validator(mode="wrap")

@@ -8,6 +8,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from scenarios.problem import ScenarioError
+from scenarios.yaml_errors import explained, line_in
 
 BYTES, VALUES, DEPTH = 1 << 20, 10_000, 32
 _LIMITS = f"too big; at most {VALUES} values (each alias counts in full) and {DEPTH} levels are read"
@@ -17,26 +21,14 @@ _ALLOWED = (*_WORDS, "null", "bool", "int", "float", "seq", "map")
 Keys = tuple[str | int, ...]
 
 
-class ScenarioError(Exception):
-    """What is wrong with an input: `problem`, at which dotted `key`, in which `file` and `line` (from 1).
-
-    A key or a file that is not known is "", such a line None. `str` of it is one line with all of them, which
-    the command line prints.
-    """
-
-    def __init__(self, problem: str, key: str = "", file: str = "", line: int | None = None) -> None:
-        super().__init__(problem, key, file, line)
-        self.problem, self.key, self.file, self.line = problem, key, file, line
-
-    def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
-        text = ": ".join(part for part in (place, self.key, self.problem) if part)
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def dotted(path: Keys) -> str:
-    """Return `("stragglers", 0, "worker")` as `stragglers[0].worker`."""
-    return "".join(f"[{p}]" if isinstance(p, int) else f".{p[:60]}" for p in path).removeprefix(".")
+    """Return `("stragglers", 0, "worker")` as `stragglers[0].worker`, and a key with a dot in quotes.
+
+    But not in a sweep, whose keys are dotted themselves.
+    """
+    swept = path[:1] == ("sweep",)
+    words = (p if isinstance(p, int) else p[:60] if swept or "." not in p else repr(p[:60]) for p in path)
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in words).removeprefix(".")
 
 
 def parse(text: str, lines: dict[str, Any]) -> Any:
@@ -54,14 +46,14 @@ def parse(text: str, lines: dict[str, Any]) -> Any:
     except RecursionError:
         raise ScenarioError(_LIMITS) from None
     except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        problem = f"not valid YAML: {error.problem or error.context}"
-        if error.problem == "but found another document":
-            problem = "a second document; a file is one scenario"
+        problem, line = explained(error, text)
         raise ScenarioError(problem, line=line) from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ScenarioError(f"not valid YAML: {str(error).splitlines()[0]}", line=line) from None
     except Exception as error:  # its other errors, its warnings, and what it forgot to catch
         what = str(error).strip().splitlines() or ["it cannot be read"]
-        raise ScenarioError(f"not valid YAML: {what[0]}") from None
+        raise ScenarioError(f"not valid YAML: {what[0]}", line=line_in(str(error))) from None
     return root and _Reader(yaml.constructor, lines).value(root, (), ())
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from scenarios.document import Keys, ScenarioError, dotted
+from scenarios.document import Keys, dotted
+from scenarios.problem import ScenarioError
 from scenarios.units import shown
 
 _WORDS = {

@@ -11,12 +11,13 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler, ValidationError, WithJsonSchema
 
-from scenarios.document import BYTES, ScenarioError, parse
+from scenarios.document import BYTES, parse
 from scenarios.errors import place, translated
+from scenarios.problem import ScenarioError
 from scenarios.section import Section, nearest
+from scenarios.shelves import shelf
 from scenarios.units import fail, shown
 
-SHELVES = ("clusters", "workloads", "profiles")
 _KINDS = ("kind", "distribution")
 _SOURCES = ("time", "peak")
 T = TypeVar("T")
@@ -43,11 +44,6 @@ class OrNamed:
 def needs(schema: Any, *alternatives: list[str]) -> Any:
     """The schema of a section that needs one of these lists of keys, not all that it has no default for."""
     return {**schema, "required": [], "anyOf": [{"required": keys} for keys in alternatives]}
-
-
-def shelf(name: str) -> dict[str, Path]:
-    """Return what the package has of one of SHELVES: names, and files."""
-    return {file.stem: file for file in sorted((Path(__file__).parent / name).glob("*.yaml"))}
 
 
 def find(name: object, shelf_: str, folder: Path) -> Path:

@@ -4,7 +4,6 @@ Hosts are numbered from 0: the workers' first, then those of dedicated servers. 
 bytes on the wire; `goodput` of them are data.
 """
 
-import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -12,13 +11,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from scenarios.files import beside, rows
-from scenarios.section import Section
+from scenarios.section import FACTOR, Factor, Section, is_factor
 from scenarios.topology import Racks, Star, Topology
-from scenarios.units import Bandwidth, Duration, PositiveDuration, Quantity, Size, fail
+from scenarios.units import TIME_FROM_0, Bandwidth, Duration, PositiveDuration, PositiveSize, Size, fail
 
 _Host = Annotated[int, Field(ge=0)]
-_Bytes = Annotated[float, Quantity("a size", "B", "64 KiB")]
-_Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
 class Burst(Section):
@@ -27,7 +24,7 @@ class Burst(Section):
     The bucket holds `size` and fills at the card's bandwidth.
     """
 
-    size: _Bytes
+    size: PositiveSize
     line_rate: Bandwidth
 
 
@@ -51,7 +48,7 @@ class Change(Section):
     """From the instant `at` on, a link has `factor` times its bandwidth."""
 
     at: Duration
-    factor: _Factor = Field(description="what the bandwidth is multiplied by, such as 'factor: 0.3'")
+    factor: Factor = Field(description="what the bandwidth is multiplied by, such as 'factor: 0.3'")
 
 
 class Varying(Section):
@@ -99,11 +96,11 @@ class Varying(Section):
 
 def _change(line: str) -> tuple[float, float] | None:
     at, factor = map(float, line.split(","))
-    return (at, factor) if 0 <= at < math.inf and 1e-6 <= factor <= 1e6 else None
+    return (at, factor) if TIME_FROM_0.admits(at) and is_factor(factor) else None
 
 
 def _read(path: Path) -> tuple[tuple[float, float], ...]:
-    form = "seconds, a comma and a factor from 1e-6 to 1e6"
+    form = f"seconds, a comma and {FACTOR}"
     return rows(path, _change, "seconds and factors", form)
 
 
@@ -141,7 +138,7 @@ class Network(Section):
     latency: Duration = 0.0
     message_overhead: Duration = Field(0.0, description="sender's time per message, such as '5 us'")
     receive_overhead: Duration = Field(0.0, description="receiver's time per message, such as '5 us'")
-    goodput: float = Field(1.0, gt=0, le=1, description="share of bandwidth left for data, such as 0.95")
+    goodput: float = Field(1.0, ge=0.01, le=1, description="share of bandwidth left for data, such as 0.95")
     duplex: Literal["full", "half"] = Field("full", description="half: up and down share the NIC's bandwidth")
     burst: Burst | None = None
     queue: Size = Field(0.0, description="of each message, what may wait in switches, such as '64 KiB'")
@@ -161,6 +158,18 @@ class Network(Section):
             for host in card.hosts:
                 found[host] = card.bandwidth
         return found
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Every bandwidth that is given, or follows from those that are (bytes/s of data), by its key."""
+        shape, inner = self.topology, self.intra_host
+        cards = {f"cards[{index}].bandwidth": card.bandwidth for index, card in enumerate(self.cards)}
+        rates = {"bandwidth": self.bandwidth, "server_bandwidth": self.server_bandwidth, **cards}
+        rates |= {f"topology.{key}": rate for key, rate in shape.given(self.bandwidth).items()}
+        found = {key: rate * self.goodput for key, rate in rates.items() if rate is not None}
+        return found if inner is None or inner.bandwidth is None else {
+            **found, "intra_host.bandwidth": inner.bandwidth
+        }  # fmt: skip
 
     @model_validator(mode="after")
     def _agrees(self, info: ValidationInfo) -> Self:

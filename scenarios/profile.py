@@ -8,8 +8,8 @@ from pydantic import Field
 
 from scenarios import library
 from scenarios.compute import Compute
-from scenarios.document import ScenarioError
 from scenarios.machine import Machine
+from scenarios.problem import ScenarioError
 from scenarios.section import Section
 from scenarios.units import Bandwidth
 
@@ -36,11 +36,6 @@ class Profile(Section):
     compute: tuple[Timed, ...] = Field((), strict=False)
     intervals: dict[str, Any] = Field({})
     evidence: dict[str, Any] = Field({})
-
-
-def profiles() -> dict[str, Path]:
-    """Return the profiles that come with the package: names, and files."""
-    return library.shelf("profiles")
 
 
 def read(path: Path) -> Profile:

@@ -11,18 +11,22 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    PlainSerializer,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
     model_validator,
 )
 
 from scenarios import library
 from scenarios import profile as profiles
 from scenarios.compute import Compute
-from scenarios.document import ScenarioError
 from scenarios.library import OrNamed, Preset, needs
 from scenarios.machine import Machine
-from scenarios.section import Count, Section, one_of
+from scenarios.problem import ScenarioError
+from scenarios.section import Count, Factor, Section, one_of
 from scenarios.stragglers import Persistent, Straggler
 from scenarios.sweep import Sweep
 from scenarios.topology import Sites
@@ -40,20 +44,40 @@ class Hierarchy(Section):
     fan_out: Count | None = None
 
 
+def _count_or_word(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
+    if isinstance(value, str) and value not in _EACH:
+        fail(f"must be a whole number, or {' or '.join(_EACH)}, not {shown(value)}")
+    return value if value in _EACH else number(value)
+
+
+_EACH: tuple[Any, ...] = ("hosts", "workers")
+ServerCount = Annotated[
+    int,
+    Field(ge=1, le=100_000),
+    WrapValidator(_count_or_word),  # of a preset: the scenario has the number of workers
+    PlainSerializer(lambda count: count, return_type=int | str),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 100_000}, {"enum": [*_EACH]}]}),
+]
+
+
 class Servers(Section):
     """Parameter servers: `count` shards, on workers' hosts if `colocated`. A bare number is the count.
 
+    `count: hosts` is one for each of the workers' hosts, `count: workers` one for each worker, however many
+    there are; a scenario that has been read has the number.
     `shares`: the sizes of the shards relative to each other. `places`: the number of the rack, leaf or site
     in which each dedicated server (then each relay) stands; without it servers stand in each in turn, relays
-    where the first worker that they serve is.
+    where the first worker that they serve is. `speed`: how many times as fast as a worker each server or
+    relay updates and codes.
     """
 
     shorthand: ClassVar[str] = "count"
-    count: int = Field(1, ge=1, le=100_000)
+    count: ServerCount = 1
     colocated: bool = False
-    shares: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(None, strict=False)
+    shares: tuple[Factor, ...] | None = Field(None, strict=False)
     hierarchy: Hierarchy | None = None
     places: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, strict=False)
+    speed: Factor = 1.0
 
     @property
     def hosts(self) -> int:
@@ -63,6 +87,8 @@ class Servers(Section):
 
     @model_validator(mode="after")
     def _one_for_each(self) -> Self:
+        if self.count in _EACH:
+            return self
         if self.shares is not None and len(self.shares) != self.count:
             fail(
                 f"must have one number for each of the {self.count} servers, not {len(self.shares)}", "shares"
@@ -211,7 +237,8 @@ class Strategy(Section):
 class Stop(Section):
     """When a run ends: at the first bound reached.
 
-    `steps`: mini-batches per worker. `updates`: updates applied by the server (rounds, without one).
+    `steps`: mini-batches per worker; of all workers together, where the server chooses who works (fedavg).
+    `updates`: updates applied by the server (rounds, without one).
     `epochs`: passes of all workers together over the data set. `time`: seconds of the engine's clock; what
     would happen at that very instant no longer does.
     `target_accuracy`: an accuracy in (0, 1]; it needs another bound, for a target that is never reached.
@@ -234,6 +261,19 @@ class Stop(Section):
 
 def _valid_cluster(document: Any, context: dict[str, Any]) -> Section:
     return Cluster.model_validate(document, context=context)
+
+
+def _counted(cluster: dict[str, Any]) -> dict[str, Any]:
+    """With a number for `servers: {count: hosts}`; where that cannot be known something else is wrong."""
+    servers = cluster.get("servers")
+    servers = {"count": servers} if isinstance(servers, str) else servers
+    workers, per_host = cluster.get("workers"), cluster.get("workers_per_host", 1)
+    if not isinstance(servers, dict) or servers.get("count") not in _EACH:
+        return cluster
+    if type(workers) is not int or type(per_host) is not int or per_host < 1:
+        return cluster
+    count = workers if servers["count"] == "workers" else -(-workers // per_host)
+    return cluster | {"servers": servers | {"count": count}}
 
 
 def _over_profile(cluster: dict[str, Any], workload: Any, context: dict[str, Any]) -> dict[str, Any]:
@@ -279,9 +319,11 @@ class Scenario(Section):
                 fail(str(error), key, *(["preset"] if isinstance(data[key], dict) else []))
             data = data | {key: section} if key in data else data
         cluster = data.get("cluster")
-        if not isinstance(cluster, dict) or cluster.get("profile") is None:
+        if not isinstance(cluster, dict):
             return data
-        return data | {"cluster": _over_profile(cluster, data.get("workload"), context)}
+        if cluster.get("profile") is not None:
+            cluster = _over_profile(cluster, data.get("workload"), context)
+        return data | {"cluster": _counted(cluster)}
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

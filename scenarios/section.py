@@ -17,6 +17,14 @@ from pydantic import (
 from scenarios.units import Quantity, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
+_LEAST, _MOST = 1e-6, 1e6
+Factor = Annotated[float, Field(ge=_LEAST, le=_MOST)]
+FACTOR = f"a factor from {_LEAST:g} to {_MOST:g}"
+
+
+def is_factor(value: float) -> bool:
+    """Whether a number, such as one in a file, is a `Factor`."""
+    return _LEAST <= value <= _MOST
 
 
 def nearest(word: object, valid: Iterable[str]) -> str:

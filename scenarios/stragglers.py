@@ -4,7 +4,6 @@ Each item slows one worker, the workers of one host or of one rack, or, if it na
 worker by itself. What slows a host or a rack slows its workers together. Items for the same worker multiply.
 """
 
-import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
@@ -12,14 +11,11 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from scenarios.files import beside, rows
-from scenarios.section import Section, nearest, one_of
-from scenarios.units import Duration, PositiveDuration, fail, shown
+from scenarios.section import FACTOR, Factor, Section, is_factor, nearest, one_of
+from scenarios.units import TIME, TIME_FROM_0, Duration, PositiveDuration, fail, shown
 
 SCOPES = ("worker", "host", "rack")
-_MOST = 1e6
-_Slowdown = Annotated[
-    float, Field(gt=0, le=_MOST, description="how many times as long it takes, such as 'slowdown: 3'")
-]
+_Slowdown = Annotated[Factor, Field(description="how many times as long it takes, such as 'slowdown: 3'")]
 
 
 class _Scoped(Section):
@@ -133,11 +129,11 @@ class Trace(_Scoped):
 
 def _step(line: str) -> tuple[float, float] | None:
     seconds, slowdown = map(float, line.split(","))  # more or fewer numbers: a ValueError
-    return (seconds, slowdown) if 0 <= seconds < math.inf and 0 < slowdown <= _MOST else None
+    return (seconds, slowdown) if TIME_FROM_0.admits(seconds) and is_factor(slowdown) else None
 
 
 def _read(path: Path) -> tuple[tuple[float, float], ...]:
-    form = f"seconds and a slowdown (above 0, at most {_MOST:g}), such as '12.5, 3'"
+    form = f"seconds and a slowdown (at most {TIME.most}; {FACTOR}), such as '12.5, 3'"
     return rows(path, _step, "'seconds, slowdown'", form)
 
 

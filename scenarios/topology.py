@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from scenarios.section import Section, nearest, one_of
+from scenarios.section import Factor, Section, nearest, one_of
 from scenarios.units import Bandwidth, Duration, fail, shown
 
 _Hosts = Annotated[int, Field(ge=1)]
@@ -29,6 +29,15 @@ class _Topology(Section):
     def unlimited(self) -> "_Topology":
         """The same groups, but nothing between them costs anything."""
         raise NotImplementedError
+
+    def given(self, card: float | None) -> dict[str, float | None]:
+        """The bandwidths (bytes/s; None: unlimited) between groups by key, with cards of that bandwidth."""
+        return {}
+
+    @property
+    def longest(self) -> float:
+        """The most that is added to a message's latency, s."""
+        return 0.0
 
 
 class Star(_Topology):
@@ -54,9 +63,7 @@ class Racks(_Topology):
 
     kind: Literal["racks"]
     hosts_per_rack: _Hosts = Field(description="how many hosts a rack has, such as 'hosts_per_rack: 8'")
-    oversubscription: float | None = Field(
-        None, gt=0, description="such as 4: the cards' sum over the up-link"
-    )
+    oversubscription: Factor | None = Field(None, description="such as 4: the cards' sum over the up-link")
     uplink: Bandwidth | None = None
     latency: Duration = Field(
         0.0, description="added one way to messages that leave the rack, such as '5 us'"
@@ -71,6 +78,16 @@ class Racks(_Topology):
         if self.oversubscription is None or card is None:
             return self.uplink
         return self.hosts_per_rack * card / self.oversubscription
+
+    def given(self, card: float | None) -> dict[str, float | None]:
+        """A rack's link."""
+        key = "uplink" if self.oversubscription is None else "oversubscription"
+        return {key: self.capacity(card)}
+
+    @property
+    def longest(self) -> float:
+        """The latency between racks."""
+        return self.latency
 
     def unlimited(self) -> "Racks":
         """The same racks, with nothing between them that costs anything."""
@@ -100,6 +117,15 @@ class FatTree(_Topology):
     def group_of(self, host: int) -> int:
         """The host's leaf."""
         return host // self.hosts_per_leaf
+
+    def given(self, card: float | None) -> dict[str, float | None]:
+        """A link between switches."""
+        return {"link": self.link}
+
+    @property
+    def longest(self) -> float:
+        """The latency between leaves."""
+        return self.latency
 
     def unlimited(self) -> "FatTree":
         """The same leaves, with nothing between them that costs anything."""
@@ -135,6 +161,16 @@ class Sites(_Topology):
     def group_of(self, host: int) -> int:
         """The host's site."""
         return bisect_right(list(accumulate(self.hosts)), host)
+
+    def given(self, card: float | None) -> dict[str, float | None]:
+        """The WAN links."""
+        pairs = {f"pairs[{index}].bandwidth": pair.bandwidth for index, pair in enumerate(self.pairs)}
+        return {"bandwidth": self.bandwidth, **pairs}
+
+    @property
+    def longest(self) -> float:
+        """The greatest latency between two sites."""
+        return max([self.latency, *(pair.latency or 0.0 for pair in self.pairs)])
 
     def unlimited(self) -> "Sites":
         """The same sites, with nothing between them that costs anything."""

@@ -4,10 +4,10 @@ The registries are our own, because pint's default one has a dimensionless bit: 
 bandwidth. Data and time have one each, so that neither `mB` (a thousandth of a byte) nor `Ms` slips in.
 """
 
-import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Annotated, Any, NoReturn
 
 import pint
@@ -43,34 +43,65 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What makes a float field a quantity in base unit `unit`; `above_zero` forbids 0 too."""
+    """What makes a float field a quantity in base unit `unit`: from `least` to `most`, or 0 too.
+
+    The bounds are what a cluster could have, with orders of magnitude to spare: beyond them sums and
+    products are no numbers any more. `above_zero` forbids 0.
+    """
 
     noun: str
     unit: str
     example: str
+    least: str
+    most: str
     above_zero: bool = True
 
     def __str__(self) -> str:
         return f"{self.noun} with its unit, such as '{self.example}'"
 
+    @property
+    def described(self) -> str:
+        """What it is, and its bounds, for editors."""
+        return f"{self.noun} with its unit, from {self.least} to {self.most}" + " or 0" * (
+            not self.above_zero
+        )
+
     def parse(self, value: object) -> float:
         """Return `value`, a string such as `10 Gbit/s`, in base units; all else is a validation error."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             fail(f"{shown(value)} has no unit; write {self}")
-        written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
+        result = self._in_base_units(value) if isinstance(value, str) else None
+        if result is None:
+            fail(f"{shown(value)} is not {self.noun}; write {self}")
+        if not self.admits(result):
+            bound = "above 0" if self.above_zero else "0 or more"
+            fail(
+                f"{shown(value)} is out of range; must be {bound}, from {self.least} to {self.most}, "
+                f"such as '{self.example}'"
+            )
+        return result
+
+    def admits(self, value: float) -> bool:
+        """Whether a value in base units is in range."""
+        least, most = self.bounds
+        return least <= value <= most or (value == 0 and not self.above_zero)
+
+    @cached_property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest value but 0, in base units."""
+        return self._in_base_units(self.least) or 0.0, self._in_base_units(self.most) or 0.0
+
+    def _in_base_units(self, text: str) -> float | None:
+        written = _WRITTEN.fullmatch(text)
         try:
             number, unit = written.groups() if written else ("", "")
             registry = _time if self.unit == "s" else _data
-            result = float(registry.Quantity(Decimal(number), unit).to(self.unit).magnitude)
+            return float(registry.Quantity(Decimal(number), unit).to(self.unit).magnitude)
         except (pint.PintError, ArithmeticError, ValueError):
-            fail(f"{shown(value)} is not {self.noun}; write {self}")
-        if not math.isfinite(result) or result < 0 or (self.above_zero and result == 0):
-            bound = "above 0" if self.above_zero else "0 or more"
-            fail(f"{shown(value)} is out of range; must be {bound}, such as '{self.example}'")
-        return result
+            return None
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> Any:
-        schema = {"type": "string", "description": f"{self.noun} with its unit", "examples": [self.example]}
+        schema = {"type": "string", "description": self.described, "examples": [self.example]}
         return core_schema.no_info_plain_validator_function(
             self.parse,
             # what `parse` reads back as exactly the same float
@@ -79,8 +110,14 @@ class Quantity:
         )
 
 
-Duration = Annotated[float, Quantity("a duration", "s", "50 us", above_zero=False)]
-PositiveDuration = Annotated[float, Quantity("a duration", "s", "30 ms")]
-Bandwidth = Annotated[float, Quantity("a bandwidth", "B/s", "10 Gbit/s")]
-Size = Annotated[float, Quantity("a size", "B", "25 MB", above_zero=False)]
-FlopRate = Annotated[float, Quantity("a rate of work", "FLOP/s", "312 TFLOP/s")]
+TIME = Quantity("a duration", "s", "30 ms", "1e-6 ns", "1e9 s")  # to 30 years
+RATE = Quantity("a bandwidth", "B/s", "10 Gbit/s", "1 bit/s", "1e6 TB/s")
+SIZE = Quantity("a size", "B", "64 KiB", "1 B", "1e6 TB")
+FLOP_RATE = Quantity("a rate of work", "FLOP/s", "312 TFLOP/s", "1 FLOP/s", "1e12 TFLOP/s")
+TIME_FROM_0 = replace(TIME, example="50 us", above_zero=False)
+Duration = Annotated[float, TIME_FROM_0]
+PositiveDuration = Annotated[float, TIME]
+Bandwidth = Annotated[float, RATE]
+PositiveSize = Annotated[float, SIZE]
+Size = Annotated[float, replace(SIZE, example="25 MB", above_zero=False)]
+FlopRate = Annotated[float, FLOP_RATE]

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, TypeAdapter, model_validator
 
 from scenarios.library import Preset, needs
-from scenarios.section import Count, Section, nearest, one_of
+from scenarios.section import Count, Factor, Section, nearest, one_of
 from scenarios.units import fail, shown
 
 
 class _Batches(Section):
     preset: Preset = None
-    batch_size: Count = 32
+    batch_size: int = Field(32, ge=1, le=10**9)
     learning: bool | None = None
 
     @classmethod
@@ -33,9 +33,9 @@ def _whole(value: Any) -> Any:
 class Sizes(_Batches):
     """Sizes only: `parameters` values of `dtype` and `flops` per sample; nothing is learned."""
 
-    parameters: Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+    parameters: Annotated[int, Field(ge=1, le=10**15), BeforeValidator(_whole)]
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float32"
-    flops: Annotated[float, Field(gt=0)] | None = None
+    flops: Annotated[float, Field(ge=1, le=1e24)] | None = None
     learning: Literal[False] = False
 
 
@@ -45,7 +45,7 @@ class Dirichlet(Section):
     `dirichlet` is its concentration: near 0 every label is one worker's, above 100 shares are nearly even.
     """
 
-    dirichlet: float = Field(gt=0, le=1e6)
+    dirichlet: Factor
 
 
 class Labels(Section):
@@ -87,8 +87,8 @@ class Problem(_Batches):
     """
 
     problem: Literal["quadratic", "logistic"]
-    dimension: Count = 20
-    noise: float = Field(0.1, ge=0)
+    dimension: int = Field(20, ge=1, le=10**9)
+    noise: float = Field(0.1, ge=0, le=1e6)
     partition: Partition = "iid"
     density: float = Field(1.0, gt=0, le=1)
 

@@ -17,10 +17,10 @@ from simpy.core import StopSimulation
 from simpy.events import URGENT
 
 from analysis.records import Recorder, Result, of
-from scenarios import CodecCost, Scenario
+from scenarios import CodecCost, Scenario, ScenarioError
 from simulator.cores import Cores
 from simulator.errors import SimulationError
-from simulator.events import Activity, Call, Environment
+from simulator.events import Activity, Aside, Call, Environment
 from simulator.memory import Race
 from simulator.network import Network
 from simulator.node import SimulatedNode
@@ -35,10 +35,13 @@ from strategies.placement import as_if_on_one_host, evaluated, hosts, roles_of, 
 from strategies.strategy import Program
 from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
 from workloads.compute_time import compute_times, mean_gradient_s
+from workloads.memory import require
 from workloads.quota import Quota, quota
 from workloads.snapshots import Snapshots, assemble, joined, once
 
 Progress = Callable[[float], None]
+_LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
+_COPIES = 5  # of all records besides them, while they are put in order
 
 
 class Batches:
@@ -100,10 +103,13 @@ class Simulation:
         self.compute = compute_times(scenario, self.sizes)
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
         self._codecs: dict[Any, CodecCost] = cluster.codecs
+        self.servers_speed = cluster.servers.speed
         self.additions = 0  # to shared memory, that have been completed
         self.race = Race(self.initial.numpy()) if self.shared and self.learner is not None else None
         self.backward = getattr(cluster.compute, "backward", 0.0)
-        self.batches = Batches(quota(scenario, self.sizes.samples, strategy.equal_steps), cluster.workers)
+        limits = quota(scenario, self.sizes.samples, strategy.equal_steps, strategy.pooled)
+        self.batches = Batches(limits, cluster.workers)
+        self.budget = limits.in_all(cluster.workers)
         self.recorder = Recorder()
         self.own_models = strategy.models == "own"
         copies, first = (cluster.workers, self.initial) if self.own_models else (1, None)
@@ -138,7 +144,8 @@ class Simulation:
         """Let a program run; its failure ends the simulation."""
 
         def failed(error: BaseException) -> NoReturn:
-            if not isinstance(error, Exception) or isinstance(error, SimulationError):  # Ctrl-C, or our own
+            ours = isinstance(error, SimulationError | ScenarioError)
+            if ours or not isinstance(error, Exception):  # such as Ctrl-C
                 raise error
             who = f"{self.roles[rank].kind} {self.roles[rank].index}"
             lines = traceback.format_exception(error)
@@ -171,7 +178,8 @@ class Simulation:
     def encode(self, vector: Any, codec: Codec, seed: int) -> Any:
         """The body that a codec sends, or its size: so many bytes."""
         if self.learner is None:
-            return Sized(layouts.nbytes(codec, len(vector), vector.itemsize), 1)
+            nbytes = layouts.nbytes(codec, len(vector), vector.itemsize)
+            return Sized(len(vector), nbytes // len(vector)) if codec.sums and nbytes else Sized(nbytes, 1)
         from workloads import codecs
 
         return codecs.encode(vector, codec, seed)
@@ -259,7 +267,7 @@ class Simulation:
         environment, until = self.environment, self.scenario.stop.time
         self.progress = progress
         if until is not None:
-            Call(environment, until, self._stop, URGENT)
+            Aside(environment, until, self._stop, URGENT)
         with no_garbage():
             environment.run()
         if self.over:
@@ -301,9 +309,15 @@ class Simulation:
         self.steps += 1
         if self._endless:
             self._check_that_time_passes()
-        if self.progress is None or self.steps % 64:
-            return
-        limits, stop, steps = self.batches.limits, self.scenario.stop, self.steps
+        if self.steps % _LOOK_EVERY == 0:
+            instead = "give a nearer stop, or fewer workers"
+            require(_COPIES * self.recorder.nbytes, "what has been recorded", "stop", instead)
+        if self.progress is not None and self.steps % 64 == 0:
+            self.progress(self.fraction(self.steps))
+
+    def fraction(self, steps: float) -> float:
+        """How much of the run is done, from 0 to 1, by the nearest bound of `stop`, with so many steps."""
+        limits, stop = self.batches.limits, self.scenario.stop
         parts = [0.0 if stop.time is None else self.environment.now / stop.time]
         if limits.each is not None:
             parts.append(steps / (limits.each * len(self.workers)))
@@ -311,7 +325,7 @@ class Simulation:
             parts.append(steps / limits.together)
         if stop.updates is not None:
             parts.append(min(self.versions.values(), default=0) / stop.updates)
-        self.progress(min(1.0, max(parts)))
+        return min(1.0, max(parts))
 
     def _waits(self, rank: int) -> str:
         wanted = [

@@ -62,8 +62,9 @@ class Race:
 
     def advance(self, now: float) -> Floats:
         """Let all happen until `now`, that instant included; the components as they are then."""
-        for crowd in self._crowds():
-            (self._alone if len(crowd) == 1 else self._in_turns)(crowd, now)
+        with np.errstate(over="ignore", invalid="ignore"):  # of what diverges: the figures tell
+            for crowd in self._crowds():
+                (self._alone if len(crowd) == 1 else self._in_turns)(crowd, now)
         self._under_way = [sweep for sweep in self._under_way if sweep.stored < len(sweep.where)]
         return self.values
 

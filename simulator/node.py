@@ -45,6 +45,7 @@ class Later(Awaitable[T]):
 class SimulatedNode:
     """See `strategies.Node` for what each member means."""
 
+    # No more than 30 attributes: with more, CPython's instances do not share their keys, which is felt.
     def __init__(self, simulation: "Simulation", rank: int, role: Role) -> None:
         self.simulation = simulation
         self.environment = simulation.environment
@@ -63,6 +64,7 @@ class SimulatedNode:
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.epoch = simulation.epoch(rank) if role.kind == "worker" else 1
+        self.budget = simulation.budget
         self.loss = nan
         self.holder = 0 if simulation.shared else rank  # in the records: of the parameters it updates
         self.memory: Memory
@@ -92,12 +94,12 @@ class SimulatedNode:
 
     async def encode(self, vector: Vector, codec: Codec) -> Vector:
         body: Vector = self.simulation.encode(vector, codec, codec.seed(self.rng))
-        await self._work(self.simulation.codec_s(codec.name, False, vector.nbytes))
+        await self._work(self.simulation.codec_s(codec.name, False, vector.nbytes), "encode")
         return body
 
     async def decode(self, body: Vector, codec: Codec, length: int) -> Vector:
         vector: Vector = self.simulation.decode(body, codec, length)
-        await self._work(self.simulation.codec_s(codec.name, True, vector.nbytes))
+        await self._work(self.simulation.codec_s(codec.name, True, vector.nbytes), "decode")
         return vector
 
     def send(
@@ -220,14 +222,20 @@ class SimulatedNode:
         self.recorder.gradient(self.rank, now, now + seconds, step)
 
     async def apply(self, function: Callable[[], T], nbytes: int) -> T:
-        await self._work(self.simulation.apply_s(nbytes))
+        await self._work(self.simulation.apply_s(nbytes), "apply")
         return function()
 
-    async def _work(self, seconds: float) -> None:
-        """Be busy for a while, after all that there was to do before."""
+    async def _work(self, seconds: float, kind: str) -> None:
+        """Be busy for a while, after all that there was to do before; what a worker does is recorded."""
         if seconds:
-            self.applying = max(self.applying, self.now) + seconds
+            worker = self.rank < len(self.workers)
+            if not worker:
+                seconds /= self.simulation.servers_speed
+            start = max(self.applying, self.now)
+            self.applying = start + seconds
             self.apply_s += seconds
+            if worker:
+                self.recorder.work(self.rank, start, self.applying, kind)
             await pause(self.environment, self.applying - self.now)
 
     def applied_s(self) -> float:

@@ -23,9 +23,13 @@ from simulator.network import Network
 from simulator.node import SimulatedNode
 from strategies import Vector
 from strategies.parameter_server import shard_of
+from workloads.memory import require
 
 if TYPE_CHECKING:
     from simulator.engine import Simulation
+
+
+_BYTES = 100  # of each of its messages: times, and a record
 
 
 class Disturbed(BaseException):
@@ -59,6 +63,19 @@ class Times(NamedTuple):
     ends: np.ndarray
     done: np.ndarray  # when each worker is done, shape (p,)
     ready: np.ndarray  # when each has done with its messages' overheads, shape (p,)
+    sums: "Sums | None" = None  # None: they take no time
+
+
+class Sums(NamedTuple):
+    """When each addition is called for, starts and ends, by step and worker, shape (p−1, p). In s.
+
+    NaN for one that takes no time. free: when each worker has done with its additions, shape (p,).
+    """
+
+    called: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    free: np.ndarray
 
 
 def schedule(
@@ -68,18 +85,25 @@ def schedule(
     lanes: Lanes,
     overhead: float = 0.0,
     add_s: Callable[[int], float] = lambda nbytes: 0.0,
+    free: np.ndarray | None = None,
 ) -> Times:
     """The times of a ring, from those at which its p workers enter it (NaN: not yet), shape (p,).
 
     ready: when each worker has done with earlier messages' overheads, shape (p,); nbytes: of each message,
     by step and sender; overhead: s a message costs its sender; add_s: s an addition takes that touches some
-    bytes. Added up in the order in which the network and SimPy do, so that the times have the same bits.
+    bytes; free: when each worker has done with work of before, shape (p,). Added up in the order in which the
+    network and SimPy do, so that the times have the same bits.
     """
     steps, p = nbytes.shape
     starts, gone, ends = np.empty((steps, p)), np.empty((steps, p)), np.empty((steps, p))
     previous = np.arange(p) - 1
     adding = {size: add_s(3 * size) for size in np.unique(nbytes).tolist()}
     seconds = np.vectorize(adding.get, otypes=[float])(nbytes) if any(adding.values()) else None
+    sums = None
+    if seconds is not None:
+        free = np.full(p, -np.inf) if free is None else free
+        called, begun_at, done_at = (np.full((p - 1, p), np.nan) for _ in range(3))
+        sums = Sums(called, begun_at, done_at, free)
     start = entered
     for step in range(steps):
         starts[step] = begun = start
@@ -89,10 +113,21 @@ def schedule(
         gone[step] = left = begun + nbytes[step] / lanes.rate
         np.add(left, lanes.latency, out=ends[step])
         received = np.maximum(start, ends[step, previous])
-        if seconds is not None and step < p - 1:
-            received += (received + seconds[step, previous]) - received
+        if seconds is not None and sums is not None and step < p - 1:
+            received, sums = _added(sums, step, received, seconds[step, previous])
         start = np.maximum(received, left)
-    return Times(starts, gone, ends, start, ready)
+    return Times(starts, gone, ends, start, ready, sums)
+
+
+def _added(sums: Sums, step: int, received: np.ndarray, seconds: np.ndarray) -> tuple[np.ndarray, Sums]:
+    """When each worker has added what it received at a step, in so many seconds; the additions until then."""
+    takes = seconds > 0
+    begun = np.maximum(sums.free, received)
+    done = begun + seconds
+    for column, instants in zip(sums[:3], (received, begun, done), strict=True):
+        column[step, takes] = instants[takes]
+    sums = sums._replace(free=np.where(takes, done, sums.free))
+    return np.where(takes, received + (done - received), received), sums
 
 
 def ring_sum(vectors: list[Any]) -> list[Any]:
@@ -173,9 +208,10 @@ class Rings:
         now, stop = self.simulation.environment.now, self.simulation.scenario.stop
         for ring in self._open:
             times = ring.times or self._times(ring)
-            if now != stop.time and (times.ends == now).any():
+            instants = [times.ends, *(times.sums[:1] if times.sums else ())]
+            if now != stop.time and any((each == now).any() for each in instants):
                 raise Disturbed  # the end may have come before these messages or after
-            self._record(times, ring.nbytes, times.ends < now)
+            self._record(times, ring.nbytes, now)
             self._count(times, ring.nbytes, now)
 
     def _sizes(self, vector: Vector) -> np.ndarray:
@@ -183,6 +219,8 @@ class Rings:
         key = len(vector), vector.nbytes
         if key not in self._nbytes:
             p = len(self.simulation.workers)
+            instead = "take fewer, or an algorithm with fewer messages, such as two-level"
+            require(2 * p * p * _BYTES, f"a ring of {p:,} workers", "cluster.workers", instead)
             chunks = np.array([shard_of(vector, chunk, p).nbytes for chunk in range(p)])
             self._nbytes[key] = chunks[(np.arange(p) - np.arange(2 * (p - 1))[:, None]) % p]
         return self._nbytes[key]
@@ -196,6 +234,9 @@ class Rings:
         ring.vectors.clear()  # no longer needed
         ring.times = self._times(ring)
         simulation.network.ready[: len(ring.entered)] = ring.times.ready.tolist()
+        if ring.times.sums is not None:
+            for worker, instant in enumerate(ring.times.sums.free.tolist()):
+                simulation.nodes[worker].applying = instant
         done: dict[float, list[int]] = {}
         for worker, instant in enumerate(ring.times.done.tolist()):
             done.setdefault(instant, []).append(worker)
@@ -207,7 +248,8 @@ class Rings:
         assert lanes is not None
         ready = np.array(network.ready[: len(ring.entered)])
         overhead, add_s = network.message_overhead, self.simulation.apply_s
-        return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s)
+        free = np.array([node.applying for node in self.simulation.nodes[: len(ready)]])
+        return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: Any) -> None:
         """Let the workers go on that are done at this instant."""
@@ -220,7 +262,7 @@ class Rings:
             self._count(ring.times, ring.nbytes, np.inf)
             if not self._open:  # else links have carried bytes of the next ring, not counted yet
                 self.simulation.network.flows.ended(ring.nbytes.size)
-            total_bytes = int(ring.nbytes.sum())
+            total_bytes = len(ring.nbytes) * int(ring.nbytes[0].sum())  # each step sends all chunks once
             self.simulation.network.bytes_sent += total_bytes
             self.simulation.network.bytes_arrived += total_bytes
         for worker in workers:
@@ -242,10 +284,18 @@ class Rings:
             for link in self.simulation.network.connection(index, (index + 1) % len(workers)).path:
                 link.entered += count
 
-    def _record(self, times: Times, nbytes: np.ndarray, arrived: Any = ...) -> None:
-        """Record the messages that have arrived: all of them, or those of a mask."""
-        senders = np.arange(nbytes.shape[1])
-        to = (senders + 1) % len(senders)
-        node, peer = (np.broadcast_to(ranks, nbytes.shape)[arrived] for ranks in (senders, to))
-        starts, left, ends = (column[arrived] for column in (times.starts, times.left, times.ends))
-        self.simulation.recorder.messages(node, peer, starts, left, ends, "ring", nbytes[arrived])
+    def _record(self, times: Times, nbytes: np.ndarray, now: float = np.inf) -> None:
+        """Record the messages that have arrived by now, and the additions that have been called for."""
+        workers = np.arange(nbytes.shape[1])
+        columns = {"node": workers, "peer": (workers + 1) % len(workers), "nbytes": nbytes}
+        columns |= {"start": times.starts, "left": times.left, "end": times.ends}
+        self._record_some("message", "ring", columns, ... if now == np.inf else times.ends < now)
+        if (sums := times.sums) is not None:
+            columns = {"node": workers, "start": sums.starts, "end": sums.ends}
+            self._record_some("work", "apply", columns, sums.called < now)
+
+    def _record_some(self, event: str, kind: str, columns: dict[str, np.ndarray], which: Any) -> None:
+        """Record those of some events that a mask chooses; `...` for all."""
+        shape = columns["end"].shape
+        chosen = {name: np.broadcast_to(column, shape)[which] for name, column in columns.items()}
+        self.simulation.recorder.many(event, kind, **chosen)

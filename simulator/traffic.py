@@ -14,6 +14,7 @@ import numpy as np
 import simpy
 
 from scenarios import Background, ScenarioError, Varying
+from scenarios.section import FACTOR, is_factor
 from scenarios.units import shown
 from simulator.events import Aside
 from simulator.links import Flow, Link
@@ -25,7 +26,8 @@ from workloads import seeds
 def varying_links(topology: Topology, entries: Sequence[Varying]) -> list[list[Link]]:
     """Return the links that each entry's pattern names, with or without "the" in front.
 
-    Raises `ScenarioError` (key ``cluster.network.varying[i].links``) where there is none.
+    Raises `ScenarioError` (key ``cluster.network.varying[i]``) where there is none, and where all entries
+    together multiply a link's bandwidth by what is no `Factor` any more.
     """
     found = []
     for index, entry in enumerate(entries):
@@ -33,6 +35,18 @@ def varying_links(topology: Topology, entries: Sequence[Varying]) -> list[list[L
         if not links:
             raise ScenarioError(_no_link(topology, entry.links), f"cluster.network.varying[{index}].links")
         found.append(links)
+    bounds: dict[Link, tuple[float, float]] = {}
+    for index, (entry, links) in enumerate(zip(entries, found, strict=True)):
+        factors = [factor for _, factor in entry.steps]
+        for link in links:
+            least, most = bounds.get(link, (1.0, 1.0))
+            least, most = bounds[link] = least * min(factors), most * max(factors)
+            if not (is_factor(least) and is_factor(most)):
+                problem = (
+                    f"with the entries before it, {link.name} has {least:g} to {most:g} times its bandwidth; "
+                    f"their product must be {FACTOR}"
+                )
+                raise ScenarioError(problem, f"cluster.network.varying[{index}]")
     return found
 
 

@@ -108,6 +108,8 @@ class Usage:
         carried, offered = reading.carried, reading.offered
         if self._readings:
             carried, offered = carried - self._readings[-1].carried, offered - self._readings[-1].offered
-        above = np.flatnonzero(carried > offered + self._bursts + 1e-9 * reading.offered)
+        # What a link has carried is rounded as what has come to it is, however short the time.
+        entered = np.array([link.entered for link in self._links])
+        above = np.flatnonzero(carried > offered + self._bursts + 1e-9 * reading.offered + 1e-12 * entered)
         if len(above):
             raise SimulationError(f"{self._links[above[0]].name} has carried more than its capacity allows")

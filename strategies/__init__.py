@@ -4,8 +4,10 @@ This package imports nothing but the standard library: no engine, no tensors. Ev
 can do is a member of `Node`; the engine that runs it decides what waiting means.
 """
 
+from strategies.idle import unused
+from strategies.mistakes import StrategyError
 from strategies.node import Collective, Contribution, Message, Node, Source, Vector
-from strategies.registry import STRATEGIES, StrategyError, find, fits, own, unused
+from strategies.registry import STRATEGIES, find, fits, own
 from strategies.strategy import Strategy
 
 __all__ = [

@@ -3,14 +3,15 @@
 Equal to one worker with the n-fold batch. Failure: a worker that dies ends the run.
 """
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
-from strategies.bounds import Fraction, Parts
-from strategies.codecs import Codec, Encoder, Name, decode
+from strategies.bounds import BelongsTo, Parts
+from strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, decode
 from strategies.collectives import ALGORITHMS, Algorithm
 from strategies.multiple import Multiple
 from strategies.node import Contribution, Node, Vector
-from strategies.optimizers import Transformation
+from strategies.optimizers import State, Transformation
 from strategies.own_step import own_step
 from strategies.parameter_server import sum_of
 from strategies.placement import cut
@@ -20,36 +21,61 @@ async def all_reduce(
     node: Node,
     optimizer: Transformation,
     *,
-    algorithm: Algorithm = "ring",
+    algorithm: Annotated[Algorithm, BelongsTo("codec", SUMMABLE)] = "ring",
     buckets: Parts = 1,
     codec: Name = "none",
-    codec_ratio: Fraction = 0.01,
-    error_feedback: bool = True,
+    codec_ratio: Ratio = 0.01,
+    error_feedback: Feedback = True,
 ) -> None:
     """Every mini-batch: average the gradients over all workers, and take the same step everywhere.
 
     The gradient is summed in `buckets`, each as soon as the backward pass has made it (Li et al. 2020,
     "PyTorch distributed", §3.2.3): one travels while the next is computed.
-    With a codec everyone sends its encoded gradient to all others instead, whatever the `algorithm`: sums of
-    encoded vectors are not encoded (so does GRACE: Xu et al. 2021).
+    What fp16 and bf16 send is summed as it is, every sum rounded anew (so does Horovod). What other codecs
+    send cannot be summed: everyone sends it to all others, whatever the `algorithm` (so does GRACE: Xu et al.
+    2021).
     """
-    parameters, version = node.initial_parameters(), 0
-    slices = cut(len(parameters), [1] * buckets)
-    states = [optimizer.initial] * buckets
-    steps: list[Any] = [None] * buckets
-    encoders = [Encoder(node, Codec(codec, codec_ratio), error_feedback) for _ in slices]
+    encoders = [Encoder(node, Codec(codec, codec_ratio), error_feedback) for _ in range(buckets)]
+
+    async def total(bucket: int, gradient: Vector) -> Vector:
+        encoder = encoders[bucket]
+        if not encoder.codec.sums:
+            return await gather_encoded(node, encoder, gradient)
+        body = await node.collective(ALGORITHMS[algorithm], await encoder.encode(gradient))
+        return await decode(node, body, encoder.codec, len(gradient))
+
+    replica = Replica(node, optimizer, buckets)
     while await node.next_batch_available():
-        ready = node.backward(parameters, slices)
-        for bucket in reversed(range(buckets)):
-            gradient = await ready[bucket]
-            if codec == "none":
-                total = await node.collective(ALGORITHMS[algorithm], gradient)
-            else:
-                total = await gather_encoded(node, encoders[bucket], gradient)
-            mean = Multiple(1 / len(node.workers), total)
-            steps[bucket], states[bucket] = await own_step(node, optimizer, mean, states[bucket])
-        parameters, version = node.add_parts(parameters, slices, steps), version + 1
-        await node.updated(version, parameters, [Contribution(node.rank, 0, 1)])
+        await replica.step(total)
+
+
+class Replica:
+    """A copy of parameters that are the same at all workers, and the optimizer's state of each bucket."""
+
+    def __init__(self, node: Node, optimizer: Transformation, buckets: int) -> None:
+        self.node, self.optimizer = node, optimizer
+        self.parameters, self.version = node.initial_parameters(), 0
+        self.slices = cut(len(self.parameters), [1] * buckets)
+        self.states = [optimizer.initial] * buckets
+
+    async def step(self, total: Callable[[int, Vector], Awaitable[Vector]]) -> None:
+        """Step by the mean of everyone's gradients; `total(bucket, gradient)` sums those of a bucket."""
+        node, steps = self.node, [None] * len(self.slices)
+        ready = node.backward(self.parameters, self.slices)
+        for bucket in reversed(range(len(self.slices))):
+            mean = Multiple(1 / len(node.workers), await total(bucket, await ready[bucket]))
+            steps[bucket], self.states[bucket] = await own_step(
+                node, self.optimizer, mean, self.states[bucket], self.parameters[self.slices[bucket]]
+            )
+        self.parameters = node.add_parts(self.parameters, self.slices, steps)
+        self.version += 1
+        await node.updated(self.version, self.parameters, [Contribution(node.rank, 0, 1)])
+
+    @property
+    def state(self) -> State:
+        """The optimizer's state of all parameters; there has been a step."""
+        age = self.states[0][0]
+        return (age, *(self.node.concatenate(m) for m in zip(*(s[1:] for s in self.states), strict=True)))
 
 
 async def gather_encoded(node: Node, encoder: Encoder, vector: Vector) -> Vector:

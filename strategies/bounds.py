@@ -1,4 +1,4 @@
-"""The values that a strategy's parameters may take, as annotations, and the check of a value."""
+"""The values that a strategy's parameters may take, and what they belong to, as annotations; the checks."""
 
 import math
 from collections.abc import Sequence
@@ -19,15 +19,46 @@ class Bound:
     le: float | None = None
 
 
+@dataclass(frozen=True)
+class After:
+    """Of a parameter that says when something happens: after so many of these. See `idle.never_acted`."""
+
+    unit: str
+
+
+@dataclass(frozen=True)
+class BelongsTo:
+    """The parameter means something only where another, `key`, has one of these values.
+
+    Of several it is enough that one holds. One that the strategy does not have is left out of account.
+    """
+
+    key: str
+    values: tuple[Any, ...]
+
+
 Count = Annotated[int, Bound(ge=1)]
+Steps = Annotated[int, Bound(ge=1), After("mini-batches")]  # of a worker
+Updates = Annotated[int, Bound(ge=0), After("updates")]
+Seconds = Annotated[float, Bound(gt=0), After("seconds")]
 Parts = Annotated[int, Bound(ge=1, le=10_000)]  # that a vector travels in: each is a message
 Whole = Annotated[int, Bound(ge=0)]
-Rate = Annotated[float, Bound(gt=0)]
-NonNegative = Annotated[float, Bound(ge=0)]
+Rate = Annotated[float, Bound(gt=0, le=1e6)]  # beyond it, float32 knows no multiples
+NonNegative = Annotated[float, Bound(ge=0, le=1e6)]
 Momentum = Annotated[float, Bound(ge=0, lt=1)]
 Probability = Annotated[float, Bound(ge=0, le=1)]
 Graph = Annotated[str | Sequence[Sequence[int]], "graph"]  # one of graphs.NAMES, or edges
 Fraction = Annotated[float, Bound(gt=0, le=1)]
+
+
+def owners(annotation: Any) -> tuple[Any, list[BelongsTo]]:
+    """An annotation without what the parameter belongs to, and that."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, []
+    found = [mark for mark in annotation.__metadata__ if isinstance(mark, BelongsTo)]
+    rest = tuple(mark for mark in annotation.__metadata__ if not isinstance(mark, BelongsTo))
+    bare = annotation.__origin__
+    return (Annotated[(bare, *rest)] if rest else bare), found
 
 
 def optional(annotation: Any) -> tuple[Any, bool]:
@@ -50,7 +81,7 @@ def problem(value: Any, annotation: Any) -> str | None:
         return None if value in choices else f"{value!r} is not one of {', '.join(map(str, choices))}"
     if annotation == Graph:
         return _graph_problem(value)
-    kind, bound = get_args(annotation)
+    kind, bound = get_args(annotation)[:2]
     words = {int: "a whole number", float: "a number"}[kind] + _limits(bound)
     numeric = int if kind is int else int | float
     fine = isinstance(value, numeric) and not isinstance(value, bool) and math.isfinite(value)
@@ -65,6 +96,12 @@ def problem(value: Any, annotation: Any) -> str | None:
     ):
         return None
     return f"{value!r} is not {words}"
+
+
+def after(annotation: Any) -> str | None:
+    """In what a parameter counts how long something has to wait; None if it does not."""
+    found = [each for each in get_args(optional(annotation)[0]) if isinstance(each, After)]
+    return found[0].unit if found else None
 
 
 def misfit(value: Any, annotation: Any, workers: int) -> str | None:

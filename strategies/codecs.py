@@ -5,13 +5,19 @@ loses, is in docs/strategies.md.
 """
 
 from random import Random
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
+
+from strategies.bounds import BelongsTo, Fraction
 
 if TYPE_CHECKING:
     from strategies.node import Node, Vector
 
 Name = Literal["none", "fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
 NAMES: tuple[Name, ...] = get_args(Name)
+SUMMABLE: tuple[Name, ...] = ("none", "fp16", "bf16")  # a body is a vector of numbers: sums are encoded too
+_SPARSE: tuple[Name, ...] = ("top-k", "random-k")
+Ratio = Annotated[Fraction, BelongsTo("codec", _SPARSE), BelongsTo("answer_codec", _SPARSE)]
+Feedback = Annotated[bool, BelongsTo("codec", NAMES[1:])]
 
 
 class Codec(NamedTuple):
@@ -19,6 +25,11 @@ class Codec(NamedTuple):
 
     name: str
     ratio: float = 0.01
+
+    @property
+    def sums(self) -> bool:
+        """Whether bodies can be cut and added as they are: they are vectors, of a narrower type."""
+        return self.name in SUMMABLE
 
     def seed(self, rng: Random) -> int:
         """64 bits that random-k chooses elements by; the other codecs draw nothing, and get 0."""

@@ -4,17 +4,20 @@ A server serves its children: the workers, or the relays between (relays.py). A 
 says so ("leave"): a server that waits for K pushes then waits for as many as can still come.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Literal
 
-from strategies.bounds import Count, Fraction, Momentum, Parts, Rate, Whole
+from strategies.bounds import Count, Fraction, Momentum, Parts, Probability, Rate, Updates, Whole
 from strategies.node import Message, Node
 from strategies.optimizers import block_momentum as block_momentum_of
 from strategies.optimizers import server_optimizer
 from strategies.parameter_server import Shard, count
+from strategies.placement import cut
 from strategies.rules import Rule
 
 
-async def immediate(node: Node, rule: Rule, *, warm_start: Whole = 0) -> None:
+async def immediate(node: Node, rule: Rule, *, warm_start: Updates = 0) -> None:
     """Asynchronous: apply every push as it arrives, and answer at once (Dean et al. 2012, §4.1).
 
     What a relay has summed is applied as one step: the sum, as if its workers' pushes had come one by one.
@@ -22,14 +25,14 @@ async def immediate(node: Node, rule: Rule, *, warm_start: Whole = 0) -> None:
     answered after that ("starting with a single model replica", §5).
     """
     if warm_start:
-        return await every_k_batches(node, rule, warm_start=warm_start)
+        return await every_k_batches(node, rule, k=1, warm_start=warm_start)
     shard = Shard(node, rule)
     while True:
         message = await node.receive()
         if message.kind in ("push", "commit"):
             await shard.update([message], over=1)
         if message.kind in ("push", "pull"):
-            shard.answer(message.sender)
+            await shard.answer(message.sender)
 
 
 def _wants_answer(message: Message) -> bool:
@@ -53,7 +56,7 @@ async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Parts = 1) -> Non
     for _ in node.children:
         child = (await node.receive("pull")).sender
         for shard in parts:
-            shard.answer(child)
+            await shard.answer(child)
     along: dict[int, Shard] = {}
     arrived: dict[int, list[Message]] = {}
     while True:
@@ -70,7 +73,7 @@ async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Parts = 1) -> Non
             whole = node.concatenate([other.parameters for other in parts])
             await node.updated(shard.version, whole, contributions)
         for child in node.children:
-            shard.answer(child)
+            await shard.answer(child)
 
 
 def _along(node: Node, rule: Rule, part: int, along: dict[int, Shard]) -> Shard:
@@ -79,6 +82,11 @@ def _along(node: Node, rule: Rule, part: int, along: dict[int, Shard]) -> Shard:
         along[part] = Shard(node, Rule(server_optimizer(), codec=rule.codec))
         along[part].part, along[part].parameters = part, 0.0 * along[part].parameters
     return along[part]
+
+
+def most_of(node: Node) -> int:
+    """The `k` of whoever is given none: three quarters of the workers, rounded up."""
+    return -(-3 * len(node.workers) // 4)
 
 
 async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
@@ -92,21 +100,23 @@ async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
     await _waiting(node, rule, lambda members: min(workers - backups, members), drops_late=True)
 
 
-async def first_k_workers(node: Node, rule: Rule, *, k: Count = 1) -> None:
+async def first_k_workers(node: Node, rule: Rule, *, k: Count | None = None) -> None:
     """K-sync: the first `k` workers' gradients of a version make the update, which all get.
 
     Whoever still computes gives up (schedules.until_updated); what was already on its way is dropped. Dutta
     et al. 2018, "Slow and stale gradients can win the race", §2.
     """
-    await _first(node, rule, lambda pushes, members: pushes >= min(k, members))
+    wanted = k or most_of(node)
+    await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members))
 
 
-async def first_k_batches(node: Node, rule: Rule, *, k: Count = 1) -> None:
+async def first_k_batches(node: Node, rule: Rule, *, k: Count | None = None) -> None:
     """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
 
     Who has pushed one goes on with another of the same version (schedules.restarting). Dutta et al. 2018, §2.
     """
-    await _first(node, rule, lambda pushes, members: pushes >= k or not members)
+    wanted = k or most_of(node)
+    await _first(node, rule, lambda pushes, members: pushes >= wanted or not members)
 
 
 async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> None:
@@ -116,7 +126,7 @@ async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> 
     while True:
         message = await node.receive()
         if message.kind == "pull":
-            shard.answer(message.sender)
+            await shard.answer(message.sender)
         elif message.kind == "leave":
             members.remove(message.sender)
         elif message.version < shard.version:
@@ -126,17 +136,18 @@ async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> 
         if pushes and enough(len(pushes), len(members)):
             await shard.mean_update(pushes)
             for member in members:
-                shard.answer(member)
+                await shard.answer(member)
             pushes = []
 
 
-async def every_k_workers(node: Node, rule: Rule, *, k: Count = 1) -> None:
+async def every_k_workers(node: Node, rule: Rule, *, k: Count | None = None) -> None:
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
     Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
     first, and with other workers waiting at every shard nobody is left to push.
     """
-    await _waiting(node, rule, lambda members: min(k, members), drops_late=False)
+    wanted = k or most_of(node)
+    await _waiting(node, rule, lambda members: min(wanted, members), drops_late=False)
 
 
 async def _waiting(node: Node, rule: Rule, needed: Callable[[int], int], *, drops_late: bool) -> None:
@@ -149,24 +160,24 @@ async def _waiting(node: Node, rule: Rule, needed: Callable[[int], int], *, drop
     while True:
         message = await node.receive()
         if message.kind == "pull":
-            shard.answer(message.sender)
+            await shard.answer(message.sender)
         elif message.kind == "leave":
             members -= 1
         elif drops_late and message.version < shard.version:
             shard.drop(message)
-            shard.answer(message.sender)
+            await shard.answer(message.sender)
         else:
             pushes.append(message)
         if pushes and len(pushes) >= needed(members):
             await shard.mean_update(pushes)
             for push in pushes:
-                shard.answer(push.sender)
+                await shard.answer(push.sender)
             pushes = []
 
 
-async def every_k_batches(node: Node, rule: Rule, *, k: Count = 1, warm_start: Whole = 0) -> None:
+async def every_k_batches(node: Node, rule: Rule, *, k: Count | None = None, warm_start: Updates = 0) -> None:
     """K-batch-async: update with any `k` gradients; nobody waits. Dutta et al. 2018, §2."""
-    shard, members = Shard(node, rule), set(node.children)
+    shard, members, wanted = Shard(node, rule), set(node.children), k or most_of(node)
     first, early = node.children[0], list[int]()
     pushes: list[Message] = []
     while True:
@@ -175,7 +186,7 @@ async def every_k_batches(node: Node, rule: Rule, *, k: Count = 1, warm_start: W
             pushes.append(message)
         elif message.kind == "leave":
             members.discard(message.sender)
-        if len(pushes) == k or (pushes and not members):
+        if len(pushes) == wanted or (pushes and not members):
             pushes.sort(key=lambda push: push.sender)
             await shard.update(pushes, over=len(pushes))
             pushes = []
@@ -183,14 +194,14 @@ async def every_k_batches(node: Node, rule: Rule, *, k: Count = 1, warm_start: W
         if not warm and message.kind == "pull" and message.sender != first:
             early.append(message.sender)
         elif _wants_answer(message):
-            shard.answer(message.sender)
+            await shard.answer(message.sender)
         if early and warm:
             for child in early:
-                shard.answer(child)
+                await shard.answer(child)
             early = []
 
 
-async def soft_sync(node: Node, rule: Rule, *, n: Count = 1, warm_start: Whole = 0) -> None:
+async def soft_sync(node: Node, rule: Rule, *, n: Count = 1, warm_start: Updates = 0) -> None:
     """n-softsync: of λ workers, update with every c = ⌊λ/n⌋ gradients; nobody waits.
 
     Zhang, Gupta et al. 2016, "Staleness-aware async-SGD for distributed deep learning", eq. 5.
@@ -202,7 +213,8 @@ async def bounded(node: Node, rule: Rule, *, bound: Whole = 3) -> None:
     """Stale synchronous parallel: apply every push as it arrives, but let nobody run ahead.
 
     A worker that has made c pushes gets its answer when all workers have made at least c − `bound` (Ho et al.
-    2013, §3): its own updates are in it at once, and 0 is bulk-synchronous.
+    2013, §3): its own updates are in it at once, and 0 is bulk-synchronous. An answer says its clock: how
+    many pushes of every worker are in it, at least.
     """
     shard = Shard(node, rule)
     clocks = dict.fromkeys(node.children, 0)
@@ -219,7 +231,7 @@ async def bounded(node: Node, rule: Rule, *, bound: Whole = 3) -> None:
         slowest = min(clocks.values(), default=0)
         for worker, clock in waiting:
             if clock - bound <= slowest:
-                shard.answer(worker)
+                await shard.answer(worker, slowest)
         waiting = [(worker, clock) for worker, clock in waiting if clock - bound > slowest]
 
 
@@ -245,25 +257,57 @@ async def blocks(
     await barrier(node, rule._replace(optimizer=optimizer))
 
 
-async def participants(node: Node, rule: Rule, *, participation: Fraction = 1.0) -> None:
+async def participants(
+    node: Node, rule: Rule, *, local_epochs: Count = 5, participation: Fraction = 1.0
+) -> None:
     """FedAvg's server: each round a random fraction of the clients, at least one, whose mean is taken.
 
-    Weighted by the mini-batches that each has made (McMahan et al. 2017, "Communication-efficient learning of
-    deep networks from decentralized data", algorithm 1). Who is not chosen waits.
+    Weighted by the mini-batches in a pass over each client's samples (McMahan et al. 2017,
+    "Communication-efficient learning of deep networks from decentralized data", algorithm 1). Who is not
+    chosen waits. All clients make the job's mini-batches together, so cohorts stay as large until the end;
+    the last round deals out what is left.
     """
-    shard, members = Shard(node, rule), list(node.children)
-    for _ in members:
-        await node.receive("pull")
-    while members:
-        chosen = sorted(node.rng.sample(members, max(1, round(participation * len(members)))))
-        for client in chosen:
-            shard.answer(client)
-        pushes: list[Message] = []
-        while len(pushes) < len(chosen):
-            message = await node.receive()
-            if message.kind == "push":
-                pushes.append(message)
-            else:
-                members.remove(message.sender)
-        pushes.sort(key=lambda push: push.sender)
-        await shard.update(pushes, over=sum(push.batches for push in pushes), weighted=True)
+    await partial_participants(node, rule, local_epochs=local_epochs, participation=participation)
+
+
+async def partial_participants(
+    node: Node,
+    rule: Rule,
+    *,
+    local_epochs: Count = 5,
+    participation: Fraction = 1.0,
+    sampling: Literal["uniform", "share"] = "uniform",
+    partial_work: Probability = 0.0,
+) -> None:
+    """FedProx's server: as FedAvg's, but a fraction `partial_work` of a cohort makes fewer epochs.
+
+    As many as it gets done: 1 to `local_epochs`, drawn at random (Li et al. 2020, §5.2; they have 0, 0.5 and
+    0.9). `uniform` sampling with a weighted mean is that of their experiments (§5.1), as in McMahan et al.;
+    with `share` each place of a cohort goes to a client with the probability of its share of the data, and
+    the mean is plain: their algorithm 2, where who is drawn twice counts twice.
+    """
+    shard, passes = Shard(node, rule), dict.fromkeys(node.children, 0)
+    for _ in node.children:
+        pull = await node.receive("pull")
+        passes[pull.sender] = pull.batches
+    cohort, left = max(1, round(participation * len(passes))), node.budget
+    while left is None or left > 0:
+        if sampling == "share":
+            weights = Counter(node.rng.choices([*passes], [*passes.values()], k=cohort))
+        else:
+            weights = Counter({client: passes[client] for client in node.rng.sample([*passes], cohort)})
+        work = {client: local_epochs * passes[client] for client in sorted(weights)}
+        for client in node.rng.sample([*work], round(partial_work * len(work))):
+            work[client] = node.rng.randint(1, local_epochs) * passes[client]
+        if left is not None and sum(work.values()) > left:
+            parts = cut(left, [*work.values()])
+            work = {c: part.stop - part.start for c, part in zip(work, parts, strict=True)}
+            work = {client: batches for client, batches in work.items() if batches}
+        for client, batches in work.items():
+            await shard.answer(client, batches)
+        pushes = sorted([await node.receive("push") for _ in work], key=lambda push: push.sender)
+        counts = [weights[push.sender] for push in pushes]
+        await shard.update(pushes, over=sum(counts), weights=counts)
+        left = None if left is None else left - sum(push.batches for push in pushes)
+    for client in node.children:
+        node.send(client, "over")

@@ -22,7 +22,7 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
     while await node.next_batch_available():
         for other in neighbours:
             node.send(other, "model", parameters, version=version)
-        step, state = await own_step(node, optimizer, await node.gradient(parameters), state)
+        step, state = await own_step(node, optimizer, await node.gradient(parameters), state, parameters)
         models = [await node.receive("model", other) for other in neighbours]
         parameters = await _average(node, row, parameters, models) + step
         merged = [part for model in models for part in model.contributions(version)]

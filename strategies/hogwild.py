@@ -17,6 +17,6 @@ async def hogwild(node: Node, optimizer: Transformation) -> None:
     state = optimizer.initial
     while await node.next_batch_available():
         parameters, before = await node.memory.read()
-        step, state = optimizer.step(await node.gradient(parameters), state)
+        step, state = optimizer.step(await node.gradient(parameters), state, parameters)
         version = await node.memory.add(0 + step)
         await node.updated(version, parameters, [Contribution(node.rank, version - 1 - before, 1)])

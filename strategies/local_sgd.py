@@ -3,15 +3,16 @@
 What is summed is how far the models have moved. Failure: a worker that dies ends the run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil, isfinite
 from typing import Any, Literal
 
-from strategies.bounds import Count, Momentum, Rate
+from strategies.all_reduce import Replica
+from strategies.bounds import Momentum, Parts, Rate, Seconds, Steps
 from strategies.collectives import ALGORITHMS, Algorithm
 from strategies.local_steps import walk
 from strategies.node import Contribution, Node, Vector
-from strategies.optimizers import Transformation, server_optimizer
+from strategies.optimizers import State, Transformation, server_optimizer
 from strategies.placement import cut
 
 
@@ -26,7 +27,7 @@ async def local_sgd(
     node: Node,
     optimizer: Transformation,
     *,
-    averaging_period: Count = 10,
+    averaging_period: Steps = 10,
     algorithm: Algorithm = "ring",
     optimizer_state: Literal["keep", "reset", "average"] = "keep",
 ) -> None:
@@ -34,44 +35,52 @@ async def local_sgd(
 
     The optimizer's state is kept, or reset, or averaged along, which sends each of its moments too.
     """
-    await _rounds(node, optimizer, algorithm, optimizer_state, lambda: averaging_period)
+    parameters, state = node.initial_parameters(), optimizer.initial
+    await _rounds(node, optimizer, parameters, state, 0, averaging_period, algorithm, optimizer_state)
 
 
 async def post_local_sgd(
     node: Node,
     optimizer: Transformation,
     *,
-    averaging_period: Count = 10,
-    switch_step: Count = 100,
+    averaging_period: Steps = 10,
+    switch_step: Steps = 100,
     algorithm: Algorithm = "ring",
+    buckets: Parts = 1,
     optimizer_state: Literal["keep", "reset", "average"] = "keep",
 ) -> None:
-    """Post-local SGD: synchronous for the first `switch_step` mini-batches, local SGD after that.
+    """Post-local SGD: all-reduce (in `buckets`) for the first `switch_step` mini-batches, then local SGD.
 
-    Lin et al. 2020, "Don't use large mini-batches, use local SGD", §3; they switch where the rate
-    first falls.
+    Lin et al. 2020, "Don't use large mini-batches, use local SGD", §3; they switch where the rate first
+    falls. The optimizer's state, until then the same at all workers, is taken along.
     """
+    replica = Replica(node, optimizer, buckets)
+    while node.step < switch_step and await node.next_batch_available():
+        await replica.step(lambda _, gradient: node.collective(ALGORITHMS[algorithm], gradient))
+    parameters, version = replica.parameters, replica.version
     await _rounds(
-        node,
-        optimizer,
-        algorithm,
-        optimizer_state,
-        lambda: 1 if node.step < switch_step else averaging_period,
+        node, optimizer, parameters, replica.state, version, averaging_period, algorithm, optimizer_state
     )
 
 
 async def _rounds(
-    node: Node, optimizer: Transformation, algorithm: str, optimizer_state: str, period: Callable[[], int]
+    node: Node,
+    optimizer: Transformation,
+    parameters: Vector,
+    state: State,
+    version: int,
+    period: int,
+    algorithm: str,
+    optimizer_state: str,
 ) -> None:
-    parameters, state, version = node.initial_parameters(), optimizer.initial, 0
     while await node.next_batch_available():
-        total, state, made = await walk(node, optimizer, parameters, state, period())
+        total, state, made = await walk(node, optimizer, parameters, state, period)
         along = state[1:] if optimizer_state == "average" else ()
         moved, *moments = await means(node, algorithm, [total, *along])
         if along:
             state = (state[0], *moments)
         elif optimizer_state == "reset":
-            state = optimizer.initial
+            state = optimizer.afresh(node.step)
         parameters, version = parameters + moved, version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, made)])
 
@@ -80,19 +89,23 @@ async def adacomm(
     node: Node,
     optimizer: Transformation,
     *,
-    averaging_period: Count = 10,
-    interval_s: Rate = 60.0,
+    averaging_period: Steps = 10,
+    interval_s: Seconds = 60.0,
     algorithm: Algorithm = "ring",
 ) -> None:
-    """AdaComm: local SGD whose period falls with the loss, τ = ⌈τ₀·√(F/F₀)⌉, anew every `interval_s` seconds.
+    """AdaComm: local SGD whose period falls with the loss, τ = ⌈τ₀·√(F/F₀·η₀/η)⌉, anew every `interval_s`.
 
     Wang and Joshi 2019, "Adaptive communication strategies to achieve the best error-runtime trade-off in
-    local-update SGD", eq. 17 with a constant rate; τ₀ is the `averaging_period`, T₀ = 60 s theirs. F is the
-    mean loss of all workers' first mini-batches after an averaging, at the very model all have then; it and
-    the clock are averaged along with the models. Where nothing is learned the period stays.
+    local-update SGD", eqs. 17–19; τ₀ is the `averaging_period`, T₀ = 60 s theirs. Where √(F/F₀) does not make
+    the period shorter it is halved (eq. 18 with γ = ½). η₀/η: how much the rate has decayed; at a rate of 0
+    the period stays. F is the mean loss of all workers' first mini-batches after an averaging, at the very
+    model all have then; it and the clock are averaged along with the models. Where nothing is learned the
+    period stays.
     """
     parameters, state, version = node.initial_parameters(), optimizer.initial, 0
-    period, first_loss, begun = averaging_period, 0.0, 0.0
+    # by the loss alone, at the first rate; and with the rate
+    due, period = float(averaging_period), averaging_period
+    first_loss, begun = 0.0, 0.0
     while await node.next_batch_available():
         total, state, made = await walk(node, optimizer, parameters, state, 1)
         known = node.vector([node.loss, node.now])
@@ -103,7 +116,10 @@ async def adacomm(
         loss, now = agreed.tolist()
         first_loss = first_loss or loss
         if now - begun >= interval_s and isfinite(loss) and first_loss > 0:
-            period, begun = max(1, ceil(averaging_period * (loss / first_loss) ** 0.5)), now
+            wanted, begun = averaging_period * (loss / first_loss) ** 0.5, now
+            due = wanted if ceil(wanted) < ceil(due) else ceil(due) / 2
+            if decayed := optimizer.rate(node.step):
+                period = max(1, ceil(due / decayed**0.5))
         parameters, version = parameters + moved, version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, made)])
 
@@ -112,7 +128,7 @@ async def diloco(
     node: Node,
     optimizer: Transformation,
     *,
-    averaging_period: Count = 500,
+    averaging_period: Steps = 500,
     outer_learning_rate: Rate = 0.7,
     outer_momentum: Momentum = 0.9,
     algorithm: Algorithm = "ring",
@@ -120,8 +136,8 @@ async def diloco(
     """DiLoCo: many local steps, then Nesterov's momentum on the mean of how far the models have moved.
 
     Douillard et al. 2023, "DiLoCo: distributed low-communication training of language models", algorithm 1:
-    H = 500 steps of AdamW (say `optimizer: adam`, which here decays no weights), outer rate 0.7, momentum
-    0.9. The inner optimizer's state is kept.
+    H = 500 steps of AdamW, here with a weight decay of 0.1 (OpenDiLoCo's) unless another optimizer is given,
+    outer rate 0.7, momentum 0.9. The inner optimizer's state is kept.
     """
     parameters, state, version = node.initial_parameters(), optimizer.initial, 0
     outer = server_optimizer(
@@ -131,6 +147,6 @@ async def diloco(
     while await node.next_batch_available():
         total, state, made = await walk(node, optimizer, parameters, state, averaging_period)
         (moved,) = await means(node, algorithm, [total])
-        step, outer_state = outer.step(moved, outer_state)
+        step, outer_state = outer.step(moved, outer_state, parameters)
         parameters, version = parameters + step, version + 1
         await node.updated(version, parameters, [Contribution(node.rank, 0, made)])

@@ -1,14 +1,17 @@
 """Schedules of workers that make steps of their own, and push how far they have moved."""
 
-from typing import Any, Literal
+from collections.abc import Awaitable
+from typing import Annotated, Any, Literal
 
-from strategies.bounds import Count, Momentum, NonNegative, Rate
+from strategies.bounds import BelongsTo, Count, Momentum, NonNegative, Rate, Steps, Whole
+from strategies.copies import Copy
 from strategies.multiple import Multiple
 from strategies.node import Node, Vector
 from strategies.optimizers import State, Transformation
 from strategies.own_step import own_step
 from strategies.parameter_server import ParameterServer
 
+Window = Annotated[Steps, BelongsTo("push_period", (None,)), BelongsTo("fetch_period", (None,))]
 _MOMENTUM = 11  # passes over a vector of δv, x + v, x + v − ηg and v − ηg
 
 
@@ -20,11 +23,36 @@ async def walk(
     made = 0
     while made < batches:
         made += 1
-        step, state = await own_step(node, optimizer, await node.gradient(parameters), state, additions=2)
+        step, state = await own_step(
+            node, optimizer, await node.gradient(parameters), state, parameters, additions=2
+        )
         parameters, total = parameters + step, total + step
         if not await node.next_batch_available():
             break
     return total, state, made
+
+
+async def cached(
+    node: Node, server: ParameterServer, optimizer: Transformation, *, bound: Whole = 3, prefetch: bool = True
+) -> None:
+    """Stale synchronous parallel: after c pushes go on from a copy with all workers' first c − `bound` in it.
+
+    Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", §3: the
+    worker waits only if its copy is older; its own moves are in it at once. The server sends newer parameters
+    after each push. (Petuum's SSPPush sends as many, but to everyone at once, when the slowest has made a
+    clock.) Without `prefetch` a worker asks for them when its copy is too old, and waits, as in the paper:
+    less traffic, but each such read takes a round trip.
+    """
+    copy, state = Copy(node, server, prefetch), optimizer.initial
+    parameters, clock = await copy.pull(), 0
+    while await node.next_batch_available():
+        step, state = await own_step(node, optimizer, await node.gradient(parameters), state, parameters)
+        await copy.push(0 + step)
+        clock += 1
+        if await node.next_batch_available():
+            parameters = await copy.read(clock - bound)
+    await copy.drain()
+    server.leave()
 
 
 async def downpour(
@@ -32,20 +60,57 @@ async def downpour(
     server: ParameterServer,
     optimizer: Transformation,
     *,
-    communication_window: Count = 5,
-    push_period: Count | None = None,
-    fetch_period: Count | None = None,
+    communication_window: Window = 1,
+    push_period: Steps | None = None,
+    fetch_period: Steps | None = None,
 ) -> None:
-    """DOWNPOUR: local steps, whose sum is pushed every `push_period`; parameters come every `fetch_period`.
+    """DOWNPOUR: local steps; their sum is pushed, and new parameters fetched, while the worker computes on.
 
-    Dean et al. 2012, algorithm 7.1; both are the `communication_window` by default (in the paper 1). The
-    optimizer's state is kept. What remains at the end of the run is pushed as it is.
+    Dean et al. 2012, algorithm 7.1, every `push_period` (n_push) and `fetch_period` (n_fetch) steps; both are
+    the `communication_window` if not given. Parameters that were fetched replace the worker's own, its steps
+    since then too. One fetch and one push are under way at most: a network that is too slow holds the worker
+    up. The optimizer's state is kept. What remains at the end of the run is pushed as it is.
+    """
+    push_every, fetch_every = push_period or communication_window, fetch_period or communication_window
+    state, parameters = optimizer.initial, await server.pull()
+    total: Any = 0
+    pushed: list[Awaitable[None]] = []
+    while await node.next_batch_available():
+        gradient = await node.gradient(parameters)
+        step, state = await own_step(node, optimizer, gradient, state, parameters, additions=2)
+        total, last = total + step, not await node.next_batch_available()
+        if node.step % push_every == 0 or last:
+            for leaving in pushed:
+                await leaving
+            pushed, total = await server.push(total, "commit"), 0
+        parameters = await server.fetched(parameters) + step
+        if node.step % fetch_every == 0 and not last:
+            server.fetch()
+    await server.drain()
+    server.leave()
+
+
+async def downpour_blocking(
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    communication_window: Window = 5,
+    push_period: Steps | None = None,
+    fetch_period: Steps | None = None,
+) -> None:
+    """As `downpour`, but a worker waits for the answers to what it pushes and fetches, as in dist-keras.
+
+    Both periods are the `communication_window` if not given. The optimizer's state is kept. What remains at
+    the end of the run is pushed as it is.
     """
     push_every, fetch_every = push_period or communication_window, fetch_period or communication_window
     state, parameters = optimizer.initial, await server.pull()
     total: Any = 0
     while await node.next_batch_available():
-        step, state = await own_step(node, optimizer, await node.gradient(parameters), state, additions=2)
+        step, state = await own_step(
+            node, optimizer, await node.gradient(parameters), state, parameters, additions=2
+        )
         parameters, total = parameters + step, total + step
         fetch, last = node.step % fetch_every == 0, not await node.next_batch_available()
         if node.step % push_every == 0 or last:
@@ -60,7 +125,7 @@ async def downpour(
 
 
 async def agn(
-    node: Node, server: ParameterServer, optimizer: Transformation, *, communication_window: Count = 12
+    node: Node, server: ParameterServer, optimizer: Transformation, *, communication_window: Steps = 12
 ) -> None:
     """Accumulated gradient normalisation: λ local steps, of which the mean is pushed, −(1/λ)Σηg.
 
@@ -79,7 +144,7 @@ async def averaging(
     server: ParameterServer,
     optimizer: Transformation,
     *,
-    averaging_period: Count = 10,
+    averaging_period: Steps = 10,
     optimizer_state: Literal["keep", "reset", "average"] = "keep",
 ) -> None:
     """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
@@ -101,7 +166,7 @@ async def averaging(
         else:
             parameters = await server.push_pull(total)
         if optimizer_state == "reset":
-            state = optimizer.initial
+            state = optimizer.afresh(node.step)
     server.leave()
 
 
@@ -110,7 +175,7 @@ async def block_averaging(
     server: ParameterServer,
     optimizer: Transformation,
     *,
-    averaging_period: Count = 10,
+    averaging_period: Steps = 10,
     optimizer_state: Literal["keep", "reset", "average"] = "reset",
 ) -> None:
     """BMUF's workers: as in model averaging, but the optimizer's state is reset (Chen and Huo 2016, §2)."""
@@ -133,7 +198,7 @@ async def easgd(
     server: ParameterServer,
     optimizer: Transformation,
     *,
-    communication_window: Count = 10,
+    communication_window: Steps = 10,
     rho: NonNegative | None = None,
 ) -> None:
     """Elastic averaging, all together: xⁱ ← xⁱ − ηgⁱ − α(xⁱ − x̃), x̃ ← x̃ + αΣ(xⁱ − x̃), with α = ηρ.
@@ -151,7 +216,7 @@ async def easgd(
         if meets:
             back = alpha * (x - centre)
             await server.push(n * back)
-        step, state = await own_step(node, optimizer, await node.gradient(x), state)
+        step, state = await own_step(node, optimizer, await node.gradient(x), state, x)
         x = x + step - back
         if meets:
             centre = await server.answers()
@@ -164,7 +229,7 @@ async def aeasgd(
     server: ParameterServer,
     optimizer: Transformation,
     *,
-    communication_window: Count = 32,
+    communication_window: Steps = 32,
     rho: NonNegative | None = None,
 ) -> None:
     """Asynchronous elastic averaging: every window d = α(x − x̃), x̃ ← x̃ + d, x ← x − d, with α = ηρ.
@@ -180,7 +245,7 @@ async def aeasgd(
         if node.step > 0 and node.step % communication_window == 0:
             back = alpha * (x - await server.pull())
             await server.commit(back)
-        step, state = await own_step(node, optimizer, await node.gradient(x), state)
+        step, state = await own_step(node, optimizer, await node.gradient(x), state, x)
         x = x + step - back
     await server.commit(alpha * (x - await server.pull()))
     server.leave()
@@ -190,7 +255,7 @@ async def eamsgd(
     node: Node,
     server: ParameterServer,
     *,
-    communication_window: Count = 32,
+    communication_window: Steps = 32,
     rho: NonNegative | None = None,
     learning_rate: Rate = 0.05,
     momentum: Momentum = 0.9,
@@ -222,7 +287,8 @@ async def fedavg(
     """FedAvg's client: when chosen, `local_epochs` passes over its own samples from the server's model.
 
     McMahan et al. 2017, algorithm 1 (E = 5); with endless data a pass is one mini-batch. The optimizer
-    starts afresh each time.
+    starts afresh each time, but a learning rate's schedule goes by the round, as if the client had taken part
+    in all rounds before.
     """
     await fedprox(node, server, optimizer, local_epochs=local_epochs, mu=0.0)
 
@@ -237,21 +303,16 @@ async def fedprox(
 ) -> None:
     """As FedAvg, on the local loss + (μ/2)‖w − wₜ‖²: the gradient is g + μ(w − wₜ).
 
-    Li et al. 2020, "Federated optimization in heterogeneous networks", eq. 2.
+    Li et al. 2020, "Federated optimization in heterogeneous networks", eq. 2 and algorithm 2. How much of it
+    a client does in a round is the server's to say: `consistency.partial_participants`.
     """
-    model = await server.pull()
-    while await node.next_batch_available():
-        w, state = model, optimizer.initial
-        for _ in range(local_epochs * node.epoch):
+    server.enlist()
+    while (call := await server.called()) is not None:
+        model, batches = call
+        w, state = model, optimizer.afresh(server.versions[0] * local_epochs * node.epoch)
+        while batches and await node.next_batch_available():
             gradient = await node.gradient(w)
             gradient = gradient + mu * (w - model) if mu else gradient
-            step, state = await own_step(node, optimizer, gradient, state)
-            w = w + step
-            if not await node.next_batch_available():
-                break
-        last = not await node.next_batch_available()
-        if last:
-            server.leave()  # before the push: else the server could choose this client again
+            step, state = await own_step(node, optimizer, gradient, state, w)
+            w, batches = w + step, batches - 1
         await server.push(w - model)
-        if not last:
-            model = await server.answers()

@@ -61,7 +61,7 @@ class Message:
     sender: int  # rank
     body: Vector | None = None
     version: int = 0  # the version of the parameters in the body, or that the body was computed from
-    batches: int = 0  # mini-batches whose gradients are in the body
+    batches: int = 0  # mini-batches whose gradients are in the body; of an answer: its clock (bounded)
     part: int = 0  # which part of the shard the body is, where shards go in parts
     weight: float = 1.0  # of the body in a weighted sum: push-sum's
     sources: tuple[Source, ...] = ()  # of a sum of several pushes, in the order of summing
@@ -122,6 +122,7 @@ class Node(Protocol):
     rng: Random  # this node's own seeded stream
     step: int  # mini-batches whose gradient this node has computed
     epoch: int  # mini-batches in one pass over this worker's own samples, rounded up; 1 if they are endless
+    budget: int | None  # mini-batches that all workers may make together; None: no bound
     loss: float  # mean over the mini-batch of the last gradient; nan before, and where nothing is learned
     memory: Memory
 

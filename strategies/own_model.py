@@ -31,7 +31,7 @@ class OwnModel:
         """Take an own step, from the parameters as they are now."""
 
         def change() -> _Told:
-            step, self._state = self._optimizer.step(gradient, self._state)
+            step, self._state = self._optimizer.step(gradient, self._state, self.parameters)
             self.parameters, self.version = self.parameters + step, self.version + 1
             return self._told(Contribution(self.node.rank, 0, 1))
 

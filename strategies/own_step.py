@@ -9,8 +9,13 @@ from strategies.touched import passes_of_step
 
 
 async def own_step(
-    node: Node, optimizer: Transformation, gradient: Vector | Multiple, state: State, additions: int = 1
+    node: Node,
+    optimizer: Transformation,
+    gradient: Vector | Multiple,
+    state: State,
+    parameters: Vector,
+    additions: int = 1,
 ) -> tuple[Any, State]:
     """What to add to the parameters, and the optimizer's state after it; to be added so many times."""
     passes = passes_of_step(optimizer, additions)
-    return await node.apply(lambda: optimizer.step(gradient, state), passes * gradient.nbytes)
+    return await node.apply(lambda: optimizer.step(gradient, state, parameters), passes * gradient.nbytes)

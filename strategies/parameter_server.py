@@ -11,8 +11,7 @@ Failure: a worker or a server that dies ends the run.
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
-from strategies.bounds import Fraction
-from strategies.codecs import Codec, Encoder, Name, decode
+from strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, decode
 from strategies.multiple import Multiple
 from strategies.node import Contribution, Message, Node, Vector
 from strategies.placement import cut
@@ -38,7 +37,8 @@ class ParameterServer:
     """A worker's view of the servers: all parameters, and the version of each part it last pulled.
 
     Each shard travels in `parts` messages. What is pushed goes through a codec, which with error feedback
-    adds to each push what it left out of the last one.
+    adds to each push what it left out of the last one. With an `answer_codec` a server sends, encoded, what
+    is missing from what this worker holds: what one answer leaves out is in the next (`Shard.answer`).
     """
 
     def __init__(
@@ -46,22 +46,26 @@ class ParameterServer:
         node: Node,
         *,
         codec: Name = "none",
-        codec_ratio: Fraction = 0.01,
-        error_feedback: bool = True,
+        codec_ratio: Ratio = 0.01,
+        error_feedback: Feedback = True,
+        answer_codec: Name = "none",
     ) -> None:
         self.node = node
         self.codec = Codec(codec, codec_ratio)
+        self.answer_codec = Codec(answer_codec, codec_ratio)
         self.error_feedback = error_feedback
         self.batches_pushed = 0
         self.encoders: dict[tuple[int, int], Encoder] = {}
+        self.asked: set[int] = set()  # servers of whose shard a `fetch` is under way
         self.cut(1)
 
     def cut(self, parts: int) -> None:
         """Let each shard travel in so many messages from now on."""
         self.slices = [part for shard in self.node.shards for part in parts_of(shard, parts)]
         self.addresses = [(server, part) for server in self.node.parents for part in range(parts)]
-        self.firsts = [(server, number - part) for number, (server, part) in enumerate(self.addresses)]
+        self.numbers = {address: number for number, address in enumerate(self.addresses)}
         self.versions = [0] * len(self.slices)
+        self.held: dict[int, Vector] = {}  # by slice: where the servers know, if answers are encoded
 
     def pull(self) -> Awaitable[Vector]:
         """Ask every server for its shard; all parameters, shape (n,)."""
@@ -108,11 +112,48 @@ class ParameterServer:
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""
         bodies: list[Any] = [None] * len(self.slices)
-        for server, first in self.firsts:
-            answer = await self.node.receive("parameters", server)
-            number = first + answer.part
-            bodies[number], self.versions[number] = answer.body, answer.version
+        for server, _ in self.addresses:
+            number, bodies[number], _ = await self.answer(server)
         return self.node.concatenate(bodies)
+
+    async def answer(self, server: int | None = None) -> tuple[int, Vector, int]:
+        """Wait for one answer, of any server if none is given: the slice's number, the slice, its clock."""
+        answer = await self.node.receive("parameters", server)
+        number = self.numbers[answer.sender, answer.part]
+        self.versions[number] = answer.version
+        return number, await self._decoded(number, answer), answer.batches
+
+    def fetch(self) -> None:
+        """Ask for those shards for which nobody has asked, or that have come since."""
+        for server in self.node.parents:
+            if server not in self.asked:
+                self.asked.add(server)
+                self.node.send(server, "pull")
+
+    async def fetched(self, parameters: Vector) -> Vector:
+        """These parameters, of shape (n,), with those shards anew that have come since; does not wait."""
+        if not self.node.arrived("parameters"):
+            return parameters
+        shards = [parameters[part] for part in self.slices]
+        while self.node.arrived("parameters"):
+            number, shards[number], _ = await self.answer()
+            self.asked.discard(self.addresses[number][0])
+        return self.node.concatenate(shards)
+
+    async def drain(self) -> None:
+        """Wait for what was asked for and is no longer needed."""
+        for server in sorted(self.asked):
+            await self.answer(server)
+
+    async def _decoded(self, number: int, answer: Message) -> Vector:
+        body: Any = answer.body
+        if self.answer_codec.name == "none":
+            return body  # type: ignore[no-any-return]
+        part = self.slices[number]
+        held = self.held.get(number)
+        held = self.node.initial_parameters()[part] if held is None else held
+        self.held[number] = held + await decode(self.node, body, self.answer_codec, part.stop - part.start)
+        return self.held[number]
 
     async def push_pull_along(self, update: Vector, along: Sequence[Vector]) -> list[Vector]:
         """As `push_pull`, with other vectors of shape (n,) that servers sum likewise; all of them anew."""
@@ -128,8 +169,26 @@ class ParameterServer:
                 answer = await self.node.receive("parameters", server)
                 answers[answer.part][number] = answer.body
                 if answer.part == 0:
+                    answers[0][number] = await self._decoded(number, answer)
                     self.versions[number] = answer.version
         return [self.node.concatenate(bodies) for bodies in answers]
+
+    def enlist(self) -> None:
+        """Tell the servers how many mini-batches a pass over the own samples has; wait for no answer."""
+        for server in self.node.parents:
+            self.node.send(server, "pull", batches=self.node.epoch)
+
+    async def called(self) -> tuple[Vector, int] | None:
+        """Wait until the (only) server chooses this worker: the parameters, and how many steps to make.
+
+        None: it will not be chosen any more.
+        """
+        (server,) = self.node.parents
+        call = await self.node.receive(sender=server)
+        if call.body is None:
+            return None
+        self.versions[0] = call.version
+        return await self._decoded(0, call), call.batches
 
     def leave(self) -> None:
         """Tell the servers that nothing more will come, so that they do not wait for it."""
@@ -150,13 +209,15 @@ class Shard:
         self.seen = rule.correction.initial if rule.correction else None
         self.passes: dict[tuple[int, bool], int] = {}  # over the shard's memory, by kind of update
         self.pulled: dict[int, dict[int, Vector]] = {}  # by worker, by version: while a push may refer to it
+        self.held: dict[int, Any] = dict.fromkeys(node.children, self.parameters)  # if answers are encoded
+        self.encoded: tuple[Any, ...] = ()  # the last: from what, to what, the body, what is held with it
 
     async def apply(
-        self, pushes: Sequence[Message], over: float, weighted: bool = False
+        self, pushes: Sequence[Message], over: float, weights: Sequence[float] | None = None
     ) -> list[Contribution]:
         """Apply the sum of the pushed updates, in the order given, divided by `over`; whose they were.
 
-        `weighted`: each counts as many times as it holds mini-batches.
+        With `weights` each counts so many times.
         """
 
         length, codec = len(self.parameters), self.rule.codec
@@ -164,12 +225,10 @@ class Shard:
 
         def work() -> Vector:
             updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
-            if weighted:
-                updates = [update * push.batches for update, push in zip(updates, pushes, strict=True)]
-            step, self.state = self.rule.optimizer.step(Multiple(1 / over, sum_of(updates)), self.state)
+            step, self.state = stepped(self.rule, updates, bodies, weights, over, self.state, self.parameters)
             return self.parameters + step  # type: ignore[no-any-return]
 
-        kind = len(pushes), weighted
+        kind = len(pushes), weights is not None
         if kind not in self.passes:
             self.passes[kind] = passes_of(self.rule, *kind)
         self.parameters = await self.node.apply(work, self.passes[kind] * self.parameters.nbytes)
@@ -201,23 +260,66 @@ class Shard:
         self._forget(push)
         self.node.dropped(push)
 
-    async def update(self, pushes: Sequence[Message], over: float, weighted: bool = False) -> None:
+    async def update(
+        self, pushes: Sequence[Message], over: float, weights: Sequence[float] | None = None
+    ) -> None:
         """Apply, and tell the engine."""
-        contributions = await self.apply(pushes, over, weighted)
+        contributions = await self.apply(pushes, over, weights)
         await self.node.updated(self.version, self.parameters, contributions)
 
     async def mean_update(self, pushes: Sequence[Message]) -> None:
         """Apply the mean of the workers' updates, in the order of ranks, and tell the engine."""
         await self.update(sorted(pushes, key=lambda push: push.sender), count(pushes))
 
-    def answer(self, worker: int) -> None:
-        """Send the parameters to a worker (or a relay), without waiting for them to get there."""
-        parameters = self.parameters
-        if self.rule.correction is not None and self.rule.correction.looks_back:
-            self.pulled.setdefault(worker, {})[self.version] = parameters
+    async def answer(self, worker: int, count: int = 0) -> None:
+        """Send the parameters to a worker (or a relay), without waiting for them to get there.
+
+        `count`: the clock that they are of, or how many mini-batches the worker is to make of them, where one
+        of these is the server's to say.
+        Encoded answers say how the parameters differ from what that worker holds, of which the server keeps
+        count: so nothing is lost, only late, whatever the codec.
+        """
+        pulled = body = self.parameters
         if self.rule.optimizer.ahead is not None:
-            parameters = parameters + self.rule.optimizer.ahead(self.state)
-        self.node.send(worker, "parameters", parameters, version=self.version, part=self.part)
+            body = body + self.rule.optimizer.ahead(self.state)
+        if self.rule.answer_codec.name != "none":
+            body, pulled = await self._encoded(worker, body)
+        if self.rule.correction is not None and self.rule.correction.looks_back:
+            self.pulled.setdefault(worker, {})[self.version] = pulled
+        self.node.send(worker, "parameters", body, version=self.version, batches=count, part=self.part)
+
+    async def _encoded(self, worker: int, parameters: Vector) -> tuple[Vector, Vector]:
+        """What to send, and what the worker then holds. Once for all who hold the same."""
+        held, codec = self.held[worker], self.rule.answer_codec
+        if not self.encoded or self.encoded[0] is not held or self.encoded[1] is not parameters:
+            body = await self.node.encode(parameters - held, codec)
+            now = held + await decode(self.node, body, codec, len(parameters))
+            self.encoded = held, parameters, body, now
+        self.held[worker] = self.encoded[3]
+        return self.encoded[2:]
+
+
+def stepped(
+    rule: Rule,
+    updates: Sequence[Any],
+    plain: Sequence[Any],
+    weights: Sequence[float] | None,
+    over: float,
+    state: Any,
+    parameters: Any,
+) -> tuple[Any, Any]:
+    """The step from the weighted sum of corrected updates ÷ `over`, and the optimizer's state after it.
+
+    `plain`: the updates as they were, from which some optimizers take their size.
+    """
+
+    def mean(vectors: Sequence[Any]) -> Multiple:
+        if weights is not None:
+            vectors = [vector * weight for vector, weight in zip(vectors, weights, strict=True)]
+        return Multiple(1 / over, sum_of(vectors))
+
+    apart = rule.correction is not None and rule.correction.is_rate and rule.optimizer.normalises
+    return rule.optimizer.step(mean(updates), state, parameters, mean(plain) if apart else None)
 
 
 def passes_of(rule: Rule, pushes: int, weighted: bool) -> int:
@@ -227,13 +329,14 @@ def passes_of(rule: Rule, pushes: int, weighted: bool) -> int:
     state, seen = rule.optimizer.initial, rule.correction.initial if rule.correction else None
     for _ in range(2):  # the moments are vectors from the second update on
         tally[0] = 0
-        updates: list[Any] = [Counting(tally) for _ in range(pushes)]
+        plain: list[Any] = [Counting(tally) for _ in range(pushes)]
+        updates = [*plain]
         if rule.correction:
             arrival = Arrival(1, vector, Counting(tally))  # type: ignore[arg-type]
             for number, update in enumerate(updates):
                 updates[number], seen = rule.correction.correct(update, arrival, seen)
-        total: Any = sum_of([update * 2 for update in updates] if weighted else updates)
-        step, state = rule.optimizer.step(Multiple(0.5, total), state)
+        weights = [2.0] * pushes if weighted else None
+        step, state = stepped(rule, updates, plain, weights, 2, state, vector)
         vector = vector + step
     return tally[0]
 

@@ -1,10 +1,9 @@
 """The strategies by name: points in the product schedule × consistency × rule × codec, or whole programs.
 
-A scenario names a point, and may take a factor from another: `{name: ssp, rule: dc-asgd, codec: 1-bit}`.
+A scenario names a point, and may take a factor from another: `{name: ssp-blocking, rule: dc-asgd}`.
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,18 +14,10 @@ from strategies.bounds import misfit, problem
 from strategies.d_psgd import d_psgd
 from strategies.gossip import gossip
 from strategies.hogwild import hogwild
+from strategies.mistakes import StrategyError, nearest
+from strategies.optimizers import WITH_SQUARES
 from strategies.sgp import sgp
 from strategies.strategy import FACTORS, Strategy
-
-
-class StrategyError(ValueError):
-    """A scenario names a strategy, or a parameter of one, that is not there or may not have that value."""
-
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f"{key}: {problem}")
-        self.key = key
-        self.problem = problem
-
 
 _BARRIER: dict[str, Any] = {
     "consistency": consistency.barrier,
@@ -38,6 +29,11 @@ _IMMEDIATE: dict[str, Any] = {
     "consistency": consistency.immediate,
     "relay": relays.combine,
     "at_any_time": True,
+}
+_BOUNDED: dict[str, Any] = {
+    "consistency": consistency.bounded,
+    "at_any_time": True,
+    "holds_back": "reads",
 }
 _MOVES: dict[str, Any] = {"pushes": "moves"}
 _COMMITS: dict[str, Any] = {"pushes": "moves", "commits": True}
@@ -101,6 +97,7 @@ STRATEGIES: dict[str, Strategy] = {
         local_steps.fedavg,
         consistency.participants,
         equal_steps=True,
+        pooled=True,
         sharded=False,
         tied=True,
         **_MOVES,
@@ -108,12 +105,13 @@ STRATEGIES: dict[str, Strategy] = {
     ),
     "fedprox": Strategy(
         local_steps.fedprox,
-        consistency.participants,
+        consistency.partial_participants,
         equal_steps=True,
+        pooled=True,
         sharded=False,
         tied=True,
         **_MOVES,
-        summary="FedAvg with a pull towards the server's model (Li et al. 2020)",
+        summary="FedAvg with a pull towards the server's model, and partial work (Li et al. 2020)",
     ),
     "asynchronous": Strategy(
         schedules.every_batch,
@@ -122,16 +120,23 @@ STRATEGIES: dict[str, Strategy] = {
     ),
     "downpour": Strategy(
         local_steps.downpour,
+        awaits="nothing",
         **_COMMITS,
         **_IMMEDIATE,
-        summary="local steps, whose sum is pushed every window; nobody waits (Dean et al. 2012)",
+        summary="local steps; pushes and fetches go on in the background (Dean et al. 2012)",
+    ),
+    "downpour-blocking": Strategy(
+        local_steps.downpour_blocking,
+        **_COMMITS,
+        **_IMMEDIATE,
+        summary="downpour whose workers wait for every answer, as dist-keras has it",
     ),
     "agn": replace(
         _AGN, summary="local steps, whose mean is pushed every window; nobody waits (Hermans et al. 2017)"
     ),
     "adag": replace(_AGN, summary="another name for agn: dist-keras calls it so"),
     "adag-distance": Strategy(
-        local_steps.downpour,
+        local_steps.downpour_blocking,
         rule=rules.scaled_by_distance,
         **_COMMITS,
         **_IMMEDIATE,
@@ -176,11 +181,11 @@ STRATEGIES: dict[str, Strategy] = {
         summary="asynchronous at the rate α₀/staleness (Zhang, Gupta et al. 2016)",
     ),
     "dynsgd": Strategy(
-        local_steps.downpour,
+        local_steps.downpour_blocking,
         rule=rules.scaled_by_staleness,
         **_COMMITS,
         **_IMMEDIATE,
-        summary="downpour; a push counts 1/(staleness + 1) (Jiang et al. 2017)",
+        summary="downpour; a push counts 1/(staleness + 1) (dist-keras, after Jiang et al. 2017)",
     ),
     "dc-asgd": Strategy(
         schedules.every_batch,
@@ -189,16 +194,23 @@ STRATEGIES: dict[str, Strategy] = {
         summary="asynchronous with delay compensation (Zheng et al. 2017)",
     ),
     "ssp": Strategy(
+        local_steps.cached,
+        awaits="clocks",
+        **_COMMITS,
+        **_BOUNDED,
+        summary="steps from a copy that may be bound clocks old: the network is hidden (Ho et al. 2013)",
+    ),
+    "ssp-blocking": Strategy(
         schedules.every_batch,
-        consistency.bounded,
-        at_any_time=True,
-        summary="asynchronous, but nobody is more than bound pushes ahead of the slowest (Ho et al. 2013)",
+        **_BOUNDED,
+        summary="asynchronous, but nobody is more than bound pushes ahead of the slowest",
     ),
     "bounded-delay": Strategy(
         schedules.pipelined,
         consistency.every_clock,
         commits=True,
         at_any_time=True,
+        holds_back="answers",
         summary="up to bound of the own pushes unanswered; answers at every clock (Li et al. 2014)",
     ),
     "all-reduce": Strategy(
@@ -224,6 +236,7 @@ STRATEGIES: dict[str, Strategy] = {
     "diloco": Strategy(
         local_sgd.diloco,
         equal_steps=True,
+        defaults={"optimizer": "adamw", "weight_decay": 0.1},
         summary="many local steps, then Nesterov's momentum on the mean move (Douillard et al. 2023)",
     ),
     "d-psgd": Strategy(
@@ -264,14 +277,14 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
     strategy by changing the name alone: see `unused`. Raises StrategyError with the scenario's key and what
     would be valid.
     """
-    strategy = _composed(name, values)
+    strategy = composed(name, values)
     known = {key: p for other in STRATEGIES.values() for key, p in other.parameters.items()}
     known |= strategy.parameters
     for key, value in values.items():
         if key in FACTORS:
             continue
         if key not in known:
-            hint = _nearest(key, [*strategy.parameters, *(FACTORS if strategy.has_servers else ())])
+            hint = nearest(key, [*strategy.parameters, *(FACTORS if strategy.has_servers else ())])
             raise StrategyError(f"strategy.{key}", f"unknown parameter of {name}{hint}")
         wrong = problem(value, known[key].annotation)
         if wrong is not None:
@@ -279,17 +292,17 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
     return strategy
 
 
-def _composed(name: str, values: Mapping[str, Any]) -> Strategy:
+def composed(name: str, values: Mapping[str, Any]) -> Strategy:
     """The named strategy with the factors that are taken from others."""
     if name not in STRATEGIES:
-        raise StrategyError("strategy.name", f"unknown strategy {name!r}{_nearest(name, STRATEGIES)}")
+        raise StrategyError("strategy.name", f"unknown strategy {name!r}{nearest(name, STRATEGIES)}")
     base = STRATEGIES[name]
     found, served = base, [other for other, s in STRATEGIES.items() if s.has_servers]
     for factor, fields in FACTORS.items():
         source = values.get(factor, name)
         if factor in values and source not in served:
             problem = f"{source!r} is not a strategy with a server"
-            raise StrategyError(f"strategy.{factor}", problem + _nearest(str(source), served))
+            raise StrategyError(f"strategy.{factor}", problem + nearest(str(source), served))
         if source == name or not base.has_servers:
             continue
         other = STRATEGIES[source]
@@ -303,7 +316,22 @@ def _composed(name: str, values: Mapping[str, Any]) -> Strategy:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.at_any_time and not s.tied)
         problem = f"{values.get('schedule', name)}'s schedule needs a server that answers at any time: {able}"
         raise StrategyError("strategy.consistency", problem)
+    if found.awaits == "clocks" and found.holds_back != "reads":
+        able = ", ".join(other for other, s in STRATEGIES.items() if s.holds_back == "reads")
+        problem = f"{values.get('schedule', name)}'s schedule needs a server that tells its clock: {able}"
+        raise StrategyError("strategy.consistency", problem)
+    if found.awaits == "nothing" and found.holds_back != "nothing":
+        server, schedule = values.get("consistency", name), values.get("schedule", name)
+        problem = f"{server}'s server holds answers back, but {schedule}'s schedule waits for none"
+        raise StrategyError("strategy.consistency", problem)
     averages = values.get("optimizer_state") == "average" and "optimizer_state" in found.parameters
+    squares = values.get("optimizer") in WITH_SQUARES
+    if averages and squares and values.get("codec", "none") != "none" and "codec" in found.parameters:
+        problem = (
+            f"the mean square that {values['optimizer']} keeps may turn negative on its way: its root is nan"
+        )
+        valid = "leave the codec out, or keep or reset the optimizer_state"
+        raise StrategyError("strategy.codec", f"{problem}; {valid}")
     if averages and found.has_servers and not found.sums_along:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.sums_along and not s.tied)
         problem = f"average needs a server that averages the state along: {able}"
@@ -319,7 +347,7 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
     strategy = find(name, values)
     parameters = strategy.parameters
     for key, more in strategy.at_most.items():
-        given = values.get(key, 0) if key in parameters else 0  # defaults do for one worker too
+        given = (values.get(key) or 0) if key in parameters else 0  # defaults do for one worker too
         if given > cluster.workers + more:
             workers = f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}"
             limit = f"must be at most {cluster.workers + more}, with {workers}"
@@ -337,27 +365,14 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.relay is not None)
         problem = f"{name} cannot have relays between workers and servers; remove it, or use one of {able}"
         raise StrategyError("cluster.servers.hierarchy", problem)
-    if strategy.rule is not None or values.get("codec", "none") != "none":
+    encoded = any(values.get(key, "none") != "none" for key in ("codec", "answer_codec"))
+    if strategy.rule is not None or encoded:
         problem = "relays push sums, which can neither be encoded nor corrected for each worker's staleness"
         raise StrategyError("cluster.servers.hierarchy", f"{problem}; remove it")
 
 
-def unused(name: str, values: Mapping[str, Any]) -> list[str]:
-    """Warnings about parameters that a strategy does not have."""
-    valid = own(name, values)
-    warnings = [f"strategy.{key} means nothing to {name}: ignored" for key in values if key not in valid]
-    if "momentum" in values and values.get("optimizer") in ("adagrad", "rmsprop"):
-        warnings.append(f"strategy.momentum means nothing to {values['optimizer']}: ignored")
-    return warnings
-
-
 def own(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those parameters and factors that the strategy has; the others are of the one that it stands in for."""
-    strategy = _composed(name, values)
+    strategy = composed(name, values)
     valid = {*strategy.parameters, *(FACTORS if strategy.has_servers else ())}
     return {key: value for key, value in values.items() if key in valid}
-
-
-def _nearest(word: str, valid: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(valid), n=1)
-    return (f"; did you mean {near[0]!r}?" if near else "") + f" (valid: {', '.join(valid)})"

@@ -1,7 +1,9 @@
 """What a server does to each update it is pushed, before it is applied: corrections for staleness.
 
 Pure functions in the manner of optax: state and update in, state and update out. What is then done with the
-sum of updates is the optimizer's business (optimizers.py). At staleness 0 every correction changes nothing.
+sum of updates is the optimizer's business (optimizers.py); one that divides by the size of gradients is told
+the size before a correction that means a rate, or it would undo it. At staleness 0 every correction changes
+nothing.
 """
 
 from collections.abc import Callable
@@ -28,24 +30,34 @@ class Correction(NamedTuple):
     initial: Any
     correct: Callable[[Vector, Arrival, Any], tuple[Vector, Any]]
     looks_back: bool = False  # whether it needs what was pulled: a copy of the parameters per worker
+    is_rate: bool = False  # whether it means another rate, and not another update: see `optimizers.Step`
 
 
 class Rule(NamedTuple):
-    """What a server does with what it was pushed: decode, correct each, apply the sum."""
+    """What a server does with what it was pushed: decode, correct each, apply the sum, encode answers."""
 
     optimizer: Transformation
     correction: Correction | None = None
     codec: Codec = Codec("none")
+    answer_codec: Codec = Codec("none")
 
 
 def scaled_by_staleness() -> Correction:
-    """DynSGD: Δ/(τ + 1) (Jiang et al. 2017, "Heterogeneity-aware distributed parameter servers", §5)."""
-    return Correction(None, lambda update, arrival, state: (update / (arrival.staleness + 1), state))
+    """DynSGD as dist-keras has it: each update, as it comes, at a rate of 1/(τ + 1).
+
+    After Jiang et al. 2017, "Heterogeneity-aware distributed parameter servers", who scale by delay too, but
+    count it in the workers' clocks, average the updates of a clock, and revise what was applied before.
+    """
+    return Correction(
+        None, lambda update, arrival, state: (update / (arrival.staleness + 1), state), is_rate=True
+    )
 
 
 def rate_over_staleness() -> Correction:
     """Staleness-aware: each gradient at the rate α₀/τ, α₀ if τ = 0 (Zhang, Gupta et al. 2016, eq. 6)."""
-    return Correction(None, lambda update, arrival, state: (update / max(arrival.staleness, 1), state))
+    return Correction(
+        None, lambda update, arrival, state: (update / max(arrival.staleness, 1), state), is_rate=True
+    )
 
 
 def scaled_by_distance(*, optimizer: Optimizer = "sgd", learning_rate: Rate | None = None) -> Correction:
@@ -56,7 +68,7 @@ def scaled_by_distance(*, optimizer: Optimizer = "sgd", learning_rate: Rate | No
         moved = arrival.parameters - arrival.pulled
         return update / (moved * moved / rate + 1.0), state
 
-    return Correction(None, correct, looks_back=True)
+    return Correction(None, correct, looks_back=True, is_rate=True)
 
 
 def delay_compensated(

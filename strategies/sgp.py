@@ -21,7 +21,7 @@ async def sgp(node: Node, optimizer: Transformation, *, graph: Graph = "exponent
     x, weight, version, state = node.initial_parameters(), 1.0, 0, optimizer.initial
     z = x
     while await node.next_batch_available():
-        step, state = await own_step(node, optimizer, await node.gradient(z), state)
+        step, state = await own_step(node, optimizer, await node.gradient(z), state, z)
         x, weight, merged = await _push_sum(node, graph, x + step, weight, version)
         z, version = x / weight, version + 1
         await node.updated(version, z, [*merged, Contribution(node.rank, 0, 1)])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+from strategies.bounds import BelongsTo, owners
 from strategies.codecs import Codec
 from strategies.node import Node
 from strategies.optimizers import optimizer, server_optimizer
@@ -35,6 +36,8 @@ class Strategy:
     """What is pushed: the server descends along gradients, and adds moves."""
     commits: bool = False
     """Whether it pulls, or pushes without waiting for an answer, at any time: the server has to bear that."""
+    awaits: Literal["answers", "clocks", "nothing"] = "answers"
+    """What it waits for before it computes on: answers; or, reading a copy of its own, for its clock."""
 
     # of the consistency
     equal_steps: bool = False
@@ -45,6 +48,9 @@ class Strategy:
     """Whether the parameters can be cut into shards, each with a server."""
     at_any_time: bool = False
     """Whether the server answers pulls, and takes commits, at any time."""
+    holds_back: Literal["nothing", "reads", "answers"] = "nothing"
+    """Which answers a server that answers at any time keeps: those to whoever would read too early (such a
+    server tells its clock), or all until everybody is as far."""
     sums_along: bool = False
     """Whether the server averages other vectors along (ParameterServer.push_pull_along)."""
 
@@ -52,6 +58,10 @@ class Strategy:
     """Whether it brings what the server does with a sum, so that no optimizer can be chosen."""
 
     # of both
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of shared parameters that this strategy has by default, instead of theirs."""
+    pooled: bool = False
+    """The server chooses who works: the mini-batches of all workers are one budget, whoever makes them."""
     tied: bool = False
     """Schedule and consistency are made for each other: neither goes with another's."""
     models: Literal["same", "own", "shared"] = "same"
@@ -84,7 +94,26 @@ class Strategy:
             knowing = ["chunks" in _keywords(part) for part in (self.schedule, self.consistency)]
             if not all(knowing):
                 found.pop("chunks", None)  # what one side would cut, the other would not put together
-        return found
+        usual = {name: value for name, value in self.defaults.items() if name in found}
+        return found | {name: found[name].replace(default=value) for name, value in usual.items()}
+
+    @property
+    def belongings(self) -> dict[str, list[BelongsTo]]:
+        """What each parameter belongs to, if it does not stand by itself."""
+        known, found = self.parameters, dict[str, list[BelongsTo]]()
+        for part in reversed(self._parts()):  # the first that has a parameter says what it belongs to
+            for name, p in _marked(part).items():
+                found[name] = [mark for mark in owners(p.annotation)[1] if mark.key in known]
+        return {name: marks for name, marks in found.items() if marks and name in known}
+
+    def idle(self, values: Mapping[str, Any]) -> dict[str, list[BelongsTo]]:
+        """Which of the values are given without what they belong to, and what that is."""
+        given = {name: p.default for name, p in self.parameters.items()} | dict(values)
+        apart = {
+            name: all(given[mark.key] not in mark.values for mark in marks)
+            for name, marks in self.belongings.items()
+        }
+        return {name: self.belongings[name] for name in values if apart.get(name)}
 
     def _parts(self) -> list[Callable[..., Any]]:
         found: list[Callable[..., Any]] = [self.schedule]
@@ -107,7 +136,7 @@ class Strategy:
     def program(self, kind: str, values: Mapping[str, Any]) -> Program:
         """The program of a worker, server or relay, with the parameters' values filled in."""
         known = self.parameters
-        own = {name: value for name, value in values.items() if name in known}
+        own = {**self.defaults, **{name: value for name, value in values.items() if name in known}}
         if kind == "worker":
             return lambda node: self._work(node, own)
         if kind == "server":
@@ -126,18 +155,25 @@ class Strategy:
 
     def _serve(self, node: Node, values: Mapping[str, Any]) -> Coroutine[Any, Any, None]:
         assert self.consistency is not None, "this strategy has no servers"
-        make = self._server_optimizer
+        make, given = (
+            self._server_optimizer,
+            {key: p.default for key, p in self.parameters.items()} | dict(values),
+        )
         rule = Rule(
             make(**_chosen(make, values)),
             self.rule(**_chosen(self.rule, values)) if self.rule else None,
-            Codec(*(values.get(key, self.parameters[key].default) for key in ("codec", "codec_ratio"))),
+            Codec(given["codec"], given["codec_ratio"]),
+            Codec(given["answer_codec"], given["codec_ratio"]),
         )
         return self.consistency(node, rule, **_chosen(self.consistency, values))
 
 
 FACTORS = {
-    "schedule": ("schedule", "pushes", "commits"),
-    "consistency": ("consistency", "equal_steps", "relay", "sharded", "at_any_time", "sums_along"),
+    "schedule": ("schedule", "pushes", "commits", "awaits"),
+    "consistency": (
+        *("consistency", "equal_steps", "relay", "sharded"),
+        *("at_any_time", "holds_back", "sums_along"),
+    ),
     "rule": ("rule",),
 }
 """What a scenario may take from another strategy with a parameter server, and what comes with it."""
@@ -150,6 +186,12 @@ def _arguments(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 @cache
 def _keywords(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return {name: p.replace(annotation=owners(p.annotation)[0]) for name, p in _marked(part).items()}
+
+
+@cache
+def _marked(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a part, with what each belongs to."""
     return {p.name: p for p in _arguments(part).values() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 

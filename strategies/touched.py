@@ -38,7 +38,7 @@ def passes_of_step(optimizer: Any, additions: int = 1) -> int:
     tally, state = [0], optimizer.initial
     for _ in range(2):  # the moments are vectors from the second step on
         tally[0] = 0
-        step, state = optimizer.step(Counting(tally), state)
+        step, state = optimizer.step(Counting(tally), state, Counting(tally))
         for _ in range(additions):
             step + Counting(tally)
     return tally[0]

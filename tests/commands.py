@@ -6,16 +6,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pace import slowness
 
 import lockstep
 
 HANGS = 150  # s; nothing here takes that long, even on a slow machine that does something else too
-SOON = 8  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
+SOON = 8 * slowness()  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
 COMMAND = """
 import contextlib, os, pathlib
 from lockstep import cli, terminal
@@ -62,15 +63,36 @@ def until(condition: Callable[[], Any], seconds: float) -> Any:
     return value
 
 
+def nodes(records: pd.DataFrame | None, event: str) -> set[int]:
+    """Who has records of this event."""
+    return set() if records is None else set(records.loc[records["event"] == event, "node"])
+
+
+def wait_until_on_disk(out: Path, **events: set[int]) -> None:
+    """Wait until a run has written records of these events by these nodes: what a SIGKILL cannot take.
+
+    A process writes twice a second, and a command is under way as soon as one of its nodes is.
+    """
+
+    def written() -> bool:
+        try:
+            records = lockstep.records(out)
+        except lockstep.ScenarioError:
+            return False
+        return all(nodes(records, event) >= who for event, who in events.items())
+
+    assert until(written, HANGS), f"no records in {out} of some of {events}"
+
+
 class Command:
     """A `lockstep run` in a session of its own, and with a folder of its own for temporary files."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, scenario: str = LONG) -> None:
         self.out, self.temporary, self.progress = folder / "out", folder / "tmp", folder / "progress"
         self.temporary.mkdir(parents=True)
         self.stderr = folder / "stderr"
         file = folder / "long.yaml"
-        file.write_text(LONG)
+        file.write_text(scenario)
         environment = {**os.environ, "TMPDIR": str(self.temporary), "PROGRESS": str(self.progress)}
         arguments = ["run", str(file), "--json", "--out", str(self.out), *options]
         with open(self.stderr, "w") as stderr:
@@ -88,9 +110,9 @@ class Command:
         found = processes(self.process.pid)
         return [pid for pid, parent in found.items() if found.get(parent) == self.process.pid]
 
-    def ends(self) -> tuple[int, str]:
+    def ends(self, soon: float = SOON) -> tuple[int, str]:
         """Exit status, and standard error; soon, and with nothing left behind but PyTorch's cache folder."""
-        status = self.process.wait(SOON)
+        status = self.process.wait(soon)
         assert until(lambda: not processes(self.process.pid), SOON), processes(self.process.pid)
         assert not [path.name for path in self.temporary.iterdir() if "torchinductor" not in path.name]
         assert self.process.stdout is not None
@@ -98,22 +120,28 @@ class Command:
         return status, self.stderr.read_text()
 
     def kept(self) -> pd.DataFrame:
-        assert sorted(path.name for path in self.out.iterdir()) == ["records.parquet", "scenario.yaml"]
-        assert lockstep.load(self.out / "scenario.yaml").name == "long"
-        return pd.read_parquet(self.out / "records.parquet")
+        assert [path.name for path in self.out.iterdir()] == ["incomplete"]
+        kept = self.out / "incomplete"
+        names = ["records.parquet", "scenario.yaml", "status.json"]
+        assert sorted(path.name for path in kept.iterdir()) == names
+        assert lockstep.load(kept / "scenario.yaml").name in ("long", "cut")
+        return pd.read_parquet(kept / "records.parquet")
 
     def kill(self) -> None:
         for pid in processes(self.process.pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(HANGS)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
 
 @contextmanager
-def started(folder: Path, options: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Command]]:
+def started(
+    folder: Path, options: Mapping[str, Sequence[str]], scenario: str = LONG
+) -> Iterator[dict[str, Command]]:
     """Several at the same time, under way; killed at the end."""
-    commands = {name: Command(folder / name, *each) for name, each in options.items()}
+    commands = {name: Command(folder / name, *each, scenario=scenario) for name, each in options.items()}
     try:
         for command in commands.values():
             command.wait_until_under_way()

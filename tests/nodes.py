@@ -1,7 +1,10 @@
 """Nodes of the executor in this process, with real sockets between them, outside a run."""
 
+import shutil
+import tempfile
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -9,6 +12,7 @@ import torch.distributed as dist
 
 from executor.node import RealNode
 from executor.process import everyone
+from executor.sockets import Place
 from executor.transport import Transport
 from lockstep import Scenario
 from strategies import find
@@ -38,7 +42,7 @@ def real_nodes(config: Scenario) -> Iterator[list[RealNode]]:
     strategy = find(config.strategy.name, config.strategy.parameters)
     size, store = sizes(config.workload), dist.HashStore()
     shards = shards_of(config.cluster, strategy.has_servers, size.parameters)
-    nodes = []
+    nodes, folder = [], Path(tempfile.mkdtemp())
     try:
         for rank, role in enumerate(roles):
             learner = build(config.workload, workers, config.seed) if config.workload.learns else None
@@ -46,8 +50,8 @@ def real_nodes(config: Scenario) -> Iterator[list[RealNode]]:
             initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
             emulated = role.kind == "worker" and config.cluster.compute != "measured"
             compute = compute_times(config, size)[rank] if emulated else None
-            limits = quota(config, size.samples, strategy.equal_steps)
-            transport = Transport(store, rank, "127.0.0.1", initial.dtype)
+            limits = quota(config, size.samples, strategy.equal_steps, strategy.pooled)
+            transport = Transport(store, rank, Place(folder), initial, range(len(roles)))
             snapshots = Snapshots(size.nbytes)
             nodes.append(
                 RealNode(config, rank, roles, shards, initial, transport, compute, learner, limits, snapshots)
@@ -56,3 +60,4 @@ def real_nodes(config: Scenario) -> Iterator[list[RealNode]]:
     finally:
         for node in nodes:
             node.transport.close()
+        shutil.rmtree(folder)

@@ -12,7 +12,8 @@ from conftest import scenario
 from test_metrics import result_of
 
 import lockstep
-from analysis.bottleneck import bottleneck, class_of, in_words
+from analysis.bottleneck import Bottleneck, Remedy, class_of, in_words
+from analysis.bottleneck_words import bound_by, in_short, sentence
 from analysis.records import Recorder, Result
 from analysis.utilisation import mean_busy
 
@@ -50,11 +51,16 @@ def run(
     return replace(result, utilisation=None if busy is None else table(busy))
 
 
+def bottleneck(result: Result) -> str | None:
+    """What limits a run, in words."""
+    return sentence(result.bottleneck)
+
+
 CARDS = {"worker 0's up-link": 0.24, "worker 1's up-link": 0.24, "server 0's up-link": 0.97}
 
 
 @pytest.mark.parametrize(
-    ("result", "sentence"),
+    ("result", "words"),
     [
         (run(0.93, 0.05, {"server 0's down-link": 0.3}), "computing: workers compute 93% of their time"),
         (
@@ -124,14 +130,57 @@ CARDS = {"worker 0's up-link": 0.24, "worker 1's up-link": 0.24, "server 0's up-
         (run(0.3, 0.7, None), "the network: workers wait for it 70% of their time"),
     ],
 )  # fmt: skip
-def test_sentences(result: Result, sentence: str) -> None:
-    assert bottleneck(result) == sentence
-    assert result.metrics["bottleneck"] == sentence
+def test_sentences(result: Result, words: str) -> None:
+    assert bottleneck(result) == words
+    assert result.metrics["bottleneck"] == words
+    assert Bottleneck.of_json(result.row["bottleneck_data"]) == result.bottleneck
+
+
+def updating(compute: float, update: float, communicate: float) -> Result:
+    """Ten seconds in which one worker computes, steps, and communicates for these fractions."""
+
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 10 * compute, 0)
+        r.work(0, 10 * compute, 10 * (compute + update), "apply")
+        r.message(0, 1, 10 * (1 - communicate), 10.0, 10.0, "push", 8)
+        r.update(1, 0, 10.0, 0, 0, 1)
+
+    return replace(result_of(write, workers=1), utilisation=table({"server 0's down-link": 0.1}))
+
+
+def test_own_updates_are_apart() -> None:
+    found = updating(0.3, 0.45, 0.25).bottleneck
+    assert found is not None
+    assert (found.kind, found.who, found.share) == ("updating", "workers", pytest.approx(0.45))
+    own = "own updates: workers step, sum and code 45% of their time"
+    assert sentence(found) == f"{own}, and compute 30% and communicate 25%"
+    assert in_short(found) == "own updates"
+
+
+def test_who_computes_half_of_the_time_is_told_what_the_other_half_is() -> None:
+    computes = updating(0.54, 0.0, 0.46)
+    assert bottleneck(computes) == "computing: workers compute 54% of their time, and communicate 46%"
+
+
+def test_the_values_beneath_the_words() -> None:
+    found = run(0.2, 0.8, {"server 0's down-link": 0.97}).bottleneck
+    assert found is not None
+    assert (found.kind, found.who, found.share) == ("link", "server 0's down-link", 0.97)
+    assert found.remedy == Remedy(5, "computing")
+    assert (in_short(found), bound_by(found)) == ("server 0's down-link", "server 0's down-link (97% busy)")
+    waits = run(0.31, 0.05, None, slow=3.0).bottleneck
+    assert waits is not None
+    assert (waits.kind, waits.slowest, round(waits.slowest_times, 3)) == ("waiting", 3, 3.0)
+    slow = "worker 3 is the slowest (3.0 times the median gradient)"
+    assert bound_by(waits) == f"waiting for others (57% of the workers' time: {slow})"
+    assert bound_by(updating(0.9, 0, 0.1).bottleneck) == "computing (90% of the workers' time)"
 
 
 def test_a_run_that_did_nothing_has_none() -> None:
     result = result_of(lambda r: None)
-    assert bottleneck(result) is None
+    assert result.bottleneck is None
+    assert result.metrics["bottleneck"] is None
+    assert in_short(None) == "–"
     assert result.metrics["utilisation"] is None
 
 
@@ -191,20 +240,22 @@ def saturated(strategy: str, shards: Any, **changes: Any) -> Result:
 def moved(first: Callable[[Any], Result]) -> tuple[str, str, Result]:
     """What limits a run with one shard, to what some more should move it, and the run with so many."""
     before = first(1)
-    sentence = bottleneck(before)
-    found = re.fullmatch(r"server 0's (.*); (\d+) shards would move it to (.*)", sentence or "")
-    assert found, sentence
-    after = first(int(found[2]))
-    fewer = bottleneck(first(int(found[2]) - 2)) or ""
-    assert "server" in fewer, fewer  # no more shards than it takes; with one fewer it may be a tie
-    return found[1], found[3], after
+    found = before.bottleneck
+    assert found is not None
+    assert found.who.startswith("server 0's ")
+    assert found.remedy is not None
+    assert found.remedy.to is not None
+    after, fewer = first(found.remedy.shards), first(found.remedy.shards - 2).bottleneck
+    assert fewer is not None
+    assert "server" in fewer.who, fewer  # no more shards than it takes; with one fewer it may be a tie
+    return found.who.removeprefix("server 0's "), found.remedy.to, after
 
 
 def test_as_many_shards_move_it_to_the_workers_links() -> None:
     # Times of 20 ms that vary, so that pushes and pulls overlap; a gradient takes 100 ms to send.
     compute = {"time": {"distribution": "exponential", "mean": "20 ms"}}
     what, to, after = moved(lambda shards: saturated("asynchronous", shards, cluster__compute=compute))
-    assert re.match(r"(up|down)-link, \d+% busy", what)
+    assert what in ("up-link", "down-link")
     assert to in ("the workers' up-links", "the workers' down-links")
     busy = mean_busy(after)
     assert busy is not None
@@ -215,8 +266,8 @@ def test_as_many_shards_move_it_to_the_workers_links() -> None:
 
 def test_directions_that_take_turns_are_named_together() -> None:
     # Equal constant times: all push together, then all pull; neither direction is busy for more than half.
-    sentence = bottleneck(saturated("synchronous", 1)) or ""
-    assert sentence.startswith("server 0's up-link and down-link, together 99% busy; 9 shards"), sentence
+    words = bottleneck(saturated("synchronous", 1)) or ""
+    assert words.startswith("server 0's up-link and down-link, together 99% busy; 9 shards"), words
 
 
 @pytest.mark.parametrize("strategy", ["asynchronous", "synchronous"])
@@ -251,8 +302,8 @@ def test_only_hosts_with_servers_are_named_and_more_shards_spread_it(per_host: i
 
 
 def test_a_ring_has_no_shards() -> None:
-    sentence = bottleneck(saturated("all-reduce", 1)) or ""
-    assert re.match(r"the workers' .*-links?, (together )?\d+% busy$", sentence), sentence
+    words = bottleneck(saturated("all-reduce", 1)) or ""
+    assert re.match(r"the workers' .*-links?, (together )?\d+% busy$", words), words
 
 
 def test_two_levels_wait_for_the_hosts_links_not_for_others() -> None:

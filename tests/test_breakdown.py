@@ -19,17 +19,24 @@ from analysis.records import Recorder, Result
 
 def parts(result: Result) -> dict[str, float]:
     found = result.metrics["breakdown"]
-    assert list(found) == ["compute", "network", "wait"]
-    return {name: pytest.approx(part, abs=1e-12) for name, part in found.items()}
+    assert list(found) == ["compute", "update", "network", "wait"]
+    return {name: pytest.approx(part, abs=1e-12) for name, part in found.items() if name != "update" or part}
 
 
 def rows(result: Result) -> list[list[float]]:
-    """compute, send, network and wait of each worker."""
+    """compute, send, network and wait of each worker, who has no work of its own."""
     assert tuple(result.breakdown.columns) == PARTS
+    assert not result.breakdown["update"].any()
+    found = result.breakdown.drop(columns="update").to_numpy().tolist()
+    return [pytest.approx(row, abs=1e-12) for row in found]
+
+
+def five(result: Result) -> list[list[float]]:
+    """All parts of each worker, in their order."""
     return [pytest.approx(row, abs=1e-12) for row in result.breakdown.to_numpy().tolist()]
 
 
-# --- all workers together, in three parts -------------------------------------------------------------------
+# --- all workers together -----------------------------------------------------------------------------------
 
 
 def test_breakdown_of_one_push_pull() -> None:
@@ -136,7 +143,7 @@ def test_an_idle_worker_waits_while_another_computes() -> None:
     assert parts(result_of(write)) == {"compute": 0.5, "network": 0, "wait": 0.5}
 
 
-# --- each worker, in four parts -----------------------------------------------------------------------------
+# --- each worker --------------------------------------------------------------------------------------------
 
 
 def test_a_message_is_sending_until_its_last_byte_has_left() -> None:
@@ -196,6 +203,7 @@ def test_the_figures_have_a_list_over_the_workers() -> None:
     m = json.loads(result_of(write).to_json())
     assert m["breakdown_by_worker"] == {
         "compute": [0.25, 0.0],
+        "update": [0.0, 0.0],
         "send": [0.25, 0.0],
         "network": [0.5, 0.75],
         "wait": [0.0, 0.25],
@@ -215,7 +223,8 @@ def test_a_push_pull_in_the_simulator(strategy: str) -> None:
             stop={"updates": 20},
         )
     )
-    compute, send, network, wait = run.breakdown.mean()
+    compute, update, send, network, wait = run.breakdown.mean()
+    assert update == 0
     duration = run.metrics["duration_s"]
     assert (run.breakdown.sum(axis=1) - 1).abs().max() < 1e-12
     if strategy == "synchronous":  # the run ends with the push of round 20
@@ -249,6 +258,75 @@ def test_a_native_ring_has_the_breakdown_of_a_ring_of_messages(workers_per_host:
     assert ring["wait"] == pytest.approx(0, abs=1e-12)
 
 
+# --- own updates --------------------------------------------------------------------------------------------
+
+
+def test_own_updates_come_after_computing_and_before_the_network() -> None:
+    def write(r: Recorder) -> None:
+        r.gradient(0, 0.0, 4.0, 0)
+        r.work(0, 3.0, 6.0, "apply")  # a second of it under the gradient
+        r.message(0, 2, 5.0, 7.0, 8.0, "push", 8)  # a second of it under the work
+        r.gradient(1, 0.0, 2.0, 0)
+        r.update(2, 0, 10.0, 0, 0, 1)
+
+    # Worker 1 waits for worker 0 to compute and to update, until 6.
+    result = result_of(write)
+    assert five(result) == [[0.4, 0.2, 0.1, 0.3, 0], [0.2, 0, 0, 0.4, 0.4]]
+    assert parts(result) == {"compute": 0.3, "update": 0.1, "network": 0.4, "wait": 0.2}
+
+
+def work_of(name: str, parameters: int = 100_000, workers: int = 4, **options: Any) -> dict[str, float]:
+    """Seconds a mini-batch of each part of a worker's time; memory at 100 MB/s, 10 ms a gradient."""
+    run = lockstep.simulate(
+        scenario(
+            cluster__workers=workers,
+            cluster__network={"bandwidth": "10 MB/s"},
+            cluster__memory_bandwidth="100 MB/s",
+            cluster__codecs={"1-bit": {"encode": "20 MB/s", "decode": "40 MB/s"}},
+            workload__parameters=parameters,
+            strategy={"name": name, **options},
+            stop={"steps": 8},
+        )
+    )
+    return {part: share * run.metrics["duration_s"] / 8 for part, share in run.breakdown.mean().items()}
+
+
+def test_the_sums_and_the_step_of_a_ring_are_own_updates() -> None:
+    # 400 kB in 4 chunks: three additions of 3·100 kB, a step of 5·400 kB less the read of the gradient: 3m.
+    found = work_of("all-reduce")
+    sums, own = 3 * 3 * 100_000 / 100e6, 3 * 400_000 / 100e6
+    assert found["compute"] == pytest.approx(0.01)
+    assert found["update"] == pytest.approx(sums + own)
+    assert found["send"] == pytest.approx(6 * 100_000 / 10e6)
+    assert found["network"] == found["wait"] == pytest.approx(0, abs=1e-12)
+    native = work_of("all-reduce", algorithm="native")
+    assert native == pytest.approx(found)
+
+
+def test_local_steps_and_codecs_are_own_updates() -> None:
+    # Two local steps touch 6m each (the model and the sum of steps); encoding 400 kB takes 20 ms.
+    found = work_of("downpour", workers=1, communication_window=2, codec="1-bit", error_feedback=False)
+    assert found["update"] == pytest.approx(6 * 400_000 / 100e6 + 0.02 / 2)
+
+
+def test_the_servers_updates_are_not_the_workers() -> None:
+    assert work_of("synchronous")["update"] == 0
+
+
+@pytest.mark.real
+def test_a_real_workers_own_steps_are_measured_too() -> None:
+    config = scenario(
+        cluster__workers=2, workload={"parameters": 2_000_000}, strategy="local-sgd", stop={"steps": 20}
+    )
+    run = lockstep.run(config)
+    own = run.records[run.records["event"] == "work"]
+    assert set(own["kind"]) == {"apply"}
+    assert set(own["node"]) == {0, 1}
+    assert (own["end"] >= own["start"]).all()
+    assert run.metrics["breakdown"]["update"] > 0
+    assert sum(run.metrics["breakdown"].values()) == pytest.approx(1)
+
+
 # --- against an oracle --------------------------------------------------------------------------------------
 
 SPAN = st.tuples(st.floats(0, 20), st.floats(0, 20)).map(sorted)
@@ -257,46 +335,61 @@ WORKER, NODE = st.integers(0, 2), st.integers(0, 4)  # three workers, two server
 
 
 def by_instants(
-    gradients: list[Any], messages: list[Any], collectives: list[Any], begin: float, finish: float
+    gradients: list[Any],
+    work: list[Any],
+    messages: list[Any],
+    collectives: list[Any],
+    begin: float,
+    finish: float,
 ) -> np.ndarray:
     """The definition, word by word: what each of three workers did between any two neighbouring times."""
-    spans = [span for *_, span in gradients] + [span for _, _, span in messages]
+    spans = [span for *_, span in [*gradients, *work]] + [span for _, _, span in messages]
     spans += [span for _, span, _ in collectives]
     times = sorted({begin, finish, *(min(max(t, begin), finish) for s in spans for t in s if t == t)})
     entered = {
         number: max(span[0] for _, span, n in collectives if n == number) for *_, number in collectives
     }
-    found = np.zeros((3, 4))
+    found = np.zeros((3, 5))
     for a, b in pairwise(times):
         now = (a + b) / 2
         for w in range(3):
             if any(worker == w and start < now < end for worker, (start, end) in gradients):
                 part = 0
+            elif any(worker == w and start < now < end for worker, (start, end) in work):
+                part = 1
             elif any(sender == w and start < now < left for sender, _, (start, left, _) in messages) or any(
                 worker == w and entered[number] < now < span[1] for worker, span, number in collectives
             ):
-                part = 1
+                part = 2
             else:
                 under_way = any(w in ends and s[0] < now < s[2] for *ends, s in messages)
-                somebody_computes = any(start < now < end for _, (start, end) in gradients)
-                part = 2 if under_way or not somebody_computes else 3
+                somebody_works = any(start < now < end for _, (start, end) in [*gradients, *work])
+                part = 3 if under_way or not somebody_works else 4
             found[w, part] += b - a
     return found / (finish - begin)
 
 
 @given(
     st.lists(st.tuples(WORKER, SPAN), max_size=6),
+    st.lists(st.tuples(WORKER, SPAN), max_size=4),
     st.lists(st.tuples(NODE, NODE, THREE, st.booleans()), max_size=8),
     st.lists(st.tuples(WORKER, SPAN, st.integers(0, 2)), max_size=4),
     st.floats(0, 5),
     st.floats(0.01, 15),
 )
 def test_each_workers_time_is_what_the_definition_says(
-    gradients: list[Any], messages: list[Any], collectives: list[Any], begin: float, duration: float
+    gradients: list[Any],
+    work: list[Any],
+    messages: list[Any],
+    collectives: list[Any],
+    begin: float,
+    duration: float,
 ) -> None:
     recorder = Recorder()
     for step, (worker, (a, b)) in enumerate(gradients):
         recorder.gradient(worker, a, b, step)
+    for worker, (a, b) in work:
+        recorder.work(worker, a, b, "apply")
     messages = [(s, to, (a, left if known else nan, b)) for s, to, (a, left, b), known in messages]
     for sender, to, (a, left, b) in messages:
         recorder.message(sender, to, a, left, b, "push", 8)
@@ -305,13 +398,13 @@ def test_each_workers_time_is_what_the_definition_says(
     found = breakdown(recorder.frame(), 3, begin, begin + duration)
     assert ((found >= 0) & (found <= 1)).all(axis=None)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-12)
-    expected = by_instants(gradients, messages, collectives, begin, begin + duration)
+    expected = by_instants(gradients, work, messages, collectives, begin, begin + duration)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
 
 def test_no_duration_is_nothing() -> None:
     assert (breakdown(Recorder().frame(), 2, 1.0, 1.0) == 0).all(axis=None)
-    assert breakdown(Recorder().frame(), 2, 1.0, 1.0).shape == (2, 4)
+    assert breakdown(Recorder().frame(), 2, 1.0, 1.0).shape == (2, 5)
 
 
 def test_a_run_without_records_waits_for_nobody() -> None:

@@ -233,7 +233,7 @@ def test_the_command_measures_writes_and_a_scenario_takes_it_over(tmp_path: Path
     out = tmp_path / "p.yaml"
     arguments = ["calibrate", "quickstart", "--set", "workload={problem: quadratic, batch_size: 4}"]
     rest = ["--set", "stop={steps: 3}", "--out", str(out), "--only", "compute", "--json"]
-    done = CliRunner().invoke(app, [*arguments, *rest])
+    done = CliRunner().invoke(app(), [*arguments, *rest])
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
     (name,) = printed["evidence"]["compute"]

@@ -14,7 +14,7 @@ from conftest import COMMAND, Lockstep, fine
 from json_keys import KEYS, LEARNED, check_types
 
 from analysis import words
-from lockstep import terminal
+from lockstep import listing, terminal
 from scenarios import load, shipped
 from strategies import STRATEGIES
 
@@ -247,23 +247,32 @@ def test_scenarios(command: Lockstep) -> None:
     assert list(listed) == list(shipped())
     text = fine(command("scenarios"))
     assert all(re.search(rf"^{name}\b", text, re.M) for name in listed)
+    # in groups, what a newcomer needs first first
+    heads = re.findall(r"^(\w+).*:\n\n(\S+)", text, re.M)
+    assert heads == [
+        ("Scenarios", "bert-two-data-centres"),
+        ("One", "strategies/ad-psgd"),
+        ("What", "claims/adaptive-period"),
+        ("Clusters", "eight-gpus"),
+        ("Workloads", "bert-base"),
+    ]
 
 
 def test_a_scenario_is_listed_with_its_first_sentence(sizes_only: Path, tmp_path: Path) -> None:
-    assert terminal.first_comment(sizes_only) == "Nothing is learned here."
+    assert listing.first_comment(sizes_only) == "Nothing is learned here."
     broken = tmp_path / "broken.yaml"
     broken.write_text("# A sentence\n# over two lines. Another.\nname: x\n# not this\n")
-    assert terminal.first_comment(broken) == "A sentence over two lines."
+    assert listing.first_comment(broken) == "A sentence over two lines."
     broken.write_text("name: x\n# not this\n")
-    assert terminal.first_comment(broken) == ""
+    assert listing.first_comment(broken) == ""
 
 
 def test_strategies(command: Lockstep) -> None:
     listed = json.loads(fine(command("strategies", "--json")))
     assert list(listed) == list(STRATEGIES)
-    assert listed["downpour"]["communication_window"] == 5
+    assert listed["downpour-blocking"]["communication_window"] == 5
     text = fine(command("strategies"))
-    assert re.search(r"^downpour +local steps, .*\n +communication_window=5, ", text, re.M)
+    assert re.search(r"^downpour +local steps; .*\n +communication_window=1, ", text, re.M)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import scenario
+from pace import slowness
 
 import lockstep
 from lockstep import Result, Scenario, validation
@@ -34,13 +35,14 @@ def measured(point: Scenario) -> Result:
 @pytest.fixture(scope="module")
 def comparisons() -> list[dict]:
     """Every strategy predicted and measured; gradients long enough that two cores stand for four workers."""
+    slow = slowness()
     points = [
         scenario(
-            cluster__compute={"time": {"distribution": "lognormal", "mean": "60 ms", "cv": 0.3}},
+            cluster__compute={"time": {"distribution": "lognormal", "mean": f"{60 * slow} ms", "cv": 0.3}},
             cluster__stragglers=SLOW,
             workload={"dataset": "digits", "model": "cnn", "batch_size": 16},
             strategy=strategy,
-            stop={"time": "5 s"},
+            stop={"time": f"{5 * slow} s"},
         )
         for strategy in STRATEGIES
     ]

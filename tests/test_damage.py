@@ -32,6 +32,20 @@ def test_a_damaged_line_costs_its_run_only(swept: Path) -> None:
     assert len(file.read_bytes().splitlines()) == 3
 
 
+def test_a_line_that_was_changed_is_noticed_and_its_run_made_again(
+    swept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = swept / "points.jsonl"
+    before = pd.read_parquet(swept / "results.parquet")
+    first, second = file.read_text().splitlines()
+    changed = json.loads(first)
+    changed["throughput"] *= 2
+    file.write_text(f"{json.dumps(changed)}\n{second}\n")
+    again = lockstep.sweep(swept / "scenario.yaml", out=swept, jobs=1)
+    pd.testing.assert_frame_equal(again, before)
+    assert "points.jsonl: a line is not as written; what ran is made again" in capsys.readouterr().err
+
+
 def test_a_line_that_was_cut_short_is_not_written_on(swept: Path) -> None:
     file = swept / "points.jsonl"
     file.write_bytes(file.read_bytes()[:-1])
@@ -103,3 +117,14 @@ def test_a_report_of_a_sweep_of_which_all_runs_failed(
     page = (out / "report.html").read_text()
     assert "No run has come to its end." in page
     assert "out of &lt;memory&gt;" in page
+
+
+def test_records_out_of_order_are_put_in_order(sizes_only: Path, command: Lockstep, tmp_path: Path) -> None:
+    fine(command("simulate", sizes_only, "--out", tmp_path / "run"))
+    drawn = fine(command("plot", tmp_path / "run", "--out", tmp_path / "before", "--format", "png"))
+    file = tmp_path / "run" / "records.parquet"
+    records = pd.read_parquet(file)
+    records.sample(frac=1, random_state=1).to_parquet(file, index=False)
+    again = fine(command("plot", tmp_path / "run", "--out", tmp_path / "after", "--format", "png"))
+    assert again == drawn.replace("before", "after")
+    assert load(tmp_path / "run").records["end"].tolist() == records["end"].tolist()

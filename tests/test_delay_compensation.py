@@ -41,7 +41,7 @@ def updates(run: Result, server: int) -> list[list[int]]:
             {"name": "soft-sync", "n": 1},
             {"name": "soft-sync", "n": 2},
             {"name": "k-batch-async", "k": 3},
-            {"name": "ssp", "bound": 1},
+            {"name": "ssp-blocking", "bound": 1},
             {"name": "bounded-delay", "bound": 3},
             {"name": "bounded-delay", "bound": 2, "consistency": "k-batch-async", "k": 2},
         ]
@@ -137,8 +137,8 @@ def test_a_server_forgets_what_no_push_can_refer_to(
     kept: list[int] = []
     answer = parameter_server.Shard.answer
 
-    def answered(self: parameter_server.Shard, worker: int) -> None:
-        answer(self, worker)
+    async def answered(self: parameter_server.Shard, worker: int, clock: int = 0) -> None:
+        await answer(self, worker, clock)
         kept.append(len(self.pulled[worker]))
 
     monkeypatch.setattr(parameter_server.Shard, "answer", answered)

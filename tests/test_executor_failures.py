@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from commands import HANGS, Command, processes, started, until
+from commands import HANGS, Command, nodes, processes, started, until, wait_until_on_disk
 from conftest import scenario
 
 import lockstep
@@ -36,7 +35,7 @@ NATIVE = (
 # The programs of workers 0 and 1 end soon; they go on answering worker 2, until it has ended too.
 ANSWERING = (
     "--set", "strategy=ad-psgd", "--set", "stop={steps: 30}",
-    "--set", "cluster.stragglers=[{worker: 2, slowdown: 100000}]",
+    "--set", "cluster.stragglers=[{worker: 2, slowdown: 100000}]", "--yes",
 )  # fmt: skip
 STARTED = {
     "answering": ANSWERING, "answering Ctrl-C": ANSWERING, "worker": (), "server": (), "parent": (),
@@ -63,42 +62,42 @@ def _no_test_hangs() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def nodes(records: pd.DataFrame, event: str) -> set[int]:
-    return set(records.loc[records["event"] == event, "node"])
-
-
-def test_a_worker_that_is_killed_is_named_and_the_records_of_the_others_are_kept(under_way) -> None:
+def test_a_worker_that_is_killed_is_named_and_the_records_of_all_are_kept(under_way) -> None:
     run = under_way["worker"]
+    wait_until_on_disk(run.out, gradient={0, 1, 2}, update={3, 4})
     os.kill(run.ranks()[1], signal.SIGKILL)
     status, said = run.ends()
     assert (status, said.splitlines()[-1]) == (3, "error: worker 1 (rank 1) died: killed by SIGKILL")
     assert "Traceback" not in said
     records = run.kept()
-    assert nodes(records, "gradient") == {0, 2}
+    assert nodes(records, "gradient") == {0, 1, 2}
     assert nodes(records, "update") == {3, 4}
     assert set(records.loc[records["event"] == "update", "peer"]) == {0, 1, 2}  # what it gave is not lost
 
 
-def test_a_server_that_is_killed_is_named_and_the_records_of_the_others_are_kept(under_way) -> None:
+def test_a_server_that_is_killed_is_named_and_the_records_of_all_are_kept(under_way) -> None:
     run = under_way["server"]
+    wait_until_on_disk(run.out, gradient={0, 1, 2}, update={3, 4})
     os.kill(run.ranks()[3], signal.SIGKILL)
     status, said = run.ends()
     assert (status, said.splitlines()[-1]) == (3, "error: server 0 (rank 3) died: killed by SIGKILL")
     records = run.kept()
     assert nodes(records, "gradient") == {0, 1, 2}
-    assert nodes(records, "update") == {4}
+    assert nodes(records, "update") == {3, 4}
 
 
 def test_a_death_in_a_collective_is_not_blamed_on_those_it_lets_fail(under_way) -> None:
     run = under_way["collective"]
+    wait_until_on_disk(run.out, gradient={0, 1, 2})
     os.kill(run.ranks()[2], signal.SIGKILL)
     status, said = run.ends()
     assert (status, said.splitlines()[-1]) == (3, "error: worker 2 (rank 2) died: killed by SIGKILL")
-    assert nodes(run.kept(), "gradient") == {0, 1}
+    assert nodes(run.kept(), "gradient") == {0, 1, 2}
 
 
 def test_a_death_after_the_programs_of_others_is_told(under_way) -> None:
     run = under_way["answering"]
+    wait_until_on_disk(run.out, gradient={0, 1})
     os.kill(run.ranks()[2], signal.SIGKILL)
     status, said = run.ends()
     assert (status, said.splitlines()[-1]) == (3, "error: worker 2 (rank 2) died: killed by SIGKILL")
@@ -107,6 +106,7 @@ def test_a_death_after_the_programs_of_others_is_told(under_way) -> None:
 
 def test_ctrl_c_after_the_programs_of_some_keeps_their_records(under_way) -> None:
     run = under_way["answering Ctrl-C"]
+    wait_until_on_disk(run.out, update={0, 1})
     os.killpg(run.process.pid, signal.SIGINT)
     status, said = run.ends()
     assert (status, said.splitlines()[-1]) == (130, "error: interrupted")
@@ -118,11 +118,12 @@ def test_ctrl_c_after_the_programs_of_some_keeps_their_records(under_way) -> Non
 )
 def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str, holders: set[int]) -> None:
     run = under_way[name]
+    wait_until_on_disk(run.out, gradient={0, 1, 2}, update=holders)
     os.killpg(run.process.pid, signal.SIGINT)  # a terminal sends it to all processes
     status, said = run.ends()
     assert status == 130
     assert said.splitlines() == [
-        f"What was measured until then: {run.out / 'records.parquet'}",
+        f"What was measured until then: {run.out / 'incomplete/records.parquet'}",
         "error: interrupted",
     ]
     records = run.kept()
@@ -132,6 +133,7 @@ def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str, holders
 
 def test_sigterm_is_as_good_as_ctrl_c(under_way) -> None:
     run = under_way["SIGTERM"]
+    wait_until_on_disk(run.out, gradient={0, 1, 2})
     run.process.terminate()
     status, said = run.ends()
     assert (status, said.splitlines()[-1]) == (130, "error: interrupted")
@@ -176,9 +178,13 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
 
 
 def test_more_processes_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("executor.launch._free_bytes", lambda: 50e6)
-    with pytest.raises(ScenarioError, match=r"^cluster.workers: its \d processes take 0.\d GB"):
+    monkeypatch.setattr("workloads.memory.free_bytes", lambda: 50e6)
+    with pytest.raises(ScenarioError, match=r"^cluster.workers: a run of its \d processes takes 0.\d GB"):
         lockstep.run(scenario())
+    monkeypatch.setattr("workloads.memory.free_bytes", lambda: 10e9)
+    large = scenario(workload={"parameters": 1_000_000_000})  # room for the processes, not for the model
+    with pytest.raises(ScenarioError, match=r"^cluster.workers: a run of its 5 processes takes \d+.\d GB"):
+        lockstep.run(large)
 
 
 # ------------------------------------------------------------------ mistakes in a strategy

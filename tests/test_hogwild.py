@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import of_the_run, scenario
+from pace import longer
 from test_clock import measured
 
 import lockstep
@@ -106,7 +107,7 @@ def test_the_prediction_holds() -> None:
     """Throughput and staleness within a tenth; both learn."""
     config = hogwild(
         4, stop={"steps": 40},
-        cluster__compute={"time": {"distribution": "lognormal", "mean": "15 ms", "cv": 0.3}},
+        cluster__compute={"time": {"distribution": "lognormal", "mean": longer(15), "cv": 0.3}},
     )  # fmt: skip
     predicted, real = lockstep.simulate(config), measured(config)
     assert real.metrics["throughput"] == pytest.approx(predicted.metrics["throughput"], rel=0.1)

@@ -8,18 +8,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event
 
-import pandas as pd
 import pytest
 import torch.distributed as dist
-from commands import HANGS, SOON, until
+from commands import HANGS, SOON, nodes, until, wait_until_on_disk
 from conftest import scenario
-from test_executor_failures import nodes
 from test_torchrun import ENTRY, QUADRATIC, SCENARIO
 
-from executor import addresses, companions, testbed
+import lockstep
+from executor import addresses, keys, testbed
 from executor.__main__ import _same
 from executor.namespaces import Namespace, in_a_thread, new_namespace
 from lockstep.calibration import network, readings
@@ -68,6 +65,7 @@ def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path
     """Each knows its own name as an address of its loopback, as on Debian; others do not reach it there."""
     (tmp_path / "small.yaml").write_text(SCENARIO)
     (tmp_path / "entry.py").write_text(ENTRY)
+    keys.make(tmp_path / "key")
     progress, running = tmp_path / "progress", []
     environment = {**os.environ, "PROGRESS": str(progress), "TMPDIR": str(tmp_path)}
     changes = ["--set", QUADRATIC, "--set", "strategy=all-reduce", "--set", "stop={time: 10 min}"]
@@ -77,7 +75,8 @@ def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path
             torchrun = [
                 sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1",
                 "--rdzv-backend", "c10d", "--rdzv-endpoint", "node1:29500", "--rdzv-id", "1",
-                str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), "--out", str(out), *changes,
+                str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), "--out", str(out),
+                "--key", str(tmp_path / "key"), *changes,
             ]  # fmt: skip
             known = tmp_path / f"hosts{number}"
             known.write_text(f"127.0.1.1 node{number}\n10.77.0.{3 - number} node{3 - number}\n")
@@ -86,15 +85,19 @@ def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path
             named = [*inside, "sh", "-c", host, "sh", *torchrun]
             running.append(subprocess.Popen(named, env=environment, stderr=subprocess.PIPE))
         assert until(lambda: progress.exists() or any(p.poll() is not None for p in running), HANGS)
+        wait_until_on_disk(tmp_path / "out1", gradient={0})
+        wait_until_on_disk(tmp_path / "out2", gradient={1})
         running[1].send_signal(signal.SIGINT)
         said = [process.communicate(timeout=3 * SOON)[1].decode() for process in running]
     finally:
         for process in running:
             process.kill()
-    assert "error: the run ends: rank 1 on node2" in said[0]
-    assert f"What was measured until then: {tmp_path / 'out2' / 'records.parquet'} on node2" in said[1]
-    records = pd.read_parquet(tmp_path / "out2" / "records.parquet")
+    assert "error: node1: the run ends: rank 1 on node2" in said[0]
+    assert f"What was measured until then: {tmp_path / 'out1' / 'incomplete'} on node1" in said[0]
+    assert f"What was measured until then: {tmp_path / 'out2' / 'incomplete-host-1'} on node2" in said[1]
+    records = lockstep.records(tmp_path / "out1")  # where rank 0 is, all could tell
     assert nodes(records, "gradient") == {0, 1}
+    assert nodes(lockstep.records(tmp_path / "out2"), "gradient") == {1}
     assert records["version"].max() > 1
 
 
@@ -127,32 +130,6 @@ exec nsenter --net=/proc/$space unshare -u -m sh -c "$host" sh "$1" "$2"
     assert nodes(records, "update") == {2}
     assert len(readings.sending_s(records)) >= 3  # the server sends to one worker, and then to the other
     assert not list((tmp_path / "tmp").iterdir())
-
-
-@pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> "SimpleQueue[str]":
-    """Why the watching process was to end."""
-    found: SimpleQueue[str] = SimpleQueue()
-    monkeypatch.setattr(companions, "_BEAT_S", 0.01)
-    monkeypatch.setattr(companions, "_LOST_S", 0.05)
-    monkeypatch.setattr(companions, "_end", lambda why, *_: found.put(why))
-    return found
-
-
-def test_a_host_that_is_not_heard_of_ends_the_run(ends: "SimpleQueue[str]") -> None:
-    store = dist.HashStore()
-    companions.watch(store, 0, 2, Event(), leads=True)
-    why = ends.get(timeout=SOON)
-    assert why.startswith("host 1 of 2 has not been heard of for")
-    companions.watch(store, 0, 2, Event(), leads=False)  # the host's other processes
-    assert ends.get(timeout=SOON) == why
-
-
-def test_a_run_that_is_over_ends_nobody(ends: "SimpleQueue[str]") -> None:
-    over = Event()
-    over.set()
-    companions.watch(dist.HashStore(), 0, 2, over, leads=True)
-    assert not until(lambda: not ends.empty(), 0.2)
 
 
 def test_a_host_that_knows_its_name_as_a_loopback_address_asks_another(

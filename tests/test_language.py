@@ -1,5 +1,7 @@
 """The members of a node that the strategies so far have no need of, and mistakes in a strategy."""
 
+from typing import Any
+
 import pytest
 from conftest import scenario
 
@@ -143,6 +145,94 @@ def test_a_parameter_of_another_strategy_is_ignored_aloud() -> None:
     ]
     with pytest.raises(StrategyError, match="0 is not a whole number"):
         find("synchronous", {"communication_window": 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "warned"),
+    [
+        ("agn", {"server_learning_rate": 0.1}, {"server_learning_rate": "server_optimizer is sgd, "}),
+        ("agn", {"server_learning_rate": 0.1, "server_optimizer": "sgd"}, {}),
+        (
+            "agn",
+            {"server_momentum": 0.5, "server_optimizer": "adagrad"},
+            {"server_momentum": "or adam: ignored"},
+        ),
+        ("synchronous", {"momentum": 0.9, "optimizer": "rmsprop"}, {"momentum": "optimizer is sgd, "}),
+        ("synchronous", {"decay_steps": 9}, {"decay_steps": "decay is linear, cosine, step or inverse-sqrt"}),
+        ("synchronous", {"decay_steps": 9, "decay": "step"}, {}),
+        (
+            "ssp",
+            {"codec_ratio": 0.1, "codec": "1-bit"},
+            {"codec_ratio": "codec is top-k or random-k, or answer_c"},
+        ),
+        ("ssp", {"codec_ratio": 0.1, "answer_codec": "top-k"}, {}),
+        ("all-reduce", {"error_feedback": False}, {"error_feedback": "codec is fp16, bf16, "}),
+        (
+            "all-reduce",
+            {"algorithm": "binomial", "codec": "int8"},
+            {"algorithm": "codec is none, fp16 or bf16"},
+        ),
+        ("all-reduce", {"algorithm": "binomial", "codec": "fp16"}, {}),
+        ("downpour", {"communication_window": 4, "push_period": 2}, {}),
+        (
+            "downpour",
+            {"communication_window": 4, "push_period": 2, "fetch_period": 3},
+            {"communication_window": "push_period is not given, or fetch_period is not given"},
+        ),
+        ("eamsgd", {"momentum": 0.5, "optimizer": "adagrad"}, {"optimizer": "means nothing to eamsgd"}),
+    ],
+)
+def test_a_parameter_without_what_it_belongs_to_is_ignored_aloud(
+    name: str, values: dict[str, Any], warned: dict[str, str]
+) -> None:
+    warnings = unused(name, values)
+    assert len(warnings) == len(warned)
+    for warning, (key, words) in zip(warnings, warned.items(), strict=True):
+        assert warning.startswith(f"strategy.{key} means nothing ")
+        assert words in warning
+
+
+def test_what_a_parameter_belongs_to_is_there() -> None:
+    """Each names a parameter, and values that it may have."""
+    for strategy in STRATEGIES.values():
+        for key, marks in strategy.belongings.items():
+            for mark in marks:
+                assert mark.key != key
+                for value in mark.values:
+                    assert problem(value, strategy.parameters[mark.key].annotation) is None
+
+
+@pytest.mark.parametrize("name", ["k-sync", "k-batch-sync", "k-async", "k-batch-async"])
+@pytest.mark.parametrize(("workers", "most"), [(1, 1), (2, 2), (4, 3), (6, 5), (8, 6)])
+def test_k_is_three_quarters_of_the_workers_if_none_is_given(name: str, workers: int, most: int) -> None:
+    time = {"distribution": "exponential", "mean": "10 ms"}
+    runs = [
+        lockstep.simulate(
+            scenario(
+                cluster__workers=workers, cluster__compute={"time": time},
+                strategy=strategy, stop={"steps": 12},
+            )
+        ).metrics
+        for strategy in ({"name": name}, {"name": name, "k": most}, {"name": name, "k": None})
+    ]  # fmt: skip
+    for run in runs[1:]:
+        assert run["duration_s"] == runs[0]["duration_s"]
+        assert run["updates"] == runs[0]["updates"]
+
+
+def test_k_sync_by_default_is_not_slower_than_waiting_for_all() -> None:
+    """With k = 1 seven of eight gradients are thrown away: an efficiency below that of waiting for all."""
+    time = {"distribution": "exponential", "mean": "10 ms"}
+    efficiency = {
+        name: lockstep.simulate(
+            scenario(
+                cluster__workers=8, cluster__compute={"time": time}, strategy={"name": name},
+                stop={"updates": 200},
+            )
+        ).metrics["efficiency"]
+        for name in ("synchronous", "k-sync")
+    }  # fmt: skip
+    assert efficiency["k-sync"] > efficiency["synchronous"]
 
 
 def test_defaults_make_a_name_alone_a_strategy() -> None:

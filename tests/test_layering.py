@@ -13,8 +13,11 @@ MAY_IMPORT = {
     "strategies": set(),
     "workloads": {"scenarios"},
     "simulator": {"strategies", "scenarios", "workloads", "analysis.records"},
-    "executor": {"strategies", "scenarios", "workloads", "analysis.records"},
-    "analysis": {"scenarios", "strategies.placement"},
+    "executor": {
+        *("strategies", "scenarios", "workloads"),
+        *("analysis.records", "analysis.streams", "analysis.incomplete"),
+    },
+    "analysis": {"scenarios", "strategies.placement", "strategies.registry", "strategies.idle"},
     "lockstep": {"scenarios", "strategies", "workloads", "simulator", "executor", "analysis"},
 }
 

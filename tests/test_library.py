@@ -51,6 +51,37 @@ def test_every_cluster_runs_every_workload(cluster: str, workload: str) -> None:
         assert 0 < metrics["efficiency"] <= 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        (["cluster=ten-gigabit"], 16),
+        (["cluster=ten-gigabit", "cluster.workers=8"], 8),
+        (["cluster.preset=ten-gigabit", "cluster.servers.count=3"], 3),
+        (["cluster=eight-gpus", "cluster.workers=4"], 4),
+        (["cluster=hundred-gigabit", "cluster.workers=12"], 2),  # eight a host
+        (["cluster=laptop", "cluster.workers=2"], 1),  # the one that the file says
+        (["cluster.workers=5", "cluster.servers=hosts"], 5),
+        (["cluster.workers=5", "cluster.workers_per_host=2", "cluster.servers={count: workers}"], 5),
+    ],
+)
+def test_servers_follow_the_workers(changes: list[str], count: int) -> None:
+    scenario = lockstep.load("resnet-50-ten-gigabit", [*changes, "sweep={}"])
+    assert scenario.cluster.servers.count == count
+    assert f"count: {count}\n" in dump(scenario)
+
+
+def test_servers_follow_the_workers_of_each_point() -> None:
+    scenario, expanded = points("resnet-50-ten-gigabit")
+    assert scenario.cluster.servers.count == 16
+    for changes, point in expanded:
+        assert point.cluster.servers.count == changes["cluster.workers"]
+
+
+def test_a_word_for_servers_that_is_none_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r": must be a whole number, or hosts or workers, not 'host'$"):
+        lockstep.load("sizes-only", ["cluster.servers=host"])
+
+
 @pytest.mark.parametrize("name", ["resnet-50-ten-gigabit", "bert-two-data-centres", "vgg-16-spot",
                                   "gpt-2-three-clusters"])  # fmt: skip
 def test_whole_scenarios_answer(name: str) -> None:
@@ -225,7 +256,7 @@ def test_editors_accept_the_forms() -> None:
 
 def test_they_are_listed_with_what_they_are() -> None:
     def printed(*arguments: str) -> str:
-        done = CliRunner().invoke(app, arguments)
+        done = CliRunner().invoke(app(), arguments)
         assert done.exit_code == 0
         return done.stdout
 

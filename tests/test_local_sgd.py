@@ -1,6 +1,7 @@
-"""AdaComm's period, and when post-local SGD switches."""
+"""AdaComm's period, when post-local SGD switches, and DiLoCo's inner optimizer."""
 
 from math import ceil
+from typing import Any
 
 import pytest
 from conftest import scenario
@@ -18,28 +19,33 @@ def periods(result: Result, node: int = 0) -> list[int]:
     return updates["batches"].tolist()
 
 
-def adacomm(**changes) -> Result:
+def adacomm(decay: dict[str, Any] | None = None, rate: float = RATE, **changes: Any) -> Result:
     return lockstep.simulate(
         scenario(
             cluster__workers=WORKERS,
             strategy={
-                "name": "adacomm", "averaging_period": 8, "interval_s": 0.1, "learning_rate": RATE,
-                "optimizer_state": "keep",
+                "name": "adacomm", "averaging_period": 16, "interval_s": 0.095, "learning_rate": rate,
+                **(decay or {}),
             },
-            stop={"steps": 60}, **changes,
+            stop={"steps": 80}, **changes,
         )
     )  # fmt: skip
 
 
-def test_adacomm_follows_the_square_root_of_the_loss() -> None:
+@pytest.mark.parametrize(
+    ("decay", "rate_at"),
+    [({}, lambda t: 1.0), ({"decay": "inverse-sqrt", "decay_steps": 10}, lambda t: (1 + t / 10) ** -0.5)],
+    ids=["constant", "decaying"],
+)
+def test_adacomm_follows_the_square_root_of_the_loss(decay: dict[str, Any], rate_at) -> None:
     """Replayed by hand: every worker's first loss of a round is that of the model all have then."""
-    result = adacomm(workload={"dataset": "digits", "model": "mlp", "batch_size": 32})
+    result = adacomm(decay, workload={"dataset": "digits", "model": "mlp", "batch_size": 32})
     with deterministic_threads():
         learner = build(result.scenario.workload, WORKERS, result.scenario.seed)
-        model, step, period, first, expected = learner.initial(), 0, 8, 0.0, []
-        begun = 0.0
-        while step < 60:
-            made = min(period, 60 - step)
+        model, step, period, due, first, expected = learner.initial(), 0, 16, 16.0, 0.0, []
+        begun, halved, followed = 0.0, 0, 0
+        while step < 80:
+            made = min(period, 80 - step)
             models, losses = [], []
             for worker in range(WORKERS):
                 mine = model
@@ -47,21 +53,53 @@ def test_adacomm_follows_the_square_root_of_the_loss() -> None:
                     gradient = learner.gradient(mine, worker, batch)
                     if batch == step:
                         losses.append(learner.loss)
-                    mine = mine - RATE * gradient
+                    mine = mine - RATE * rate_at(batch) * gradient
                 models.append(mine)
             known_at = 0.01 * (step + 1)  # with the first mini-batch of the round; messages take no time
             model, step = sum(models) / WORKERS, step + made
             expected.append(made)
             loss = sum(losses) / WORKERS
             first = first or loss
-            if known_at - begun >= 0.1:
-                period, begun = ceil(8 * (loss / first) ** 0.5), known_at
+            if known_at - begun >= 0.095:  # never within a rounding of it
+                begun, wanted = known_at, 16 * (loss / first) ** 0.5
+                shorter = ceil(wanted) < ceil(due)
+                due = wanted if shorter else ceil(due) / 2
+                period = max(1, ceil(due / rate_at(step) ** 0.5))
+                halved, followed = halved + (not shorter), followed + shorter
     assert periods(result) == expected
-    assert min(expected[:-1]) < 8
+    assert followed
+    assert halved
+
+
+def test_adacomm_halves_its_period_where_the_loss_does_not_fall() -> None:
+    """At a rate so small that the loss stays."""
+    found = periods(adacomm(rate=1e-12, workload={"problem": "quadratic", "noise": 0.0, "batch_size": 4}))
+    assert found[:6] == [16, 16, 8, 4, 4, 2]  # looked at after 0.17, 0.33, 0.45 s
+
+
+def test_adacomm_s_period_stays_where_the_rate_is_0() -> None:
+    linear = {"decay": "linear", "decay_steps": 20}
+    found = periods(adacomm(linear, workload={"dataset": "digits", "model": "mlp", "batch_size": 32}))
+    assert len(set(found[1:-1])) == 1
 
 
 def test_adacomm_keeps_its_period_where_nothing_is_learned() -> None:
-    assert periods(adacomm(workload={"parameters": 100})) == [8] * 7 + [4]
+    assert periods(adacomm(workload={"parameters": 100})) == [16] * 5
+
+
+def test_diloco_s_inner_optimizer_is_adamw() -> None:
+    """Without a parameter, and as its paper has it; not Adam, which decays no weights."""
+
+    def end(**strategy: Any) -> list[float]:
+        config = scenario(
+            workload={"dataset": "digits", "model": "mlp", "batch_size": 32},
+            strategy={"name": "diloco", "averaging_period": 3, **strategy},
+        )
+        return lockstep.simulate(config).parameters.tolist()
+
+    assert end() == end(optimizer="adamw", weight_decay=0.1, learning_rate=0.001)
+    assert end(weight_decay=0.0) == end(optimizer="adam")
+    assert end() != end(optimizer="adam")
 
 
 @pytest.mark.parametrize("switch", [1, 7, 100])

@@ -274,7 +274,7 @@ def test_a_run_that_did_nothing(write: Callable[[Recorder], None], holders: list
     none = ("throughput", "updates_per_s", "speedup", "efficiency", "loss", "accuracy", "time_to_target_s")
     assert {key: m[key] for key in none} == dict.fromkeys(none)
     assert m["staleness"]["histogram"] == {}
-    assert m["breakdown"] == {"compute": 0.0, "network": 0.0, "wait": 0.0}
+    assert m["breakdown"] == {"compute": 0.0, "update": 0.0, "network": 0.0, "wait": 0.0}
     assert len(result.curve) == 0
     json.loads(result.to_json())
 

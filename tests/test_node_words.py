@@ -8,7 +8,7 @@ from conftest import scenario
 from nodes import real_nodes
 
 import lockstep
-from executor.node import run_to_end
+from executor.running import run_to_end
 from lockstep import Scenario
 from strategies import STRATEGIES, Node, Strategy
 from workloads import build, deterministic_threads

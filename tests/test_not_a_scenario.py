@@ -3,7 +3,7 @@
 import pytest
 
 import lockstep
-from scenarios.document import ScenarioError
+from scenarios import ScenarioError
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from executor.vectors import add_parts
 from simulator.sized import Sized
 from strategies.multiple import Multiple
-from strategies.optimizers import Transformation, block_momentum, optimizer, server_optimizer
+from strategies.optimizers import Age, Transformation, block_momentum, optimizer, server_optimizer
 from strategies.rules import (
     Arrival,
     Correction,
@@ -47,9 +47,14 @@ def random(*shape: int) -> torch.Tensor:
             lambda x: torch.optim.Adam(x, RATE, betas=(0.7, 0.999)),
         ),
         (optimizer(optimizer="adam"), torch.optim.Adam),
+        (
+            optimizer(optimizer="adamw", learning_rate=RATE, weight_decay=0.2),
+            lambda x: torch.optim.AdamW(x, RATE, weight_decay=0.2),
+        ),
+        (optimizer(optimizer="adamw"), torch.optim.AdamW),
     ],
     ids=["sgd", "momentum", "momentum by name", "nesterov", "adagrad", "adagrad as it is", "rmsprop",
-         "adam", "adam as it is"],
+         "adam", "adam as it is", "adamw", "adamw as it is"],
 )  # fmt: skip
 def test_steps_are_those_of_torch(ours: Transformation, theirs) -> None:
     parameters = random(7)
@@ -57,24 +62,36 @@ def test_steps_are_those_of_torch(ours: Transformation, theirs) -> None:
     reference = theirs([variable])
     state = ours.initial
     for gradient in random(50, 7):
-        step, state = ours.step(gradient, state)
+        step, state = ours.step(gradient, state, parameters)
         parameters = parameters + step
         variable.grad = gradient.clone()
         reference.step()
         assert torch.allclose(parameters, variable, rtol=TIGHT, atol=TIGHT)
-    assert state[0] in (0, 50)  # plain SGD need not count
+    assert state[0] in (Age(), Age(50, 50))  # plain SGD need not count
     assert len(state) == len(ours.initial)
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "adagrad", "rmsprop"])
 def test_a_server_takes_a_move_for_a_descent(name: str) -> None:
     made = server_optimizer(server_optimizer=name, server_learning_rate=RATE, server_momentum=0.8)
     plain = optimizer(optimizer=name, learning_rate=RATE, momentum=0.8)
     state, other = made.initial, plain.initial
     for move in random(5, 7):
-        step, state = made.step(move, state)
-        expected, other = plain.step(-move, other)
+        step, state = made.step(move, state, move)
+        expected, other = plain.step(-move, other, move)
         assert torch.equal(0 + step, 0 + expected)
+
+
+def test_the_server_s_adam_is_fedadam() -> None:
+    """Reddi et al. 2021, algorithm 2: m and v as they are, β₂ = 0.99, τ = 1e-3, v₋₁ = τ²."""
+    made = server_optimizer(server_optimizer="adam", server_learning_rate=RATE, server_momentum=0.8)
+    state = made.initial
+    m = torch.zeros(7, dtype=torch.float64)
+    v = m + 1e-6
+    for move in 0.01 * random(5, 7):
+        step, state = made.step(move, state, move)
+        m, v = 0.8 * m + 0.2 * move, 0.99 * v + 0.01 * move**2
+        assert torch.allclose(0 + step, RATE * m / (v.sqrt() + 1e-3), rtol=TIGHT, atol=TIGHT)
 
 
 def test_a_mean_is_stepped_along_in_one_rounding_wherever_a_shard_begins() -> None:
@@ -82,7 +99,7 @@ def test_a_mean_is_stepped_along_in_one_rounding_wherever_a_shard_begins() -> No
     once = parameters.add(total, alpha=-RATE * (1 / 3))
     found = []
     for part in (slice(0, 13), slice(13, 1000)):
-        step, _ = optimizer(learning_rate=RATE).step(Multiple(1 / 3, total[part]), ())
+        step, _ = optimizer(learning_rate=RATE).step(Multiple(1 / 3, total[part]), (), parameters[part])
         found.append(parameters[part] + step)
     assert torch.equal(torch.cat(found), once)
 
@@ -123,7 +140,7 @@ def test_a_server_without_optimizer_adds_the_move() -> None:
     none, sgd = server_optimizer(), server_optimizer(server_optimizer="sgd")
     move = random(7)
     for made in (none, sgd):
-        assert torch.equal(0 + made.step(move, made.initial)[0], move)
+        assert torch.equal(0 + made.step(move, made.initial, move)[0], move)
 
 
 # Learning rates: how far the t-th step goes along a gradient of 1.
@@ -131,9 +148,9 @@ def test_a_server_without_optimizer_adds_the_move() -> None:
 
 def rates(steps: int, **chosen) -> list[float]:
     made = optimizer(learning_rate=RATE, **chosen)
-    state, found = made.initial, []
+    state, found, one = made.initial, [], torch.ones((), dtype=torch.float64)
     for _ in range(steps):
-        step, state = made.step(torch.ones((), dtype=torch.float64), state)
+        step, state = made.step(one, state, one)
         found.append(-(0 + step).item() / RATE)
     return found
 
@@ -161,9 +178,19 @@ def test_the_rate_decays_for_every_optimizer() -> None:
         whole = optimizer(optimizer=name)
         state = other = made.initial
         for t, gradient in enumerate(random(4, 7)):
-            step, state = made.step(gradient, state)
-            full, other = whole.step(gradient, other)
+            step, state = made.step(gradient, state, gradient)
+            full, other = whole.step(gradient, other, gradient)
             assert torch.allclose(0 + step, (0 + full) * max(0, 1 - t / 3), rtol=TIGHT, atol=TIGHT), name
+
+
+@pytest.mark.parametrize("name", ["momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"])
+def test_a_fresh_state_forgets_gradients_and_goes_on_in_the_schedule(name: str) -> None:
+    made, whole = (optimizer(optimizer=name, **how) for how in ({"decay": "linear", "decay_steps": 8}, {}))
+    gradient, parameters = random(2, 7)
+    step, state = made.step(gradient, made.afresh(6), parameters)
+    first, _ = whole.step(gradient, whole.initial, parameters)
+    assert torch.allclose(0 + step, (0 + first) * (1 - 6 / 8), rtol=TIGHT, atol=TIGHT)
+    assert state[0] == Age(job=7, state=1)
 
 
 # Corrections, with the numbers of their formulas.
@@ -202,6 +229,28 @@ def test_the_adaptive_compensation_remembers_a_twentieth() -> None:
         assert update.tolist() == pytest.approx([expected])
 
 
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"])
+@pytest.mark.parametrize("server", [False, True])
+def test_a_rate_is_not_divided_away(name: str, server: bool) -> None:
+    """A gradient at half the rate makes half of its part in all steps, now and, remembered, later."""
+    if server and name == "adamw":
+        return
+    made = server_optimizer(server_optimizer=name) if server else optimizer(optimizer=name, weight_decay=0)
+    later = random(3, 7)
+    for slowed, plain in ((0.5, True), (0.5, False)):
+        gradients = torch.stack([slowed * later[0], *later[1:]])
+        states, steps = [made.initial] * 3, [0.0] * 3
+        for number in range(3):
+            size = later[number] if plain else None
+            for who, gradient in enumerate((later[number], gradients[number], later[number] * (number > 0))):
+                whole = size if who else None
+                step, states[who] = made.step(gradient, states[who], 0 * gradient, whole)
+                steps[who] = steps[who] + step
+        # between taking it in full and not at all, exactly in the middle
+        halfway = torch.allclose(steps[1], (steps[0] + steps[2]) / 2, rtol=1e-9, atol=1e-9)
+        assert halfway == (plain or not made.normalises)
+
+
 @pytest.mark.parametrize(
     "correction",
     [
@@ -219,7 +268,7 @@ def test_a_fresh_update_is_left_as_it_is(correction: Correction) -> None:
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_block_momentum(nesterov: bool) -> None:
-    """From models W + Δ₀, workers come to `ends` on average: G = mean − W, Δ ← ηΔ + ζG, W ← W + Δ."""
+    """G is how far workers move from where they start, W or W + ηΔ: Δ ← ηΔ + ζG, W ← W + Δ."""
     made, eta, zeta = block_momentum(0.75, 0.8, nesterov), 0.75, 0.8
     state = made.initial
     w, delta = random(3), torch.zeros(3, dtype=torch.float64)
@@ -228,8 +277,8 @@ def test_block_momentum(nesterov: bool) -> None:
         start = w + eta * delta if nesterov else w
         if made.ahead is not None:
             assert torch.allclose(ours + made.ahead(state), start, rtol=TIGHT, atol=TIGHT)
-        step, state = made.step(moved, state)
+        step, state = made.step(moved, state, ours)
         ours = ours + step
-        delta = eta * delta + zeta * (start + moved - w)
+        delta = eta * delta + zeta * (start + moved - start)
         w = w + delta
         assert torch.allclose(ours, w, rtol=TIGHT, atol=TIGHT)

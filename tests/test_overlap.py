@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import Command
+from commands import Command, wait_until_on_disk
 from conftest import scenario
 from nodes import real_nodes
 from torch import Tensor
@@ -19,7 +19,8 @@ from executor import process
 from executor.backward import Beside
 from executor.devices import to_device, to_host
 from executor.launch import RunFailed
-from executor.node import RealNode, run_to_end
+from executor.node import RealNode
+from executor.running import run_to_end
 from lockstep.validation import _measured_compute
 from strategies.placement import cut
 from workloads import build, deterministic_threads, models
@@ -258,6 +259,7 @@ def endless(tmp_path: Any) -> Iterator[Command]:
 
 @pytest.mark.alone
 def test_ctrl_c_ends_it(endless: Command) -> None:
+    wait_until_on_disk(endless.out, gradient={0, 1, 2})
     os.killpg(endless.process.pid, signal.SIGINT)
     status, said = endless.ends()
     assert (status, said.splitlines()[-1]) == (130, "error: interrupted")

@@ -210,7 +210,7 @@ def test_learning_curves(learned: list[lockstep.Result]) -> None:
 def test_utilisation() -> None:
     figure = plots.link_utilisation([simulated(), simulated(seed=9)])
     ax = figure.axes[0]
-    assert ax.get_title() == "asynchronous, 4 workers"
+    assert ax.get_title() == "asynchronous, 4 workers, seed 3"
     assert ax.get_xlabel() == "time (s)"
     assert any(tick.get_text().startswith("server 0's down-link (") for tick in ax.get_yticklabels())
     cells = ax.collections[0].get_array()

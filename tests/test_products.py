@@ -74,9 +74,10 @@ def at_the_start(config: Scenario) -> float:
 
 
 UNPUBLISHED: list[dict[str, Any]] = [
-    {"name": "ssp", "rule": "dc-asgd", "adaptive_compensation": True},
+    {"name": "ssp-blocking", "rule": "dc-asgd", "adaptive_compensation": True},
     {"name": "soft-sync", "n": 2, "rule": "dynsgd", "momentum": 0.5},
-    {"name": "downpour", "consistency": "ssp", "bound": 1},
+    {"name": "downpour-blocking", "consistency": "ssp", "bound": 1},
+    {"name": "downpour", "consistency": "k-batch-async", "k": 2},
     {"name": "dynsgd", "server_optimizer": "adagrad", "server_learning_rate": 0.02},
     {"name": "agn", "consistency": "backup-workers", "optimizer": "adam", "learning_rate": 0.02},
     {"name": "bounded-delay", "consistency": "k-batch-async", "k": 2, "rule": "staleness-aware"},

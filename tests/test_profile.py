@@ -116,7 +116,7 @@ def test_a_profile_is_beside_the_scenario_or_in_the_current_folder(here: Path, m
         (("cores_per_host: 2", "workers: 2"), 8, "cluster.workers: unknown key"),
         (("value: 7 ms", "valu: 7 ms"), 11, "unknown key; did you mean 'value'?"),
         (("times.csv", "gone.csv"), 13, "cannot read 'gone.csv'"),
-        (("cluster:", "cluster: ["), 5, "not valid YAML"),
+        (("cluster:", "cluster: ["), 3, "not valid YAML: the [ is not closed"),
     ],
 )
 def test_a_bad_profile_is_one_message_with_both_files(
@@ -168,7 +168,7 @@ def test_shipped_profiles_load_and_are_listed(name: str) -> None:
     assert {"date", "host", "torch"} <= found.measured.keys()
     scenario = load("quickstart", [f"cluster.profile={name}"])
     assert scenario.cluster.memory_bandwidth == found.cluster.memory_bandwidth
-    done = CliRunner().invoke(app, ["profiles"])
+    done = CliRunner().invoke(app(), ["profiles"])
     assert name in done.stdout
     assert "Measured on" in done.stdout
 

@@ -109,7 +109,12 @@ def test_records_are_a_tidy_table(engine: str, request: pytest.FixtureRequest) -
     counts = records["event"].value_counts()
     assert counts["gradient"] == 12  # 2 workers × 6 steps
     assert counts["update"] == 6  # a window of 2
-    assert set(records.loc[records["event"] == "message", "kind"]) == {"pull", "push", "parameters", "leave"}
+    assert set(records.loc[records["event"] == "message", "kind"]) == {
+        "pull",
+        "commit",
+        "parameters",
+        "leave",
+    }
     gradients = records[records["event"] == "gradient"]
     assert sorted(gradients.groupby("node")["version"].agg(list)) == [list(range(6))] * 2
 

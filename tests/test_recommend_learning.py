@@ -69,7 +69,9 @@ def test_every_strategy_has_three_learning_rates(searched: Recommendation) -> No
 
 def test_what_coincides_has_one_search_of_the_rate() -> None:
     """With k = 1 k-async is asynchronous; it is tried with the rate that suits that one."""
-    search = Recommendation(digits(), None, ["asynchronous", "k-async"], 1).search_
+    own = digits().strategy.model_validate({"name": "k-async", "k": 1, "learning_rate": 0.1})
+    what = digits().model_copy(update={"strategy": own})
+    search = Recommendation(what, None, ["asynchronous", "k-async"], 1).search_
     search.run(16, 1, lambda: None)
     rates = [(each.strategy, dict(each.settings).get("strategy.learning_rate")) for each in search.rows]
     assert [name for name, _ in rates[:4]] == ["asynchronous", "k-async", "asynchronous", "asynchronous"]

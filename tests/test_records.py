@@ -44,13 +44,14 @@ def test_many_messages_at_once_are_as_many_one_by_one() -> None:
             at = start[step, node]
             one_by_one.message(node, node + 1, at, at + 0.5, at + 1, "ring", 8 + node)
     ranks = np.arange(3)
-    at_once.messages(ranks, ranks + 1, start, start + 0.5, start + 1, "ring", 8 + ranks)
+    columns = {"node": ranks, "peer": ranks + 1, "start": start, "left": start + 0.5, "nbytes": 8 + ranks}
+    at_once.many("message", "ring", **columns, end=start + 1)
     pd.testing.assert_frame_equal(at_once.frame(), one_by_one.frame(), check_exact=True)
 
 
 def test_no_messages_at_once_leave_no_kind() -> None:
     recorder, none = Recorder(), np.empty(0)
-    recorder.messages(none, none, none, none, none, "ring", none)
+    recorder.many("work", "apply", node=none, start=none, end=none)
     assert list(recorder.frame()["kind"].cat.categories) == [""]
 
 

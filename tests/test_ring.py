@@ -44,7 +44,7 @@ def assert_same(config: Scenario) -> None:
 
 
 def s(low: float, high: float) -> st.SearchStrategy[str]:
-    return st.one_of(st.just(low), st.floats(low, high)).map(lambda value: f"{value!r} s")
+    return st.one_of(st.just(low), st.floats(low or 1e-12, high)).map(lambda value: f"{value!r} s")
 
 
 times = st.one_of(

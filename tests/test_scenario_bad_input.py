@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pace import slowness
 
 from scenarios import Scenario, ScenarioError, load
 
@@ -45,7 +46,7 @@ EDITS = [
     ("200 us", "-1 us", 5, "cluster.network.latency", "must be 0 or more"),
     ("200 us", "null", 5, "cluster.network.latency", "null is not a duration"),
     ("latency: 200 us", "goodput: 1.5", 5, "cluster.network.goodput", "must be at most 1, not 1.5"),
-    ("latency: 200 us", "goodput: 0", 5, "cluster.network.goodput", "must be greater than 0"),
+    ("latency: 200 us", "goodput: 0", 5, "cluster.network.goodput", "must be at least 0.01, not 0"),
     ("workers: 4\n", "workers: 0\n", 3, "cluster.workers", "must be at least 1, not 0"),
     ("workers: 4\n", "workers: 100_001\n", 3, "cluster.workers", "must be at most 100000"),
     ("workers: 4\n", "workers: true\n", 3, "cluster.workers", "must be a whole number, not true"),
@@ -56,8 +57,8 @@ EDITS = [
     ("workers: 4\n", "workers: " + "9" * 5000 + "\n", 3, "cluster.workers", "below 2**63"),
     ("  workers: 4\n", "", 2, "cluster.workers", "missing; give the number of workers"),
     ("servers: 1", "servers: 0", 4, "cluster.servers", "must be at least 1, not 0"),
-    ("servers: 1", "servers: many", 4, "cluster.servers", "must be a whole number, not 'many'"),
-    ("servers: 1", "servers: [1]", 4, "cluster.servers", "must be a mapping (keys: count, colocated, shares, hierarchy, places), not a list"),
+    ("servers: 1", "servers: many", 4, "cluster.servers", "must be a whole number, or hosts or workers, not 'many'"),
+    ("servers: 1", "servers: [1]", 4, "cluster.servers", "must be a mapping (keys: count, colocated, shares, hierarchy, places, speed), not a list"),
     ("servers: 1", "servers: {cuont: 1}", 4, "cluster.servers.cuont", "did you mean 'count'?"),
     ("servers: 1", "servers: {colocated: 1}", 4, "cluster.servers.colocated", "must be true or false, not 1"),
     (f"  compute: {COMPUTE}\n", "", 2, "cluster.compute", "missing; give the time of one gradient"),
@@ -69,7 +70,7 @@ EDITS = [
     (TIME, "{mean: 30 ms}", 6, "cluster.compute.time.distribution", "(valid: constant, empirical,"),
     ("lognormal", "lognorm", 6, "cluster.compute.time.distribution", "did you mean 'lognormal'?"),
     ("lognormal", "[a]", 6, "cluster.compute.time.distribution", "a list is not a distribution"),
-    ("cv: 0.2", "cv: 0", 6, "cluster.compute.time.cv", "must be greater than 0"),
+    ("cv: 0.2", "cv: 0", 6, "cluster.compute.time.cv", "must be at least 0.000001, not 0"),
     (", cv: 0.2", "", 6, "cluster.compute.time.cv", "missing; give"),
     ("mean: 30 ms, ", "", 6, "cluster.compute.time.mean", "missing; give a duration with its unit, such as"),
     ("mean: 30 ms", "mean: 0 ms", 6, "cluster.compute.time.mean", "must be above 0"),
@@ -84,7 +85,7 @@ EDITS = [
     ("worker: 3, ", "", 8, "cluster.stragglers[0].worker", "missing; give the worker's number"),
     ("3}\n", "3}\n    - {worker: 3, slowdown: 2}\n", 9, "cluster.stragglers[1].worker", "listed twice; keep one"),
     ("- {worker: 3, slowdown: 3}", "worker: 3", 7, "cluster.stragglers", "must be a list, not a mapping"),
-    ("slowdown: 3", "slowdown: 0", 8, "cluster.stragglers[0].slowdown", "must be greater than 0"),
+    ("slowdown: 3", "slowdown: 0", 8, "cluster.stragglers[0].slowdown", "must be at least 0.000001, not 0"),
     (DATA, "null", 9, "workload", "exactly one of parameters (sizes only), dataset and problem; not null"),
     (DATA, "{}", 9, "workload", "exactly one of parameters (sizes only), dataset and problem; it has no key"),
     (DATA, "{datset: digits}", 9, "workload", "exactly one of parameters"),
@@ -96,7 +97,7 @@ EDITS = [
     (DATA, "{dataset: digits, partition: {}}", 9, "workload.partition", "must be iid, {dirichlet: 0.5} or {labels: 2}, not a mapping"),
     (DATA, "{dataset: digits, partition: {dirichlet: 1, labels: 2}}", 9, "workload.partition", "or {labels: 2}, not a mapping"),
     (DATA, "{dataset: digits, partition: {dirichlt: 1}}", 9, "workload.partition.dirichlt", "did you mean 'dirichlet'?"),
-    (DATA, "{dataset: digits, partition: {dirichlet: 0}}", 9, "workload.partition.dirichlet", "must be greater than 0"),
+    (DATA, "{dataset: digits, partition: {dirichlet: 0}}", 9, "workload.partition.dirichlet", "must be at least 0.000001, not 0"),
     (DATA, "{dataset: digits, partition: {dirichlet: 1e7}}", 9, "workload.partition.dirichlet", "must be at most 1000000"),
     (DATA, "{dataset: digits, partition: {labels: 0}}", 9, "workload.partition.labels", "must be at least 1"),
     (DATA, "{dataset: digits, partition: {labels: 1.5}}", 9, "workload.partition.labels", "must be a whole number, not 1.5"),
@@ -130,7 +131,7 @@ EDITS = [
     ("seed: 7", "[a]: 7", 12, "", "a key must be a word"),
     ("seed: 7", "<<: {seed: 7}", 12, "", "a key must be a word"),
     ("seed: 7", "\tseed: 7", 12, "", "not valid YAML: "),
-    ("seed: 7", "seed: [", 14, "", "not valid YAML: "),
+    ("seed: 7", "seed: [", 12, "", "not valid YAML: the [ is not closed"),
     ("seed: 7", "seed: 7\n---\nseed: 7", 13, "", "a second document; a file is one scenario"),
     ("[4, 8]", "[4, 0]", 14, "sweep.cluster.workers[1]", "must be at least 1, not 0"),
     ("[4, 8]", "[3]", 14, "sweep.cluster.workers[0]", "cluster.stragglers[0].worker: must be less than"),
@@ -247,7 +248,7 @@ def test_a_bomb_costs_little(file: Path) -> None:
     tracemalloc.start()
     start = time.perf_counter()
     refusal(file)
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 2 * slowness()
     assert tracemalloc.get_traced_memory()[1] < 20e6
     tracemalloc.stop()
 

@@ -72,7 +72,7 @@ EDITS = [
     (SITES, "{kind: star, spines: 2}", "topology.spines", "unknown key (valid: kind)"),
     (SITES, "{kind: racks}", "topology.hosts_per_rack", "missing; give how many hosts a rack has, such as 'hosts_per_rack: 8'"),
     (SITES, RACKS.replace("4", "0"), "topology.hosts_per_rack", "must be at least 1, not 0"),
-    (SITES, RACKS.replace("2}", "0}"), "topology.oversubscription", "must be greater than 0, not 0"),
+    (SITES, RACKS.replace("2}", "0}"), "topology.oversubscription", "must be at least 0.000001, not 0"),
     (SITES, RACKS.replace("2}", "2, uplink: 1 Gbit/s}"), "topology.uplink", "give either oversubscription or uplink, not both"),
     (SITES, TREE.replace("spines: 2", "spines: 0"), "topology.spines", "must be at least 1, not 0"),
     (SITES, TREE.replace("spines: 2", "spines: 1e9"), "topology.spines", "must be"),

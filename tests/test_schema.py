@@ -32,7 +32,7 @@ def plain(path: Path) -> Any:
 
 
 def test_the_command_prints_what_the_package_makes() -> None:
-    printed = CliRunner().invoke(app, ["schema"])
+    printed = CliRunner().invoke(app(), ["schema"])
     assert json.loads(printed.stdout) == json.loads(json.dumps(json_schema()))
 
 

@@ -1,8 +1,11 @@
-"""A small simulation starts fast: nothing heavy is loaded for it, and sizes of models come from a table."""
+"""What starts fast: help and lists load nothing, a small simulation nothing heavy; sizes are in a table."""
 
 import json
+import os
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +39,48 @@ def test_a_simulation_that_learns_nothing_loads_nothing_heavy() -> None:
     result, loaded = map(json.loads, ended.stdout.splitlines())
     assert result["throughput"] > 0
     assert HEAVY.isdisjoint(loaded)
+
+
+LISTS = [["--help"], ["simulate", "--help"], ["scenarios"], ["strategies"]]
+LIBRARIES = HEAVY | {"pint", "pandas", "scipy", "numpy", "pydantic", "ruamel", "rich", "pyarrow", "simpy"}
+
+
+@pytest.mark.parametrize("arguments", [*LISTS, ["clusters", "--json"], ["scenarios", "--csv"]], ids=" ".join)
+def test_help_and_lists_load_no_library_but_that_of_the_command_line(arguments: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, text=True
+    )
+    loaded = json.loads(ended.stdout.splitlines()[-1])
+    assert "typer" in loaded
+    assert LIBRARIES.isdisjoint(loaded)
+
+
+def processors_s() -> float:
+    """What all processes that have ended took of them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.alone
+def test_help_and_lists_start_nearly_as_fast_as_the_library_of_the_command_line(tmp_path: Path) -> None:
+    """At most 1.5 times the processors' time, the least of several starts each, made by turns.
+
+    What else the machine does takes time of its own, and disturbs both; a slower machine is slower with both.
+    """
+    # compiled here once: the environment of the tests may forbid it
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    run = "from lockstep.cli import main; main()"
+    programs = {"typer": ["import typer"], **{" ".join(words): [run, *words] for words in LISTS}}
+    best = dict.fromkeys(programs, float("inf"))
+    for _ in range(15):
+        for name, program in programs.items():
+            before = processors_s()
+            command = [sys.executable, "-c", *program]
+            subprocess.run(command, check=True, capture_output=True, env=environment)
+            best[name] = min(best[name], processors_s() - before)
+    base = best.pop("typer")
+    assert {name: each / base for name, each in best.items() if each > 1.5 * base} == {}
 
 
 def _form(shape: str) -> str:

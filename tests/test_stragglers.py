@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pace
 import pytest
 from conftest import scenario
 from hypothesis import given, settings
@@ -345,7 +346,7 @@ def test_both_engines_see_the_same_stragglers() -> None:
             assert late == pytest.approx([0] * 20, abs=1e-12)
         else:  # a sleep never ends early, and on a busy machine a little late
             assert min(late) > -1e-6
-            assert sorted(late)[10] < 5e-3
+            assert sorted(late)[10] < 5e-3 * pace.slowness()
 
 
 def test_a_simulation_with_stragglers_is_a_function_of_the_seed() -> None:

@@ -262,6 +262,28 @@ def test_the_table_says_what_limits_each_point_where_it_fits(swept: Path, comman
     assert "computing" in shown
 
 
+@pytest.mark.parametrize(("width", "missing"), [(60, True), (80, True), (120, False)])
+def test_the_table_fits_the_terminal(
+    width: int, missing: bool, command: Lockstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No cell is cut or broken; what has no room is named."""
+    from rich.console import Console
+
+    monkeypatch.setattr("lockstep.terminal._console", lambda: Console(width=width))
+    vary = "sweep={strategy.name: [staleness-aware, ssp], cluster.workers: [2, 3]}"
+    shown = fine(
+        command("sweep", "sizes-only", "--set", vary, "--set", "stop.steps=4", "--seeds", 3, "--jobs", 1)
+    )
+    title, above, head, *_ = shown.splitlines()
+    assert title.rstrip() == "sizes-only: means and 95% intervals of 3 runs"
+    assert ["mean" in above, *head.split()[:3]] == [True, "point", "strategy", "workers"]
+    assert "…" not in shown
+    table = shown[: shown.index("Not shown" if missing else "Best:")]
+    assert all(len(line.rstrip()) <= width for line in table.splitlines())
+    assert len(table.splitlines()) == 4 + 4
+    assert ("\nNot shown for want of width: speedup" in shown) == missing
+
+
 def test_a_folder_with_something_else_is_refused(swept: Path, tmp_path: Path, command: Lockstep) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("")

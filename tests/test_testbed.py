@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from commands import HANGS, SOON, Command, processes, started, until
 from conftest import of_the_run, scenario
 from delivery import Sends, arrivals
+from pace import slowness, undisturbed
 
 import lockstep
 from executor import testbed, wiring
@@ -213,14 +215,15 @@ TRAFFIC: dict[str, tuple[str, Sends]] = {
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_messages_take_the_time_that_the_fluid_model_says(name: str) -> None:
     shape, sends = TRAFFIC[name]
+    slow = slowness()
+    sends = [(at * slow, sender, receiver, int(nbytes * slow)) for at, sender, receiver, nbytes in sends]
     changes, network = SHAPES[shape]
     network = {**NETWORK, **network}
     expected = arrivals(sends, cluster={"workers": 4, **changes}, **network, goodput=DATA / FRAME)
     near = pytest.approx(expected, rel=NEAR)
-    for _ in range(4):  # a busy machine is late now and then: it has several tries
-        if measured(sends, cluster(changes, network)) == near:
-            return
-    assert measured(sends, cluster(changes, network)) == near
+    assert (
+        undisturbed(lambda: measured(sends, cluster(changes, network)), lambda found: found == near) == near
+    )
 
 
 @needs_testbed
@@ -238,16 +241,18 @@ def test_nothing_leads_out_of_it() -> None:
 # ------------------------------------------------------------------ real runs
 
 
-def near(predicted_and_measured: tuple[lockstep.Result, lockstep.Result]) -> None:
-    predicted, real = (result.metrics for result in predicted_and_measured)
+def error(both: tuple[lockstep.Result, lockstep.Result]) -> float:
+    """How far a prediction was off; the run had no warnings of its own."""
+    predicted, real = (result.metrics for result in both)
     assert of_the_run(real["warnings"]) == []
-    assert predicted["throughput"] == pytest.approx(real["throughput"], rel=NEAR)
+    return abs(predicted["throughput"] / real["throughput"] - 1)
 
 
 def slow(strategy: str | dict[str, str], workers: int, parameters: int) -> lockstep.Scenario:
     """Rounds of more than a second on the network: what the processors need beside is little."""
+    rate = f"{20 / slowness():.3f} Mbit/s"
     return scenario(
-        cluster__workers=workers, cluster__network={"bandwidth": "20 Mbit/s"}, strategy=strategy,
+        cluster__workers=workers, cluster__network={"bandwidth": rate}, strategy=strategy,
         workload={"parameters": parameters}, stop={"steps": 2},
     )  # fmt: skip
 
@@ -256,7 +261,8 @@ def slow(strategy: str | dict[str, str], workers: int, parameters: int) -> locks
 @pytest.mark.alone
 @needs_testbed
 def test_a_barriers_fan_in_and_fan_out_are_predicted() -> None:
-    near(lockstep.validate(slow("synchronous", 2, 250_000), testbed=True))
+    once = partial(lockstep.validate, slow("synchronous", 2, 250_000), testbed=True)
+    assert error(undisturbed(once, lambda both: error(both) < NEAR)) < NEAR
 
 
 @pytest.mark.real
@@ -266,11 +272,15 @@ def test_the_command_predicts_an_all_reduce_of_gloos(tmp_path: Path) -> None:
     file, out = tmp_path / "scenario.yaml", tmp_path / "out"
     file.write_text(dump(slow({"name": "all-reduce", "algorithm": "native"}, 3, 500_000)))
     command = [sys.executable, "-c", MAIN, "validate", str(file), "--testbed", "--quiet", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
-    assert (done.returncode, of_the_run(done.stderr.splitlines())) == (0, [])
-    assert "Predicting for the scenario's network, with a goodput of 0.956" in done.stdout
-    (point,) = json.loads((out / "validation.json").read_text())["points"]
-    assert abs(point["error"]["throughput"]) < NEAR
+
+    def once() -> float:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+        assert (done.returncode, of_the_run(done.stderr.splitlines())) == (0, [])
+        assert "Predicting for the scenario's network, with a goodput of 0.956" in done.stdout
+        (point,) = json.loads((out / "validation.json").read_text())["points"]
+        return abs(point["error"]["throughput"])
+
+    assert undisturbed(once, lambda error: error < NEAR) < NEAR
 
 
 @pytest.mark.real

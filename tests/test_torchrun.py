@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -15,10 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from commands import HANGS, SOON, until
-from test_executor_failures import nodes
+from commands import HANGS, SOON, nodes, until, wait_until_on_disk
 
 import lockstep
 
@@ -158,7 +157,7 @@ from executor import node
 from executor.__main__ import main
 
 def tell(self, fraction, real=node.RealNode._tell_progress):
-    if self.now > 0.3:
+    if self.now > 1.5:  # what has been recorded by then is on disk, in part
         pathlib.Path(os.environ["PROGRESS"]).touch()
     real(self, fraction)
 
@@ -188,6 +187,7 @@ class Torchrun:
         said = self.process.communicate(timeout=2 * SOON)[1]
         assert self.process.returncode != 0
         assert until(lambda: not any(map(is_alive, self.ranks)), SOON)
+        assert not list(Path(os.environ["TMPDIR"]).glob(f"lockstep-{self.process.pid}-*"))
         return said
 
 
@@ -216,15 +216,15 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_rank_that_is_killed_is_named_and_the_records_of_the_others_are_kept(under_way: Torchrun) -> None:
+    wait_until_on_disk(under_way.out, gradient={0, 1}, update={0, 1})
     os.kill(under_way.ranks[0], signal.SIGKILL)
     said = under_way.ends()
     cause = said[said.index("Root Cause") :]
     assert "rank      : 0 " in cause
     assert "SIGKILL" in cause
-    assert f"What was measured until then: {under_way.out / 'records.parquet'}" in said
-    assert sorted(path.name for path in under_way.out.iterdir()) == ["records.parquet", "scenario.yaml"]
-    records = pd.read_parquet(under_way.out / "records.parquet")
-    assert nodes(records, "gradient") == nodes(records, "update") == {1}
+    assert f"What was measured until then: {under_way.out / 'incomplete'}" in said
+    records = lockstep.records(under_way.out)
+    assert nodes(records, "gradient") == nodes(records, "update") == {0, 1}
 
 
 MISTAKEN = """
@@ -243,6 +243,31 @@ raise SystemExit(main())
 """
 
 
+STRANGER = """
+import os, sys
+import torch.distributed as dist
+os.setuid(65534)
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False)
+for key in ("outcome/0", "failure/0", "stop", "ending", "scenario", "batches", "leaving"):
+    for prefix in ("", "worker/attempt_0/", "/worker/attempt_0/"):
+        store.set(prefix + key, "1")
+print("written")
+"""
+
+
+def test_who_writes_into_torchruns_store_changes_nothing(under_way: Torchrun) -> None:
+    """It is anyone's: nothing of a run is there."""
+    environ = Path(f"/proc/{under_way.ranks[0]}/environ").read_bytes().split(b"\0")
+    (port,) = [each.decode().partition("=")[2] for each in environ if each.startswith(b"MASTER_PORT=")]
+    command = [sys.executable, "-c", STRANGER, port]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=HANGS).stdout == "written\n"
+    time.sleep(2)
+    assert all(map(is_alive, under_way.ranks))
+    under_way.process.send_signal(signal.SIGINT)
+    under_way.ends()
+    assert nodes(lockstep.records(under_way.out), "gradient") == {0, 1}
+
+
 def test_a_mistake_in_a_strategy_is_told_with_its_traceback(tmp_path: Path) -> None:
     """Worker 1 makes it; the other fails only because it waits for worker 1 in a collective."""
     out = tmp_path / "out"
@@ -256,15 +281,15 @@ def test_a_mistake_in_a_strategy_is_told_with_its_traceback(tmp_path: Path) -> N
     assert "rank      : 1 " in cause
     assert "in mistaken\n" in cause
     assert "LookupError: the strategy's own" in cause
-    records = pd.read_parquet(out / "records.parquet")
+    records = lockstep.records(out)
     assert records[records["event"] == "gradient"].groupby("node")["version"].max().to_dict() == {0: 2, 1: 2}
 
 
 def test_ctrl_c_keeps_all_records(under_way: Torchrun) -> None:
+    wait_until_on_disk(under_way.out, gradient={0, 1})
     under_way.process.send_signal(signal.SIGINT)
     under_way.ends()
-    records = pd.read_parquet(under_way.out / "records.parquet")
-    assert nodes(records, "gradient") == {0, 1}
+    assert nodes(lockstep.records(under_way.out), "gradient") == {0, 1}
     assert not (under_way.out / "result.json").exists()
 
 

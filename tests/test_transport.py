@@ -7,7 +7,9 @@ import pickle
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Timer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from conftest import scenario
 
 import executor.transport
 from executor import process, signals
-from executor.testbed import Seat
+from executor.sockets import Place
 from executor.transport import Transport
 from strategies import find
 from strategies.placement import roles
@@ -27,9 +29,9 @@ HEADER = ["push", 0, 7, 1, 0, 0.5, [[0, 6, 1], [1, 5, 2]], 1.25]
 
 
 @pytest.fixture
-def transports() -> Iterator[list[Transport]]:
-    store = dist.HashStore()
-    made = [Transport(store, rank, "127.0.0.1", torch.float32) for rank in range(2)]
+def transports(tmp_path: Path) -> Iterator[list[Transport]]:
+    store, initial = dist.HashStore(), torch.zeros(1_000_001)
+    made = [Transport(store, rank, Place(tmp_path), initial, [1 - rank]) for rank in range(2)]
     yield made
     for transport in made:
         transport.close()
@@ -50,10 +52,10 @@ def test_a_body_arrives_as_it_was_sent(transports: list[Transport], length: int,
 def test_a_message_without_a_body_and_the_order_of_several(transports: list[Transport]) -> None:
     bodies = [None, torch.ones(100_000), torch.ones(3), None]
     for number, body in enumerate(bodies):
-        transports[0].send(1, ["word\n", number, *HEADER[2:]], body)
+        transports[0].send(1, ["word\n", 0, number, *HEADER[3:]], body)
     for number, body in enumerate(bodies):
         header, arrived = transports[1].receive(5) or pytest.fail("nothing came")
-        assert header == ["word\n", number, *HEADER[2:]]
+        assert header == ["word\n", 0, number, *HEADER[3:]]
         assert arrived is None if body is None else torch.equal(arrived, body)
 
 
@@ -61,7 +63,7 @@ LARGE = 1 << 20
 
 
 def front(nbytes: object) -> bytes:
-    return f"[{nbytes},false,{json.dumps(HEADER)[1:]}\n".encode()
+    return f"[1,{nbytes},false,{json.dumps(HEADER)[1:]}\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,9 @@ def front(nbytes: object) -> bytes:
         [b"\xff\xfe\n"],
         [b"7\n"],
         [b"[]\n"],
-        [b'[-1,false,"push",0]\n'],
+        [b'[1,-1,false,"push",0]\n'],
+        [front(-1).replace(b'"push", 0', b'"push", 1')],  # from whom nothing can come
+        [front(-1) + b"12"],
         [front('"8"') + b"12345678"],
         [front(7) + b"1234567"],  # no whole number of elements
         [front(8) + b"1234567"],
@@ -101,7 +105,7 @@ def test_connecting_waits_until_the_others_have_connected(transports: list[Trans
         transports[1].connect([0])
         first.result(timeout=5)
     assert all(each.receive(0) is None for each in transports)  # nothing that is not for the node
-    assert all(each.sent == 0 for each in transports)
+    assert all(each.sent.total() == 0 for each in transports)
 
 
 def test_a_process_that_waits_for_connections_can_be_told_to_end(transports: list[Transport]) -> None:
@@ -125,6 +129,14 @@ def test_workers_of_a_large_run_are_not_connected_each_with_each() -> None:
     assert process._peers(roles(process._MOST_CONNECTED + 1, 0), 0, gossip) == []
 
 
+def control_of(folder: Path) -> process.Control:
+    """One for all processes, which report to nobody."""
+    heartbeat: Any = SimpleNamespace()
+    return process.Control(
+        dist.HashStore(), heartbeat, Place(folder), lambda name, file: None, folder, folder
+    )
+
+
 class _Begun(BaseException):
     """The clock would start now."""
 
@@ -140,10 +152,10 @@ PEERS: list[tuple[dict[str, Any], Sequence[set[int]]]] = [
 
 @pytest.mark.parametrize(("changes", "peers"), PEERS, ids=["servers", "tree", "peers", "shared memory"])
 def test_all_connections_are_there_when_the_clock_starts(
-    changes: dict[str, Any], peers: Sequence[set[int]], monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], peers: Sequence[set[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The processes of a run, as threads of this one."""
-    store, made = dist.HashStore(), {}
+    control, made = control_of(tmp_path), {}
 
     class Seen(Transport):
         def __init__(self, store: dist.Store, rank: int, *given: Any) -> None:
@@ -159,7 +171,7 @@ def test_all_connections_are_there_when_the_clock_starts(
     monkeypatch.setattr(process, "keep_freed_memory", lambda: None)
     config = scenario(**{"strategy": "synchronous", "workload__parameters": 10, **changes})
     with ThreadPoolExecutor(len(peers)) as pool:
-        running = [pool.submit(process.participate, config, r, store, Seat()) for r in range(len(peers))]
+        running = [pool.submit(process.participate, config, r, control) for r in range(len(peers))]
         assert all(isinstance(each.exception(timeout=10), _Begun) for each in running)
     assert [set(made[rank]._peers) for rank in range(len(peers))] == peers
     for each in made.values():

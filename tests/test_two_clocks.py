@@ -6,6 +6,7 @@ two cores stand for four workers: processes sleep for what they draw.
 
 import pytest
 from conftest import scenario
+from pace import longer
 from test_contract import ROWS, Row
 
 import lockstep
@@ -27,7 +28,7 @@ def takes_time(row: Row) -> bool:
 def timed(row: Row) -> Scenario:
     return scenario(
         cluster__servers=row.servers,
-        cluster__compute={"time": {"distribution": "lognormal", "mean": "50 ms", "cv": 0.4}},
+        cluster__compute={"time": {"distribution": "lognormal", "mean": longer(50), "cv": 0.4}},
         cluster__stragglers=[{"worker": 3, "slowdown": 1.5}],
         strategy=row.strategy,
         stop={"steps": STEPS},
@@ -43,9 +44,10 @@ def loopback() -> Loopback:
 def test_throughput_and_staleness_are_predicted(row: Row, loopback: Loopback) -> None:
     config = timed(row)
     predicted = lockstep.simulate(validation.on_loopback(config, loopback))
-    for attempt in range(3):  # the machine may be shared, which only ever slows a real run down
+    for attempt in range(3):  # the machine may be shared, and was perhaps when the loopback was measured
         error = validation.compare(predicted, lockstep.run(config))["error"]
-        if max(error["throughput"], error["staleness_ks"]) < 0.1 or attempt == 2:
+        if max(abs(error["throughput"]), error["staleness_ks"]) < 0.1 or attempt == 2:
             break
+        predicted = lockstep.simulate(validation.on_loopback(config, validation.measure_loopback(1000)))
     assert abs(error["throughput"]) < 0.1
     assert error["staleness_ks"] < 0.1

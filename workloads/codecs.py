@@ -22,16 +22,17 @@ _BITS = torch.arange(8, dtype=torch.uint8)
 def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
     """The bytes on the wire, uint8 of shape (nbytes,), of a vector of shape (n,) of any floating type.
 
+    Of none, fp16 and bf16, whose bodies can be summed: the vector itself, or a narrower one, of shape (n,).
     `seed`: 64 bits that random-k chooses elements by.
     """
     name, ratio = codec
     match name:
         case "none":
-            fields = [vector]
+            return vector
         case "fp16":
-            fields = [_rounded(vector, torch.float16)]
+            return _rounded(vector, torch.float16)
         case "bf16":
-            fields = [_rounded(vector, torch.bfloat16)]
+            return _rounded(vector, torch.bfloat16)
         case "int8":
             fields = _to_int8(vector)
         case "1-bit":
@@ -44,8 +45,7 @@ def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
             fields = [sent.to(vector.device), vector[_drawn(sent, kept(ratio, len(vector)), vector)]]
         case _:
             raise ValueError(f"unknown codec {name!r}")
-    pieces = [field.contiguous().view(torch.uint8) for field in fields]
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    return torch.cat([field.contiguous().view(torch.uint8) for field in fields])
 
 
 def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -54,6 +54,7 @@ def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.f
     Raises RuntimeError if the body is not one of such a vector.
     """
     name, _ = codec
+    body = body.view(torch.uint8)
     kinds = [(count, dtype if kind == OWN else getattr(torch, kind)) for count, kind in layout(codec, length)]
     pieces = torch.split(body, [count * kind.itemsize for count, kind in kinds])
     # A view needs memory that is aligned for its type: a clone is.

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from scenarios import Distribution, Scenario, ScenarioError
 from scenarios import compute as kinds
+from scenarios.units import TIME
 from workloads import seeds
 from workloads.base import Sizes
 from workloads.slowness import Slowness, slowness
@@ -83,4 +84,10 @@ def _gradient_time(scenario: Scenario, sizes: Sizes) -> Distribution:
     if sizes.flops is None or compute.peak is None:
         raise ScenarioError("peak needs the work per sample; give workload.flops", key="cluster.compute.peak")
     seconds = sizes.flops / (compute.peak * compute.efficiency)
+    if not TIME.admits(seconds):
+        problem = (
+            f"a gradient of {sizes.flops:g} FLOP at {compute.peak:g} FLOP/s × {compute.efficiency:g} takes "
+            f"{seconds:g} s; must be from {TIME.least} to {TIME.most}"
+        )
+        raise ScenarioError(problem, key="cluster.compute.peak")
     return kinds.Constant.model_construct(distribution="constant", value=seconds)

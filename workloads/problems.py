@@ -12,7 +12,7 @@ from workloads import seeds
 from workloads.base import Evaluation, Ready
 from workloads.batches import Batches
 from workloads.partition import deal
-from workloads.sizes import sizes
+from workloads.sizes import LOGISTIC_HELD_OUT, sizes
 
 
 class Quadratic:
@@ -70,7 +70,7 @@ class Logistic:
         rng = seeds.generator(seed, "logistic")
         weights = rng.standard_normal(dimension)
         weights *= 5 / (weights**2).sum() ** 0.5
-        x = rng.standard_normal((train + 512, dimension))
+        x = rng.standard_normal((train + LOGISTIC_HELD_OUT, dimension))
         if workload.features < dimension:
             kept = seeds.generator(seed, "features").random(x.shape).argpartition(workload.features - 1)
             np.put_along_axis(x, kept[:, workload.features :], 0, axis=1)

@@ -13,13 +13,23 @@ class Quota:
     each: int | None
     together: int | None
 
+    def in_all(self, workers: int) -> int | None:
+        """What so many workers may make together."""
+        bounds = [self.together, None if self.each is None else self.each * workers]
+        return min((bound for bound in bounds if bound is not None), default=None)
 
-def quota(scenario: Scenario, samples: int | None, equal_steps: bool) -> Quota:
-    """The mini-batches that `stop` allows; with `equal_steps` an epoch is dealt out evenly, rounded up."""
-    each, together = scenario.stop.steps, None
+
+def quota(scenario: Scenario, samples: int | None, equal_steps: bool, pooled: bool = False) -> Quota:
+    """The mini-batches that `stop` allows.
+
+    With `equal_steps` an epoch is dealt out evenly, rounded up; where they are `pooled`, the steps of all
+    workers, too, are anyone's.
+    """
+    each, together, workers = scenario.stop.steps, None, scenario.cluster.workers
     if scenario.stop.epochs is not None and samples is not None:
         together = ceil(scenario.stop.epochs * samples / scenario.workload.batch_size)
-        if equal_steps:
-            share = ceil(together / scenario.cluster.workers)
+        if equal_steps and not pooled:
+            share = ceil(together / workers)
             each, together = share if each is None else min(each, share), None
-    return Quota(each, together)
+    found = Quota(each, together)
+    return Quota(None, found.in_all(workers)) if pooled else found

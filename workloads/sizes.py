@@ -10,18 +10,22 @@ from workloads.base import Sizes
 from workloads.forms import FORMS, Form
 
 ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-LOGISTIC_SAMPLES = 2048
+LOGISTIC_SAMPLES, LOGISTIC_HELD_OUT = 2048, 512
 TABLE = Path(__file__).with_name("models.csv")
+OURS = ("mlp", "cnn")  # models of this package
 COLUMNS = ("model", "image", "parameters", "flops_per_sample", "flops_per_batch")
 
 
 def sizes(workload: Workload) -> Sizes:
     """Return the sizes of a workload; torch is loaded only to count a model that is not in the table.
 
-    Raises `ScenarioError` (key ``workload.model``) for a model that does not exist, or cannot be trained on
-    the data set's images.
+    Raises `ScenarioError`, with the key, for a model that does not exist, or cannot be trained on the data
+    set's images, and for a mini-batch that is larger than the training set.
     """
-    batch = workload.batch_size
+    batch, known = workload.batch_size, samples(workload)
+    if known is not None and batch > known:
+        problem = f"must be at most {known}, as there are samples in the training set, not {batch}"
+        raise ScenarioError(problem, key="workload.batch_size")
     match workload:
         case described.Sizes():
             flops = None if workload.flops is None else workload.flops * batch
@@ -29,20 +33,31 @@ def sizes(workload: Workload) -> Sizes:
         case described.Problem(problem="quadratic"):  # subtract, multiply
             return Sizes(workload.dimension, 4, batch, None, 2.0 * workload.dimension)
         case described.Problem():  # two products of the batch's matrix and a vector
-            return Sizes(workload.dimension, 4, batch, LOGISTIC_SAMPLES, 4.0 * batch * workload.features)
+            return Sizes(workload.dimension, 4, batch, known, 4.0 * batch * workload.features)
         case described.Data():
-            parameters, samples, flops = _model(workload.model, workload.dataset, batch)
-            return Sizes(parameters, 4, batch, samples, flops)
+            parameters, flops = _model(workload.model, workload.dataset, batch)
+            return Sizes(parameters, 4, batch, known, flops)
+
+
+def samples(workload: Workload) -> int | None:
+    """Return how many samples there are in the training set; None: endless."""
+    match workload:
+        case described.Data():
+            return FORMS[workload.dataset].train
+        case described.Problem(problem="logistic"):
+            return LOGISTIC_SAMPLES
+        case _:
+            return None
 
 
 @functools.cache
-def _model(name: str, dataset: str, batch: int) -> tuple[int, int, float]:
-    """Return parameters, training samples and the FLOPs of one gradient (a multiply-add is two)."""
+def _model(name: str, dataset: str, batch: int) -> tuple[int, float]:
+    """Return parameters and the FLOPs of one gradient (a multiply-add is two)."""
     form = FORMS[dataset]
     counted = _table().get((name, image(form)))
-    if counted is not None and batch > 1:  # many a model cannot normalise a batch of one
+    if counted is not None and (batch > 1 or name in OURS):  # others may not normalise a batch of one
         parameters, each, always = counted
-        return parameters, form.train, float(each * batch + always)
+        return parameters, float(each * batch + always)
     from workloads import counting
 
     try:
@@ -50,7 +65,7 @@ def _model(name: str, dataset: str, batch: int) -> tuple[int, int, float]:
     except counting.MISFITS as error:
         problem = f"{name} cannot be trained on {dataset} in batches of {batch}: {error}"
         raise ScenarioError(problem, key="workload.model") from error
-    return parameters, form.train, float(flops)
+    return parameters, float(flops)
 
 
 @functools.cache

@@ -6,12 +6,13 @@ it is a function of the scenario and its seed: it does not depend on who asks, w
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from math import floor, inf, prod
+from math import floor, inf, nextafter, prod
 
 import numpy as np
 
-from scenarios import Cluster, Scenario
+from scenarios import Cluster, Scenario, ScenarioError
 from scenarios import stragglers as kinds
+from scenarios.section import FACTOR, is_factor
 from workloads import seeds
 
 
@@ -99,6 +100,7 @@ class Slowness:
         while True:
             found = [steps.at(time) for steps in self._steps]
             slowdown, until = prod(value for value, _ in found), min(end for _, end in found)
+            until = max(until, nextafter(time, inf))  # time goes on, however short the steps are
             if time + work * slowdown <= until:
                 return (time - now) + work * slowdown
             work -= (until - time) / slowdown
@@ -126,6 +128,28 @@ def slowness(scenario: Scenario) -> dict[int, Slowness]:
                     steps.setdefault(worker, []).append(common)
     slow = sorted({*always, *chances, *steps})
     return {w: Slowness(always.get(w, 1.0), chances.get(w, ()), steps.get(w, ())) for w in slow}
+
+
+def slowest(scenario: Scenario) -> float:
+    """The most that any worker is slowed down by everything at once, as a factor of at least 1.
+
+    Raises `ScenarioError` at the item that makes the product of a worker's slowdowns no `Factor` any more.
+    """
+    cluster = scenario.cluster
+    bounds: dict[int, tuple[float, float]] = {}
+    for index, item in enumerate(cluster.stragglers):
+        given = [step for _, step in item.steps] if isinstance(item, kinds.Trace) else [item.slowdown, 1.0]
+        for _, workers in _slowed(cluster, item):
+            for worker in workers:
+                least, most = bounds.get(worker, (1.0, 1.0))
+                least, most = bounds[worker] = least * min(given), most * max(given)
+                if not (is_factor(least) and is_factor(most)):
+                    problem = (
+                        f"with the items before it, worker {worker} takes {least:g} to {most:g} times as "
+                        f"long; their product must be {FACTOR}"
+                    )
+                    raise ScenarioError(problem, key=f"cluster.stragglers[{index}]")
+    return max([1.0, *(most for _, most in bounds.values())])
 
 
 def _slowed(cluster: Cluster, item: kinds.Straggler) -> list[tuple[int, list[int]]]:

@@ -1,7 +1,7 @@
-"""What workers do with their time: computing, in the network, waiting for others."""
+"""What workers do with their time: computing, own updates, in the network, waiting for others."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,18 @@ from analysis.table import intervals
 # Colours that differ in grey too, and hatches.
 _PARTS: dict[str, dict[str, Any]] = {
     "computing": {"facecolor": "#0072B2"},
+    "own updates": {"facecolor": "#56B4E9"},
     "sending": {"facecolor": "#E69F00", "hatch": "xxxx", "edgecolor": "white"},
     "network": {"facecolor": "#E69F00", "hatch": "////", "edgecolor": "white"},
     "waiting for others": {"facecolor": "#DDDDDD"},
 }
-_THREE = {"compute": "computing", "network": "network", "wait": "waiting for others"}
-_FOUR = {"compute": "computing", "send": "sending", **{k: v for k, v in _THREE.items() if k != "compute"}}
+_NAMES = {
+    "compute": "computing",
+    "update": "own updates",
+    "send": "sending",
+    "network": "network",
+    "wait": "waiting for others",
+}
 _BARS = "Bars: 95% intervals over seeds of where parts end."
 _MOST_WORKERS = 64
 _VISIBLE = 0.3  # percent
@@ -53,12 +59,14 @@ def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
     count = len(compared)
     whole, all_axes = style.grid(len(parts), height=0.7 + 0.19 * count)
     notes = []
+    columns = {part: f"breakdown.{part}" for part in _NAMES}
+    names = _shown({part: table[name] for part, name in columns.items() if name in table})
     for ax, (title, rows) in zip(all_axes, parts, strict=True):
         ax.set_title(title)
         for number, each in enumerate(compared):
-            notes += _bar(ax, number, within(each, rows)[[f"breakdown.{part}" for part in _THREE]], _THREE)
+            notes += _bar(ax, number, within(each, rows)[[columns[part] for part in names]], names)
         _finish(ax, [each.name for each in compared], count)
-    _legend(whole, _THREE)
+    _legend(whole, names)
     return whole, notes
 
 
@@ -67,13 +75,22 @@ def _by_worker(table: pd.DataFrame) -> tuple[Figure, list[str]]:
     workers = int(table["cluster.workers"].iloc[0])
     whole, (ax,) = style.grid(1, height=0.7 + (0.19 if workers <= 16 else 0.13) * workers)
     notes = []
-    sent = _FOUR if any(any(run["send"]) for run in runs) else _THREE  # a real run does not know it
+    names = _shown({part: [max(run[part]) for run in runs] for part in _NAMES if part in runs[0]})
     for worker in range(workers):
-        rows = pd.DataFrame([{part: run[part][worker] for part in sent} for run in runs])
-        notes += _bar(ax, worker, rows, sent)
+        rows = pd.DataFrame([{part: run[part][worker] for part in names} for run in runs])
+        notes += _bar(ax, worker, rows, names)
     _finish(ax, [f"worker {worker}" for worker in range(workers)], workers)
-    _legend(whole, sent)
+    _legend(whole, names)
     return whole, notes
+
+
+def _shown(shares: Mapping[str, Iterable[float]]) -> dict[str, str]:
+    """The parts that are drawn: sending and own updates only where somebody does any."""
+    return {
+        part: name
+        for part, name in _NAMES.items()
+        if part in shares and (part not in ("send", "update") or any(share > 0 for share in shares[part]))
+    }
 
 
 def _bar(ax: Axes, number: int, rows: pd.DataFrame, parts: dict[str, str]) -> list[str]:

@@ -27,7 +27,13 @@ _MOST_PANELS = 4
 _MOST_ARROWS = 40
 _GREEN, _PURPLE, _ORANGE, _SKY, _RED = "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00"
 _WAITS = "#E4E4E4"
-_COLOURS = {"gradient": _GREEN, "collective": _PURPLE, "memory": _PURPLE}
+_BLUE = "#0072B2"
+_BARS = {  # event: its colour, and what the legend calls it
+    "gradient": (_GREEN, "computing"),
+    "work": (_BLUE, "own updates"),
+    "collective": (_PURPLE, "collective"),
+    "memory": (_PURPLE, "collective"),
+}
 _INCHES = 0.16  # of a process's row; a link's is narrower
 _LINK = 0.62
 
@@ -71,6 +77,7 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
 
 _LEGEND = {
     "computing": Patch(color=_GREEN),
+    "own updates": Patch(color=_BLUE),
     "waiting": Patch(color=_WAITS),
     "sending": Patch(color=_SKY),
     "receiving": Patch(color=_ORANGE),
@@ -144,12 +151,12 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
 def _process(ax: Axes, row: _Row, events: np.ndarray, since: np.ndarray, takes: np.ndarray) -> list[str]:
     """What a process did: bars, and marks for instants."""
     entries = []
-    for event, colour in _COLOURS.items():
+    for event, (colour, name) in _BARS.items():
         mine = events == event
         if mine.any():
             bars = list(zip(since[mine], takes[mine], strict=True))
             ax.broken_barh(bars, (row.top + 0.07, 0.86), facecolor=colour, edgecolor="white", lw=0.4)
-            entries.append("computing" if event == "gradient" else "collective")
+            entries.append(name)
     marks: Any = {
         "update": {"marker": "|", "ms": 9, "mew": 1.2, "color": "black"},
         "drop": {"marker": "x", "ms": 4, "mew": 1.2, "color": _RED},

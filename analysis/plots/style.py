@@ -31,7 +31,8 @@ STRATEGIES = (
     "agn", "aeasgd", "dynsgd", "adag", "eamsgd", "easgd", "model-averaging",
     "k-sync", "k-batch-sync", "k-async", "k-batch-async", "soft-sync", "staleness-aware", "dc-asgd",
     "bounded-delay", "bmuf", "diloco", "post-local-sgd", "adacomm", "fedavg", "fedprox",
-    "d-psgd", "sgp", "ad-psgd", "gossip", "hogwild", "adag-distance",
+    "d-psgd", "sgp", "ad-psgd", "gossip", "hogwild", "adag-distance", "ssp-blocking",
+    "downpour-blocking",
 )  # fmt: skip
 
 SINGLE, DOUBLE = 3.5, 7.0  # inches: a column of a paper, and the width of its page

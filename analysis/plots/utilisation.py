@@ -26,7 +26,8 @@ _STEPS = 200
 def link_utilisation(results: Sequence[Result]) -> Figure:
     """Of up to six simulations the busiest links and processors: a row each, the brighter the busier.
 
-    The mean over the run stands behind each name. Of runs that differ in the seed alone, the first.
+    The mean over the run stands behind each name. Of runs that differ in the seed alone, the first: the
+    title says which.
     """
     known = [result for result in results if result.utilisation is not None and len(result.utilisation)]
     if not known:
@@ -47,7 +48,7 @@ def link_utilisation(results: Sequence[Result]) -> Figure:
         ax.remove()
     for ax, result, busy, title in zip(all_axes, shown, busiest, titles(describe(shown)), strict=False):
         _strips(ax, result, busy)
-        ax.set_title(title)
+        ax.set_title(f"{title}, seed {result.scenario.seed}")
     bar = whole.colorbar(
         ScalarMappable(Normalize(0, 100), _COLOURS), ax=all_axes[: len(shown)], pad=0.02, aspect=30,
         location="top" if narrow else "right",

@@ -26,6 +26,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "staleness.p99": ("99th percentile of staleness", "versions"),
     "staleness.max": ("maximum staleness", "versions"),
     "breakdown.compute": ("time computing", "fraction"),
+    "breakdown.update": ("time for own updates", "fraction"),
     "breakdown.network": ("time in the network", "fraction"),
     "breakdown.wait": ("time waiting for others", "fraction"),
     "loss": ("held-out loss", ""),

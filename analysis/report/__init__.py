@@ -1,16 +1,22 @@
 """A folder of results as one HTML page: `lockstep report` (docs/report.md)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from analysis.gains import Gain
 from analysis.report.gather import Gathered, gather
-from analysis.report.page import page
+from analysis.report.page import best_run, page
 
-__all__ = ["Gathered", "gather", "page", "write"]
+__all__ = ["Gathered", "best_run", "gather", "page", "write"]
 
 
-def write(gathered: Gathered, out: Path, versions: Mapping[str, str]) -> None:
-    """Write the page of what was gathered to a file; `versions`: what it was made with."""
-    html = page(gathered, versions)
+def write(
+    gathered: Gathered, out: Path, versions: Mapping[str, str], gains: Sequence[Gain] | None = None
+) -> None:
+    """Write the page of what was gathered to a file.
+
+    `versions`: what it was made with; `gains`: what would make the `best_run` faster, if that was tried.
+    """
+    html = page(gathered, versions, gains)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html, encoding="utf-8", newline="\n")

@@ -1,12 +1,13 @@
 """The answer in one sentence, and what makes it less certain than it sounds."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from analysis.bottleneck_words import bound_by
+from analysis.gains import Gain, most
 from analysis.report.points import Figure, Point
 from analysis.words import count, number, percent
 
@@ -31,6 +32,8 @@ class Answer:
     notes: list[str]
     ranking: list[Point]
     goal: Goal
+    wanted: float | None
+    """The accuracy that all of them were to reach."""
 
 
 def target(runs: pd.DataFrame) -> float | None:
@@ -61,27 +64,23 @@ def ranked(points: Sequence[Point], goal: Goal) -> list[Point]:
     return sorted(points, key=place)
 
 
-def answer(points: Sequence[Point], runs: pd.DataFrame) -> Answer:
-    """The answer of some runs: one, several, or a sweep."""
+def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | None = None) -> Answer:
+    """The answer of some runs: one, several, or a sweep.
+
+    `gains`: what would make the best faster, if that was tried; otherwise what limits it is estimated.
+    """
     wanted = target(runs)
     aim = goal(points, wanted)
     ranking = ranked(points, aim)
     best = ranking[0]
     if best.figures[aim.metric].mean is None:
-        return Answer("No run has come to its end.", _failures(points), ranking, aim)
+        return Answer("No run has come to its end.", _failures(points), ranking, aim, wanted)
     sentence = (_one if len(ranking) == 1 else _best_of)(best, ranking, aim, wanted)
-    if best.bottleneck:
+    if gains:
+        sentence += f"; {most(gains)}"
+    elif best.bottleneck:
         sentence += f"; it is bound by {bound_by(best.bottleneck)}"
-    return Answer(f"{sentence}.", [*_notes(ranking, aim, wanted), *_failures(points)], ranking, aim)
-
-
-def bound_by(bottleneck: str) -> str:
-    """What limits a run as the end of a sentence: "server 0's down-link (93% busy)"."""
-    said = bottleneck.partition("; ")[0]
-    if found := re.fullmatch(r"waiting for others (\d+%): (.*)", said):
-        return f"waiting for others ({found[1]} of the workers' time: {found[2]})"
-    found = re.match(r"(.+?)(?:: |, )(.*)", said)
-    return f"{found[1]} ({found[2]})" if found else said
+    return Answer(f"{sentence}.", [*_notes(ranking, aim, wanted), *_failures(points)], ranking, aim, wanted)
 
 
 def _one(point: Point, _: list[Point], aim: Goal, wanted: float | None) -> str:

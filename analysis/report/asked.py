@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from analysis.report.groups import WORK
 from analysis.report.reproduce import written
 from analysis.table import keys
 from analysis.words import count
@@ -10,15 +11,20 @@ from scenarios import Compute, Data, Problem, Scenario, Sizes
 from scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
 
 
-def asked(scenario: Scenario, compared: Mapping[str, Sequence[Any]] | None = None) -> dict[str, str]:
+def asked(
+    scenario: Scenario, compared: Mapping[str, Sequence[Any]] | None = None, works: Sequence[str] = ()
+) -> dict[str, str]:
     """Cluster, network, compute, workload, strategy, end, seeds, a phrase each; not what is not there.
 
-    `compared`: the keys that are not the same in all runs, and the values that they have.
+    `compared`: the keys that are not the same in all runs, and the values that they have. `works`: what the
+    runs work on, in words.
     """
     varied = dict(compared or {})
+    if len(works) > 1:  # they are named, and what tells them apart says nothing more
+        varied = {key: values for key, values in varied.items() if key not in WORK}
     seeds = varied.pop("seed", [scenario.seed])
     strategies = varied.pop("strategy.name", [])
-    clusters, workloads = (varied.pop(f"{section}.preset", []) for section in ("cluster", "workload"))
+    clusters, workloads = varied.pop("cluster.preset", []), works if len(works) > 1 else []
     workers = varied.pop("cluster.workers", [scenario.cluster.workers])
     phrases = {
         "Strategies": ", ".join(map(str, strategies)),

@@ -1,7 +1,7 @@
 """What is in a folder of results: one run, several, a sweep, or what `validate` has compared."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,29 @@ def gather(folder: Path) -> Gathered:
         return _runs(folder, [folder], "run")
     if (folder / "records.parquet").is_file():
         raise _nothing(folder, "the run in it has not ended: there is no result.json")
-    inside = sorted(file.parent for file in folder.rglob("result.json"))
-    if not inside:
-        raise _nothing(folder, "there are no results in it")
-    return _runs(folder, inside, "runs")
+    return _several(folder)
+
+
+def _several(folder: Path) -> Gathered:
+    """The runs in folders below; of what else there is, why it was left out."""
+    others = {file.parent: "a sweep" for file in folder.rglob("points.jsonl")}
+    others |= {file.parent: "a sweep" for file in folder.rglob("results.parquet")}
+    others |= {file.parent: "a recommendation" for file in folder.rglob("recommendation.json")}
+    left_out = {place: f"{what}, which has a report of its own" for place, what in others.items()}
+    inside = {file.parent for file in folder.rglob("result.json")}
+    unended = {file.parent for file in folder.rglob("records.parquet")} - inside
+    left_out |= dict.fromkeys(unended, "the run in it has not ended")
+    below = {place for place in {*inside, *unended} if not others.keys().isdisjoint(place.parents)}
+    said = [
+        f"{place.relative_to(folder).as_posix()}: {why}"
+        for place, why in sorted(left_out.items())
+        if place not in below
+    ]
+    if not inside - below:
+        raise _nothing(
+            folder, f"there are no runs in it ({'; '.join(said)})" if said else "there are no results in it"
+        )
+    return _runs(folder, sorted(inside - below), "runs", left_out=said)
 
 
 def _sweep(folder: Path) -> Gathered:
@@ -104,9 +123,13 @@ def _validation(folder: Path) -> Gathered:
 
 
 def _runs(
-    folder: Path, places: Iterable[Path], kind: str, comparisons: Iterable[dict[str, Any]] = ()
+    folder: Path,
+    places: Iterable[Path],
+    kind: str,
+    comparisons: Iterable[dict[str, Any]] = (),
+    left_out: Sequence[str] = (),
 ) -> Gathered:
-    results, left_out = _results(folder, [place.relative_to(folder).as_posix() for place in places])
+    results, unread = _results(folder, [place.relative_to(folder).as_posix() for place in places])
     rows = []
     for name, result in results.items():
         figures = tables.row(result)
@@ -114,10 +137,11 @@ def _runs(
         does = command(result.engine, file, result.scenario, figures)
         rows.append({**figures, "status": "ok", "error": None, "command": does, "folder": name})
     if not rows:
-        raise _nothing(folder, f"its results cannot be read ({'; '.join(left_out)[:300]})")
+        raise _nothing(folder, f"its results cannot be read ({'; '.join(unread)[:300]})")
     runs, scenario = _typed(pd.DataFrame(rows)), [*results.values()][-1].scenario
     drawable = _drawable(runs, folder, results)
-    return Gathered(kind, folder, scenario, dump(scenario), runs, drawable, [*comparisons], left_out)
+    why = [*left_out, *unread]
+    return Gathered(kind, folder, scenario, dump(scenario), runs, drawable, [*comparisons], why)
 
 
 def _results(folder: Path, names: Iterable[str]) -> tuple[dict[str, Result], list[str]]:

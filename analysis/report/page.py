@@ -3,16 +3,22 @@
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pandas as pd
+
+from analysis.bottleneck import typical_run
+from analysis.gains import Gain, lines
 from analysis.report import tables
-from analysis.report.answer import Answer, answer, target, validation
+from analysis.report.answer import Answer, answer, validation
 from analysis.report.asked import asked
 from analysis.report.gather import Gathered
+from analysis.report.groups import groups, works
 from analysis.report.pictures import pictures
 from analysis.report.points import Point, points, varied
+from analysis.summary import DONE
 from analysis.words import count
 from scenarios.sweep import parts
 
@@ -23,11 +29,14 @@ _KINDS = {
     "sweep": "a sweep",
     "validation": "predicted and measured",
 }
+T = TypeVar("T")
+_PREDICTED = DONE["simulator"].capitalize()
+_SENTENCES = 4  # in a headline
 _PATH = re.compile(r"(?<![\w.:/…])/(?:[^/\s'\":,]+/)+")
 
 
-def page(gathered: Gathered, versions: Mapping[str, str]) -> str:
-    """The HTML of what was gathered; the same bytes for the same folder and versions."""
+def page(gathered: Gathered, versions: Mapping[str, str], gains: Sequence[Gain] | None = None) -> str:
+    """The HTML of what was gathered; the same bytes for the same folder, versions and gains."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(_HERE)
@@ -37,7 +46,7 @@ def page(gathered: Gathered, versions: Mapping[str, str]) -> str:
     style, script = ((_HERE / file).read_text(encoding="utf-8") for file in ("style.css", "table.js"))
     return (
         environment.get_template("template.html.j2").render(
-            **_content(gathered),
+            **_content(gathered, gains),
             versions=versions,
             style=style,
             script=script,
@@ -53,34 +62,66 @@ def without_folders(text: str) -> str:
     return _PATH.sub("…/", str(text))
 
 
-def _content(gathered: Gathered) -> dict[str, Any]:
-    runs = gathered.runs
-    swept = [key for part in parts(gathered.scenario.sweep) for each in part for key in each.changes]
-    keys = varied(runs, swept)
+def best_run(gathered: Gathered) -> pd.Series | None:
+    """The run that stands for the best point, a row of `gathered.runs`; None if no run has ended."""
+    return typical_run(_tried(_answers(gathered)).ranking[0].runs)
+
+
+def _answers(gathered: Gathered, gains: Sequence[Gain] | None = None) -> dict[str, Answer]:
+    """The answer of each group of runs, by what is to be said before it; `gains` are those of `_tried`'s."""
+    found = {}
+    for said, group in groups(gathered.runs).items():
+        at = points(group, varied(group, _swept(gathered)))
+        found[said] = (at, group[group["status"] == "ok"])
+    first = _tried(found)
+    return {said: answer(*each, gains if each is first else None) for said, each in found.items()}
+
+
+def _tried(groups: Mapping[str, T]) -> T:
+    """Of the groups that whose best run may be tried: the first that was predicted, if any was."""
+    predicted = (each for said, each in groups.items() if said.startswith(_PREDICTED))
+    return next(predicted, next(iter(groups.values())))
+
+
+def _swept(gathered: Gathered) -> list[str]:
+    return [key for part in parts(gathered.scenario.sweep) for each in part for key in each.changes]
+
+
+def _keys(gathered: Gathered) -> list[str]:
+    """The keys in which points differ."""
     if gathered.kind == "validation":  # a real run has another network
-        keys = ["strategy.name", "cluster.workers", "engine"]
+        return ["strategy.name", "cluster.workers", "engine"]
+    return varied(gathered.runs, _swept(gathered))
+
+
+def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]:
+    runs, keys = gathered.runs, _keys(gathered)
     found = points(runs, keys)
-    answered = answer(found, gathered.ended)
-    sentence, notes = answered.sentence, answered.notes
-    if gathered.kind == "validation":
-        sentence, notes = validation(gathered.comparisons)
+    answers = _answers(gathered, gains)
+    validated = gathered.kind == "validation"
+    sentences, notes = _said(answers, gathered)
     single = len(runs) == 1
     compared = _compared(runs, keys)
     return {
-        "title": gathered.scenario.name,
+        "title": gathered.scenario.name if runs["name"].nunique() == 1 else gathered.folder.absolute().name,
         "kind": _KINDS[gathered.kind],
         "many": "" if single else count(len(runs), "run"),
-        "sentence": sentence,
+        "sentences": sentences,
         "notes": notes,
-        "tiles": _tiles(answered) if gathered.kind != "validation" else [],
-        "asked": asked(gathered.scenario, compared),
-        "yaml": gathered.yaml,
+        "tiles": _tiles(*answers.values()) if len(answers) == 1 and not validated else [],
+        "asked": asked(gathered.scenario, compared, works(runs).unique().tolist()),
+        "yaml": gathered.yaml if runs["name"].nunique() == 1 else "",
         "pictures": pictures(gathered),
+        "gains": lines(gains) if gains else [],
+        "gains_of": "" if single else _tried(answers).ranking[0].name,
         "comparisons": tables.of_comparisons(gathered.comparisons) if gathered.comparisons else None,
         "figures": tables.of_one(runs.iloc[0]) if single and len(gathered.ended) else [],
-        "points": None
-        if single or gathered.kind == "validation"
-        else tables.of_points(answered.ranking, target(runs)),
+        "points": []
+        if single or validated
+        else [
+            tables.of_points(each.ranking, each.wanted, said if len(answers) > 1 else "")
+            for said, each in answers.items()
+        ],
         "warnings": tables.warnings(found),
         "left_out": gathered.left_out,
         "failures": tables.failures(runs, keys),
@@ -88,6 +129,23 @@ def _content(gathered: Gathered) -> dict[str, Any]:
         "several": gathered.kind in ("runs", "validation"),
         "measured": bool((runs["engine"] == "executor").any()),
     }
+
+
+def _said(answers: Mapping[str, Answer], gathered: Gathered) -> tuple[list[str], list[str]]:
+    """The answer of each group of runs, and notes on them; what there is no room for is counted."""
+    left_out = [f"Left out: {each}." for each in gathered.left_out]
+    if gathered.kind == "validation":
+        sentence, notes = validation(gathered.comparisons)
+        return [sentence], [*notes, *left_out]
+    sentences = [f"{said}: {each.sentence}" for said, each in answers.items()]
+    notes = list(dict.fromkeys(note for each in answers.values() for note in each.notes))
+    if len(sentences) > 1:
+        notes.insert(0, "Predicted and measured runs, and those of different workloads, are not compared.")
+    if (more := len(sentences) - _SENTENCES) > 0:
+        notes.insert(0, f"{count(more, 'more answer')}: the tables of points have them.")
+    if (more := len(left_out) - _SENTENCES) > 0:
+        left_out[_SENTENCES:] = [f"Left out besides: {more}; the warnings name them."]
+    return sentences[:_SENTENCES], [*notes, *left_out]
 
 
 def _compared(runs: Any, keys: list[str]) -> dict[str, list[Any]]:

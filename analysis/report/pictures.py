@@ -2,11 +2,17 @@
 
 from base64 import b64encode
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.report.gather import Gathered
+from analysis.report.groups import works
+from analysis.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # By kind (`analysis.plots.KINDS`): the heading, and what one sees. In the order of the page.
 _KINDS = {
@@ -54,29 +60,43 @@ class Picture(NamedTuple):
 
 
 def pictures(gathered: Gathered) -> list[Picture]:
-    """All that can be drawn of what was gathered."""
+    """All that can be drawn of what was gathered; not of several workloads in one."""
     from analysis.plots import Unfit
 
     found = []
-    for kind in _KINDS:
-        if kind in _LEFT_OUT.get(gathered.kind, ()):
-            continue
-        with suppress(Unfit):  # these runs cannot carry it
-            found.append(_picture(kind, gathered))
+    for work, runs in _by_work(gathered).items():
+        for kind in _KINDS:
+            if kind in _LEFT_OUT.get(gathered.kind, ()):
+                continue
+            with suppress(Unfit):  # these runs cannot carry it
+                found.append(_picture(kind, runs, work))
     return found
 
 
-def _picture(kind: str, gathered: Gathered) -> Picture:
+def _by_work(gathered: Gathered) -> dict[str, Runs]:
+    """The runs by what they work on; "" if that is the same for all."""
+    names = works(gathered.runs).unique()
+    if len(names) == 1:
+        return {"": gathered.drawable}
+    return {work: gathered.drawable.only(partial(_of, work=work)) for work in names}
+
+
+def _of(runs: "pd.DataFrame", work: str) -> "pd.DataFrame":
+    return runs[works(runs) == work]
+
+
+def _picture(kind: str, runs: Runs, work: str) -> Picture:
     from analysis.plots import draw, style
 
     title, sees = _KINDS[kind]
-    figure = draw(kind, gathered.drawable, {})
+    title = f"{title}: {work}" if work else title
+    figure = draw(kind, runs, {})
     alt = f"{title}: {sees}; figures below."
     wide = figure.get_figwidth() > _WIDE
     if not wide:
         return Picture(title, _source(figure), wide, alt, "", False)
     with style.narrow():
-        other = draw(kind, gathered.drawable, {})
+        other = draw(kind, runs, {})
     return Picture(title, _source(figure), wide, alt, _source(other), other.get_figwidth() > _WIDE)
 
 

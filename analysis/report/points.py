@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.bottleneck import typical
+from analysis.bottleneck import Bottleneck, typical
 from analysis.report.reproduce import is_key, written
 from analysis.table import intervals
 from analysis.words import NOTHING, count, within
@@ -60,8 +60,8 @@ class Point:
         return f"{self.strategy} with {self.setting}"
 
     @property
-    def bottleneck(self) -> str | None:
-        """What limits it, in words: that of the run with the median duration."""
+    def bottleneck(self) -> Bottleneck | None:
+        """What limits it: that of the run with the median duration."""
         return typical(self.runs)
 
     def missed(self, metric: str) -> int:

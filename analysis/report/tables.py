@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from analysis.bottleneck_words import sentence
 from analysis.report.points import Figure, Point, phrase, title
 from analysis.report.reproduce import written
 from analysis.words import NOTHING, number, percent, size
 
+_PARTS = {"compute": "computing", "update": "own updates", "network": "network", "wait": "waiting"}
 _NAMES = {"strategy.name": "Strategy", "cluster.workers": "Workers", "engine": "By", "seed": "Seed"}
 
 
@@ -32,8 +34,8 @@ class Table(NamedTuple):
     rows: list[list[Cell]]
 
 
-def of_points(points: Sequence[Point], target: float | None) -> Table:
-    """A row a point, in the order given."""
+def of_points(points: Sequence[Point], target: float | None, which: str = "") -> Table:
+    """A row a point, in the order given; `which` points they are, if there are others."""
     reaches = "to the target (s)" if target is None else f"to {100 * target:.4g}% (s)"
     figures: list[tuple[str, str, float]] = [
         (f"Time {reaches}", "time_to_target_s", 1),
@@ -54,7 +56,7 @@ def of_points(points: Sequence[Point], target: float | None) -> Table:
         [
             *(_setting(key, point.settings[key]) for key in keys),
             *(_figure(point, metric, times) for _, metric, times in first),
-            Cell(point.bottleneck or NOTHING, kind="words"),
+            Cell(sentence(point.bottleneck) or NOTHING, kind="words"),
             *(_figure(point, metric, times) for _, metric, times in others),
             Cell(
                 f"{len(point.runs)}" + (f" + {point.failed} failed" if point.failed else ""), len(point.runs)
@@ -62,7 +64,8 @@ def of_points(points: Sequence[Point], target: float | None) -> Table:
         ]
         for point in points
     ]
-    return Table("Points, the best first", head, [_numeric(rows, place) for place in range(len(head))], rows)
+    caption = f"{which}: points, the best first" if which else "Points, the best first"
+    return Table(caption, head, [_numeric(rows, place) for place in range(len(head))], rows)
 
 
 def of_runs(runs: pd.DataFrame, keys: Sequence[str]) -> Table:
@@ -117,7 +120,11 @@ def of_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
 def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
     """The figures of one run, in words and units."""
     stale = {key: number(row.get(f"staleness.{key}")) for key in ("mean", "p50", "p99", "max")}
-    parts = {name: percent(row[f"breakdown.{name}"]) for name in ("compute", "network", "wait")}
+    parts = {
+        name: percent(row[f"breakdown.{part}"])
+        for part, name in _PARTS.items()
+        if part != "update" or row.get("breakdown.update")
+    }
     target = row.get("stop.target_accuracy")
     figures = {
         "Time to target": "" if target is None or target != target
@@ -128,7 +135,7 @@ def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
         "Updates": f"{row['updates']:,} ({number(row['updates_per_s'])}/s)",
         "Staleness": "" if stale["mean"] == NOTHING
         else "mean {mean}, median {p50}, 99th percentile {p99}, maximum {max} versions".format(**stale),
-        "Workers' time": f"computing {parts['compute']}, network {parts['network']}, waiting {parts['wait']}",
+        "Workers' time": ", ".join(f"{name} {share}" for name, share in parts.items()),
         "Bottleneck": row["bottleneck"] or NOTHING,
         "Dropped": f"{row['dropped']:,} mini-batches" if row["dropped"] else "",
         "Sent": size(row["bytes_sent"]),

@@ -12,13 +12,14 @@ from analysis.records import Recorder
 
 PAGE = ROOT / "docs" / "api.md"
 FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/records.py", "analysis/plots/kinds.py"
+LIMITS = "analysis/bottleneck.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 
-ONE_RUN = ("load", "simulate", "run", "validate", "replay")
+ONE_RUN = ("load", "simulate", "why", "run", "records", "validate", "replay")
 MANY_RUNS = ("sweep", "recommend")
 CHECKS = ("verify", "claims")
 ERRORS = {
-    "lockstep.ScenarioError": ("scenarios/document.py", "ScenarioError"),
+    "lockstep.ScenarioError": ("scenarios/problem.py", "ScenarioError"),
     "analysis.plots.Unfit": ("analysis/plots/series.py", "Unfit"),
     "simulator.errors.SimulationError": ("simulator/errors.py", "SimulationError"),
     "executor.launch.RunFailed": ("executor/launch.py", "RunFailed"),
@@ -34,7 +35,8 @@ COLUMNS = {
     "start": "s since the job started; the same as `end` of what takes no time",
     "left": "s; when the last byte of a message had left its sender; NaN if unknown, and of all else",
     "end": "s since the job started; of a message its arrival",
-    "kind": "what a message is called (`push`, `pull`, …), or `read` and `add` of shared memory; else empty",
+    "kind": "what a message is called (`push`, `pull`, …), `read` and `add` of shared memory, or what own "
+    "work was: `apply`, `encode`, `decode`; else empty",
     "version": "updates before it (a drop: before its gradient); number of a gradient, collective; −1: none",
     "staleness": "versions, of an update; negative too where workers merge models of others; −1 of all else",
     "batches": "mini-batches in an update or a drop; 0 of all else",
@@ -125,6 +127,10 @@ def page() -> str:
         "## Result\n",
         words(RECORDS, "Result") + " " + RESULT_WORDS,
         members(RECORDS, "Result"),
+        f"`Bottleneck`: {words(LIMITS, 'Bottleneck')}\n",
+        members(LIMITS, "Bottleneck"),
+        "`Gain`, of what `lockstep.why` returns: " + words("analysis/gains.py", "Gain") + "\n",
+        members("analysis/gains.py", "Gain"),
         "### The records\n",
         RECORDS_WORDS,
         _records(),
@@ -173,7 +179,8 @@ def _recommendation() -> str:
         words("lockstep/recommendation/__init__.py", "Recommendation").partition("\n\n")[0] + "\n",
         members("lockstep/recommendation/__init__.py", "Recommendation",
                 ("best", "ranking", "table", "scenario_of", "own", "twins")),
-        "`answers` has the what-ifs, a list of `Answer`; `left_out` says by name why one was not tried.\n",
+        "`answers` has the what-ifs, a list of `Answer`; `gains` of the recommended candidates what a tenth "
+        "more speed would save, lists of `Gain`; `left_out` says by name why one was not tried.\n",
         f"`Ranked`: {words(RANKING, 'Ranked')}\n",
         members(RANKING, "Ranked", ("candidate", "values", "mean", "half", "reached", "in_step", "average")),
         "`candidate.label` is the strategy and its settings in a line, `goal.unit` the unit of values.\n",

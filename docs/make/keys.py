@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from scenarios import Scenario
 from scenarios.section import Section
-from scenarios.units import Quantity
+from scenarios.units import FLOP_RATE, RATE, SIZE, TIME, Quantity
 
 _TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "mapping"}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -20,8 +20,10 @@ _FORMS = "one of the forms below"
 
 
 def tables() -> str:
-    """Every section, the outer before the inner."""
-    return "\n".join(_tables("", [Scenario], set()))
+    """How far quantities go; then every section, the outer before the inner."""
+    far = [f"{kind.noun} from {kind.least} to {kind.most}" for kind in (TIME, RATE, SIZE, FLOP_RATE)]
+    bounds = f"Quantities are what a cluster could have: {', '.join(far)}; where 0 is allowed, or 0.\n"
+    return "\n".join([bounds, *_tables("", [Scenario], set())])
 
 
 def _tables(path: str, models: list[type[BaseModel]], seen: set[type]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from executor.node import Done, run_to_end
+from executor.running import Done, run_to_end
 from lockstep.calibration.estimate import line, resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.process import alone, timed
@@ -106,7 +106,7 @@ def _times(rule: Rule, pushes: int, length: int, least_s: float) -> tuple[int, l
         return Done(function())
 
     node: Any = SimpleNamespace(
-        initial_parameters=lambda: parameters, shards=[slice(0, length)], shard=0, apply=apply
+        children=(), initial_parameters=lambda: parameters, shards=[slice(0, length)], shard=0, apply=apply
     )
     shard = Shard(node, rule)
     bodies: list[Any] = [torch.randn(length, generator=generator) for _ in range(max(_FRESH, pushes))]

@@ -4,6 +4,7 @@ Lockstep must be installed at the same place on both, which must reach each othe
 processes meet as torchrun's do. A host's part ends with its ssh, and leaves nothing there.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -34,17 +35,20 @@ _TELLING = (
     re.compile(r"^error: (.*)"),  # the executor's
 )
 _SILENT = {255: "ssh has no connection to it any more"}  # by status, of a part that has said nothing
-# Its input is the scenario, and then a byte now and then for as long as somebody wants the run; its output
-# the records.
+# Its input is the run's key and the scenario, and then a byte now and then for as long as somebody wants the
+# run; its output the records.
 _PART = """
 d=$(mktemp -d) || exit 1
 export TMPDIR="$d"
 trap 'rm -rf "$d"' EXIT
 exec 3<&0
+umask 077
+head -c {key} > "$d/key"
 head -c {length} > "$d/scenario.yaml"
 cd {folder} 2>/dev/null
 {python} -m torch.distributed.run --nnodes 2 --node-rank {node} --nproc-per-node {processes} \
-  --master-addr {address} --master-port {port} -m executor "$d/scenario.yaml" --out "$d/out" 1>&2 3<&- &
+  --master-addr {address} --master-port {port} -m executor "$d/scenario.yaml" --out "$d/out" --key "$d/key" \
+  1>&2 3<&- &
 run=$!
 {{
   while [ -n "$(timeout {lost} head -c 1 <&3)" ]; do :; done
@@ -69,7 +73,8 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
 
     Each host's times are by its own clock. Raises RunFailed: which host's part failed, and what it said.
     """
-    text, port = dump(scenario).encode(), SystemRandom().choice(_PORTS)
+    key, text = os.urandom(32).hex().encode(), dump(scenario).encode()
+    port = SystemRandom().choice(_PORTS)
     processes = len(everyone(scenario))
     first = min(scenario.cluster.workers, processes - 1)
     with ExitStack() as stack:
@@ -77,6 +82,7 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
         for node, (host, own) in enumerate(zip(hosts, (first, processes - first), strict=True)):
             said, records = stack.enter_context(TemporaryFile()), stack.enter_context(TemporaryFile())
             part = _PART.format(
+                key=len(key),
                 length=len(text),
                 folder=shlex.quote(str(Path.cwd())),
                 python=shlex.quote(sys.executable),
@@ -97,7 +103,7 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
                 raise ScenarioError("needs ssh, which is not on the PATH", key="--hosts") from None
             stack.callback(_end, ssh)
             parts.append((host, ssh, said, records))
-            _write(ssh, text)
+            _write(ssh, key + text)
         _wait(parts)
         records = parts[0][3]
         records.seek(0)

@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from executor.heap import keep_freed_memory
+from executor.heartbeat import repr_line
 from executor.launch import RunFailed, no_main_module, start_fork_server
 from executor.parent import end_with_parent
-from executor.process import repr_line
 from scenarios import ScenarioError
 
 T = TypeVar("T")

@@ -1,12 +1,22 @@
 """A profile as a table for people."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from lockstep.terminal import show_table
+
+
+def rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each value with its interval, for a spreadsheet; quantities have their units."""
+    values = dict(_flat(profile["cluster"]))
+    for entry in profile["compute"]:
+        values |= {f"compute.{_name(entry)}.{key}": value for key, value in _flat(entry["compute"])}
+    for key, value in values.items():
+        low, high = profile["intervals"].get(key.replace(".time.", "."), (None, None))
+        yield {"key": key, "value": value, "low": low, "high": high}
 
 
 def show(profile: Mapping[str, Any], written: list[Path]) -> None:
@@ -19,7 +29,7 @@ def show(profile: Mapping[str, Any], written: list[Path]) -> None:
         table.add_row(key, str(value), _interval(intervals.get(key)), _note(key, evidence))
     for entry in profile["compute"]:
         table.add_section()
-        name = "-".join(str(value) for value in entry["workload"].values())
+        name = _name(entry)
         found = evidence.get("compute", {}).get(name, {})
         time = entry["compute"]["time"]
         table.add_row(f"compute, {name}", time["distribution"], "", _fitness(found))
@@ -29,6 +39,10 @@ def show(profile: Mapping[str, Any], written: list[Path]) -> None:
                 table.add_row(f"  {key}", str(value), _interval(intervals.get(f"compute.{name}.{key}")), "")
     show_table(table)
     print(f"Written: {', '.join(map(str, written))}.")
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return "-".join(str(value) for value in entry["workload"].values())
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:

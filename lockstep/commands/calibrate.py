@@ -1,6 +1,5 @@
 """`lockstep calibrate`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,8 @@ import typer
 
 import lockstep
 from lockstep import terminal
-from lockstep.commands.options import Json, Quiet, Set, check_out
+from lockstep.commands.options import Csv, Json, Quiet, Set, check_out
+from lockstep.printing import Printing
 
 
 def calibrate(
@@ -32,22 +32,22 @@ def calibrate(
     ] = "",
     set_: Set = None,
     json_: Json = False,
+    csv: Csv = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure this machine.
 
     Writes a profile, which scenarios take over: cluster.profile.
     """
+    printing = Printing(json_, csv)
     from lockstep.calibration import calibrate, save, table
 
     loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
     check_out(out.parent)
     save.check(out)
-    with terminal.progress("calibrating", quiet or json_) as progress:
+    with terminal.progress("calibrating", quiet or bool(printing)) as progress:
         found = calibrate(loaded, only or (), progress, testbed=testbed, hosts=hosts)
     profile = save.over(out, found) if only else found.profile
     written = save.save(found, profile, out)
-    if json_:
-        print(json.dumps(profile, allow_nan=False))
-    else:
+    if not printing.print(profile, lambda: table.rows(profile)):
         table.show(profile, written)

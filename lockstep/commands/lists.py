@@ -1,69 +1,100 @@
 """What is there: `lockstep scenarios`, `clusters`, `workloads`, `profiles`, `strategies`, `schema`."""
 
-import json
+from inspect import Parameter
 from pathlib import Path
 
 import scenarios as scenario_files
-from lockstep import terminal
-from lockstep.commands.options import Json
-from strategies import STRATEGIES
+from lockstep import listing
+from lockstep.commands.options import Csv, Json
+from lockstep.printing import Printing, named
+
+# The shipped scenarios by the folder that they are in, in the order in which a newcomer needs them.
+_GROUPS = {
+    "": "Scenarios to start from",
+    "strategies": "One for each strategy",
+    "claims": "What papers claim, which 'lockstep claims' tries",
+}
 
 
-def scenarios(json_: Json = False) -> None:
+def scenarios(json_: Json = False, csv: Csv = False) -> None:
     """List the scenarios that ship with the product.
 
-    --json lists the scenarios alone; 'lockstep clusters' and 'lockstep workloads' have their own.
+    In groups, with the clusters and workloads that they can name; --json and --csv list the scenarios alone:
+    'lockstep clusters' and 'lockstep workloads' have their own.
     """
     rows = _sentences(scenario_files.shipped())
-    if json_:
-        print(json.dumps(rows))
+    if Printing(json_, csv).print(rows, lambda: named(rows)):
         return
-    terminal.two_columns(rows)
+    blocks = {
+        title: {name: text for name, text in rows.items() if name.rpartition("/")[0] == folder}
+        for folder, title in _GROUPS.items()
+    }
     for shelf in ("clusters", "workloads"):
         section = shelf.removesuffix("s")
-        print(f"\n{shelf.capitalize()}, for '{section}: NAME' or '{section}: {{preset: NAME, …}}':\n")
-        terminal.two_columns(_sentences(scenario_files.shelf(shelf)))
+        title = f"{shelf.capitalize()}, for '{section}: NAME' or '{section}: {{preset: NAME, …}}'"
+        blocks[title] = _sentences(scenario_files.shelf(shelf))
+    for place, (title, block) in enumerate(blocks.items()):
+        print(f"{chr(10) if place else ''}{title}:\n")
+        listing.two_columns(block)
 
 
-def clusters(json_: Json = False) -> None:
+def clusters(json_: Json = False, csv: Csv = False) -> None:
     """List the clusters that ship with the product."""
-    _list(_sentences(scenario_files.shelf("clusters")), json_)
+    _list(scenario_files.shelf("clusters"), Printing(json_, csv))
 
 
-def workloads(json_: Json = False) -> None:
+def workloads(json_: Json = False, csv: Csv = False) -> None:
     """List the workloads that ship with the product."""
-    _list(_sentences(scenario_files.shelf("workloads")), json_)
+    _list(scenario_files.shelf("workloads"), Printing(json_, csv))
 
 
-def profiles(json_: Json = False) -> None:
+def profiles(json_: Json = False, csv: Csv = False) -> None:
     """List the profiles that ship with the product."""
-    _list(_sentences(scenario_files.profiles()), json_)
+    _list(scenario_files.profiles(), Printing(json_, csv))
+
+
+def _list(files: dict[str, Path], printing: Printing) -> None:
+    rows = _sentences(files)
+    if not printing.print(rows, lambda: named(rows)):
+        listing.two_columns(rows)
 
 
 def _sentences(files: dict[str, Path]) -> dict[str, str]:
-    return {name: terminal.first_comment(path) for name, path in files.items()}
+    return {name: listing.first_comment(path) for name, path in files.items()}
 
 
-def strategies(json_: Json = False) -> None:
+def strategies(json_: Json = False, csv: Csv = False) -> None:
     """List the strategies and their parameters with the defaults.
 
-    --json lists all parameters of each; otherwise those that many share come once, at the end.
+    --json and --csv list all parameters of each; otherwise those that many share come once, at the end.
     """
+    from strategies import STRATEGIES
+
     parameters = {
         name: {key: p.default for key, p in strategy.parameters.items()}
         for name, strategy in STRATEGIES.items()
     }
-    if json_:
-        print(json.dumps(parameters))
-    else:
-        terminal.show_strategies()
-
-
-def _list(rows: dict[str, str], json_: bool) -> None:
-    if json_:
-        print(json.dumps(rows))
-    else:
-        terminal.two_columns(rows)
+    rows = (
+        {"strategy": name, "parameter": key, "default": default}
+        for name, defaults in parameters.items()
+        for key, default in defaults.items()
+    )
+    if Printing(json_, csv).print(parameters, lambda: rows):
+        return
+    lines: dict[str, str] = {}
+    shared: dict[str, Parameter] = {}
+    for name, strategy in STRATEGIES.items():
+        own = strategy.own_parameters
+        lines[name] = "\n".join(filter(None, [strategy.summary, listing.defaults(own)]))
+        shared |= {key: p for key, p in strategy.parameters.items() if key not in own}
+    listing.two_columns(lines)
+    print()
+    listing.paragraph(
+        "Besides, for whatever has them: "
+        f"{listing.defaults(shared)}. With a server: schedule, consistency and rule, each the name of the "
+        "strategy to take it from. --json lists all parameters of each strategy; docs/strategies.md explains "
+        "them."
+    )
 
 
 def schema() -> None:
@@ -71,6 +102,8 @@ def schema() -> None:
 
     Editors complete and check scenario files with it.
     """
+    import json
+
     from lockstep.schema import json_schema
 
     print(json.dumps(json_schema(), indent=2))

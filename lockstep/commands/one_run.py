@@ -2,15 +2,20 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 import lockstep
-from analysis.records import Result
+import scenarios
+from executor import signals
 from lockstep import terminal
 from lockstep.commands.options import (
+    Csv,
+    Deadline,
     File,
     Json,
     MaybeFile,
@@ -22,10 +27,19 @@ from lockstep.commands.options import (
     Tensorboard,
     Testbed,
     Timeline,
-    keep,
+    Timeout,
+    Why,
+    Yes,
+    ask_first,
     load,
+    say_what_is_left,
 )
-from scenarios import Scenario, ScenarioError
+from lockstep.printing import Printing
+from scenarios import ScenarioError
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+    from scenarios import Scenario
 
 
 def simulate(
@@ -33,22 +47,35 @@ def simulate(
     file: MaybeFile = None,
     set_: Set = None,
     replay: Replay = None,
+    why: Why = False,
     out: Out = None,
     tensorboard: Tensorboard = None,
     timeline: Timeline = None,
+    timeout: Timeout = None,
     json_: Json = False,
+    csv: Csv = False,
     quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
     """Predict a run in virtual time, or repeat a real one."""
-    output = Output(out, json_, quiet, tensorboard, timeline)
+    output = Output(out, Printing(json_, csv), quiet, tensorboard, timeline)
     if replay is not None:
         if file is not None or set_:
             context.fail("--replay has a scenario of its own: leave out FILE and --set")
-        _replay(replay, output)
-    elif file is None:
+        if why:
+            context.fail("--why tries what is predicted: leave out --replay, and give FILE")
+        with signals.within(timeout):
+            _replay(replay, output)
+        return
+    if file is None:
         context.fail("missing argument 'FILE'")
-    else:
-        _one_run(lockstep.simulate, "predicting", load(file, set_ or [], testbed=False), output)
+    from lockstep import work
+
+    scenario = load(file, set_ or [], testbed=False)
+    output.check()
+    ask_first(lambda: work.simulating(scenario, why), yes, timeout)
+    with signals.within(timeout):
+        _one_run(lockstep.simulate, "predicting", scenario, output, why)
 
 
 def _replay(folder: Path, output: Output) -> None:
@@ -58,9 +85,10 @@ def _replay(folder: Path, output: Output) -> None:
     if output.out is not None and output.out.resolve() == folder.resolve():
         raise ScenarioError("that is the real run's folder; give another one", key="--out")
     run = replaying.load(folder)
+    output.check()
     result = _one_run(lambda _, progress: replaying.replay(run, progress), "replaying", run.scenario, output)
     replaying.check(run, result)
-    if not output.json:
+    if not output.printing:
         print(replaying.agreed(result))
 
 
@@ -71,32 +99,54 @@ def run(
     out: Out = None,
     tensorboard: Tensorboard = None,
     timeline: Timeline = None,
+    timeout: Timeout = None,
+    deadline: Deadline = None,
     json_: Json = False,
+    csv: Csv = False,
     quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
     """Measure a run with real processes on this machine."""
-    engine = partial(lockstep.run, testbed=testbed)
-    output = Output(out, json_, quiet, tensorboard, timeline)
-    _one_run(engine, "measuring", load(file, set_ or [], testbed), output)
+    output = Output(out, Printing(json_, csv), quiet, tensorboard, timeline)
+    waiting = terminal.noting(quiet or bool(output.printing))
+    engine = partial(lockstep.run, testbed=testbed, out=out, deadline=deadline, waiting=waiting)
+    from lockstep import work
 
-
-def _one_run(engine: Callable[..., Result], doing: str, scenario: Scenario, output: Output) -> Result:
+    scenario = load(file, set_ or [], testbed)
     output.check()
+    ask_first(lambda: work.running(scenario, testbed), yes, timeout)
+    with signals.within(timeout):
+        _one_run(engine, "measuring", scenario, output)
+    if not testbed and not output.printing and scenario.cluster.network != scenarios.Network():
+        from analysis.report.asked import network
+
+        said = f"inside this machine, not over the scenario's network ({network(scenario)})"
+        print(f"note: it ran {said}: --testbed builds that one", file=sys.stderr)
+
+
+def _one_run(
+    engine: "Callable[..., Result]", doing: str, scenario: "Scenario", output: Output, why: bool = False
+) -> "Result":
     out, tensorboard = output.out, output.tensorboard
     try:
         with output.progress(f"{doing} {scenario.name}") as progress:
             result = engine(scenario, progress)
-    except (RuntimeError, KeyboardInterrupt) as error:
-        keep(scenario, getattr(error, "records", None), out)
+    except (RuntimeError, KeyboardInterrupt, signals.TimedOut) as error:
+        say_what_is_left(error, out)
         raise
-    if out is not None:
+    if out is not None and result.engine == "simulator":  # a real run's is there
         result.save(out)
+    tried = None
+    if why:
+        with output.progress("trying what would shorten it") as progress:
+            tried = lockstep.why(scenario, progress)
     if tensorboard is not None:
         result.to_tensorboard(tensorboard)
-    if output.json:
-        print(result.to_json())
-    else:
+    more = {} if tried is None else {"why": [asdict(each) for each in tried]}
+    if not output.printing.print({**result.metrics, **more}, lambda: [result.row]):
         terminal.show(result, out)
+        if tried is not None:
+            terminal.show_gains(tried)
         if scenario.sweep:
             print("note: this was the scenario itself; 'lockstep sweep' runs its sweep", file=sys.stderr)
         if tensorboard is not None:

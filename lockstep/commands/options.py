@@ -5,17 +5,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 import lockstep
 import scenarios
-from analysis.records import Result, save_records
 from analysis.words import size
 from lockstep import terminal
-from scenarios import Scenario, ScenarioError
+from lockstep.printing import Printing
+from scenarios import ScenarioError
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+    from lockstep.work import Work
+    from scenarios import Scenario
 
 File = Annotated[
     str,
@@ -42,6 +46,11 @@ Timeline = Annotated[
     typer.Option(metavar="FILE", help="Write the run as a trace for ui.perfetto.dev: .json or .json.gz."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print a table for a spreadsheet and nothing else.")]
+Why = Annotated[
+    bool,
+    typer.Option("--why", help="Try what would shorten the run most, if it were a tenth faster."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Names = Annotated[
     list[str] | None,
@@ -53,7 +62,46 @@ Testbed = Annotated[
 ]
 
 
-def load(file: str, overrides: list[str], testbed: bool) -> Scenario:
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0.001, metavar="SECONDS", help="Give up after so long, as a run that failed."),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0,
+        metavar="SECONDS",
+        help="How long a process may give no sign, or not get on; default: 20, or ten longest gradients.",
+    ),
+]
+
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Do not ask first, even if it takes hours, or nearly all memory.")
+]
+
+
+def ask_first(work: "Callable[[], Work]", yes: bool, timeout: float | None = None) -> None:
+    """Ask before what takes more than an hour, or nearly all memory; who says no leaves with 130.
+
+    Raises ScenarioError where there is no terminal to ask on.
+    """
+    problem = None if yes else work().within(timeout).too_much
+    if problem is None:
+        return
+    if not on_a_terminal():
+        raise ScenarioError(f"{problem}; take less of it (a nearer stop, fewer workers), or say --yes")
+    print(f"{problem[0].upper()}{problem[1:]}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if input().strip().lower() not in ("y", "yes"):
+        raise typer.Abort
+
+
+def on_a_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def load(file: str, overrides: list[str], testbed: bool) -> "Scenario":
     """The scenario of a command that does not sweep; its own is left out if it is not valid.
 
     Raises ScenarioError, with `testbed` also if it cannot be built here.
@@ -65,7 +113,7 @@ class Output(NamedTuple):
     """Where the results of a command go, and whether people are told what it does meanwhile."""
 
     out: Path | None
-    json: bool
+    printing: Printing
     quiet: bool
     tensorboard: Path | None = None
     timeline: Path | None = None
@@ -86,9 +134,9 @@ class Output(NamedTuple):
 
     def progress(self, doing: str) -> AbstractContextManager[Callable[[float], None] | None]:
         """`terminal.progress`, unless nothing is to be said."""
-        return terminal.progress(doing, self.quiet or self.json)
+        return terminal.progress(doing, self.quiet or bool(self.printing))
 
-    def write_timeline(self, results: Sequence[Result]) -> None:
+    def write_timeline(self, results: "Sequence[Result]") -> None:
         """Write the runs into one timeline, if one is wanted, and say so."""
         if self.timeline is None or not results:
             return
@@ -96,7 +144,7 @@ class Output(NamedTuple):
 
         self.timeline.parent.mkdir(parents=True, exist_ok=True)
         timeline.write(results, self.timeline)
-        if not self.json:
+        if not self.printing:
             its = size(self.timeline.stat().st_size)
             print(f"Timeline written to {self.timeline} ({its}): open it at https://ui.perfetto.dev.")
 
@@ -117,6 +165,8 @@ def check_results(out: Path | None) -> None:
 
 
 def _check_writable(folder: Path, key: str) -> None:
+    from tempfile import TemporaryFile
+
     above = (folder, *folder.absolute().parents)
     try:
         with TemporaryFile(dir=next(path for path in above if path.exists() or path.is_symlink())):
@@ -126,9 +176,10 @@ def _check_writable(folder: Path, key: str) -> None:
         raise ScenarioError(reason, key=key) from None
 
 
-def keep(scenario: Scenario, records: Any, out: Path | None) -> None:
-    """Write what a run that did not end well has measured."""
-    if out is None or records is None:
-        return
-    save_records(scenario, records, out)
-    print(f"What was measured until then: {out / 'records.parquet'}", file=sys.stderr)
+def say_what_is_left(error: BaseException, out: Path | None) -> None:
+    """Where the records of a run are that did not end well."""
+    from analysis.folders import INCOMPLETE
+
+    records = getattr(error, "records", None)
+    if out is not None and records is not None:
+        print(f"What was measured until then: {out / INCOMPLETE / 'records.parquet'}", file=sys.stderr)

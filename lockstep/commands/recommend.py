@@ -1,17 +1,33 @@
 """`lockstep recommend`."""
 
-import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import lockstep
-from analysis.records import Result
 from lockstep import terminal
-from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_results, load
-from scenarios import Scenario
+from lockstep.commands.options import (
+    Csv,
+    File,
+    Json,
+    Out,
+    Quiet,
+    Set,
+    Testbed,
+    Yes,
+    ask_first,
+    check_results,
+    load,
+)
+from lockstep.printing import Printing
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+    from lockstep.recommendation import Recommendation
+    from lockstep.work import Work
+    from scenarios import Scenario
 
 Target = Annotated[
     str | None,
@@ -42,13 +58,16 @@ def recommend(
     jobs: Jobs = None,
     out: Out = None,
     json_: Json = False,
+    csv: Csv = False,
     quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
     """Find the strategy for a cluster and a workload.
 
     Searches strategies and their settings by simulation, ranks the best with fresh seeds, and says what would
     change the answer (docs/recommend.md).
     """
+    printing = Printing(json_, csv)
     scenario = load(file, set_ or [], testbed and bool(validate_top))
     check_results(out)
     from lockstep.recommendation import Recommendation
@@ -56,53 +75,63 @@ def recommend(
     from lockstep.recommendation.show import as_json, save, show
 
     found = Recommendation(scenario, target, strategy or (), jobs)  # type: ignore[arg-type]
+    ask_first(lambda: _work(found, budget, validate_top, testbed, jobs), yes)
     document: dict[str, Any] = {}
     try:
-        with terminal.progress(f"simulating {scenario.name}", quiet or json_) as progress:
+        with terminal.progress(f"simulating {scenario.name}", quiet or bool(printing)) as progress:
             found.run(budget, progress)
-        if validate_top and not json_:
+        if validate_top and not printing:
             show(found)
         if validate_top:
             first = best(found.ranking)
             others = [each for each in found.ranking if each.candidate != first.candidate]
             chosen = [found.scenario_of(each) for each in [first, *others][:validate_top]]
-            document["validated"] = _validated(chosen, testbed, quiet, json_, out)
+            document["validated"] = _validated(chosen, testbed, quiet, printing, out)
     finally:  # an interrupted search too leaves what it has found
         if found.ranking:
             document = {**as_json(found), **document}
             if out is not None:
                 save(found, out, document)
-            if json_:
-                print(json.dumps(document, allow_nan=False))
-            elif not validate_top:
+            if not printing.print(document, lambda: document["ranking"]) and not validate_top:
                 show(found)
-            if out is not None and not json_:
+            if out is not None and not printing:
                 print(f"Written to {out}: recommendation.json, best.yaml, results.parquet, scenario.yaml.")
 
 
+def _work(found: "Recommendation", budget: int | None, top: int, testbed: bool, jobs: int | None) -> "Work":
+    """That of so many simulations, and of the runs that are asked for."""
+    from joblib import cpu_count
+
+    from lockstep import work
+
+    count = found.expected(budget)
+    runs = work.of_many(found.usual(), work.simulating, count=count, at_once=jobs or cpu_count())
+    return runs + work.validating(found.scenario, testbed).times(top) if top else runs
+
+
 def _validated(
-    chosen: list[Scenario], testbed: bool, quiet: bool, json_: bool, out: Path | None
+    chosen: "list[Scenario]", testbed: bool, quiet: bool, printing: Printing, out: Path | None
 ) -> list[dict[str, Any]]:
     """Run these for real, each held against a prediction for the network that the run had."""
     from lockstep import validation
 
     there = validation.on_testbed
     if not testbed:
-        with terminal.progress("measuring the loopback", quiet or json_):
+        with terminal.progress("measuring the loopback", quiet or bool(printing)):
             loopback = validation.measure_loopback(max(validation.parameters(each) for each in chosen))
         there = partial(validation.on_loopback, loopback=loopback)
-        if not json_:
+        if not printing:
             print(f"\nRun for real, predicted again for this machine's loopback: {loopback}")
     pairs: list[tuple[Result, Result]] = []
     for place, each in enumerate(chosen, 1):
         name = each.strategy.name
-        with terminal.progress(f"measuring {name}", quiet or json_) as progress:
+        with terminal.progress(f"measuring {name}", quiet or bool(printing)) as progress:
             pair = lockstep.simulate(there(each)), lockstep.run(each, progress, testbed=testbed)
         pairs.append(pair)
         if out is not None:
             for kind, result in zip(("predicted", "measured"), pair, strict=True):
                 result.save(out / "validated" / f"{place}-{name}" / kind)
     compared = [validation.compare(*pair) for pair in pairs]
-    if not json_:
+    if not printing:
         terminal.show_comparison(compared)
     return compared

@@ -1,13 +1,19 @@
 """`lockstep report`."""
 
-from importlib.metadata import version
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lockstep.commands.options import check_out
+import scenarios
+from lockstep import terminal
+from lockstep.commands.options import check_out, load
 from scenarios import ScenarioError
+
+if TYPE_CHECKING:
+    from analysis.gains import Gain
+    from analysis.report import Gathered
 
 Folder = Annotated[
     Path,
@@ -17,8 +23,12 @@ Html = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The page to write; DIR/report.html.")
 ]
 
+Why = Annotated[
+    bool, typer.Option(help="Try what would shorten the best run: some simulations of it, by sizes only.")
+]
 
-def report(folder: Folder, out: Html = None) -> None:
+
+def report(folder: Folder, out: Html = None, why: Why = True) -> None:
     """Write a folder of results as one HTML page.
 
     It needs no network: what was asked, the answer, pictures, tables, and how to reproduce each row.
@@ -30,12 +40,38 @@ def report(folder: Folder, out: Html = None) -> None:
     if file.is_dir():
         raise ScenarioError(f"{str(file)!r} is a folder; give a file, such as report.html", key="--out")
     check_out(file.parent)
-    write(gathered, file, _versions())
+    write(gathered, file, _versions(), _gains(gathered) if why else None)
     print(f"Written to {file}.")
+    for each in gathered.left_out:
+        print(f"left out: {each}", file=sys.stderr)
+
+
+def _gains(gathered: "Gathered") -> "list[Gain] | None":
+    """What would make the best run faster, tried; None of a real run, and of what can be tried no more."""
+    import lockstep
+    from analysis.report import best_run
+    from analysis.report.reproduce import settings
+
+    run = best_run(gathered)
+    if run is None or run["engine"] != "simulator" or gathered.kind == "validation":
+        return None
+    place = gathered.folder if gathered.kind == "sweep" else gathered.folder / run["folder"]
+    try:
+        file = place / "scenario.yaml"
+        base = scenarios.load(file, alone=True)
+        row = {str(key): value for key, value in run.items()}
+        scenario = load(str(file), settings(base, row), testbed=False)
+        with terminal.progress("trying what would shorten it", quiet=not sys.stderr.isatty()) as progress:
+            return lockstep.why(scenario, progress)
+    except (ScenarioError, RuntimeError) as error:
+        print(f"note: what would shorten the best run could not be tried: {error}", file=sys.stderr)
+        return None
 
 
 def _versions() -> dict[str, str]:
     """What the report is made with; nothing that tells machines apart."""
+    from importlib.metadata import version
+
     from lockstep.sweeping.version import version as code
 
     return {"lockstep": version("lockstep"), **code("simulator")}

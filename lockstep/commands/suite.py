@@ -1,8 +1,9 @@
 """`lockstep validate --suite`."""
 
-import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import lockstep
 from lockstep import terminal
@@ -34,14 +35,19 @@ def validate_suite(
         def tell(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
-        suite.measure_first(out, testbed, limit, profiles, None if output.quiet or output.json else tell)
+        suite.measure_first(out, testbed, limit, profiles, None if output.quiet or output.printing else tell)
         measured, limit = out, None
     elif testbed:
         raise ScenarioError("nothing is measured with --measured; leave it out", key="--testbed")
     source = suite.read(measured, profiles, limit)
     with output.progress("predicting") as progress:
         summary = suite.recompute(source, out, progress)
-    if output.json:
-        print(json.dumps(summary, allow_nan=False))
-    else:
+    if not output.printing.print(summary, lambda: _rows(summary)):
         terminal.show_accuracy(summary, out)
+
+
+def _rows(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The errors of each group of points, for a spreadsheet."""
+    for group, levels in {"all": summary["errors"], **summary["by"]}.items():
+        for level, errors in levels.items():
+            yield {"group": group, "level": level, **errors}

@@ -1,16 +1,22 @@
 """`lockstep sweep`."""
 
-import json
 import sys
 from collections.abc import Collection
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analysis.words import count
 from lockstep import terminal
-from lockstep.commands.options import File, Json, Out, Quiet, Set, Testbed, check_out
+from lockstep.commands.options import Csv, File, Json, Out, Quiet, Set, Testbed, Yes, ask_first, check_out
+from lockstep.printing import Printing
 from scenarios import ScenarioError
+
+if TYPE_CHECKING:
+    from lockstep.sweeping.points import Plan
+    from lockstep.work import Work
 
 Seeds = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Make each point with N seeds, from the scenario's on.")
@@ -40,7 +46,9 @@ def sweep(
     scheduler: Scheduler = None,
     keep_records: KeepRecords = "",
     json_: Json = False,
+    csv: Csv = False,
     quiet: Quiet = False,
+    yes: Yes = False,
 ) -> None:
     """Run a scenario's sweep, as one table.
 
@@ -53,6 +61,7 @@ def sweep(
     from lockstep.sweeping.sweep import sweep
     from lockstep.sweeping.table import rows
 
+    printing = Printing(json_, csv)
     overrides = [*(set_ or []), *([f"sweep.seeds={seeds}"] if seeds else [])]
     planned = plan(file, overrides, engine, testbed)
     workers = choose(backend, jobs, scheduler, planned)
@@ -60,7 +69,8 @@ def sweep(
     check_out(out)
     if records_of and out is None:
         raise ScenarioError("needs a folder to keep them in; give --out", key="--keep-records")
-    talks = not (quiet or json_)
+    ask_first(lambda: _work(planned, out, 1 if jobs is None and backend != "joblib" else jobs), yes)
+    talks = not (quiet or printing)
     if planned.same and talks:
         print(f"Left out: {count(planned.same, 'run')}, the same as others.", file=sys.stderr)
 
@@ -80,14 +90,27 @@ def sweep(
         )
         print(f"{kept}.", file=sys.stderr)
         raise
-    if json_:
-        about = {"schema": 1, "scenario": planned.scenario.name, "engine": engine, "varying": planned.swept}
-        counts = {"runs": len(swept.table), "kept": swept.kept, "failed": swept.failed}
-        print(json.dumps(about | counts | {"points": rows(swept.table)}, allow_nan=False))
-    else:
+    table = rows(swept.table)
+    about = {"schema": 1, "scenario": planned.scenario.name, "engine": engine, "varying": planned.swept}
+    counts = {"runs": len(swept.table), "kept": swept.kept, "failed": swept.failed}
+    if not printing.print(about | counts | {"points": table}, lambda: table):
         show(planned, swept, out)
     if swept.failed:
         raise typer.Exit(3)
+
+
+def _work(planned: "Plan", out: Path | None, jobs: int | None) -> "Work":
+    """That of the runs that are not there yet."""
+    from joblib import cpu_count
+
+    from lockstep import work
+    from lockstep.sweeping.store import ended
+
+    there = ended(out) if out is not None else set()
+    todo = [run.scenario for run in planned.runs if run.key not in there]
+    if planned.engine == "executor":
+        return work.of_many(todo, partial(work.running, testbed=planned.testbed))
+    return work.of_many(todo, work.simulating, jobs or cpu_count())
 
 
 def _points(text: str, points: int) -> Collection[int]:

@@ -1,12 +1,13 @@
 """`lockstep verify` and `lockstep claims`: the simulator against theory and the literature."""
 
-import json
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
 from lockstep import terminal
-from lockstep.commands.options import Json, Out, Quiet, check_out
+from lockstep.commands.options import Csv, Json, Out, Quiet, check_out
+from lockstep.printing import Printing
 
 Cases = Annotated[
     list[str] | None,
@@ -19,37 +20,47 @@ Claims = Annotated[
 ]
 
 
-def verify(case: Cases = None, json_: Json = False, quiet: Quiet = False) -> None:
+def verify(case: Cases = None, json_: Json = False, csv: Csv = False, quiet: Quiet = False) -> None:
     """Check the simulator against closed forms.
 
     A case that fails makes the exit status 3.
     """
+    printing = Printing(json_, csv)
     from lockstep.verification import chosen, verify
 
     cases = chosen(case or [])
-    with terminal.progress("verifying", quiet or json_) as progress:
+    with terminal.progress("verifying", quiet or bool(printing)) as progress:
         found = verify(cases, progress)
-    if json_:
-        print(json.dumps(found, allow_nan=False))
-    else:
+    if not printing.print(found, lambda: found["cases"]):
         terminal.show_verification(found)
     if found["failed"]:
         raise typer.Exit(3)
 
 
-def claims(claim: Claims = None, out: Out = None, json_: Json = False, quiet: Quiet = False) -> None:
+def claims(
+    claim: Claims = None, out: Out = None, json_: Json = False, csv: Csv = False, quiet: Quiet = False
+) -> None:
     """Try what was published about strategies, in virtual time.
 
     A claim that does not hold is a finding, not a failure: the exit status is 0.
     """
+    printing = Printing(json_, csv)
     from lockstep.literature import chosen
     from lockstep.literature.trial import judge
 
     these = chosen(claim or [])
     check_out(out)
-    with terminal.progress(f"trying {len(these)} claims", quiet or json_) as progress:
+    with terminal.progress(f"trying {len(these)} claims", quiet or bool(printing)) as progress:
         found = judge(these, progress, out)
-    if json_:
-        print(json.dumps(found, allow_nan=False))
-    else:
+    if not printing.print(found, lambda: _checks(found)):
         terminal.show_claims(found, out)
+
+
+def _checks(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What was measured of each claim, for a spreadsheet."""
+    for claim in found["claims"]:
+        about = {"claim": claim["claim"], "verdict": claim["verdict"]}
+        for check in claim["checks"]:
+            low, high = check["interval"]
+            figures = {key: value for key, value in check.items() if key != "interval"}
+            yield about | figures | {"low": low, "high": high}

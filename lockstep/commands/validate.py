@@ -3,14 +3,14 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import lockstep
-from analysis.records import Result
 from lockstep import terminal
 from lockstep.commands.options import (
+    Csv,
     Json,
     MaybeFile,
     Names,
@@ -20,11 +20,17 @@ from lockstep.commands.options import (
     Set,
     Testbed,
     Timeline,
-    keep,
+    Yes,
+    ask_first,
     load,
+    say_what_is_left,
 )
-from lockstep.selection import only_its_own
+from lockstep.printing import Printing
 from scenarios import ScenarioError
+
+if TYPE_CHECKING:
+    from analysis.records import Result
+    from scenarios import Scenario
 
 Suite = Annotated[bool, typer.Option("--suite", help="The suite of scenarios, instead of a FILE.")]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="The suite's first N points (150).")]
@@ -36,6 +42,9 @@ Measured = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Predict what the suite has measured there; measure nothing."),
 ]
+Sweep = Annotated[
+    bool, typer.Option("--sweep", help="Compare the points of the file's sweep, each of another strategy.")
+]
 OnePoint = Annotated[
     str | None, typer.Option("--point", metavar="NAME", help="Print this point's scenario file.")
 ]
@@ -45,11 +54,14 @@ def validate(
     file: MaybeFile = None,
     set_: Set = None,
     strategy: Names = None,
+    sweep: Sweep = False,
     testbed: Testbed = False,
     out: Out = None,
     timeline: Timeline = None,
     json_: Json = False,
+    csv: Csv = False,
     quiet: Quiet = False,
+    yes: Yes = False,
     suite: Suite = False,
     limit: Limit = None,
     profile: Profiles = None,
@@ -61,11 +73,17 @@ def validate(
     The prediction is for the network that the real run has: this machine's loopback, measured first, or with
     --testbed the scenario's own. With --suite: a grid of scenarios instead of a FILE (docs/accuracy.md).
     """
-    output = Output(out, json_, quiet, timeline=timeline)
+    output = Output(out, Printing(json_, csv), quiet, timeline=timeline)
     if suite:
         from lockstep.commands.suite import validate_suite
 
-        one_run = {"FILE": file, "--set": set_, "--strategy": strategy, "--timeline": timeline}
+        one_run = {
+            "FILE": file,
+            "--set": set_,
+            "--strategy": strategy,
+            "--sweep": sweep,
+            "--timeline": timeline,
+        }
         for key, useless in one_run.items():
             if useless:
                 raise ScenarioError("means nothing to --suite; leave it out", key=key)
@@ -77,29 +95,51 @@ def validate(
             raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")
     if file is None:
         raise ScenarioError("give a scenario file, or --suite", key="FILE")
-    _validate_one(file, set_, strategy, testbed, output)
+    points = _points(file, set_ or [], strategy or [], sweep, testbed)
+    _validate(points, bool(strategy or sweep), testbed, output, yes)
 
 
-def _validate_one(
-    file: str, set_: list[str] | None, strategy: list[str] | None, testbed: bool, output: Output
-) -> None:
-    overrides, names = set_ or [], dict.fromkeys(strategy or [])
-    loaded = [load(file, [*overrides, f"strategy.name={name}"], testbed) for name in names]
-    points = [only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
+def _points(
+    file: str, overrides: list[str], names: list[str], sweep: bool, testbed: bool
+) -> "list[Scenario]":
+    """The scenarios to compare, each of another strategy."""
+    from lockstep.selection import only_its_own
+
+    if sweep:
+        if names:
+            raise ScenarioError("the sweep says which strategies; leave out one of the two", key="--strategy")
+        from lockstep.sweeping.points import plan
+
+        points = list(
+            {run.point: run.scenario for run in plan(file, overrides, "executor", testbed).runs}.values()
+        )
+        if len({point.strategy.name for point in points}) < len(points):
+            raise ScenarioError("has several points of one strategy; compare one of each", key="--sweep")
+        return points
+    loaded = [load(file, [*overrides, f"strategy.name={name}"], testbed) for name in dict.fromkeys(names)]
+    return [only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
+
+
+def _validate(points: "list[Scenario]", several: bool, testbed: bool, output: Output, yes: bool) -> None:
+    from lockstep import compared, validation, work
+    from lockstep.others import Others
+
     output.check()
     out = output.out
-    from analysis.plots import predicted_and_measured
-    from lockstep import validation
 
+    ask_first(lambda: work.of_many(points, partial(work.validating, testbed=testbed)), yes)
     there, which = validation.on_testbed, validation.described(points[0].cluster)
     if not testbed:
         with output.progress("measuring the loopback"):
             loopback = validation.measure_loopback(max(validation.parameters(point) for point in points))
         there = partial(validation.on_loopback, loopback=loopback)
         which = f"this machine's loopback, measured just now: {loopback}"
-    if not output.json:
+    if not output.printing:
         print(f"Predicting for {which}.")
+        if rates := compared.rates(points):
+            print(f"Learning rates: {rates}.")
     pairs: list[tuple[Result, Result]] = []
+    others = Others()
     try:
         for point in points:
             name = point.strategy.name
@@ -108,24 +148,28 @@ def _validate_one(
             if out is not None:
                 predicted.save(out / name / "predicted")
             with output.progress(f"measuring {name}") as progress:
-                pairs.append((predicted, lockstep.run(point, progress, testbed=testbed)))
-            if out is not None:
-                pairs[-1][1].save(out / name / "measured")
+                its = out and out / name / "measured"
+                pairs.append((predicted, lockstep.run(point, progress, testbed=testbed, out=its)))
     except (RuntimeError, KeyboardInterrupt) as error:
-        keep(point, getattr(error, "records", None), out and out / name / "measured")
+        say_what_is_left(error, out and out / point.strategy.name / "measured")
         raise
     finally:
         comparisons = [validation.compare(*pair) for pair in pairs]
         if out is not None and pairs:
+            from analysis.plots import predicted_and_measured
+
             predicted_and_measured(pairs, out / "validation")
             text = json.dumps({"points": comparisons}, allow_nan=False)
             (out / "validation.json").write_text(text + "\n", encoding="utf-8")
         output.write_timeline([result for pair in pairs for result in pair])
-    if output.json:
-        print(json.dumps(comparisons[0] if not strategy else {"points": comparisons}, allow_nan=False))
-    else:
+    document = {"points": comparisons} if several else comparisons[0]
+    if not output.printing.print(document, lambda: comparisons):
         terminal.show_comparison(comparisons)
         if out is not None:
             print(
                 f"Written to {out}: validation.png, validation.svg, validation.json, and each run's records."
             )
+        if compared.far_off(comparisons):
+            print(f"Some errors are over {compared.LARGE:.0%}. {others.said()}")
+        if answer := compared.answer(comparisons):
+            print(answer)

@@ -5,7 +5,7 @@ import numpy as np
 from lockstep.literature.claim import Check, Claim, Interval, Runs
 from lockstep.literature.figures import Array, crossing
 
-WINDOWS = {"downpour": (1, 2, 3, 5, 8), "agn": (5, 12, 20, 40, 80)}
+WINDOWS = {"downpour-blocking": (1, 2, 3, 5, 8), "agn": (5, 12, 20, 40, 80)}
 FAILS = 10.0  # % of held-out errors from which a window is too long
 
 
@@ -30,7 +30,7 @@ def tolerated(runs: Runs, name: str) -> Array:
 
 
 def _agn(runs: Runs) -> list[Check]:
-    downpour, agn = tolerated(runs, "downpour"), tolerated(runs, "agn")
+    downpour, agn = tolerated(runs, "downpour-blocking"), tolerated(runs, "agn")
     return [
         Check("window at which DOWNPOUR has 10% errors", Interval.of(downpour)),
         Check("window at which AGN has 10% errors", Interval.of(agn)),

@@ -8,11 +8,13 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, clearly_better, ordered, same_run
-from lockstep.recommendation.runs import Job, Row, simulate_all, stopping
+from analysis.gains import Gain
+from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, firsts, ordered, same_run
+from lockstep.recommendation.runs import EXCHANGES, Job, Row, simulate_all, simulated, stopping
 from lockstep.recommendation.search import Search
-from lockstep.recommendation.space import Candidate, Target, spaces, target_learns
-from lockstep.recommendation.what_if import CHANGES, Answer, changed
+from lockstep.recommendation.space import Candidate, Target, apply, factors_of, family, spaces, target_learns
+from lockstep.recommendation.what_if import CHANGES, Answer, changed, means_something
+from lockstep.resources import RESOURCES, gains, trials
 from scenarios import Scenario, ScenarioError
 from strategies import find
 
@@ -52,25 +54,63 @@ class Recommendation:
         self.search_ = Search(scenario, found, self.goal)
         self.finals: dict[Candidate, list[Row]] = {}
         self.answers: list[Answer] = []
+        self.gains: dict[Candidate, list[Gain]] = {}
         self.interrupted = False
+        self.beyond: list[str] = []  # strategies that the budget ends before
         self._processes = processes
         self._done, self._expected = 0, 1
         self._progress: Progress | None = None
 
     def run(self, budget: int | None = None, progress: Progress | None = None) -> "Recommendation":
-        """All three steps, and itself; `budget`: candidates to try (`BUDGET` if None)."""
+        """All four steps, and itself; `budget`: candidates to try at most (`BUDGET` if None).
+
+        With fewer than there are strategies, the file's own and the first of the others are tried.
+        """
         self._progress = progress
         budget = budget or BUDGET[self.goal.learns]
-        finals, changes = (FINALISTS + 2) * SEEDS, len(CHANGES) * (FINALISTS + 2)
-        self._expected = min(budget, self.search_.size) + finals + changes
+        self._spare(budget)
+        self._expected = self.expected(budget)
         try:
             self.search_.run(budget, self._processes, self._tick)
             self.rank()
             self.what_if()
+            self.why()
         except KeyboardInterrupt:
             self.interrupted = True
             raise
         return self
+
+    def _spare(self, budget: int) -> None:
+        """Leave out the strategies that a budget has no candidate for."""
+        found = self.search_.spaces
+        first = sorted(found, key=lambda name: name != self._family)  # the others in their order
+        self.beyond = first[budget:]
+        self.left_out |= dict.fromkeys(self.beyond, f"the budget of {budget} ends before it")
+        kept = {name: space for name, space in found.items() if name not in self.beyond}
+        self.search_ = Search(self.scenario, kept, self.goal)
+
+    @property
+    def _family(self) -> str:
+        """The file's own strategy, with what it takes from others."""
+        return family(self.scenario.strategy.name, factors_of(self.scenario))
+
+    def expected(self, budget: int | None = None) -> int:
+        """About how many simulations it makes."""
+        finals, changes = (FINALISTS + 2) * SEEDS, len(CHANGES) * (FINALISTS + 2)
+        searched = min(budget or BUDGET[self.goal.learns], self.search_.size)
+        return searched + finals + changes + 2 * len(RESOURCES)
+
+    def usual(self) -> list[Scenario]:
+        """About what its simulations are: every strategy as it is usually set."""
+        found = []
+        for space in self.search_.spaces.values():
+            candidate = space.candidate(space.start)
+            scenario, stop = apply(self.scenario, candidate), self.scenario.stop
+            if not self.goal.learns:
+                steps = None if stop.time else max(stop.steps or 0, (EXCHANGES + 1) * candidate.cycle)
+                scenario = stopping(scenario.sizes_only, steps=steps, time=stop.time)
+            found.append(scenario)
+        return found
 
     def _tick(self) -> None:
         self._done += 1
@@ -92,39 +132,56 @@ class Recommendation:
 
     def what_if(self) -> None:
         """Rank the finalists again on clusters that are a little different."""
-        usual = best(self.ranking)
+        usual = [each.candidate for each in firsts(self.ranking)]
         for change in CHANGES:
-            jobs = {}
+            if not means_something(self.scenario, change):
+                continue
+            jobs: dict[Candidate, Job | Ranked] = {}  # or what is known, where nothing changes
             for each in self.ranking:
                 job = self.search_.job(each.candidate, MARGIN)
                 there = changed(job.scenario, change)
-                if there is not None and there != job.scenario:
-                    jobs[each.candidate] = job._replace(scenario=there)
-            if usual.candidate in jobs:
-                self.answers.append(self._answer(change, usual.candidate, jobs))
+                if there is not None:
+                    same = there == job.scenario
+                    jobs[each.candidate] = each if same else job._replace(scenario=there)
+            means = any(isinstance(jobs.get(each), Job) for each in usual)
+            if usual[0] in jobs and means:
+                self.answers.append(self._answer(change, usual, jobs))
 
-    def _answer(self, change: str, usual: Candidate, jobs: Mapping[Candidate, Job]) -> Answer:
-        """Who is best with a change: by one run each and, if it is another one, by several of these two."""
+    def _answer(
+        self, change: str, usual: Sequence[Candidate], jobs: Mapping[Candidate, Job | Ranked]
+    ) -> Answer:
+        """Who is best with a change: by one run each and, if that is another, by several of these."""
         ranked = self._ranked_again(jobs, range(1))
-        first = best(ranked)
-        if first.candidate != usual:
-            two = {candidate: jobs[candidate] for candidate in (usual, first.candidate)}
-            again = self._ranked_again(two, range(SEEDS))
-            first = best(again)
-            before = next(each for each in again if each.candidate == usual)
-            if not first.in_step and not clearly_better(first, before):
-                first = before
-            ranked = ordered([*again, *(each for each in ranked if each.candidate not in two)])
-        return Answer(change, usual, first.candidate, ranked)
+        found = [each.candidate for each in firsts(ranked)]
+        if found != usual:
+            some = {each: jobs[each] for each in [*usual, *found] if each in jobs}
+            again = self._ranked_again(some, range(SEEDS))
+            found = [each.candidate for each in firsts(again, usual)]
+            ranked = ordered([*again, *(each for each in ranked if each.candidate not in some)])
+        return Answer(change, tuple(usual), tuple(found), ranked)
 
-    def _ranked_again(self, jobs: Mapping[Candidate, Job], turns: range) -> list[Ranked]:
-        work = [job.seeded(self.scenario.seed + 1 + turn) for job in jobs.values() for turn in turns]
-        rows = list(simulate_all(work, self._processes, self._tick))
-        count = len(turns)
-        return ordered(
-            Ranked(candidate, tuple(rows[count * at : count * (at + 1)]), self.goal)
-            for at, candidate in enumerate(jobs)
-        )
+    def why(self) -> None:
+        """Try what would make the answer faster: a tenth more of each resource (lockstep/resources.py)."""
+        for each in firsts(self.ranking):
+            row, job = each.rows[0], self.search_.job(each.candidate, MARGIN)
+            if not row["duration_s"]:
+                continue
+            tried = trials(job.seeded(row["seed"]).scenario, row)
+            rows = simulated(list(tried.values()), self._processes, self._tick)
+            rates = {kind: found["throughput"] for kind, found in zip(tried, rows, strict=True)}
+            self.gains[each.candidate] = gains(job.scenario, rates)
+
+    def _ranked_again(self, jobs: Mapping[Candidate, Job | Ranked], turns: range) -> list[Ranked]:
+        new = {candidate: job for candidate, job in jobs.items() if isinstance(job, Job)}
+        work = [job.seeded(self.scenario.seed + 1 + turn) for job in new.values() for turn in turns]
+        rows = simulate_all(work, self._processes, self._tick)
+        found = {candidate: tuple(next(rows) for _ in turns) for candidate in new}
+        found |= {
+            candidate: known.rows[: len(turns)]
+            for candidate, known in jobs.items()
+            if isinstance(known, Ranked)
+        }
+        return ordered(Ranked(candidate, some, self.goal) for candidate, some in found.items())
 
     # what was found
 
@@ -138,11 +195,16 @@ class Recommendation:
         return ordered(Ranked(candidate, tuple(rows), self.goal) for candidate, rows in complete.items())
 
     def _of_search(self) -> list[Ranked]:
-        """Each strategy at its best with the search's seed, best first."""
-        found: dict[str, list[Ranked]] = {}
+        """Each strategy at its best with the search's seed, best first.
+
+        Where nothing is learned, at its best in step and at its best otherwise.
+        """
+        found: dict[Any, list[Ranked]] = {}
         for candidate, row in self.search_.rows.items():
             if row["status"] == "ok":
-                found.setdefault(candidate.strategy, []).append(Ranked(candidate, (row,), self.goal))
+                each = Ranked(candidate, (row,), self.goal)
+                apart = not self.goal.learns and each.in_step
+                found.setdefault((candidate.family, apart), []).append(each)
         return ordered(self._one_of(tried) for tried in found.values())
 
     def _one_of(self, tried: Sequence[Ranked]) -> Ranked:
@@ -151,16 +213,23 @@ class Recommendation:
         if self.goal.learns or first.mean is None:
             return first
         alike = [each for each in tried if each.mean and self.goal.ratio(first.mean, each.mean) <= 1 + CLOSE]
-        distances = self.search_.spaces[first.candidate.strategy].distance
+        distances = self.search_.spaces[first.candidate.family].distance
         return min(alike, key=lambda each: (distances(self.search_.choices[each.candidate]), each.key))
 
     def _finalists(self) -> list[Ranked]:
-        """The best strategies, the best that learns in step, and the file's own; what did the same once."""
+        """The best strategies, the best that learns in step, and the file's own; what did the same once.
+
+        Where nothing is learned, half of the best are of those in step, if there are so many.
+        """
         tried, chosen = self._of_search(), dict[Any, Ranked]()
-        for each in tried:
-            if len(chosen) < FINALISTS:
-                chosen.setdefault(same_run(each.rows[0]), each)
-        for each in [*[one for one in tried if one.in_step][:1], *self._own()]:
+        steady = [each for each in tried if each.in_step]
+        rest = tried if self.goal.learns else [each for each in tried if not each.in_step]
+        half = 0 if self.goal.learns else FINALISTS // 2
+        for some, most in ((steady, half), (rest, FINALISTS), (tried, FINALISTS)):
+            for each in some:
+                if len(chosen) < most:
+                    chosen.setdefault(same_run(each.rows[0]), each)
+        for each in [*steady[:1], *self._own()]:
             chosen.setdefault(same_run(each.rows[0]), each)
         return list(chosen.values())
 
@@ -173,13 +242,13 @@ class Recommendation:
     @property
     def own(self) -> Candidate | None:
         """The candidate that is the file's strategy as it is there."""
-        space = self.search_.spaces.get(self.scenario.strategy.name)
+        space = self.search_.spaces.get(self._family)
         return space.candidate(space.start) if space else None
 
     def twins(self, ranked: Ranked) -> list[Candidate]:
         """Other strategies whose best did in the search the very same as a ranked one."""
         row = self.search_.rows[ranked.candidate]
-        others = (each for each in self._of_search() if each.candidate.strategy != ranked.candidate.strategy)
+        others = (each for each in self._of_search() if each.candidate.family != ranked.candidate.family)
         return [each.candidate for each in others if same_run(each.rows[0]) == same_run(row)]
 
     @property

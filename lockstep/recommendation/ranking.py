@@ -13,7 +13,8 @@ from typing import Any
 
 from lockstep.recommendation.runs import Row
 from lockstep.recommendation.space import Candidate, Target
-from strategies import STRATEGIES
+from strategies import find
+from strategies.strategy import FACTORS
 
 ALIKE = 0.02  # a difference for which nobody would let the workers fall out of step
 CLOSE = 0.01  # and one of settings of the same strategy, for which nobody would make exchanges rarer
@@ -136,7 +137,8 @@ def in_step(row: Row) -> bool:
     """Whether every update of a run was one gradient of every worker."""
     if row["status"] != "ok" or row["staleness.max"] != 0 or not row["updates"]:
         return False
-    strategy = STRATEGIES[row["strategy.name"]]
+    factors = {factor: row[f"strategy.{factor}"] for factor in FACTORS if row.get(f"strategy.{factor}")}
+    strategy = find(row["strategy.name"], factors)
     encoded = row.get("strategy.codec", "none") != "none"
     if strategy.models != "same" or strategy.pushes != "gradients" or encoded:
         return False
@@ -153,13 +155,13 @@ def same_run(row: Row) -> tuple[Any, ...]:
 
 
 def ordered(ranked: Iterable[Ranked]) -> list[Ranked]:
-    """Best first."""
-    return sorted(ranked, key=lambda each: each.key)
+    """Best first; where nothing is learned, those in step come first: what the others lose is not known."""
+    return sorted(ranked, key=lambda each: (not (each.goal.learns or each.in_step), each.key))
 
 
-def leaders(ranked: Sequence[Ranked]) -> list[Ranked]:
-    """Of some that are ordered the best one, and those that are not worse, as far as one can see."""
-    return [each for each in ranked if each is ranked[0] or not clearly_better(ranked[0], each)]
+def peers(ranked: Sequence[Ranked], one: Ranked) -> list[Ranked]:
+    """Those that are ranked with one: all or, where nothing is learned, those in step or the rest."""
+    return [each for each in ranked if one.goal.learns or each.in_step == one.in_step]
 
 
 def clearly_better(one: Ranked, other: Ranked) -> bool:
@@ -171,12 +173,32 @@ def clearly_better(one: Ranked, other: Ranked) -> bool:
     return one.goal.learns or one.goal.ratio(one.mean, other.mean) > 1 + ALIKE
 
 
+def as_good(ranked: Sequence[Ranked], one: Ranked) -> bool:
+    """Whether one is not worse than the first of its peers, as far as one can see, and is another."""
+    first = peers(ranked, one)[0]
+    return one.candidate != first.candidate and not clearly_better(first, one)
+
+
+def firsts(ranked: Sequence[Ranked], usual: Sequence[Candidate] = ()) -> list[Ranked]:
+    """Of some that are ordered the best; if that is in step, and nothing learned, also whoever is faster.
+
+    Of those that are as good, one of the `usual` if there is one.
+    """
+    first = _leader(peers(ranked, ranked[0]), usual)
+    faster = [each for each in ranked if clearly_better(each, first)] if first.in_step else []
+    faster = [each for each in faster if not (each.goal.learns or each.in_step)]
+    return [first, _leader(faster, usual)] if faster else [first]
+
+
+def _leader(ranked: Sequence[Ranked], usual: Sequence[Candidate]) -> Ranked:
+    first = ranked[0]
+    same = (each for each in ranked if each.candidate in usual and not clearly_better(first, each))
+    return next(same, first)
+
+
 def best(ranked: Sequence[Ranked]) -> Ranked:
-    """The one to take: the best; where nothing is learned rather a leader whose workers are in step."""
-    first = leaders(ranked)
-    if ranked[0].goal.learns:
-        return first[0]
-    return min(first, key=lambda each: (not each.in_step, each.key))
+    """The one to take."""
+    return firsts(ranked)[0]
 
 
 def finite(value: float | None) -> float | None:

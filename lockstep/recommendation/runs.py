@@ -91,7 +91,14 @@ def simulate_all(
     jobs: Sequence[Job], processes: int | None = None, done: Callable[[], None] | None = None
 ) -> Iterator[Row]:
     """A row for each job, in their order, as they come; `processes`: all cores if None."""
-    for row in _rows([job.bounded for job in timed(jobs, processes)], processes):
+    yield from simulated([job.bounded for job in timed(jobs, processes)], processes, done)
+
+
+def simulated(
+    scenarios: Sequence[Scenario], processes: int | None = None, done: Callable[[], None] | None = None
+) -> Iterator[Row]:
+    """A row for each scenario, in their order, as they come."""
+    for row in _rows(scenarios, processes):
         if done is not None:
             done()
         yield row

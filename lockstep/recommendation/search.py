@@ -62,7 +62,7 @@ class Search:
         return Job(candidate, scenario, True, min(time, self.longest))
 
     def run(self, budget: int, processes: int | None, done: Callable[[], None]) -> None:
-        """Try at most `budget` candidates; every strategy's first, even if the budget is smaller."""
+        """Try at most `budget` candidates, of which there must be one for each strategy."""
         self._processes, self._done = processes, done
         usual: list[Choice] = [(name, space.start) for name, space in self.spaces.items()]
         if self.goal.learns:
@@ -126,7 +126,7 @@ class Search:
             short = [each for name in names for each in self._best_of(name, _RATES) if self._too_short(each)]
             if not short:
                 break
-            self._try([(each.strategy, self.choices[each]) for each in short], again=True)
+            self._try([(each.family, self.choices[each]) for each in short], again=True)
         best = {name: self.choices[first] for name in names for first in self._best_of(name)}
         same = {twin: choice for name, choice in best.items() for twin in like[name] if RATE in choice}
         self._rates = {twin: choice[RATE] for twin, choice in same.items()}
@@ -201,24 +201,26 @@ class Search:
                     given[name] -= 1
 
     def _promising(self, names: list[str], count: int) -> list[str]:
-        """The best so many strategies, best first; where nothing is learned also the best in step.
+        """The best so many strategies, best first; where nothing is learned half of them in step.
 
-        The others are held against that one.
+        Those are ranked by themselves. If there are fewer, more of the others; one of each in any case.
         """
         order = sorted(names, key=self._best_score)
-        steady = [] if self.goal.learns else [name for name in order if self._in_step(name)]
-        return order[:count] + [name for name in steady[:1] if name not in order[:count]]
+        steady = [name for name in order if self._best_score(name, True) < float("inf")]
+        steady = [] if self.goal.learns else sorted(steady, key=lambda name: self._best_score(name, True))
+        kept = steady[: -(-count // 2)]
+        kept += [name for name in order if name not in kept][: max(count - len(kept), 1)]
+        return [name for name in order if name in kept]
 
-    def _best_score(self, name: str) -> float:
-        return min((self.goal.score(self.rows[each]) for each in self._best_of(name)), default=float("inf"))
+    def _best_score(self, name: str, steady: bool = False) -> float:
+        """That of a strategy's best candidate; of those in step alone if `steady`."""
+        rows = (row for c, row in self.rows.items() if c.family == name and row["status"] == "ok")
+        return min((self.goal.score(row) for row in rows if in_step(row) or not steady), default=float("inf"))
 
     def _best_of(self, name: str, count: int = 1) -> list[Candidate]:
         """The best so many of a strategy's candidates."""
-        rows = {c: row for c, row in self.rows.items() if c.strategy == name and row["status"] == "ok"}
+        rows = {c: row for c, row in self.rows.items() if c.family == name and row["status"] == "ok"}
         return sorted(rows, key=lambda each: self.goal.score(rows[each]))[:count]
-
-    def _in_step(self, name: str) -> bool:
-        return any(in_step(row) for c, row in self.rows.items() if c.strategy == name)
 
     def _study(self, name: str, number: int) -> Any:
         """A study of a strategy that knows what has been tried of it."""
@@ -228,7 +230,7 @@ class Search:
         sampler = optuna.samplers.TPESampler(seed=1000 * self.scenario.seed + number, n_startup_trials=4)
         study = optuna.create_study(sampler=sampler)
         for candidate, choice in self.choices.items():
-            if candidate.strategy == name and self._is_near(name, choice):
+            if candidate.family == name and self._is_near(name, choice):
                 study.enqueue_trial(dict(choice))
                 trial = study.ask()
                 self._suggested(trial, name)

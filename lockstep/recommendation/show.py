@@ -4,6 +4,7 @@ import hashlib
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import scenarios
+from analysis.gains import lines
 from analysis.words import NOTHING, number, percent
 from lockstep.recommendation import Recommendation
-from lockstep.recommendation.ranking import Ranked, best, clearly_better
+from lockstep.recommendation.ranking import Ranked, as_good, best, peers
 from lockstep.recommendation.space import Placement
-from lockstep.recommendation.words import answer, changes, how, in_step, worth
+from lockstep.recommendation.words import answer, changes, how, in_step, samples, worth
 from lockstep.terminal import show_table
 
 
 def show(found: Recommendation) -> None:
-    """The ranking as a table, what limits each, the answer, and what would change it."""
+    """The ranking as a table, what limits each, the answer, what would speed it up, and what change it."""
     ranking, goal = found.ranking, found.goal
     title = f"{found.scenario.name}: {found.target}"
     if goal.learns:
@@ -33,11 +35,16 @@ def show(found: Recommendation) -> None:
         table.add_column(head, justify="right")
     yardstick = None if goal.learns else in_step(ranking)
     if yardstick:
-        table.add_column("pays\nbelow", justify="right")
+        table.add_column("samples\nneeded", justify="right")
     first = best(ranking)
     for place, each in enumerate(ranking, 1):
-        alike = each is not first and not clearly_better(first, each)
-        cells = [f"{place}{'=' if alike else ''}", _name(found, each), worth(each).replace(" (", "\n(")]
+        if place > 1 and peers(ranking, each)[0] is each:
+            table.add_section()
+        cells = [
+            f"{place}{'=' if as_good(ranking, each) else ''}",
+            _name(found, each),
+            worth(each).replace(" (", "\n("),
+        ]
         cells += [_few(each.average("efficiency"), "{:.0%}"), _few(each.average("staleness.mean"), "{:.3g}")]
         cells += [number(each.average("hosts"))]
         if yardstick:
@@ -47,6 +54,11 @@ def show(found: Recommendation) -> None:
     _list("What limits them:", _limits(ranking))
     said, *more = answer(found)
     _list("The answer:", [("", said), *(("-", line) for line in more)])
+    tried: list[tuple[str, str]] = []
+    for candidate, gains in found.gains.items():
+        tried += [("", f"{candidate.label}:"), *((text, who) for who, text in lines(gains))]
+    if tried:
+        _list("What a tenth more speed would save (each tried by itself):", tried)
     if found.answers:
         _list("What would change the answer:", [("-", line) for line in changes(found)])
     _list("How it was found:", [("", how(found))])
@@ -89,8 +101,8 @@ def _few(value: float | None, digits: str) -> str:
 
 def _pays(ranked: Ranked, yardstick: Ranked) -> str:
     if ranked.in_step or ranked.mean is None or yardstick.mean is None:
-        return "in step" if ranked.in_step else "–"
-    return f"{ranked.goal.ratio(ranked.mean, yardstick.mean):.2f}×"
+        return "in step" if ranked.in_step else NOTHING
+    return f"< {samples(ranked, yardstick):.2f}×"
 
 
 def as_json(found: Recommendation) -> dict[str, Any]:
@@ -108,11 +120,15 @@ def as_json(found: Recommendation) -> dict[str, Any]:
         "answer": " ".join(answer(found)),
         "interrupted": found.interrupted,
         "recommended": first.candidate.label if first.mean is not None else None,
-        "ranking": [_ranked(found, each, first) for each in ranking],
+        "ranking": [_ranked(found, each, ranking) for each in ranking],
+        "why": {
+            candidate.label: [asdict(gain) for gain in gains] for candidate, gains in found.gains.items()
+        },
         "what_if": [
             {
                 "change": each.change,
-                "best": each.best.label,
+                "best": each.best[0].label,
+                "faster": each.best[1].label if len(each.best) > 1 else None,
                 "other": each.other,
                 "values": {one.candidate.label: one.mean for one in each.ranked},
             }
@@ -130,8 +146,9 @@ def as_json(found: Recommendation) -> dict[str, Any]:
     }
 
 
-def _ranked(found: Recommendation, each: Ranked, first: Ranked) -> dict[str, Any]:
-    mean = each.mean
+def _ranked(found: Recommendation, each: Ranked, ranking: Sequence[Ranked]) -> dict[str, Any]:
+    mean, yardstick = each.mean, in_step(ranking)
+    apart = not (found.goal.learns or each.in_step) and yardstick is not None and mean is not None
     return {
         "strategy": each.candidate.strategy,
         "label": each.candidate.label,
@@ -141,8 +158,9 @@ def _ranked(found: Recommendation, each: Ranked, first: Ranked) -> dict[str, Any
         "high": None if mean is None else mean + each.half,
         "values": each.values,
         "seeds": [row["seed"] for row in each.rows],
-        "as_good": each is not first and not clearly_better(first, each),
+        "as_good": as_good(ranking, each),
         "in_step": each.in_step,
+        "if_fewer_samples_than": samples(each, yardstick) if apart and yardstick is not None else None,
         "as_in_the_file": each.candidate == found.own,
         "same": [twin.label for twin in found.twins(each)],
         "machines": each.average("hosts"),

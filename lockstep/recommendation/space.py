@@ -1,6 +1,7 @@
 """What is searched: the strategies that a scenario's cluster can run, and the values of their knobs.
 
-A strategy has the knobs of `KNOBS` that are among its parameters, so a new one takes part by itself. The
+A strategy has the knobs of `KNOBS` that are among its parameters, so a new one takes part by itself. What the
+file composes of several strategies' factors is one more, beside the one whose name it has. The
 first value of a knob is the nearest to training in step, one update for a gradient of everybody; the further
 down the list, the rarer or the staler the updates. Only the hardware that the file describes is used: fewer
 workers or servers, or servers on the workers' hosts, never more machines.
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, prod
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 import lockstep
 from scenarios import Scenario, ScenarioError, override
-from strategies import STRATEGIES, Strategy
+from strategies import STRATEGIES, Strategy, StrategyError, find, own
 from strategies.collectives import Algorithm
+from strategies.strategy import FACTORS
 
 Target = Literal["time", "throughput", "machine-hours"]
 
@@ -35,6 +38,7 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
 }
 """A strategy's parameter → its values with so many workers."""
 RATE = "strategy.learning_rate"
+_NONE: Mapping[str, str] = MappingProxyType({})  # factors of other strategies
 CYCLES = ("communication_window", "averaging_period")
 _UNORDERED = (
     "cluster.workers",
@@ -66,6 +70,20 @@ class Candidate:
         return " ".join([self.strategy, *self.words])
 
     @property
+    def factors(self) -> dict[str, str]:
+        """What it takes from other strategies: factor → whose."""
+        return {key: value for key, value in self._of_strategy.items() if key in FACTORS}
+
+    @property
+    def family(self) -> str:
+        """The strategy and its factors: what is searched as one."""
+        return family(self.strategy, self.factors)
+
+    @property
+    def _of_strategy(self) -> dict[str, Any]:
+        return {key.removeprefix("strategy."): v for key, v in self.settings if key.startswith("strategy.")}
+
+    @property
     def words(self) -> list[str]:
         """The settings as people write them."""
         return [_in_words(key, value) for key, value in self.settings]
@@ -73,7 +91,7 @@ class Candidate:
     @property
     def cycle(self) -> int:
         """Mini-batches that a worker makes from one exchange to the next."""
-        settings = {key.removeprefix("strategy."): value for key, value in self.settings}
+        settings = self._of_strategy
         every: list[int] = [settings[key] for key in CYCLES if key in settings]
         often: float = settings.get("probability", 1)
         return max([1, *every, ceil(1 / often)])
@@ -95,15 +113,34 @@ class Knob:
     ordered: bool = True
 
 
+def family(name: str, factors: Mapping[str, str]) -> str:
+    """A strategy and what it takes from others: "ssp rule=dc-asgd"."""
+    return " ".join([name, *(f"{factor}={other}" for factor, other in factors.items())])
+
+
+def factors_of(scenario: Scenario) -> dict[str, str]:
+    """What the scenario's strategy takes from others: factor → whose."""
+    name, values = scenario.strategy.name, scenario.strategy.parameters
+    return {key: v for key, v in own(name, values).items() if key in FACTORS and v != name}
+
+
 class Space:
     """The candidates of one strategy on a scenario's cluster. Raises ScenarioError if it cannot run there."""
 
-    def __init__(self, scenario: Scenario, name: str, target: Target) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        name: str,
+        target: Target,
+        factors: Mapping[str, str] = _NONE,
+    ) -> None:
         self.name, self._scenario = name, scenario
-        strategy, workers = STRATEGIES[name], scenario.cluster.workers
-        bare = with_strategy(scenario, name)
+        self._factors = tuple((f"strategy.{factor}", other) for factor, other in factors.items())
+        self._strategy = strategy = find(name, factors)
+        workers = scenario.cluster.workers
+        bare = with_strategy(scenario, name, factors)
         _check_memory(scenario, strategy)
-        self._base = _base(bare, strategy)
+        self._base = self._factors + _base(bare, strategy, self._factors)
         given = {
             key: bare.strategy.parameters.get(key, parameter.default)
             for key, parameter in strategy.parameters.items()
@@ -125,7 +162,7 @@ class Space:
     def _add(self, key: str, values: Sequence[Any]) -> None:
         """Add a knob with those of the values that are possible by themselves, if there is a choice."""
         tried = [value for index, value in enumerate(values) if value not in values[:index]]
-        base = () if key == "cluster.servers" else self._base
+        base = self._factors if key == "cluster.servers" else self._base
         possible = tuple(value for value in tried if self._possible((*base, (key, value))))
         if len(possible) > 1:
             self.knobs.append(Knob(key, possible, key not in _UNORDERED))
@@ -165,7 +202,7 @@ class Space:
         """The candidate of a choice."""
         settings = dict(self._base)
         settings |= {knob.key: knob.values[choice[knob.key]] for knob in self.knobs}
-        most, workers = STRATEGIES[self.name].at_most, settings.get("cluster.workers")
+        most, workers = self._strategy.at_most, settings.get("cluster.workers")
         for key, more in most.items():  # what counts workers cannot be more than there are
             if workers and f"strategy.{key}" in settings:
                 settings[f"strategy.{key}"] = min(settings[f"strategy.{key}"], max(1, workers + more))
@@ -198,20 +235,24 @@ def target_learns(scenario: Scenario, target: Target) -> bool:
 def spaces(
     scenario: Scenario, target: Target, names: Sequence[str] = ()
 ) -> tuple[dict[str, Space], dict[str, str]]:
-    """The space of each strategy that can run on the cluster, and why the others cannot."""
+    """The space of each strategy that can run on the cluster, and why the others cannot; by family."""
     found: dict[str, Space] = {}
     left_out: dict[str, str] = {}
-    for name, strategy in STRATEGIES.items():
+    known: dict[str, Strategy] = {}
+    composed = factors_of(scenario)
+    for name in STRATEGIES:
         if names and name not in names:
             continue
-        same = next((other for other in found if _same(STRATEGIES[other], strategy)), None)
-        if same is not None and not names:
-            left_out[name] = f"another name for {same}"
-            continue
-        try:
-            found[name] = Space(scenario, name, target)
-        except ScenarioError as error:
-            left_out[name] = str(error)
+        for factors in [composed, {}] if composed and name == scenario.strategy.name else [{}]:
+            called, strategy = family(name, factors), find(name, factors)
+            same = next((other for other in found if _same(known[other], strategy)), None)
+            if same is not None and not names:
+                left_out[called] = f"another name for {same}"
+                continue
+            try:
+                found[called], known[called] = Space(scenario, name, target, factors), strategy
+            except ScenarioError as error:
+                left_out[called] = str(error)
     return found, left_out
 
 
@@ -221,12 +262,22 @@ def _same(one: Strategy, other: Strategy) -> bool:
     return replace(one, summary="") == replace(other, summary="")
 
 
-def with_strategy(scenario: Scenario, name: str) -> Scenario:
-    """The scenario with another strategy, which keeps those of its parameters that this one has too."""
+def with_strategy(scenario: Scenario, name: str, factors: Mapping[str, str] = _NONE) -> Scenario:
+    """The scenario with another strategy, which keeps those of its parameters that this one has too.
+
+    Not the learning rate, if it is of another optimizer than this one has by default. Its factors are the
+    given ones. Raises ScenarioError if they do not go together.
+    """
     strategy = scenario.strategy
-    own = STRATEGIES[name].parameters
-    kept = {key: value for key, value in strategy.parameters.items() if key in own}
-    changed = type(strategy).model_validate({"name": name, **kept})
+    try:
+        valid = find(name, factors).parameters
+    except StrategyError as error:
+        raise ScenarioError(error.problem, key=error.key) from error
+    kept = {key: value for key, value in strategy.parameters.items() if key in valid}
+    usual = {STRATEGIES[each].defaults.get("optimizer") for each in (strategy.name, name)}
+    if len(usual) > 1 and "optimizer" not in kept:
+        kept.pop("learning_rate", None)
+    changed = type(strategy).model_validate({"name": name, **kept, **factors})
     return scenario.model_copy(update={"strategy": changed})
 
 
@@ -235,11 +286,12 @@ def apply(scenario: Scenario, candidate: Candidate) -> Scenario:
     cluster = scenario.cluster
     settings = dict(candidate.settings)
     workers = settings.pop("cluster.workers", cluster.workers)
-    found = with_strategy(scenario, candidate.strategy)
+    found = with_strategy(scenario, candidate.strategy, candidate.factors)
     if workers != cluster.workers:
         found = with_workers(found, workers)
     if (servers := settings.pop("cluster.servers", None)) not in (None, _placement(scenario)):
-        found = override(found, "cluster.servers", {"count": servers.servers, "colocated": servers.colocated})
+        placed = {"count": servers.servers, "colocated": servers.colocated}
+        found = override(found, "cluster.servers", {**placed, "speed": cluster.servers.speed})
     values = {key.removeprefix("strategy."): value for key, value in settings.items()}
     strategy = found.strategy
     changed = {"name": strategy.name, **strategy.parameters, **values}
@@ -301,7 +353,9 @@ def _check_memory(scenario: Scenario, strategy: Strategy) -> None:
         raise ScenarioError(f"its workers share one memory, but the cluster has {hosts} hosts")
 
 
-def _base(scenario: Scenario, strategy: Strategy) -> tuple[tuple[str, Any], ...]:
+def _base(
+    scenario: Scenario, strategy: Strategy, factors: tuple[tuple[str, Any], ...]
+) -> tuple[tuple[str, Any], ...]:
     """The servers with which the strategy can run, if not with the file's. Raises ScenarioError if none."""
     try:
         lockstep.check(scenario)
@@ -311,6 +365,6 @@ def _base(scenario: Scenario, strategy: Strategy) -> tuple[tuple[str, Any], ...]
             for placement in _placements(scenario):
                 settings = (("cluster.servers", placement),)
                 with suppress(ScenarioError):
-                    apply(scenario, Candidate(scenario.strategy.name, settings))
+                    apply(scenario, Candidate(scenario.strategy.name, factors + settings))
                     return settings
         raise

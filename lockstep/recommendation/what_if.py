@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import BaseModel
 
 from lockstep.recommendation.ranking import Ranked
 from lockstep.recommendation.space import Candidate, with_workers
+from lockstep.resources import in_cluster, scaled
 from scenarios import Scenario, ScenarioError, override
 from scenarios.network import Background, IntraHost
 
@@ -17,39 +15,23 @@ _TIMES = ("value", "low", "high", "mean", "shift")
 
 def _network(factor: float, names: tuple[str, ...]) -> Callable[[Scenario], Scenario]:
     def change(scenario: Scenario) -> Scenario:
-        return _in_cluster(scenario, network=_scaled(scenario.cluster.network, names, factor))
+        besides = (Background, IntraHost)  # others' traffic, and what is inside hosts
+        return in_cluster(scenario, network=scaled(scenario.cluster.network, names, factor, besides))
 
     return change
 
 
-def _scaled(section: Any, names: tuple[str, ...], factor: float) -> Any:
-    """A section with its numbers of these names times a factor; not inside hosts, not others' traffic."""
-    if isinstance(section, tuple):
-        return tuple(_scaled(each, names, factor) for each in section)
-    if not isinstance(section, BaseModel) or isinstance(section, Background | IntraHost):
-        return section
-    changes = {
-        name: value * factor if name in names and isinstance(value, float) else _scaled(value, names, factor)
-        for name, value in section
-    }
-    return section.model_copy(update=changes)
-
-
-def _in_cluster(scenario: Scenario, **changes: Any) -> Scenario:
-    return scenario.model_copy(update={"cluster": scenario.cluster.model_copy(update=changes)})
-
-
 def _faster(scenario: Scenario) -> Scenario:
-    compute = _scaled(scenario.cluster.compute, _TIMES, 0.5)
-    return _in_cluster(scenario, compute=_scaled(compute, ("peak",), 2.0))
+    compute = scaled(scenario.cluster.compute, _TIMES, 0.5)
+    return in_cluster(scenario, compute=scaled(compute, ("peak",), 2.0))
 
 
 def _no_stragglers(scenario: Scenario) -> Scenario:
-    return _in_cluster(scenario, stragglers=())
+    return in_cluster(scenario, stragglers=())
 
 
 def _slower_stragglers(scenario: Scenario) -> Scenario:
-    return _in_cluster(scenario, stragglers=_scaled(scenario.cluster.stragglers, ("slowdown",), 2.0))
+    return in_cluster(scenario, stragglers=scaled(scenario.cluster.stragglers, ("slowdown",), 2.0))
 
 
 def _one_straggler(scenario: Scenario) -> Scenario:
@@ -82,6 +64,14 @@ CHANGES: dict[str, Callable[[Scenario], Scenario]] = {
 """What is asked → the cluster with that change, or the same one where it means nothing."""
 
 
+def means_something(scenario: Scenario, change: str) -> bool:
+    """Whether a change changes the scenario; one that is not possible there may be for other strategies."""
+    try:
+        return CHANGES[change](scenario) != scenario
+    except ScenarioError:
+        return True
+
+
 def changed(scenario: Scenario, change: str) -> Scenario | None:
     """The scenario with a change; None where it means nothing, or the strategy cannot run there."""
     import lockstep
@@ -96,12 +86,15 @@ def changed(scenario: Scenario, change: str) -> Scenario | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """Who is best with a change; `usual` is the one without it."""
+    """Who is best with a change, and without it (`usual`).
+
+    Of each the best and, if that is in step and nothing is learned, whoever is faster, if anyone is.
+    """
 
     change: str
     """What is different, such as "2× bandwidth"."""
-    usual: Candidate
-    best: Candidate
+    usual: tuple[Candidate, ...]
+    best: tuple[Candidate, ...]
     ranked: list[Ranked]
     """The finalists on that cluster, best first."""
 

@@ -1,8 +1,10 @@
 """A recommendation in words: a sentence, what would change it, and what it leaves open."""
 
+from collections.abc import Iterator, Sequence
+
 from analysis.words import number, percent, within
 from lockstep.recommendation import SEEDS, Recommendation
-from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better
+from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, firsts, peers
 from lockstep.recommendation.what_if import Answer
 
 MODEL_ERROR = 0.03  # of nine of ten held-out predictions of throughput: docs/accuracy.md
@@ -34,8 +36,8 @@ def answer(found: Recommendation) -> list[str]:
             else "No strategy applied anything: the runs are too short."
         ]
     said = [f"{_subject(found, first)}: {worth(first)} {goal.unit}."]
-    said += _rivals(first, ranking)
-    said += _price(first, ranking) if not goal.learns else []
+    said += _rivals(first, peers(ranking, first))
+    said += _price(ranking) if not goal.learns else []
     own = next((each for each in ranking if each.candidate == found.own), None)
     if own is not None and own is not first and own.mean is not None:
         said.append(_than_own(first, own))
@@ -63,13 +65,15 @@ def _than_own(first: Ranked, own: Ranked) -> str:
     assert own.mean is not None
     times = f"{first.goal.ratio(first.mean, own.mean):.3g} times"
     name = f"the file's {own.candidate.label}"
+    if not (clearly_better(first, own) or clearly_better(own, first)):
+        return f"{name[0].upper()}{name[1:]} does as well."
     if first.goal.high:
         return f"That is {times} the throughput of {name}."
     return f"With {name} it is {times} as {'long' if first.goal.target == 'time' else 'much'}."
 
 
 def _rivals(first: Ranked, ranking: list[Ranked]) -> list[str]:
-    """Who cannot be told from the first, and whether its lead is within what predictions are off by."""
+    """Which of its peers cannot be told from the first, and whether its lead is within the model's error."""
     others = [each for each in ranking if each is not first]
     alike = [each for each in others if not clearly_better(first, each)]
     said = []
@@ -87,47 +91,61 @@ def _rivals(first: Ranked, ranking: list[Ranked]) -> list[str]:
     return said
 
 
-def _price(first: Ranked, ranking: list[Ranked]) -> list[str]:
+def _price(ranking: list[Ranked]) -> list[str]:
     """What speed may cost in learning, which nobody has looked at."""
-    if first.in_step:
-        return ["Its workers are in step: it learns as one worker with all their mini-batches does."]
-    warning = "Nothing was learned here, and its updates are staler or rarer than in step"
-    yardstick = in_step(ranking)
-    if yardstick is None or not yardstick.mean or not first.mean:
-        return [f"{warning}: whether that costs more than it gains is not known."]
-    ratio = first.goal.ratio(first.mean, yardstick.mean)
-    return [
-        f"{warning}: it pays if it needs less than {ratio:.3g} times the samples that "
-        f"{yardstick.candidate.label} needs, the fastest in step ({worth(yardstick)}). "
-        "To know, let it learn: give a workload.dataset and stop.target_accuracy."
-    ]
+    first, *faster = firsts(ranking)
+    if not first.in_step:
+        return [
+            "Nothing was learned here, and its updates are staler or rarer than in step: whether that costs "
+            "more than it gains is not known."
+        ]
+    said = ["Its workers are in step: it learns as one worker with all their mini-batches does."]
+    if faster:
+        said.append(
+            f"Not in step, and faster: {faster[0].candidate.label}, {worth(faster[0])} {first.goal.unit}. "
+            f"It is the better one {condition(faster[0], first)}; nothing was learned here. "
+            "To know, let it learn: give a workload.dataset and stop.target_accuracy."
+        )
+    return said
 
 
-def in_step(ranking: list[Ranked]) -> Ranked | None:
+def condition(ranked: Ranked, yardstick: Ranked) -> str:
+    """When one out of step is better than one in step: "if it needs fewer than 1.3 times the samples"."""
+    return f"if it needs fewer than {samples(ranked, yardstick):.2f} times the samples"
+
+
+def samples(ranked: Ranked, yardstick: Ranked) -> float:
+    """How many times the samples of the best in step one may need, to be as good."""
+    return ranked.goal.ratio(ranked.mean or 0.0, yardstick.mean or 0.0)
+
+
+def in_step(ranking: Sequence[Ranked]) -> Ranked | None:
     """The best one whose workers are in step."""
     return next((each for each in ranking if each.in_step and each.mean), None)
 
 
 def changes(found: Recommendation) -> list[str]:
     """The what-ifs: a line for each that changes the answer, and one for those that do not."""
-    lines = [f"{each.change}: {_instead(each, found.goal)}" for each in found.answers if each.other]
+    said = [f"{each.change}: {'; '.join(_instead(each, found.goal))}" for each in found.answers if each.other]
     same = [each.change for each in found.answers if not each.other]
     if same:
-        lines.append(f"no other answer with: {', '.join(same)}")
-    return lines
+        said.append(f"no other answer with: {', '.join(same)}")
+    return said
 
 
-def _instead(answer: Answer, goal: Goal) -> str:
-    first, usual = answer.of(answer.best), answer.of(answer.usual)
-    values = f"{worth_of(first)} instead of {worth_of(usual)}"
-    if (
-        not goal.learns
-        and first.mean is not None
-        and usual.mean is not None
-        and goal.ratio(first.mean, usual.mean) < 1
-    ):
-        return f"{first.candidate.label} does as well, in step ({values})"
-    return f"{first.candidate.label} wins ({values})"
+def _instead(answer: Answer, goal: Goal) -> Iterator[str]:
+    """Who wins instead, and who is faster though not in step."""
+    first, usual = answer.of(answer.best[0]), answer.of(answer.usual[0])
+    if first is not usual:
+        yield f"{first.candidate.label} wins ({worth_of(first)} instead of {worth_of(usual)})"
+    faster, before = answer.best[1:], answer.usual[1:]
+    if faster == before:
+        return
+    if not faster:
+        yield f"nothing is clearly faster than {first.candidate.label}, in step ({worth_of(first)})"
+        return
+    other = answer.of(faster[0])
+    yield f"{other.candidate.label} is the fastest ({worth_of(other)}), {condition(other, first)}"
 
 
 def worth_of(ranked: Ranked) -> str:
@@ -141,6 +159,8 @@ def how(found: Recommendation) -> str:
     search = found.search_
     whole = "all" if search.size <= search.simulated else f"of {search.size:,}"
     runs = f"{search.simulated} candidates tried ({whole}), of {len(search.spaces)} strategies"
+    if found.beyond:
+        runs += f"; the budget ended before {', '.join(found.beyond)}"
     if not found.finals:
         return f"{runs}."
     return f"{runs}; values: mean and 95% interval of {SEEDS} seeds that the search has not seen."

@@ -2,14 +2,16 @@
 
 import json
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from analysis.bottleneck import in_short, typical
+from analysis.bottleneck import typical
+from analysis.bottleneck_words import in_short
 from analysis.table import intervals
 from analysis.words import NOTHING, count, number
 from lockstep import terminal
@@ -19,8 +21,11 @@ from lockstep.sweeping.sweep import Swept
 _ROWS = 100  # of a table that is still read
 _WARNINGS = 5
 _FIGURES = {"throughput": "samples/s", "speedup": "speedup", "staleness.mean": "mean staleness"}
-# Columns to leave out until the table fits a terminal; at last as with the narrowest, and cells are broken.
-_TOO_WIDE = ((), ("speedup",), ("bottleneck",))
+# What to leave out until the table fits a terminal; at last as with the narrowest, and cells are broken.
+_TOO_WIDE: tuple[tuple[str, ...], ...] = (
+    *((), ("speedup",), ("bottleneck",), ("speedup", "bottleneck")),
+    ("speedup", "bottleneck", "mean staleness"),
+)
 _ENDS = {"time_to_target_s": "s to target", "loss": "held-out loss"}  # the first of them that is there
 
 
@@ -37,20 +42,28 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     runs = good.groupby("point").size()
     best = _best(found, runs)
     columns = {"point": [str(point) for point in points]}
-    columns |= {key: [texts[point] for point in points] for key, texts in labels.items()}
-    columns["runs"] = [str(runs.get(point, 0)) for point in points]
+    heads = _heads([*labels])
+    columns |= {heads[key]: [texts[point] for point in points] for key, texts in labels.items()}
+    made = [int(runs.get(point, 0)) for point in points]
+    if len(set(made)) > 1:
+        columns["runs"] = [str(each) for each in made]
     for name in found:
         columns[shown[name]] = [_figure(found[name].get(point), runs.get(point, 0)) for point in points]
     limits = {point: in_short(typical(rows)) for point, rows in good.groupby("point")}
     columns["bottleneck"] = [limits.get(point, NOTHING) for point in points]
-    title = f"{plan.scenario.name}: means and 95% intervals"
+    title = plan.scenario.name
+    if max(made) > 1:
+        of = f" of {made[0]} runs" if len(set(made)) == 1 else ""
+        title += f": means and 95% intervals{of}"
     in_bold = points.index(best[0]) if best else None
     for without in _TOO_WIDE:
         some = {name: texts[:_ROWS] for name, texts in columns.items() if name not in without}
-        drawn = _drawn(title, some, ("point", *labels, "bottleneck"), in_bold)
+        drawn = _drawn(title, some, ("point", *heads.values(), "bottleneck"), in_bold)
         if terminal.fits(drawn):
             break
     terminal.show_table(drawn)
+    if missing := [name for name in without if name in columns]:
+        print(f"Not shown for want of width: {', '.join(missing)}.")
     if len(points) > _ROWS:
         print(f"and {count(len(points) - _ROWS, 'more point')}.")
     if best:
@@ -67,12 +80,19 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         print(f"Written to {out}: results.parquet, scenario.yaml.")
 
 
+def _heads(keys: Sequence[str]) -> dict[str, str]:
+    """Keys as heads of columns: their last words, or all of them where that is not enough."""
+    short = {key: key.removesuffix(".name").rpartition(".")[2].replace("_", " ") for key in keys}
+    return {key: head if [*short.values()].count(head) == 1 else key for key, head in short.items()}
+
+
 def _drawn(title: str, columns: Mapping[str, list[str]], words: Collection[str], bold: int | None) -> Table:
     """The columns as a table, all but `words` to the right, a row in bold."""
-    drawn = Table(title=title, title_justify="left")
+    drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    drawn.pad_edge = drawn.show_edge = False
     for name in columns:
         figure = name not in words
-        drawn.add_column(name, justify="right" if figure else "left", no_wrap=figure)
+        drawn.add_column(name.replace(" ", "\n"), justify="right" if figure else "left", no_wrap=figure)
     for place, row in enumerate(zip(*columns.values(), strict=True)):
         drawn.add_row(*row, style="bold" if place == bold else None)
     return drawn

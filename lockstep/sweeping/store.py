@@ -1,7 +1,7 @@
 """The folder of a sweep.
 
 scenario.yaml     the scenario with its sweep
-points.jsonl      a line for each run that has ended, written when it ended: what is not run again
+points.jsonl      a line for each run that has ended, with its checksum: what is not run again
 results.parquet   the table: a row for each run of the sweep that has ended, in the sweep's order
 runs/KEY/         the records of chosen runs, as `Result.save` writes them
 
@@ -14,7 +14,8 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +23,7 @@ import pandas as pd
 
 from scenarios import Scenario, ScenarioError, dump
 
-_POINTS = "points.jsonl"
+POINTS = "points.jsonl"
 Row = dict[str, Any]
 
 
@@ -31,16 +32,7 @@ class Store:
 
     def __init__(self, folder: Path, file: BinaryIO) -> None:
         self._folder, self._file = folder, file
-        self.rows: dict[str, Row] = {}
-        complete = 0
-        for line in file:
-            if not line.endswith(b"\n"):
-                break  # it was being written when everything stopped
-            complete += len(line)
-            with suppress(ValueError, KeyError, TypeError):  # a line that is damaged costs its run only
-                row = json.loads(line)
-                if row["status"] in ("ok", "failed"):
-                    self.rows[row["run"]] = row
+        self.rows, complete, self.changed = _rows(file)
         file.truncate(complete)
         file.seek(complete)
 
@@ -59,7 +51,7 @@ class Store:
                 (part / name).write_bytes(content)
             shutil.rmtree(self._of(row["run"]), ignore_errors=True)
             part.rename(self._of(row["run"]))
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+        self._file.write(json.dumps({**row, "sum": _sum(row)}, allow_nan=False).encode() + b"\n")
         self._file.flush()
         self.rows[row["run"]] = row
 
@@ -76,12 +68,47 @@ class Store:
         return self._folder / "runs" / key
 
 
+def _sum(row: Row) -> str:
+    """A checksum of a line: against accidents and hasty edits, not against who knows it."""
+    return sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _rows(file: BinaryIO) -> tuple[dict[str, Row], int, int]:
+    """The rows in a file by the run's key, how many bytes are whole lines, and how many lines were changed.
+
+    A line that is not as it was written costs its run only, which is made again.
+    """
+    rows: dict[str, Row] = {}
+    complete = changed = 0
+    for line in file:
+        if not line.endswith(b"\n"):
+            break  # it was being written when everything stopped
+        complete += len(line)
+        try:
+            row = json.loads(line)
+            if row.pop("sum") != _sum(row):
+                raise ValueError
+            rows[row["run"]] = row
+        except (ValueError, KeyError, TypeError):
+            changed += 1
+    return rows, complete, changed
+
+
+def ended(folder: Path) -> set[str]:
+    """The keys of the runs in a folder that have ended well; none, if it has no sweep."""
+    try:
+        with (folder / POINTS).open("rb") as file:
+            return {key for key, row in _rows(file)[0].items() if row["status"] == "ok"}
+    except OSError:
+        return set()
+
+
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
     """The folder of a sweep, made if need be, for one process at a time. Raises ScenarioError."""
     check(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(os.open(folder / _POINTS, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+    with open(os.open(folder / POINTS, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -92,7 +119,7 @@ def opened(folder: Path) -> Iterator[Store]:
 
 def is_sweep(folder: Path) -> bool:
     """Whether it is the folder of a sweep."""
-    return (folder / _POINTS).is_file()
+    return (folder / POINTS).is_file()
 
 
 def check(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Runs what a plan has and is not there yet, keeps it as it comes, and makes the table of it."""
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -82,6 +83,10 @@ def _opened(plan: Plan, out: Path | None) -> Iterator[store.Store | _Memory]:
         yield _Memory()
         return
     with store.opened(out) as folder:
+        if folder.changed:
+            lines = "a line is" if folder.changed == 1 else f"{folder.changed} lines are"
+            what = f"warning: {out / store.POINTS}: {lines} not as written; what ran is made again"
+            print(what, file=sys.stderr)
         try:
             yield folder
         finally:

@@ -16,7 +16,10 @@ _ROOMS = (
     *("scenarios/*.py", "strategies/**/*.py", "workloads/**/*.py", "workloads/*.csv"),
     *(
         f"analysis/{name}.py"
-        for name in ("records", "metrics", "breakdown", "bottleneck", "utilisation", "table")
+        for name in (
+            *("records", "order", "metrics", "breakdown", "utilisation", "table"),
+            *("bottleneck", "bottleneck_words"),
+        )
     ),
 )
 

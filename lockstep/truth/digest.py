@@ -5,6 +5,7 @@ from typing import Any
 from analysis.records import Result, of
 
 Digest = dict[str, Any]
+_PARTS = ("compute", "network", "wait")  # the committed measurements know no own updates
 
 
 def digest(result: Result) -> Digest:
@@ -28,7 +29,7 @@ def digest(result: Result) -> Digest:
         "staleness_mean": m["staleness"]["mean"],
         "staleness": list(histogram),
         "staleness_count": list(histogram.values()),
-        **m["breakdown"],
+        **{part: m["breakdown"][part] for part in _PARTS},
         "bottleneck": m["bottleneck"],
         "busiest_link": link,
         "utilisation": share,

@@ -36,7 +36,7 @@ _SERVER: dict[str, dict[str, Any]] = {
     "backup-workers": {"backups": 1},
     "asynchronous": {},
     "soft-sync": {},
-    "ssp": {},
+    "ssp-blocking": {},
     "agn": {"communication_window": PERIOD},
     "aeasgd": {"communication_window": PERIOD},
 }
@@ -48,7 +48,7 @@ _PEERS: dict[str, dict[str, Any]] = {
     "gossip": {"probability": 1 / PERIOD},
 }
 STRATEGIES = {**_SERVER, **_PEERS}
-_TOGETHER = ("synchronous", "ssp", *_PEERS)  # the slowest decides
+_TOGETHER = ("synchronous", "ssp-blocking", *_PEERS)  # the slowest decides
 _PERIODIC = ("agn", "aeasgd", "local-sgd")
 
 
@@ -117,9 +117,9 @@ def _stop(factors: Mapping[str, Any]) -> dict[str, Any]:
         overlaps = strategy not in ("synchronous", "backup-workers")
         full_s = _TRANSFER_S * workers / shards  # of everyone's pushes, or answers, on the servers' links
         round_s = hypot(cycle_s, full_s) if overlaps else cycle_s + 2 * max(0.0, full_s - _TRANSFER_S)
-        each = workers if strategy in ("asynchronous", "ssp", "agn", "aeasgd") else 1
+        each = workers if strategy in ("asynchronous", "ssp-blocking", "agn", "aeasgd") else 1
         updates_per_s = each / round_s
     bound = "steps" if strategy == "gossip" else "updates"
-    chancy = strategy in ("asynchronous", "soft-sync", "ssp") and factors["regime"] != "compute"
+    chancy = strategy in ("asynchronous", "soft-sync", "ssp-blocking") and factors["regime"] != "compute"
     length_s = LENGTH_S * (_LONGER if chancy else 1)
     return {bound: max(4, round(length_s * updates_per_s)), "time": f"{1.5 * length_s:g} s"}

@@ -11,7 +11,7 @@ TARGET_LOSS = 0.5  # held out; chance is 2.3
 _STRATEGIES: dict[str, dict[str, Any]] = {
     "synchronous": {"learning_rate": 0.1},
     "asynchronous": {"learning_rate": 0.02},
-    "ssp": {"learning_rate": 0.02},
+    "ssp-blocking": {"learning_rate": 0.02},
     "agn": {"learning_rate": 0.05, "communication_window": PERIOD},
     "all-reduce-ring": {"name": "all-reduce", "algorithm": "ring", "learning_rate": 0.05},
     "local-sgd": {"learning_rate": 0.03, "averaging_period": PERIOD},

@@ -97,13 +97,13 @@ def geometric(workers: int) -> Outcome:
     return within(float(np.sqrt(log(2 / 1e-6) / (2 * updates / workers))), 0.0, distance)
 
 
-def clock_gap(bound: int, time: str) -> Outcome:
+def clock_gap(strategy: str, bound: int, time: str) -> Outcome:
     """The largest lead of a worker that begins a mini-batch over the slowest: s, and heavy tails reach it.
 
     A worker's clock is the number of its mini-batches whose gradients the server has applied.
     """
     run = simulate(
-        {"name": "ssp", "bound": bound}, {"steps": 400}, workers=N, time=TIMES[time], network=NETWORK,
+        {"name": strategy, "bound": bound}, {"steps": 400}, workers=N, time=TIMES[time], network=NETWORK,
         stragglers=SPEEDS["5:1"],
     )  # fmt: skip
     records = run.records
@@ -130,8 +130,8 @@ CASES: list[Case] = [
         time=["pareto"], speeds=["5:1"], servers=[3],
     ),
     *grid(
-        "staleness downpour {time}, speeds {speeds}",
-        lambda **values: nobody_waits({"name": "downpour", "communication_window": 3}, 1, **values),
+        "staleness downpour-blocking {time}, speeds {speeds}",
+        lambda **values: nobody_waits({"name": "downpour-blocking", "communication_window": 3}, 1, **values),
         time=["pareto"], speeds=["5:1"],
     ),
     *grid(
@@ -152,5 +152,8 @@ CASES: list[Case] = [
     *grid("staleness none: k-sync", lambda: none_at_all({"name": "k-sync", "k": 4})),
     *grid("staleness none: backup-workers", lambda: none_at_all({"name": "backup-workers", "backups": 2})),
     *grid("staleness geometric n={workers}", geometric, workers=[2, 5, 20]),
-    *grid("staleness ssp clock gap s={bound} {time}", clock_gap, bound=[0, 2, 5], time=["pareto"]),
+    *grid(
+        "staleness {strategy} clock gap s={bound} {time}", clock_gap,
+        strategy=["ssp", "ssp-blocking"], bound=[0, 2, 5], time=["pareto"],
+    ),
 ]  # fmt: skip

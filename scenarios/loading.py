@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from scenarios import library
-from scenarios.document import BYTES, DEPTH, Keys, ScenarioError, dotted, parse
+from scenarios.document import BYTES, DEPTH, Keys, dotted, parse
 from scenarios.errors import place, translated
+from scenarios.problem import ScenarioError
 from scenarios.schema import Scenario
+from scenarios.shelves import shelf, shipped
 from scenarios.sweep import Changes, combinations, parts, runs
 from scenarios.units import shown
 
@@ -32,21 +33,6 @@ _SHORTHANDS = {
 }
 TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
 """Keys of files only: what a file says there has become part of the scenario."""
-
-
-def shipped() -> dict[str, Path]:
-    """Return the scenarios that come with the package: names such as `strategies/downpour`, and files.
-
-    Those that stand by themselves come first.
-    """
-    folder = Path(__file__).parent
-    found = sorted(folder.rglob("*.yaml"), key=lambda file: (file.parent != folder, file))
-    files = {file.relative_to(folder): file for file in found}
-    return {
-        file.with_suffix("").as_posix(): path
-        for file, path in files.items()
-        if file.parts[0] not in library.SHELVES
-    }
 
 
 def load(
@@ -188,7 +174,7 @@ def _read(source: str | Path) -> tuple[Path, str]:
             (
                 f"a shipped {what[:-1]} is not a scenario: give one, and --set {what[:-1]}={name}; "
                 for what in ("clusters", "workloads")
-                if name in library.shelf(what)
+                if name in shelf(what)
             ),
             "no such file; ",
         )

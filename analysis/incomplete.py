@@ -1,0 +1,109 @@
+"""What a real run has recorded while it goes on: the folder `incomplete` in its --out.
+
+scenario.yaml      what is run
+status.json        that it is not complete, and why
+rank-N.*.arrow     what process N has recorded so far (analysis/streams.py)
+records.parquet    in place of these, once the run has ended without a result
+"""
+
+import fcntl
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from analysis import streams
+from analysis.folders import INCOMPLETE
+from scenarios import Scenario, ScenarioError, dump
+
+STATUS, _RECORDS = "status.json", "records.parquet"
+
+
+class Incomplete:
+    """The folder of one run at a time. Raises ScenarioError if another one is under way there."""
+
+    def __init__(self, out: Path, scenario: Scenario | None, name: str = INCOMPLETE) -> None:
+        """scenario: of the run that begins; None: what is there stays."""
+        self.folder = out / name
+        if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
+            raise ScenarioError(f"{str(self.folder)!r} is not a folder of a run; remove it", key="--out")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock: int | None = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.__exit__()
+            problem = f"another run is writing to {str(out)!r}; wait for it, or give another folder"
+            raise ScenarioError(problem, key="--out") from None
+        if scenario is None:
+            return
+        for file in _own(self.folder):
+            file.unlink()
+        (self.folder / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
+        self._say("the run goes on, or was killed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def keep(self, records: pd.DataFrame | None, why: str) -> None:
+        """The run has ended without a result: why; `records` replace what its processes have written.
+
+        Raises OSError; what is there stays then.
+        """
+        self._say(why)
+        if records is None:
+            return
+        part = self.folder / f".{_RECORDS}"
+        records.to_parquet(part, index=False)
+        part.replace(self.folder / _RECORDS)
+        for file in self.folder.glob("rank-*.arrow"):
+            file.unlink()
+
+    def discard(self) -> None:
+        """There is a result."""
+        for file in _own(self.folder):
+            file.unlink()
+        with suppress(OSError):  # somebody has put something else there
+            self.folder.rmdir()
+
+    def _say(self, why: str) -> None:
+        status = json.dumps({"complete": False, "why": why})
+        (self.folder / STATUS).write_text(status + "\n", encoding="utf-8")
+
+
+def discard(out: Path) -> None:
+    """There is a result now: remove what runs had left that did not end well, but for one under way."""
+    for folder in out.glob(f"{INCOMPLETE}*"):
+        if is_one(folder) and not folder.is_symlink():
+            with suppress(ScenarioError), Incomplete(out, None, folder.name) as left:
+                left.discard()
+
+
+def _own(folder: Path) -> list[Path]:
+    """The files of a run."""
+    names = (STATUS, "scenario.yaml", _RECORDS, f".{_RECORDS}")
+    return [*(file for name in names if (file := folder / name).exists()), *folder.glob("rank-*.arrow")]
+
+
+def is_one(folder: Path) -> bool:
+    """Whether it is the folder of a run that has not ended with a result."""
+    return (folder / STATUS).is_file()
+
+
+def why(folder: Path) -> str:
+    """Why there is no result, in words."""
+    return str(json.loads((folder / STATUS).read_text(encoding="utf-8"))["why"])
+
+
+def records(folder: Path) -> pd.DataFrame | None:
+    """What is there of the records of a run that did not end well; None if that is nothing."""
+    file = folder / _RECORDS
+    return pd.read_parquet(file) if file.exists() else streams.records(streams.streams(folder))

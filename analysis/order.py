@@ -1,0 +1,24 @@
+"""Sorting the rows of a table that is too large to be copied."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+
+def order_of(columns: Iterable[np.ndarray]) -> np.ndarray:
+    """The order of rows by the first column, ties by the next, and so on, as far as there are ties."""
+    columns = iter(columns)
+    first = next(columns)
+    order = np.argsort(first, kind="stable")
+    opens = np.concatenate([[True], np.diff(first[order]) != 0])[: len(first)]  # rows unlike the one before
+    del first
+    while not opens.all():
+        column = next(columns, None)
+        if column is None:
+            break
+        places = np.flatnonzero(~opens | ~np.append(opens[1:], True))
+        rows = order[places]
+        rows = rows[np.lexsort((column[rows], np.cumsum(opens[places])))]
+        order[places] = rows
+        opens[places[1:]] |= np.diff(column[rows]) != 0
+    return order

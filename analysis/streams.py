@@ -1,0 +1,142 @@
+"""What the processes of a real run record, on disk while the run goes on: Arrow streams, a file each.
+
+A process that is killed has lost what it recorded since it last wrote, a fraction of a second; the last piece
+may be there in part, and is passed over.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from analysis.records import EVENTS, TYPES, Entry, join, table
+
+RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-N.WHAT.arrow, hold
+Columns = Mapping[str, pa.Array]
+_TYPE = {name: types[name] for types in TYPES.values() for name in types.names or ()}
+_NAMED = ("word", "kind")  # columns of a log that are numbers of names
+
+
+class Stream:
+    """A file that grows by one batch of rows at a time. Raises OSError, such as for a full disk."""
+
+    def __init__(self, file: Path) -> None:
+        self._path = file
+        self._file: Any = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    def write(self, columns: Columns) -> None:
+        """Add rows; they are the system's, not this process's, when this returns."""
+        batch = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
+        if self._writer is None:
+            self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115
+            self._writer = pa.ipc.new_stream(self._file, batch.schema)
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        """Write the end; what has nothing in it leaves no file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._file.close()
+
+
+def file_of(folder: Path, rank: int, what: str) -> Path:
+    """Where a process's stream is."""
+    return folder / f"rank-{rank}.{what}.arrow"
+
+
+def columns_of(rows: Sequence[np.ndarray], kinds: Sequence[str]) -> Columns | None:
+    """The records of each event, and the names of kinds, as columns; None if there are none.
+
+    What an event does not have is 0 there.
+    """
+    if not any(map(len, rows)):
+        return None
+    events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [*map(len, rows)])
+    columns: dict[str, pa.Array] = {"event": _named(events, EVENTS)}
+    for name, kind in _TYPE.items():
+        values = np.concatenate([r[name] if name in _fields(r) else np.zeros(len(r), kind) for r in rows])
+        columns[name] = _named(values, kinds) if name == "kind" else pa.array(values)
+    return columns
+
+
+def log_columns(rows: np.ndarray, names: Sequence[str]) -> Columns | None:
+    """Entries of a log, whose words and kinds are numbers of names, as columns; None if there are none."""
+    if not len(rows):
+        return None
+    return {
+        name: _named(rows[name].astype("i4"), names) if name in _NAMED else pa.array(rows[name].copy())
+        for name in _fields(rows)
+    }
+
+
+def records(files: Sequence[Path]) -> pd.DataFrame | None:
+    """The records of these files in one table, in the order in which things ended; None if there are none."""
+    frames = [_frame(found) for found in map(_read, files) if found is not None]
+    return join(frames) if frames else None
+
+
+def log(file: Path, rank: int) -> pd.DataFrame:
+    """A node's log, as `Entry` says."""
+    found = _read(file)
+    if found is None:
+        return pd.DataFrame({name: [] for name in Entry._fields})
+    columns: dict[str, Any] = {"node": np.full(len(found), rank, "i4")}
+    for name in Entry._fields[1:]:
+        column = found.column(name)
+        if name in _NAMED:
+            codes, names = _codes(column)
+            columns[name] = np.array(names, dtype=object)[codes]
+        else:
+            columns[name] = column.to_numpy()
+    return pd.DataFrame(columns)
+
+
+def streams(folder: Path) -> list[Path]:
+    """The records' files in a folder, in the order of ranks."""
+    files = {int(file.name.split(".")[0][5:]): file for file in folder.glob(f"rank-*.{RECORDS}.arrow")}
+    return [files[rank] for rank in sorted(files)]
+
+
+def _frame(found: pa.Table) -> pd.DataFrame:
+    events, names = _codes(found.column("event"))
+    codes, kinds = _codes(found.column("kind"))
+    rows = []
+    for event in EVENTS:
+        here = events == names.index(event) if event in names else np.zeros(len(found), bool)
+        part = np.empty(int(here.sum()), TYPES[event])
+        for name in _fields(part):
+            part[name] = (codes if name == "kind" else found.column(name).to_numpy())[here]
+        rows.append(part)
+    return table(rows, kinds)
+
+
+def _read(file: Path) -> pa.Table | None:
+    """All whole batches of a file; None if there are none."""
+    batches = list(_batches(file))
+    return pa.Table.from_batches(batches).unify_dictionaries() if batches else None
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
+            yield from stream
+    except (OSError, pa.ArrowInvalid):  # there is none, or its end was never written
+        return
+
+
+def _named(codes: np.ndarray, names: Sequence[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(names), pa.string()))
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """What a column of names has in each row, as a number of one of these names."""
+    whole = column.combine_chunks()
+    return whole.indices.to_numpy(), whole.dictionary.to_pylist()
+
+
+def _fields(rows: np.ndarray) -> Sequence[str]:
+    return rows.dtype.names or ()

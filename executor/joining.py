@@ -1,0 +1,120 @@
+"""How a process that torchrun started finds the others of its run.
+
+Those of one host have a private folder in common, and need nothing else. Those of several hosts have a key;
+from torchrun's own store, which is open to whoever can connect, they take each other's addresses and no more.
+"""
+
+import os
+import socket
+from argparse import ArgumentTypeError, Namespace
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch.distributed as dist
+
+from analysis.incomplete import Incomplete
+from executor import addresses, folder, keys
+from executor.heartbeat import Heartbeat
+from executor.hub import NAME, Hub
+from executor.process import STORE, Control
+from executor.remote import RemoteStore, answers
+from executor.sockets import Place
+from executor.watchdog import Watchdog
+from scenarios import Scenario, ScenarioError
+
+_HUB = "hub of the run"
+
+
+@dataclass
+class Joined:
+    """This process in its run; `hub` is rank 0's."""
+
+    rank: int
+    world: int
+    control: Control
+    hub: Hub | None
+    incomplete: Incomplete | None = None
+
+
+def join(options: Namespace, stack: ExitStack) -> Joined:
+    """Take part, until `stack` is closed. Raises ScenarioError."""
+    rank, world, host, hosts = (
+        int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+    )
+    private = folder.torchruns_folder()
+    stack.callback(folder.leave, private)
+    kept = private if options.out is None else options.out / _kept_name(host)
+    watchdog = Watchdog(world, options.deadline)
+    hub: Hub | None = None
+    if hosts == 1:
+        place = Place(private)
+        store: dist.Store = dist.FileStore(str(private / STORE), -1)
+        if rank == 0:
+            hub = Hub(place, watchdog)
+        endpoint = f"ipc://{private / NAME}"
+        leave = _nowhere
+    else:
+        secret = keys.read(options.key)
+        meeting, *_ = next(dist.rendezvous("env://"))
+        address = _address(options.interface, meeting, rank, world)
+        run = "/".join(os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
+        names = [NAME, *map(str, range(world))]
+        place = Place(private, address, options.ports, keys.Keys(secret, run, names))
+        if rank == 0:
+            hub = Hub(place, watchdog, answers(dist.HashStore(), private, kept))
+            meeting.set(_HUB, hub.endpoint)
+        endpoint = meeting.get(_HUB).decode()
+        store = remote = RemoteStore(rank, place, endpoint)
+        stack.callback(remote.close)
+        leave = remote.leave if host else remote.leave_privately
+    if hub is not None:
+        stack.callback(hub.close)
+        for other in range(world):
+            hub.expect(other)
+    heartbeat = Heartbeat(rank, place, endpoint, options.deadline)
+    heartbeat.begin()
+    stack.callback(heartbeat.close)
+    return Joined(rank, world, Control(store, heartbeat, place, leave, kept, private), hub)
+
+
+def begin_records(joined: Joined, scenario: Scenario, out: Path | None, stack: ExitStack) -> None:
+    """One process of each host makes the folder for records; before anybody writes some."""
+    if out is not None and os.environ["LOCAL_RANK"] == "0":
+        joined.incomplete = stack.enter_context(Incomplete(out, scenario, joined.control.kept.name))
+
+
+def ports(text: str) -> range:
+    """FIRST-LAST."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65536):
+        raise ArgumentTypeError(f"give a range such as 20000-20100, not {text!r}")
+    return range(int(first), int(last) + 1)
+
+
+def seconds(text: str) -> float:
+    """At least one."""
+    if not 1 <= float(text) < float("inf"):
+        raise ArgumentTypeError(f"at least 1, not {text}")
+    return float(text)
+
+
+def _kept_name(host: int) -> str:
+    """Hosts may share a disk."""
+    return f"incomplete-host-{host}" if host else "incomplete"
+
+
+def _address(interface: str | None, meeting: dist.Store, rank: int, world: int) -> str:
+    if interface is None:
+        return addresses.own_address(meeting, rank, world, os.environ["MASTER_ADDR"])
+    address = addresses.address_of(interface)
+    if address is None:
+        host = socket.gethostname()
+        raise ScenarioError(
+            f"{host} has no network card {interface!r} with an IPv4 address", key="--interface"
+        )
+    return address
+
+
+def _nowhere(name: str, file: Path) -> None:
+    """The file is where it should be."""

@@ -1,0 +1,58 @@
+"""What a process of a run tells while it goes on: its status to the hub, its records to the disk."""
+
+from pathlib import Path
+from threading import Lock
+
+import analysis.streams as streams
+from executor.interleaving import Interleaving
+from executor.node import RealNode
+from executor.watchdog import Status
+
+
+class Report:
+    """Of one process; a thread asks for `status` and calls `write` now and then."""
+
+    def __init__(self, node: RealNode, log: Interleaving, kept: Path) -> None:
+        """kept: the folder for its records."""
+        self.node, self.log = node, log
+        self.files = [streams.file_of(kept, node.rank, what) for what in (streams.RECORDS, streams.LOG)]
+        self._streams = [streams.Stream(file) for file in self.files]
+        self._writing, self._closed = Lock(), False
+        self._refused = 0
+
+    def status(self) -> Status:
+        """What the node is at, which may change meanwhile."""
+        node, transport = self.node, self.node.transport
+        sent, taken = dict(transport.sent), dict(transport.taken)
+        activities = node.activities.alive() + (not node.program_ended)
+        looked, transport.looked = transport.looked, False
+        self._refused += transport.refused
+        return Status(
+            done=node.step + node.collectives + sum(sent.values()) + sum(taken.values()) + self.log.nbytes,
+            waits=(("all-reduce", None),) if node.in_collective else node.mailbox.waited_for(activities),
+            begun=True,
+            longest_s=node.longest_s,
+            sent=sent,
+            taken=taken,
+            looked=looked,
+            refused=self._refused,
+            done_share=node.done_share,
+        )
+
+    def write(self) -> None:
+        """Put what has been recorded since the last time on disk. Raises OSError."""
+        with self._writing:
+            if self._closed:
+                return
+            found = (streams.columns_of(*self.node.recorder.drain()), streams.log_columns(*self.log.drain()))
+            for stream, columns in zip(self._streams, found, strict=True):
+                if columns is not None:
+                    stream.write(columns)
+
+    def close(self) -> None:
+        """Write the rest; what activities record that go on after the run's end is not of the run."""
+        self.write()
+        with self._writing:
+            self._closed = True
+            for stream in self._streams:
+                stream.close()

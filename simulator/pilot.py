@@ -1,0 +1,58 @@
+"""The beginning of a run, to tell how long all of it would take."""
+
+from math import inf
+from time import monotonic
+from typing import NamedTuple
+
+from simpy.core import StopSimulation
+
+from scenarios import Scenario
+from simulator.engine import Simulation, no_garbage
+from simulator.ring import Disturbed
+
+_EVENTS = 256  # between two looks at the clock
+_LONGEST = 10  # times as long, where nothing is done before
+_NOTHING = 1e-12  # what is done of a run that does not come forward
+
+
+class Pilot(NamedTuple):
+    """How a run began."""
+
+    done: float
+    """How much of it was done, above 0 to 1."""
+    steps: int
+    """Mini-batches that were begun."""
+    virtual_s: float
+    """The seconds that passed in it."""
+    took_s: float
+    """The seconds that passed here."""
+    nbytes: int
+    """Bytes of its records."""
+
+
+def pilot(scenario: Scenario, seconds: float) -> Pilot:
+    """Simulate the beginning of a run, by its sizes only; longer than so many seconds only if need be."""
+    try:
+        return _run(Simulation(scenario.sizes_only), seconds)
+    except Disturbed:
+        return _run(Simulation(scenario.sizes_only, shortcuts=False), seconds)
+
+
+def _run(simulation: Simulation, seconds: float) -> Pilot:
+    environment, queue, begin = simulation.environment, simulation.environment._queue, monotonic()
+    workers, until = simulation.nodes[: len(simulation.workers)], simulation.scenario.stop.time or inf
+    ended, tells, done = False, False, 0.0
+    with no_garbage():
+        while not ended and monotonic() < begin + (seconds if tells else _LONGEST * seconds):
+            try:
+                for _ in range(_EVENTS + len(workers) // 8):
+                    if not queue or queue[0][0] >= until:
+                        raise StopSimulation(None)
+                    environment.step()
+            except StopSimulation:
+                ended = True
+            steps, under_way = simulation.steps, sum(node.step > 0 for node in workers)
+            done = simulation.fraction(steps - under_way / 2)  # on average
+            tells = done > 0 and steps >= 2 * len(workers)  # a round of messages may be all of the work
+    took, records = monotonic() - begin, simulation.recorder.nbytes
+    return Pilot(1.0 if ended else max(done, _NOTHING), simulation.steps, environment.now, took, records)

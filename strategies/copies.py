@@ -1,0 +1,63 @@
+"""A worker's own copy of the parameters, which it reads while newer ones are on their way."""
+
+from collections.abc import Awaitable
+
+from strategies.node import Node, Vector
+from strategies.parameter_server import ParameterServer, sum_of
+
+
+class Copy:
+    """All parameters, shard by shard as they came last, and the own moves that these do not hold yet.
+
+    With `prefetch` every push asks for an answer, which comes when it comes; without, a shard is asked for
+    when it is too old. The server has to tell the clock of its answers, and to hold none back but those for
+    which this worker waits (consistency.bounded): an answer then has all own moves that came before it.
+    """
+
+    def __init__(self, node: Node, server: ParameterServer, prefetch: bool) -> None:
+        self.node = node
+        self.server = server
+        self.prefetch = prefetch
+        self.shards: list[Vector] = []
+        self.clocks = [0] * len(server.slices)  # pushes of every worker that are in the shard, at least
+        self.lacking: list[list[Vector]] = [[] for _ in server.slices]
+        self.due = 0  # answers that are on their way, or will be
+
+    async def pull(self) -> Vector:
+        """All parameters for the first time, shape (n,)."""
+        parameters = await self.server.pull()
+        self.shards = [parameters[part] for part in self.server.slices]
+        return parameters
+
+    async def push(self, move: Vector) -> None:
+        """Push a move of shape (n,), and count it in from now on."""
+        await self.server.push(move, "push" if self.prefetch else "commit")
+        self.due += len(self.shards) if self.prefetch else 0
+        for lacking, part in zip(self.lacking, self.server.slices, strict=True):
+            lacking.append(move[part])
+
+    async def read(self, clock: int) -> Vector:
+        """The newest parameters here, with all own moves, shape (n,); waits until they are at `clock`."""
+        if not self.prefetch:
+            for server, old in zip(self.node.parents, self.clocks, strict=True):
+                if old < clock:
+                    self.node.send(server, "pull")
+                    self.due += 1
+        while self.node.arrived("parameters") or min(self.clocks) < clock:
+            await self._take_in()
+        return await self._with_own_moves() if any(self.lacking) else self.node.concatenate(self.shards)
+
+    def _with_own_moves(self) -> Awaitable[Vector]:
+        parts = [[shard, *own] for shard, own in zip(self.shards, self.lacking, strict=True)]
+        nbytes = sum(3 * len(own) * shard.nbytes for shard, *own in parts)
+        return self.node.apply(lambda: self.node.concatenate([sum_of(part) for part in parts]), nbytes)
+
+    async def drain(self) -> None:
+        """Wait for all answers that are due."""
+        while self.due:
+            await self._take_in()
+
+    async def _take_in(self) -> None:
+        number, self.shards[number], self.clocks[number] = await self.server.answer()
+        self.due -= 1
+        del self.lacking[number][: 1 if self.prefetch else None]  # it answers the oldest push, or has all

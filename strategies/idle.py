@@ -1,0 +1,37 @@
+"""What is given to a strategy and means nothing to it, or never comes about: warnings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strategies.bounds import after
+from strategies.mistakes import one_of
+from strategies.registry import STRATEGIES, composed, own
+
+
+def unused(name: str, values: Mapping[str, Any]) -> list[str]:
+    """Warnings about parameters that a strategy does not have, or that lack what they belong to."""
+    valid = own(name, values)
+    warnings = [f"strategy.{key} means nothing to {name}: ignored" for key in values if key not in valid]
+    usual = STRATEGIES[name].defaults.get("optimizer")
+    if usual and "learning_rate" in values and "optimizer" not in values:
+        warnings.append(
+            f"strategy.learning_rate is {usual}'s, which {name} takes if strategy.optimizer is not given"
+        )
+    for key, marks in composed(name, values).idle(values).items():
+        wanted = ", or ".join(f"{mark.key} is {one_of(mark.values)}" for mark in marks)
+        warnings.append(f"strategy.{key} means nothing unless {wanted}: ignored")
+    return warnings
+
+
+def never_acted(name: str, values: Mapping[str, Any], made: Mapping[str, float]) -> list[str]:
+    """Warnings about what a strategy was to do after more than a run had; `made`: how many of each unit."""
+    warnings = []
+    for key, parameter in composed(name, values).parameters.items():
+        unit, value = after(parameter.annotation), values.get(key, parameter.default)
+        if unit is not None and value is not None and made[unit] <= value:
+            given = "" if key in values else " (by default)"
+            warnings.append(
+                f"strategy.{key} is {value:g} {unit}{given}, and the run had {made[unit]:.4g}: "
+                "what was to come after them did not; lower it, or raise a bound in stop"
+            )
+    return warnings

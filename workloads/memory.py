@@ -1,0 +1,72 @@
+"""How much memory a workload takes, and how much there is. Loads no torch and no data."""
+
+from math import inf, prod
+from pathlib import Path
+
+from scenarios import ScenarioError, Workload
+from scenarios import workload as described
+from workloads.forms import FORMS
+from workloads.sizes import LOGISTIC_HELD_OUT, LOGISTIC_SAMPLES, sizes
+
+_VECTORS = 4  # parameters, gradient, the model's own weights, what is on its way
+_BYTES_PER_FLOP = 0.03  # of activations, kept for the backward pass: 0.01 to 0.05 in cnn, resnet18, mobilenet
+_WHILE_NORMALISED = 28  # bytes a pixel: float32, and three float64 at once (datasets.load)
+
+
+def bytes_of(workload: Workload) -> int:
+    """Return about how many bytes a process needs at most for a workload: data set, model and mini-batch.
+
+    What every process has for itself, Python and torch, is not included; nor what a strategy keeps besides
+    (an optimizer's state, models of others): multiples of `sizes(workload).nbytes`. Where nothing is learned
+    there are only the vectors that travel. Raises `ScenarioError` as `sizes` does.
+    """
+    its = sizes(workload)
+    vectors = _VECTORS * its.nbytes
+    if not workload.learns:
+        return vectors
+    match workload:
+        case described.Data():
+            form = FORMS[workload.dataset]
+            pixels = (form.train + form.test) * prod(form.shape)
+            mini_batch = int(_BYTES_PER_FLOP * (its.flops or 0.0))
+            return max(_WHILE_NORMALISED * pixels, 4 * pixels + vectors + mini_batch)
+        case described.Problem(problem="logistic"):
+            each = 16  # while they are drawn: float64, and what is made of them
+            features = (LOGISTIC_SAMPLES + LOGISTIC_HELD_OUT) * workload.dimension
+            return each * features + vectors
+        case _:
+            return vectors + 8 * its.parameters  # noise is drawn in float64
+
+
+def free_bytes() -> float:
+    """Return the bytes that this machine, or the container, can still give; ∞ where it does not tell."""
+    return min(_of_the_machine(), _of_the_container())
+
+
+def _of_the_machine() -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return inf
+    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), inf)
+
+
+def _of_the_container(group: Path = Path("/sys/fs/cgroup")) -> float:
+    try:
+        most, used = ((group / f"memory.{name}").read_text("ascii").strip() for name in ("max", "current"))
+        cache = next(
+            int(line.split()[1])
+            for line in (group / "memory.stat").read_text("ascii").splitlines()
+            if line.startswith("inactive_file ")
+        )
+    except (OSError, StopIteration):
+        return inf
+    return inf if most == "max" else float(most) - float(used) + cache
+
+
+def require(nbytes: float, what: str, key: str, instead: str) -> None:
+    """Raise ScenarioError if there is no room for so many bytes: `what` takes them, `instead` would do."""
+    free = free_bytes()
+    if nbytes > free:
+        problem = f"{what} takes {nbytes / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB is free"
+        raise ScenarioError(f"{problem}; {instead}", key=key)
