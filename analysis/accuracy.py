@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from analysis.plots import MEASURED, PREDICTED
+from lockstep.analysis.plots import MEASURED, PREDICTED
 
 # Okabe and Ito's colours, safe for the colour-blind, each with a marker of its own.
 _REGIMES = {

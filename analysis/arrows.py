@@ -7,8 +7,8 @@ which it arrived.
 import numpy as np
 import pandas as pd
 
-from analysis.records import Result
-from strategies.placement import Role, roles_of
+from lockstep.analysis.records import Result
+from lockstep.strategies.placement import Role, roles_of
 
 
 def arrows(result: Result) -> pd.DataFrame:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from analysis.records import of
+from lockstep.analysis.records import of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.records import Result
+    from lockstep.analysis.records import Result
 
 Kind = Literal["link", "processor", "computing", "updating", "waiting", "memory", "network", "latency"]
 _IN_TURN = 1.05  # both directions of a link together, when one rests while the other is busy

@@ -3,8 +3,8 @@
 import re
 from math import ceil
 
-from analysis.bottleneck import Bottleneck
-from analysis.words import NOTHING
+from lockstep.analysis.bottleneck import Bottleneck
+from lockstep.analysis.words import NOTHING
 
 _STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
 _MUCH = 0.2  # of the workers' time, that is said beside what takes more of it

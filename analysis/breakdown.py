@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analysis.records import of
+from lockstep.analysis.records import of
 
 PARTS = ("compute", "update", "send", "network", "wait")
 

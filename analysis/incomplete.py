@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import pandas as pd
 
-from analysis import streams
-from analysis.folders import INCOMPLETE
-from scenarios import Scenario, ScenarioError, dump
+from lockstep.analysis import streams
+from lockstep.analysis.folders import INCOMPLETE
+from lockstep.scenarios import Scenario, ScenarioError, dump
 
 STATUS, _RECORDS = "status.json", "records.parquet"
 

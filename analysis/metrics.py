@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.bottleneck_words import sentence
-from analysis.records import Result, of
-from analysis.utilisation import utilisation
-from strategies.idle import never_acted
+from lockstep.analysis.bottleneck_words import sentence
+from lockstep.analysis.records import Result, of
+from lockstep.analysis.utilisation import utilisation
+from lockstep.strategies.idle import never_acted
 
 
 def metrics(result: Result) -> dict[str, Any]:

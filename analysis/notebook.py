@@ -5,8 +5,8 @@ from html import escape
 
 import pandas as pd
 
-from analysis.records import Result
-from analysis.summary import headline
+from lockstep.analysis.records import Result
+from lockstep.analysis.summary import headline
 
 
 def html(result: Result) -> str:
@@ -20,7 +20,7 @@ def _picture(result: Result) -> str:
     """A picture as an SVG element; nothing of a run that did nothing."""
     import matplotlib as mpl
 
-    from analysis import plots
+    from lockstep.analysis import plots
 
     if result.span[1] <= result.span[0]:
         return ""

@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.folders import replacing
-from analysis.order import order_of
-from scenarios import Scenario, dump
+from lockstep.analysis.folders import replacing
+from lockstep.analysis.order import order_of
+from lockstep.scenarios import Scenario, dump
 
 if TYPE_CHECKING:
-    from analysis.bottleneck import Bottleneck
+    from lockstep.analysis.bottleneck import Bottleneck
 
 # What `Result.save` writes of a run.
 FILES = (
@@ -286,7 +286,7 @@ class Result:
 
         What `--json` prints: numbers, texts, lists and mappings only; None where a figure does not exist.
         """
-        from analysis.metrics import metrics
+        from lockstep.analysis.metrics import metrics
 
         return metrics(self)
 
@@ -308,14 +308,14 @@ class Result:
         Columns `compute`, `update`, `send`, `network` and `wait` (docs/metrics.md), which sum to 1; all 0 in
         a run that took no time.
         """
-        from analysis.breakdown import breakdown
+        from lockstep.analysis.breakdown import breakdown
 
         return breakdown(self.records, self.scenario.cluster.workers, *self.span)
 
     @cached_property
     def bottleneck(self) -> "Bottleneck | None":
         """What limits the run, estimated from shares of its time; None if it did nothing."""
-        from analysis.bottleneck import bottleneck
+        from lockstep.analysis.bottleneck import bottleneck
 
         return bottleneck(self)
 
@@ -325,7 +325,7 @@ class Result:
 
         None where it is not known: in a real run.
         """
-        from analysis.utilisation import mean_busy
+        from lockstep.analysis.utilisation import mean_busy
 
         return mean_busy(self)
 
@@ -362,7 +362,7 @@ class Result:
             if self.interleaving is not None:
                 self.interleaving.to_parquet(new / "interleaving.parquet", index=False)
             (new / "result.json").write_text(text + "\n", encoding="utf-8")
-        from analysis.incomplete import discard
+        from lockstep.analysis.incomplete import discard
 
         discard(Path(directory))
 
@@ -371,30 +371,30 @@ class Result:
 
         Needs `pip install 'lockstep[tensorboard]'`; raises ScenarioError without it.
         """
-        from analysis.tensorboard import write
+        from lockstep.analysis.tensorboard import write
 
         return write(self, Path(directory))
 
     @property
     def row(self) -> dict[str, Any]:
         """The run as a row of a tidy table: what `analysis.table.row` gives."""
-        from analysis.table import row
+        from lockstep.analysis.table import row
 
         return row(self)
 
     @property
     def table(self) -> pd.DataFrame:
         """The main figures in words and units, for people: a row each, one column of texts."""
-        from analysis.summary import DONE, figures
+        from lockstep.analysis.summary import DONE, figures
 
         return pd.DataFrame({DONE[self.engine]: figures(self)})
 
     def __repr__(self) -> str:
-        from analysis.summary import headline
+        from lockstep.analysis.summary import headline
 
         return headline(self)
 
     def _repr_html_(self) -> str:
-        from analysis.notebook import html
+        from lockstep.analysis.notebook import html
 
         return html(self)

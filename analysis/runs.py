@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.records import Result
-from analysis.saved import check_ended, is_run, load
-from analysis.table import keys, row
-from scenarios import ScenarioError
+from lockstep.analysis.records import Result
+from lockstep.analysis.saved import check_ended, is_run, load
+from lockstep.analysis.table import keys, row
+from lockstep.scenarios import ScenarioError
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import scenarios
-from analysis import incomplete
-from analysis.folders import INCOMPLETE, settle
-from analysis.records import Result, in_order
-from scenarios import ScenarioError
+from lockstep import scenarios
+from lockstep.analysis import incomplete
+from lockstep.analysis.folders import INCOMPLETE, settle
+from lockstep.analysis.records import Result, in_order
+from lockstep.scenarios import ScenarioError
 
 _RUN = ("scenario.yaml", "result.json", "records.parquet")
 

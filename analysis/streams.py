@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from analysis.records import EVENTS, TYPES, Entry, join, table
+from lockstep.analysis.records import EVENTS, TYPES, Entry, join, table
 
 RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-N.WHAT.arrow, hold
 Columns = Mapping[str, pa.Array]

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from analysis.words import NOTHING, count, number, percent, size
+from lockstep.analysis.words import NOTHING, count, number, percent, size
 
 if TYPE_CHECKING:
-    from analysis.records import Result
+    from lockstep.analysis.records import Result
 
 DONE = {"simulator": "predicted", "executor": "measured"}
 

@@ -13,9 +13,9 @@ import pandas as pd
 from pydantic import BaseModel
 from scipy import stats
 
-from analysis.flat import flat
-from analysis.records import Result
-from scenarios import Scenario
+from lockstep.analysis.flat import flat
+from lockstep.analysis.records import Result
+from lockstep.scenarios import Scenario
 
 # What the keys of the scenario say already.
 _SAID = ("schema", "scenario", "workers", "strategy", "target", "seed")

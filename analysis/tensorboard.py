@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.metrics import of_models
-from analysis.records import Result, of
-from scenarios import ScenarioError, dump
+from lockstep.analysis.metrics import of_models
+from lockstep.analysis.records import Result, of
+from lockstep.scenarios import ScenarioError, dump
 
 WINDOWS = 50  # of a run, all of the same length
 _SUBFOLDERS = {"simulator": "predicted", "executor": "measured"}

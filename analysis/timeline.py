@@ -17,10 +17,10 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from analysis.arrows import arrows
-from analysis.records import Result, of
-from analysis.tracks import Tracks, lanes, slices, tracks_of
-from analysis.words import count
+from lockstep.analysis.arrows import arrows
+from lockstep.analysis.records import Result, of
+from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
+from lockstep.analysis.words import count
 
 _CHUNK = 1 << 14  # slices whose text is made at a time
 # Numbers from here on: one with its process's number is Perfetto's "main thread", and goes first.

@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 import numpy as np
 import pandas as pd
 
-from analysis.records import Result
-from scenarios import Cluster
-from strategies.placement import host_names, hosts, residents, roles_of
+from lockstep.analysis.records import Result
+from lockstep.scenarios import Cluster
+from lockstep.strategies.placement import host_names, hosts, residents, roles_of
 
 EVALUATIONS = "evaluations"
 

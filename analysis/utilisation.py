@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analysis.records import Result
+    from lockstep.analysis.records import Result
 
 MOST = 64  # resources named in the metrics
 

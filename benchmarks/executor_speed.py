@@ -16,10 +16,10 @@ import torch
 import zmq
 
 import lockstep
-from executor import process
-from executor.shaping import DATA, FRAME
-from executor.testbed import Seat, Testbed
 from lockstep import Result, Scenario, ScenarioError
+from lockstep.executor import process
+from lockstep.executor.shaping import DATA, FRAME
+from lockstep.executor.testbed import Seat, Testbed
 
 TURNS = 3
 LARGE, SMALL = 25_000_000, 64  # bytes

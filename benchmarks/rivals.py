@@ -17,10 +17,10 @@ import zmq
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from executor.launch import no_main_module, start_fork_server
-from executor.testbed import Seat
-from scenarios import Scenario
-from workloads import build
+from lockstep.executor.launch import no_main_module, start_fork_server
+from lockstep.executor.testbed import Seat
+from lockstep.scenarios import Scenario
+from lockstep.workloads import build
 
 Rival = Callable[..., list[float]]
 COPIED = 1 << 16  # bytes; below it the executor lets ZeroMQ copy, and so does the bare transport

@@ -21,10 +21,10 @@ from pathlib import Path
 from simulation_speed import REPEATS, scenario
 
 from lockstep import Scenario
+from lockstep.simulator.engine import Simulation
 from lockstep.verification import simgrid
-from simulator.engine import Simulation
-from workloads import sizes
-from workloads.compute_time import compute_times
+from lockstep.workloads import sizes
+from lockstep.workloads.compute_time import compute_times
 
 HERE = Path(__file__).parent
 TARGET = {128: 1.0, 1000: 10.0}  # workers: times SimGrid's rate

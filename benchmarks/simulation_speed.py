@@ -14,8 +14,8 @@ import simpy
 
 import lockstep
 from lockstep import Scenario
-from simulator.engine import Simulation
-from strategies import STRATEGIES, Contribution, Node, Strategy
+from lockstep.simulator.engine import Simulation
+from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
 
 REPEATS = 3
 CASES = {

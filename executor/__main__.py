@@ -1,4 +1,4 @@
-"""One process of a run that torchrun started: torchrun … -m executor SCENARIO [--out DIR].
+"""One process of a run that torchrun started: torchrun … -m lockstep.executor SCENARIO [--out DIR].
 
 The world has the workers first, then the servers: torchrun needs `--nproc-per-node` × nodes = workers +
 servers processes (workers alone for a strategy without servers). Rank 0 writes the result, and has the hub to
@@ -24,16 +24,16 @@ from threading import Event, Thread
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from executor import addresses, blame, collect, folder, joining, process, signals
-from executor.heartbeat import repr_line
-from executor.hub import Hub
-from executor.launch import INSIDE, path_s
-from executor.meeting import meet, wait_for
-from executor.parent import end_with_parent
-from executor.remote import HubGone
-from scenarios import Scenario, ScenarioError, dump, load
-from strategies import StrategyError, fits
-from workloads import sizes
+from lockstep.executor import addresses, blame, collect, folder, joining, process, signals
+from lockstep.executor.heartbeat import repr_line
+from lockstep.executor.hub import Hub
+from lockstep.executor.launch import INSIDE, path_s
+from lockstep.executor.meeting import meet, wait_for
+from lockstep.executor.parent import end_with_parent
+from lockstep.executor.remote import HubGone
+from lockstep.scenarios import Scenario, ScenarioError, dump, load
+from lockstep.strategies import StrategyError, fits
+from lockstep.workloads import sizes
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
 _HEARD_S = 2.0  # for the others to hear that the run ends
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="torchrun … -m executor")
+    parser = argparse.ArgumentParser(prog="torchrun … -m lockstep.executor")
     parser.add_argument("scenario", help="a scenario file, or the name of a shipped one")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where rank 0 writes the result")

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import torch.distributed as dist
 
-from executor.meeting import meet
+from lockstep.executor.meeting import meet
 
 
 def own_address(store: dist.Store, rank: int, world: int, store_host: str) -> str:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from workloads.base import Ready
+from lockstep.workloads.base import Ready
 
 if TYPE_CHECKING:
-    from executor.node import RealNode
+    from lockstep.executor.node import RealNode
 
 T = TypeVar("T")
 Compute = Callable[[Ready], Tensor]

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from executor.watchdog import Stall
+from lockstep.executor.watchdog import Stall
 
 
 def stalled(stall: Stall, names: Sequence[str], about: Mapping[int, Mapping[str, Any]]) -> str:

@@ -9,17 +9,17 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 
-import analysis.streams as streams
-from analysis.records import Recorder, Result, join
-from executor import snapshot_file
-from executor.hub import Hub
-from executor.process import everyone
-from scenarios import Scenario
-from strategies import find, unused
-from strategies.placement import as_if_on_one_host, evaluated
-from workloads import Learner, build, deterministic_threads, partition, sizes
-from workloads.compute_time import mean_gradient_s
-from workloads.snapshots import assemble, joined, merged
+import lockstep.analysis.streams as streams
+from lockstep.analysis.records import Recorder, Result, join
+from lockstep.executor import snapshot_file
+from lockstep.executor.hub import Hub
+from lockstep.executor.process import everyone
+from lockstep.scenarios import Scenario
+from lockstep.strategies import find, unused
+from lockstep.strategies.placement import as_if_on_one_host, evaluated
+from lockstep.workloads import Learner, build, deterministic_threads, partition, sizes
+from lockstep.workloads.compute_time import mean_gradient_s
+from lockstep.workloads.snapshots import assemble, joined, merged
 
 _GRACE_S = 3.0  # for a process told to stop to hand over its records
 

@@ -7,7 +7,7 @@ switch of its rack, leaf or site (in a star, of all); `scenarios/topology.py` sa
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scenarios import Cluster, FatTree, Racks, Sites
+from lockstep.scenarios import Cluster, FatTree, Racks, Sites
 
 Way = tuple[int, int]  # one direction of a cable: from a host or switch to its neighbour
 

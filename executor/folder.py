@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 LONGEST = 71  # bytes of TMPDIR; a socket's name has 103 at most, and "/pymp-…/r…/hub" is 27 of these
 _PREFIX = "lockstep-"

@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 import zmq
 
-from executor.hub import NAME
-from executor.sockets import Doors, Place
-from executor.watchdog import LEAST_S, Status
+from lockstep.executor.hub import NAME
+from lockstep.executor.sockets import Doors, Place
+from lockstep.executor.watchdog import LEAST_S, Status
 
 _BEAT_S = 0.5
 _GAP_S = 1.0  # that the thread is late after the process has stood still, or has had no processor

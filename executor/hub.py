@@ -14,8 +14,8 @@ from typing import Any
 
 import zmq
 
-from executor.sockets import Doors, Place
-from executor.watchdog import Stall, Status, Watchdog
+from lockstep.executor.sockets import Doors, Place
+from lockstep.executor.watchdog import Stall, Status, Watchdog
 
 NAME = "hub"
 MOST_BYTES = 8 << 20  # of a frame; larger files come in pieces

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from executor.node import RealNode
-from executor.running import Stopped
-from strategies import Collective, Contribution, Message, Vector
+from lockstep.executor.node import RealNode
+from lockstep.executor.running import Stopped
+from lockstep.strategies import Collective, Contribution, Message, Vector
 
 T = TypeVar("T")
 # What never changes about a node, and words that answer the same in every run.

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from analysis.incomplete import Incomplete
-from executor import addresses, folder, keys
-from executor.heartbeat import Heartbeat
-from executor.hub import NAME, Hub
-from executor.process import STORE, Control
-from executor.remote import RemoteStore, answers
-from executor.sockets import Place
-from executor.watchdog import Watchdog
-from scenarios import Scenario, ScenarioError
+from lockstep.analysis.incomplete import Incomplete
+from lockstep.executor import addresses, folder, keys
+from lockstep.executor.heartbeat import Heartbeat
+from lockstep.executor.hub import NAME, Hub
+from lockstep.executor.process import STORE, Control
+from lockstep.executor.remote import RemoteStore, answers
+from lockstep.executor.sockets import Place
+from lockstep.executor.watchdog import Watchdog
+from lockstep.scenarios import Scenario, ScenarioError
 
 _HUB = "hub of the run"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 USUAL = Path("~/.config/lockstep/key")
 _BYTES = 32

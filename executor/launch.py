@@ -24,25 +24,30 @@ from types import ModuleType
 import pandas as pd
 import torch.distributed as dist
 
-import analysis.streams as streams
-from analysis.incomplete import Incomplete
-from analysis.records import Result
-from executor import blame, collect, process, signals
-from executor.folder import new_folder, short_names
-from executor.heartbeat import ORPHANED
-from executor.hub import Hub
-from executor.sockets import Place
-from executor.stolen import Stolen
-from executor.testbed import Seat, Testbed
-from executor.watchdog import LEAST_S, Watchdog
-from scenarios import Scenario
-from workloads import Learner, sizes
-from workloads.memory import bytes_of, require
+import lockstep.analysis.streams as streams
+from lockstep.analysis.incomplete import Incomplete
+from lockstep.analysis.records import Result
+from lockstep.executor import blame, collect, process, signals
+from lockstep.executor.folder import new_folder, short_names
+from lockstep.executor.heartbeat import ORPHANED
+from lockstep.executor.hub import Hub
+from lockstep.executor.sockets import Place
+from lockstep.executor.stolen import Stolen
+from lockstep.executor.testbed import Seat, Testbed
+from lockstep.executor.watchdog import LEAST_S, Watchdog
+from lockstep.scenarios import Scenario
+from lockstep.workloads import Learner, sizes
+from lockstep.workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
 Waiting = Callable[[str], None]
 # What every process would import for itself, seconds of work, is imported once by the one they fork from.
-_PRELOADED = ("workloads.classifier", "sklearn.datasets", "torch.utils.flop_counter", "torch._dynamo")
+_PRELOADED = (
+    "lockstep.workloads.classifier",
+    "sklearn.datasets",
+    "torch.utils.flop_counter",
+    "torch._dynamo",
+)
 _LOST = 255  # the exit code of a process whose fork server has died
 _LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to learn; the rest is shared
 _COPIES = 4  # of all shards together: parameters, an optimizer's state, what is on its way
@@ -310,7 +315,7 @@ def start_fork_server() -> None:
     Ctrl-C, which a terminal sends to all processes, is not for it.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["executor.orphan", "executor.process", *_PRELOADED]
+        ["lockstep.executor.orphan", "lockstep.executor.process", *_PRELOADED]
     )
     short_names()
     resource_tracker.ensure_running()  # here: it lets the signals through again

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Condition
 
-from strategies import Message
+from lockstep.strategies import Message
 
 _Wanted = tuple[str | None, int | None]  # kind and sender; None: any
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.devices import Place
-from executor.node import RealNode
-from executor.running import Done, Stopped
-from scenarios import ScenarioError
-from strategies import Vector
+from lockstep.executor.devices import Place
+from lockstep.executor.node import RealNode
+from lockstep.executor.running import Done, Stopped
+from lockstep.scenarios import ScenarioError
+from lockstep.strategies import Vector
 
 _HEADER = 64  # bytes before the parameters: the number of completed additions, on a cache line of its own
 

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from analysis.records import Recorder
-from executor import vectors
-from executor.activities import Activities
-from executor.backward import Beside, Later
-from executor.devices import to_device
-from executor.mailbox import Mailbox, Received
-from executor.running import Done, Stopped, run_to_end
-from executor.settling import settle
-from executor.transport import Transport
-from scenarios import Scenario
-from strategies import Collective, Contribution, Message, Source, Vector, find
-from strategies.codecs import Codec
-from strategies.parameter_server import shard_of
-from strategies.placement import Role
-from workloads import Learner, codecs, sizes
-from workloads.compute_time import ComputeTime
-from workloads.quota import Quota
-from workloads.slowness import slowness
-from workloads.snapshots import Snapshots
+from lockstep.analysis.records import Recorder
+from lockstep.executor import vectors
+from lockstep.executor.activities import Activities
+from lockstep.executor.backward import Beside, Later
+from lockstep.executor.devices import to_device
+from lockstep.executor.mailbox import Mailbox, Received
+from lockstep.executor.running import Done, Stopped, run_to_end
+from lockstep.executor.settling import settle
+from lockstep.executor.transport import Transport
+from lockstep.scenarios import Scenario
+from lockstep.strategies import Collective, Contribution, Message, Source, Vector, find
+from lockstep.strategies.codecs import Codec
+from lockstep.strategies.parameter_server import shard_of
+from lockstep.strategies.placement import Role
+from lockstep.workloads import Learner, codecs, sizes
+from lockstep.workloads.compute_time import ComputeTime
+from lockstep.workloads.quota import Quota
+from lockstep.workloads.slowness import slowness
+from lockstep.workloads.snapshots import Snapshots
 
 if TYPE_CHECKING:
-    from executor.memory import WorkerMemory
+    from lockstep.executor.memory import WorkerMemory
 
 T = TypeVar("T")
 _SLICE_S = 0.05  # how often a node that waits looks whether the run is over

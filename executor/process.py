@@ -14,28 +14,28 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from executor import signals, sockets
-from executor.devices import Place, choose, computes_on
-from executor.heap import keep_freed_memory
-from executor.heartbeat import Heartbeat, repr_line
-from executor.interleaving import LoggedNode
-from executor.meeting import meet
-from executor.memory import SharedMemory, WorkerMemory, on_one_host
-from executor.node import RealNode
-from executor.parent import end_with_parent
-from executor.peers import check_ends
-from executor.report import Report
-from executor.running import run_to_end
-from executor.snapshot_file import write
-from executor.testbed import Seat
-from executor.transport import Transport
-from scenarios import Scenario
-from strategies import Strategy, find
-from strategies.placement import Role, evaluated, roles_of, shards_of
-from workloads import build, sizes
-from workloads.compute_time import compute_times
-from workloads.quota import quota
-from workloads.snapshots import Snapshots
+from lockstep.executor import signals, sockets
+from lockstep.executor.devices import Place, choose, computes_on
+from lockstep.executor.heap import keep_freed_memory
+from lockstep.executor.heartbeat import Heartbeat, repr_line
+from lockstep.executor.interleaving import LoggedNode
+from lockstep.executor.meeting import meet
+from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
+from lockstep.executor.node import RealNode
+from lockstep.executor.parent import end_with_parent
+from lockstep.executor.peers import check_ends
+from lockstep.executor.report import Report
+from lockstep.executor.running import run_to_end
+from lockstep.executor.snapshot_file import write
+from lockstep.executor.testbed import Seat
+from lockstep.executor.transport import Transport
+from lockstep.scenarios import Scenario
+from lockstep.strategies import Strategy, find
+from lockstep.strategies.placement import Role, evaluated, roles_of, shards_of
+from lockstep.workloads import build, sizes
+from lockstep.workloads.compute_time import compute_times
+from lockstep.workloads.quota import quota
+from lockstep.workloads.snapshots import Snapshots
 
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start

@@ -14,8 +14,8 @@ from typing import Any
 import torch.distributed as dist
 import zmq
 
-from executor.hub import MOST_BYTES, NAME, Answer, files_in
-from executor.sockets import Doors, Place
+from lockstep.executor.hub import MOST_BYTES, NAME, Answer, files_in
+from lockstep.executor.sockets import Doors, Place
 
 _PIECE = MOST_BYTES // 2
 _LOOK_S = 0.02  # how often a process asks whether a key is there

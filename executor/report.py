@@ -3,10 +3,10 @@
 from pathlib import Path
 from threading import Lock
 
-import analysis.streams as streams
-from executor.interleaving import Interleaving
-from executor.node import RealNode
-from executor.watchdog import Status
+import lockstep.analysis.streams as streams
+from lockstep.executor.interleaving import Interleaving
+from lockstep.executor.node import RealNode
+from lockstep.executor.watchdog import Status
 
 
 class Report:

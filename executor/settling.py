@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from executor.node import RealNode
+    from lockstep.executor.node import RealNode
 
 
 def settle(node: "RealNode") -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
-from executor import shaping, wiring
-from executor.fabric import cards, fabric
-from executor.namespaces import Namespace, in_a_thread, new_namespace
-from scenarios import Cluster, Scenario, ScenarioError
-from strategies.placement import Role, hosts, roles
+from lockstep.executor import shaping, wiring
+from lockstep.executor.fabric import cards, fabric
+from lockstep.executor.namespaces import Namespace, in_a_thread, new_namespace
+from lockstep.scenarios import Cluster, Scenario, ScenarioError
+from lockstep.strategies.placement import Role, hosts, roles
 
 _MOST_HOSTS = 511  # an interface has at most 65,520 classes: one for each pair of hosts, perhaps of two racks
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import zmq
 
-from executor.devices import to_host
-from executor.sockets import Doors, Place
+from lockstep.executor.devices import to_host
+from lockstep.executor.sockets import Doors, Place
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
 _CONNECT_S = 60.0  # for all connections of a process

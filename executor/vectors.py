@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strategies.multiple import multiple
+from lockstep.strategies.multiple import multiple
 
 
 def concatenate(parts: Sequence[Any]) -> Any:

@@ -9,9 +9,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from executor.fabric import Fabric, Way
-from executor.namespaces import Namespace
-from executor.shaping import shape, train
+from lockstep.executor.fabric import Fabric, Way
+from lockstep.executor.namespaces import Namespace
+from lockstep.executor.shaping import shape, train
 
 _FIRST = IPv4Address("198.18.0.1")  # host 0's
 CARD = "card"  # a host's interface

@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import scenarios
-from scenarios import ScenarioError
+from lockstep import scenarios
+from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `lockstep --help` does not
     import pandas
 
-    from analysis.gains import Gain
-    from analysis.records import Result
+    from lockstep.analysis.gains import Gain
+    from lockstep.analysis.records import Result
     from lockstep.recommendation import Recommendation, Target
-    from scenarios import Scenario
+    from lockstep.scenarios import Scenario
 
 __all__ = [
     "Result",
@@ -44,7 +44,7 @@ Progress = Callable[[float], None]
 
 def __getattr__(name: str) -> Any:
     if name == "Result":
-        from analysis.records import Result
+        from lockstep.analysis.records import Result
 
         return Result
     if name == "Scenario":
@@ -65,7 +65,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> "Scenario":
 
 def check(scenario: "Scenario", testbed: bool = False) -> None:
     """Raise ScenarioError for what only the strategies, the workloads or the testbed can know to be wrong."""
-    from strategies import StrategyError, find, fits
+    from lockstep.strategies import StrategyError, find, fits
 
     try:
         find(scenario.strategy.name, scenario.strategy.parameters)
@@ -73,15 +73,15 @@ def check(scenario: "Scenario", testbed: bool = False) -> None:
     except StrategyError as error:
         raise ScenarioError(error.problem, key=error.key) from error
     if scenario.cluster.network.varying:
-        from simulator.topology import topology
-        from simulator.traffic import varying_links
+        from lockstep.simulator.topology import topology
+        from lockstep.simulator.traffic import varying_links
 
         varying_links(topology(scenario.cluster), scenario.cluster.network.varying)
     from lockstep import feasible
 
     feasible.check(scenario)
     if testbed:
-        from executor import testbed as bed
+        from lockstep.executor import testbed as bed
 
         bed.check(scenario)
         bed.require()
@@ -99,7 +99,7 @@ def simulate(scenario: "Scenario", progress: Progress | None = None) -> "Result"
     memory has no room for the model, the data set, or the records of all that happens.
     """
     from lockstep import work
-    from simulator.engine import simulate
+    from lockstep.simulator.engine import simulate
 
     check(scenario)
     work.require_room(scenario)
@@ -141,7 +141,7 @@ def run(
     Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
     """
-    from executor.launch import execute
+    from lockstep.executor.launch import execute
 
     check(scenario, testbed)
     folder = None if out is None else Path(out)
@@ -156,8 +156,8 @@ def records(folder: str | Path) -> "pandas.DataFrame | None":
 
     Raises ScenarioError if there is neither.
     """
-    from analysis import incomplete, saved
-    from analysis.folders import INCOMPLETE
+    from lockstep.analysis import incomplete, saved
+    from lockstep.analysis.folders import INCOMPLETE
 
     folder = Path(folder)
     for place in (folder, *sorted(folder.glob(f"{INCOMPLETE}*"))):

@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from executor import signals
-from scenarios import ScenarioError
+from lockstep.executor import signals
+from lockstep.scenarios import ScenarioError
 
 # Of each command its module, in the order in which help has them.
 COMMANDS = {

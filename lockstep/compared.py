@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.words import NOTHING, number, percent
-from scenarios import Scenario
+from lockstep.analysis.words import NOTHING, number, percent
+from lockstep.scenarios import Scenario
 
 LARGE = 0.1  # an error of throughput: held-out predictions are all nearer (docs/accuracy.md)
 _SIDES = ("predicted", "measured")

@@ -6,13 +6,13 @@ run: numbers that overflow, or instants that no clock can tell apart, would end 
 
 from collections.abc import Iterator
 
-from analysis.words import number
-from scenarios import Scenario, ScenarioError
-from scenarios.stragglers import Periodic, Spells, Trace
-from scenarios.units import TIME
-from workloads import Sizes, sizes
-from workloads.compute_time import mean_gradient_s
-from workloads.slowness import slowest
+from lockstep.analysis.words import number
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.stragglers import Periodic, Spells, Trace
+from lockstep.scenarios.units import TIME
+from lockstep.workloads import Sizes, sizes
+from lockstep.workloads.compute_time import mean_gradient_s
+from lockstep.workloads.slowness import slowest
 
 CHANGES = 1_000_000
 """How many times something may change during a step of the run: each takes microseconds to follow."""

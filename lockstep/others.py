@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from analysis.words import percent
+from lockstep.analysis.words import percent
 
 MUCH = 0.1  # of the processors' time: daemons take less, one program on eight cores more
 _PROC = Path("/proc")

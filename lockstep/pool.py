@@ -11,8 +11,8 @@ from multiprocessing import resource_tracker
 from signal import SIGINT
 from typing import Any, TypeVar
 
-from executor import signals
-from executor.parent import end_with_parent
+from lockstep.executor import signals
+from lockstep.executor.parent import end_with_parent
 
 T = TypeVar("T")
 _QUIET = "ignore:resource_tracker:UserWarning"

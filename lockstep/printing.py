@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -51,7 +51,7 @@ def _table(rows: Rows) -> None:
     """
     import csv
 
-    from analysis.flat import flat
+    from lockstep.analysis.flat import flat
 
     flattened = [flat(row) for row in rows]
     columns = dict.fromkeys(key for row in flattened for key in row)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.folders import settle
-from analysis.records import Entry, Result, of
-from analysis.words import count
-from executor.devices import computes_on
-from scenarios import Compute, Scenario, ScenarioError
-from strategies import find
+from lockstep.analysis.folders import settle
+from lockstep.analysis.records import Entry, Result, of
+from lockstep.analysis.words import count
+from lockstep.executor.devices import computes_on
+from lockstep.scenarios import Compute, Scenario, ScenarioError
+from lockstep.strategies import find
 
 _UPDATE = ["node", "version", "peer", "staleness", "batches"]
 _SUMMED_BY_TWO = 2  # workers: one addition, whose order makes no difference
@@ -88,7 +88,7 @@ def _refusal(folder: Path, problem: str) -> ScenarioError:
 
 def replay(run: Run, progress: Progress | None = None) -> Result:
     """Repeat a run. Raises SimulationError if its log does not fit."""
-    from simulator.replay import Misfit, replay
+    from lockstep.simulator.replay import Misfit, replay
 
     try:
         return replay(_with_times(run), run.interleaving, progress)

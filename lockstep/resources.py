@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from analysis.gains import Gain
-from scenarios import Cluster, Racks, Scenario
-from scenarios.network import Background
-from scenarios.stragglers import Persistent
-from strategies import find
+from lockstep.analysis.gains import Gain
+from lockstep.scenarios import Cluster, Racks, Scenario
+from lockstep.scenarios.network import Background
+from lockstep.scenarios.stragglers import Persistent
+from lockstep.strategies import find
 
 FASTER = 1.1
 _LEAST = 4000  # mini-batches, of all workers together

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal, get_args, get_origin
 
-from scenarios import Scenario
-from strategies import STRATEGIES, graphs
-from strategies.bounds import Graph, optional
-from strategies.strategy import FACTORS
+from lockstep.scenarios import Scenario
+from lockstep.strategies import STRATEGIES, graphs
+from lockstep.strategies.bounds import Graph, optional
+from lockstep.strategies.strategy import FACTORS
 
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "le": "maximum"}
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
-from scenarios import Scenario, ScenarioError
-from strategies import own
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.strategies import own
 
 
 class Named(Protocol):

@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.gains import Gain, lines
-from analysis.summary import DONE, figures
-from analysis.words import NOTHING, count, number, percent
 from lockstep import listing
+from lockstep.analysis.gains import Gain, lines
+from lockstep.analysis.summary import DONE, figures
+from lockstep.analysis.words import NOTHING, count, number, percent
 
 if TYPE_CHECKING:  # they load when something is shown: a list of what there is needs none of them
     from rich.console import Console
     from rich.table import Table
 
-    from analysis.records import Result
+    from lockstep.analysis.records import Result
 
 
 @contextmanager

@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-import scenarios
-from analysis.records import Result
-from executor.fabric import fabric
-from executor.launch import RunFailed, execute
-from executor.shaping import DATA, FRAME, QUEUE, early
-from scenarios import Cluster, IntraHost, Network, Scenario
-from scenarios.network import Burst
-from workloads import build, deterministic_threads, sizes
+from lockstep import scenarios
+from lockstep.analysis.records import Result
+from lockstep.executor.fabric import fabric
+from lockstep.executor.launch import RunFailed, execute
+from lockstep.executor.shaping import DATA, FRAME, QUEUE, early
+from lockstep.scenarios import Cluster, IntraHost, Network, Scenario
+from lockstep.scenarios.network import Burst
+from lockstep.workloads import build, deterministic_threads, sizes
 
 _TURNS = 40  # push-pulls timed of each kind
 _LARGE = 1_000_000  # parameters of the large messages, at least: small ones take no measurable time

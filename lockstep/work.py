@@ -12,12 +12,12 @@ from math import ceil, inf
 from random import Random
 from typing import Any, TypeVar
 
-from analysis.words import size
+from lockstep.analysis.words import size
 from lockstep.feasible import changing
-from scenarios import Compute, Network, Scenario
-from workloads import sizes
-from workloads.memory import bytes_of, free_bytes, require
-from workloads.quota import quota
+from lockstep.scenarios import Compute, Network, Scenario
+from lockstep.workloads import sizes
+from lockstep.workloads.memory import bytes_of, free_bytes, require
+from lockstep.workloads.quota import quota
 
 T = TypeVar("T")
 LONGEST_S = 3600.0
@@ -85,7 +85,7 @@ def simulating(scenario: Scenario, why: bool = False) -> Work:
     messages, steps = _at_most(scenario)
     seconds, records = _MESSAGE_S * messages, messages + 2.0 * steps
     if messages > _SMALL or any(changing(scenario)):
-        from simulator.pilot import pilot
+        from lockstep.simulator.pilot import pilot
 
         seen = pilot(scenario, _LOOK_S)
         steps, seconds = seen.steps / seen.done, seen.took_s / seen.done
@@ -117,7 +117,7 @@ def running(scenario: Scenario, testbed: bool = False) -> Work:
 
     The memory is that of the records: `run` itself refuses more processes than there is room for.
     """
-    from simulator.pilot import pilot
+    from lockstep.simulator.pilot import pilot
 
     cluster, its = scenario.cluster, sizes(scenario.workload)
     loopback = Network.model_construct(topology=cluster.network.topology.unlimited())

@@ -6,20 +6,20 @@ What reads a scenario loads when it is first asked for: those who only list what
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from scenarios.problem import ScenarioError
-from scenarios.shelves import profiles, shelf, shipped
+from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.shelves import profiles, shelf, shipped
 
 if TYPE_CHECKING:
-    from scenarios.compute import Compute, Distribution, Empirical
-    from scenarios.loading import TAKEN_OVER, dump, load, override, points
-    from scenarios.machine import CodecCost, Machine
-    from scenarios.network import Background, IntraHost, Network, Varying
-    from scenarios.profile import Profile
-    from scenarios.schema import Cluster, Scenario, Servers, Stop, Strategy
-    from scenarios.stragglers import Straggler
-    from scenarios.sweep import seeds
-    from scenarios.topology import FatTree, Racks, Sites, Star
-    from scenarios.workload import Data, Problem, Sizes, Workload
+    from lockstep.scenarios.compute import Compute, Distribution, Empirical
+    from lockstep.scenarios.loading import TAKEN_OVER, dump, load, override, points
+    from lockstep.scenarios.machine import CodecCost, Machine
+    from lockstep.scenarios.network import Background, IntraHost, Network, Varying
+    from lockstep.scenarios.profile import Profile
+    from lockstep.scenarios.schema import Cluster, Scenario, Servers, Stop, Strategy
+    from lockstep.scenarios.stragglers import Straggler
+    from lockstep.scenarios.sweep import seeds
+    from lockstep.scenarios.topology import FatTree, Racks, Sites, Star
+    from lockstep.scenarios.workload import Data, Problem, Sizes, Workload
 
 __all__ = [  # noqa: RUF022  (the front door first)
     "Scenario", "ScenarioError", "load", "dump", "shipped", "override", "points", "seeds",
@@ -37,6 +37,6 @@ _ROOMS = (
 def __getattr__(name: str) -> Any:
     if name in __all__:
         for room in _ROOMS:
-            if hasattr(module := import_module(f"scenarios.{room}"), name):
+            if hasattr(module := import_module(f"lockstep.scenarios.{room}"), name):
                 return globals().setdefault(name, getattr(module, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

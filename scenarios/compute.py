@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
 
-from scenarios import kineto
-from scenarios.files import beside, rows
-from scenarios.section import Section, nearest, one_of
-from scenarios.units import TIME, Duration, FlopRate, PositiveDuration, fail, shown
+from lockstep.scenarios import kineto
+from lockstep.scenarios.files import beside, rows
+from lockstep.scenarios.section import Section, nearest, one_of
+from lockstep.scenarios.units import TIME, Duration, FlopRate, PositiveDuration, fail, shown
 
 _Cv = Annotated[float, Field(ge=1e-6, le=100, description="standard deviation / mean, such as 'cv: 0.2'")]
 

@@ -10,8 +10,8 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from scenarios.problem import ScenarioError
-from scenarios.yaml_errors import explained, line_in
+from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.yaml_errors import explained, line_in
 
 BYTES, VALUES, DEPTH = 1 << 20, 10_000, 32
 _LIMITS = f"too big; at most {VALUES} values (each alias counts in full) and {DEPTH} levels are read"

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from scenarios.document import Keys, dotted
-from scenarios.problem import ScenarioError
-from scenarios.units import shown
+from lockstep.scenarios.document import Keys, dotted
+from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.units import shown
 
 _WORDS = {
     "Input should": "must",

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import ValidationInfo
 
-from scenarios.units import fail, shown
+from lockstep.scenarios.units import fail, shown
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from scenarios.units import fail, shown
+from lockstep.scenarios.units import fail, shown
 
 _STEP = re.compile(r"ProfilerStep#\d+")
 _BACKWARD = "autograd::engine::evaluate_function"

@@ -11,12 +11,12 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler, ValidationError, WithJsonSchema
 
-from scenarios.document import BYTES, parse
-from scenarios.errors import place, translated
-from scenarios.problem import ScenarioError
-from scenarios.section import Section, nearest
-from scenarios.shelves import shelf
-from scenarios.units import fail, shown
+from lockstep.scenarios.document import BYTES, parse
+from lockstep.scenarios.errors import place, translated
+from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.section import Section, nearest
+from lockstep.scenarios.shelves import shelf
+from lockstep.scenarios.units import fail, shown
 
 _KINDS = ("kind", "distribution")
 _SOURCES = ("time", "peak")

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from scenarios.document import BYTES, DEPTH, Keys, dotted, parse
-from scenarios.errors import place, translated
-from scenarios.problem import ScenarioError
-from scenarios.schema import Scenario
-from scenarios.shelves import shelf, shipped
-from scenarios.sweep import Changes, combinations, parts, runs
-from scenarios.units import shown
+from lockstep.scenarios.document import BYTES, DEPTH, Keys, dotted, parse
+from lockstep.scenarios.errors import place, translated
+from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.schema import Scenario
+from lockstep.scenarios.shelves import shelf, shipped
+from lockstep.scenarios.sweep import Changes, combinations, parts, runs
+from lockstep.scenarios.units import shown
 
 Check = Callable[[Scenario], None]
 T = TypeVar("T")

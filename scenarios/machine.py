@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from scenarios.network import Network
-from scenarios.section import Section
-from scenarios.units import Bandwidth, Duration
+from lockstep.scenarios.network import Network
+from lockstep.scenarios.section import Section
+from lockstep.scenarios.units import Bandwidth, Duration
 
 CodecName = Literal["fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
 

@@ -10,10 +10,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from scenarios.files import beside, rows
-from scenarios.section import FACTOR, Factor, Section, is_factor
-from scenarios.topology import Racks, Star, Topology
-from scenarios.units import TIME_FROM_0, Bandwidth, Duration, PositiveDuration, PositiveSize, Size, fail
+from lockstep.scenarios.files import beside, rows
+from lockstep.scenarios.section import FACTOR, Factor, Section, is_factor
+from lockstep.scenarios.topology import Racks, Star, Topology
+from lockstep.scenarios.units import (
+    TIME_FROM_0,
+    Bandwidth,
+    Duration,
+    PositiveDuration,
+    PositiveSize,
+    Size,
+    fail,
+)
 
 _Host = Annotated[int, Field(ge=0)]
 

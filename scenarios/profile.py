@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from scenarios import library
-from scenarios.compute import Compute
-from scenarios.machine import Machine
-from scenarios.problem import ScenarioError
-from scenarios.section import Section
-from scenarios.units import Bandwidth
+from lockstep.scenarios import library
+from lockstep.scenarios.compute import Compute
+from lockstep.scenarios.machine import Machine
+from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.section import Section
+from lockstep.scenarios.units import Bandwidth
 
 
 class Timed(Section):

@@ -20,18 +20,18 @@ from pydantic import (
     model_validator,
 )
 
-from scenarios import library
-from scenarios import profile as profiles
-from scenarios.compute import Compute
-from scenarios.library import OrNamed, Preset, needs
-from scenarios.machine import Machine
-from scenarios.problem import ScenarioError
-from scenarios.section import Count, Factor, Section, one_of
-from scenarios.stragglers import Persistent, Straggler
-from scenarios.sweep import Sweep
-from scenarios.topology import Sites
-from scenarios.units import PositiveDuration, fail, shown
-from scenarios.workload import Data, Sizes, Workload, valid_workload
+from lockstep.scenarios import library
+from lockstep.scenarios import profile as profiles
+from lockstep.scenarios.compute import Compute
+from lockstep.scenarios.library import OrNamed, Preset, needs
+from lockstep.scenarios.machine import Machine
+from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.section import Count, Factor, Section, one_of
+from lockstep.scenarios.stragglers import Persistent, Straggler
+from lockstep.scenarios.sweep import Sweep
+from lockstep.scenarios.topology import Sites
+from lockstep.scenarios.units import PositiveDuration, fail, shown
+from lockstep.scenarios.workload import Data, Sizes, Workload, valid_workload
 
 
 class Hierarchy(Section):

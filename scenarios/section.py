@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from scenarios.units import Quantity, fail, shown
+from lockstep.scenarios.units import Quantity, fail, shown
 
 Count = Annotated[int, Field(ge=1)]
 _LEAST, _MOST = 1e-6, 1e6

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from scenarios.files import beside, rows
-from scenarios.section import FACTOR, Factor, Section, is_factor, nearest, one_of
-from scenarios.units import TIME, TIME_FROM_0, Duration, PositiveDuration, fail, shown
+from lockstep.scenarios.files import beside, rows
+from lockstep.scenarios.section import FACTOR, Factor, Section, is_factor, nearest, one_of
+from lockstep.scenarios.units import TIME, TIME_FROM_0, Duration, PositiveDuration, fail, shown
 
 SCOPES = ("worker", "host", "rack")
 _Slowdown = Annotated[Factor, Field(description="how many times as long it takes, such as 'slowdown: 3'")]

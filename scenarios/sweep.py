@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from scenarios.units import fail, shown
+from lockstep.scenarios.units import fail, shown
 
 Changes = dict[str, Any]
 _ABOUT = {

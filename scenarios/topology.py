@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from scenarios.section import Factor, Section, nearest, one_of
-from scenarios.units import Bandwidth, Duration, fail, shown
+from lockstep.scenarios.section import Factor, Section, nearest, one_of
+from lockstep.scenarios.units import Bandwidth, Duration, fail, shown
 
 _Hosts = Annotated[int, Field(ge=1)]
 

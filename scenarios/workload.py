@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, TypeAdapter, model_validator
 
-from scenarios.library import Preset, needs
-from scenarios.section import Count, Factor, Section, nearest, one_of
-from scenarios.units import fail, shown
+from lockstep.scenarios.library import Preset, needs
+from lockstep.scenarios.section import Count, Factor, Section, nearest, one_of
+from lockstep.scenarios.units import fail, shown
 
 
 class _Batches(Section):

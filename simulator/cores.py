@@ -12,9 +12,9 @@ from functools import partial
 
 import simpy
 
-from simulator.events import Moment
-from simulator.flows import Flows
-from simulator.links import Flow, Link
+from lockstep.simulator.events import Moment
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Flow, Link
 
 
 class Cores:

@@ -16,28 +16,28 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT
 
-from analysis.records import Recorder, Result, of
-from scenarios import CodecCost, Scenario, ScenarioError
-from simulator.cores import Cores
-from simulator.errors import SimulationError
-from simulator.events import Activity, Aside, Call, Environment
-from simulator.memory import Race
-from simulator.network import Network
-from simulator.node import SimulatedNode
-from simulator.ring import Disturbed, Rings
-from simulator.sized import Sized, concatenate
-from simulator.topology import topology
-from simulator.traffic import compete, vary
-from simulator.usage import Usage
-from strategies import Vector, find, unused
-from strategies.codecs import Codec
-from strategies.placement import as_if_on_one_host, evaluated, hosts, roles_of, shards_of
-from strategies.strategy import Program
-from workloads import Learner, build, deterministic_threads, layouts, partition, sizes
-from workloads.compute_time import compute_times, mean_gradient_s
-from workloads.memory import require
-from workloads.quota import Quota, quota
-from workloads.snapshots import Snapshots, assemble, joined, once
+from lockstep.analysis.records import Recorder, Result, of
+from lockstep.scenarios import CodecCost, Scenario, ScenarioError
+from lockstep.simulator.cores import Cores
+from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.events import Activity, Aside, Call, Environment
+from lockstep.simulator.memory import Race
+from lockstep.simulator.network import Network
+from lockstep.simulator.node import SimulatedNode
+from lockstep.simulator.ring import Disturbed, Rings
+from lockstep.simulator.sized import Sized, concatenate
+from lockstep.simulator.topology import topology
+from lockstep.simulator.traffic import compete, vary
+from lockstep.simulator.usage import Usage
+from lockstep.strategies import Vector, find, unused
+from lockstep.strategies.codecs import Codec
+from lockstep.strategies.placement import as_if_on_one_host, evaluated, hosts, roles_of, shards_of
+from lockstep.strategies.strategy import Program
+from lockstep.workloads import Learner, build, deterministic_threads, layouts, partition, sizes
+from lockstep.workloads.compute_time import compute_times, mean_gradient_s
+from lockstep.workloads.memory import require
+from lockstep.workloads.quota import Quota, quota
+from lockstep.workloads.snapshots import Snapshots, assemble, joined, once
 
 Progress = Callable[[float], None]
 _LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
@@ -180,7 +180,7 @@ class Simulation:
         if self.learner is None:
             nbytes = layouts.nbytes(codec, len(vector), vector.itemsize)
             return Sized(len(vector), nbytes // len(vector)) if codec.sums and nbytes else Sized(nbytes, 1)
-        from workloads import codecs
+        from lockstep.workloads import codecs
 
         return codecs.encode(vector, codec, seed)
 
@@ -190,7 +190,7 @@ class Simulation:
             if body.nbytes != layouts.nbytes(codec, length, self.sizes.itemsize):
                 raise ValueError(f"{body.nbytes} bytes are not {length} elements as {codec.name} sends them")
             return Sized(length, self.sizes.itemsize)
-        from workloads import codecs
+        from lockstep.workloads import codecs
 
         return codecs.decode(body, codec, length, self.initial.dtype)
 

@@ -21,11 +21,11 @@ from typing import Any
 import simpy
 from simpy.events import EventPriority
 
-from simulator.bucket import Tokens
-from simulator.errors import SimulationError
-from simulator.events import NORMAL, Aside, Call
-from simulator.links import Flow, Link, positive
-from simulator.max_min import max_min
+from lockstep.simulator.bucket import Tokens
+from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.events import NORMAL, Aside, Call
+from lockstep.simulator.links import Flow, Link, positive
+from lockstep.simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time

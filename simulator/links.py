@@ -3,7 +3,7 @@
 from math import inf
 from typing import Protocol
 
-from simulator.bucket import Bucket, Tokens
+from lockstep.simulator.bucket import Bucket, Tokens
 
 
 class Listener(Protocol):

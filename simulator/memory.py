@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.events import pause
-from strategies import Vector
+from lockstep.simulator.events import pause
+from lockstep.strategies import Vector
 
 if TYPE_CHECKING:
-    from simulator.node import SimulatedNode
+    from lockstep.simulator.node import SimulatedNode
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]

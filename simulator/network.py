@@ -18,11 +18,11 @@ from typing import Any
 
 import simpy
 
-from simulator.events import NORMAL, Aside, Call, Moment
-from simulator.flows import Flows
-from simulator.links import Flow
-from simulator.queues import Queues
-from simulator.topology import Path, Topology
+from lockstep.simulator.events import NORMAL, Aside, Call, Moment
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Flow
+from lockstep.simulator.queues import Queues
+from lockstep.simulator.topology import Path, Topology
 
 
 class Transfer(Flow):

@@ -7,17 +7,17 @@ from math import nan
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator.events import Moment, pause
-from simulator.memory import WorkerMemory
-from simulator.network import Transfer
-from strategies import Collective, Contribution, Message, Source, Vector
-from strategies.codecs import Codec
-from strategies.collectives import ring
-from strategies.node import Memory
-from strategies.placement import Role
+from lockstep.simulator.events import Moment, pause
+from lockstep.simulator.memory import WorkerMemory
+from lockstep.simulator.network import Transfer
+from lockstep.strategies import Collective, Contribution, Message, Source, Vector
+from lockstep.strategies.codecs import Codec
+from lockstep.strategies.collectives import ring
+from lockstep.strategies.node import Memory
+from lockstep.strategies.placement import Role
 
 if TYPE_CHECKING:
-    from simulator.engine import Simulation
+    from lockstep.simulator.engine import Simulation
 
 T = TypeVar("T")
 

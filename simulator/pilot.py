@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from simpy.core import StopSimulation
 
-from scenarios import Scenario
-from simulator.engine import Simulation, no_garbage
-from simulator.ring import Disturbed
+from lockstep.scenarios import Scenario
+from lockstep.simulator.engine import Simulation, no_garbage
+from lockstep.simulator.ring import Disturbed
 
 _EVENTS = 256  # between two looks at the clock
 _LONGEST = 10  # times as long, where nothing is done before

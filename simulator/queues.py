@@ -14,9 +14,9 @@ from collections.abc import Callable
 import simpy
 from simpy.events import EventPriority
 
-from simulator.events import Aside, Call
-from simulator.flows import Flows
-from simulator.links import Flow, Link
+from lockstep.simulator.events import Aside, Call
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Flow, Link
 
 _LAST = EventPriority(10)  # once the rates of an instant are known
 _SAME = 1e-9  # relative: rates and sizes that differ by less are equal but for rounding

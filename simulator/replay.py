@@ -1,8 +1,8 @@
 """Repeats a real run in virtual time: every node's words answer as they did there.
 
 Which message a node receives next, whether there is one, who of its activities goes on: that is the log's to
-say (analysis.records.Entry). When it happens is the simulated cluster's: messages travel and gradients take
-their time. A node whose log is at its end has come to where the run ended for it.
+say (`Entry` in analysis/records.py). When it happens is the simulated cluster's: messages travel and
+gradients take their time. A node whose log is at its end has come to where the run ended for it.
 """
 
 from collections import Counter, defaultdict, deque
@@ -12,17 +12,17 @@ from typing import Any, Never
 
 import pandas as pd
 
-from analysis.records import Entry, Result
-from scenarios import Scenario
-from simulator.engine import Progress, Simulation, no_garbage
-from simulator.errors import SimulationError
-from simulator.events import Activity, Moment
-from simulator.network import Transfer
-from simulator.node import SimulatedNode
-from strategies import Collective, Contribution, Message, Vector, find
-from strategies.placement import roles_of
-from strategies.strategy import Program
-from workloads import deterministic_threads
+from lockstep.analysis.records import Entry, Result
+from lockstep.scenarios import Scenario
+from lockstep.simulator.engine import Progress, Simulation, no_garbage
+from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.events import Activity, Moment
+from lockstep.simulator.network import Transfer
+from lockstep.simulator.node import SimulatedNode
+from lockstep.strategies import Collective, Contribution, Message, Vector, find
+from lockstep.strategies.placement import roles_of
+from lockstep.strategies.strategy import Program
+from lockstep.workloads import deterministic_threads
 
 
 class Misfit(SimulationError):

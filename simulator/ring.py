@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from simpy.events import NORMAL
 
-from simulator.events import Moment
-from simulator.network import Network
-from simulator.node import SimulatedNode
-from strategies import Vector
-from strategies.parameter_server import shard_of
-from workloads.memory import require
+from lockstep.simulator.events import Moment
+from lockstep.simulator.network import Network
+from lockstep.simulator.node import SimulatedNode
+from lockstep.strategies import Vector
+from lockstep.strategies.parameter_server import shard_of
+from lockstep.workloads.memory import require
 
 if TYPE_CHECKING:
-    from simulator.engine import Simulation
+    from lockstep.simulator.engine import Simulation
 
 
 _BYTES = 100  # of each of its messages: times, and a record

@@ -3,7 +3,7 @@
 from math import nan
 from typing import Any, Self
 
-from strategies.multiple import Multiple
+from lockstep.strategies.multiple import Multiple
 
 
 class Sized:

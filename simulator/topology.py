@@ -6,10 +6,10 @@ racks, leaves or sites there are more links, all directed. A switch itself is ne
 
 from collections.abc import Callable, Sequence
 
-from scenarios import Cluster, FatTree, Network, Racks, Sites
-from simulator.bucket import Bucket
-from simulator.links import Link
-from strategies.placement import host_names, residents
+from lockstep.scenarios import Cluster, FatTree, Network, Racks, Sites
+from lockstep.simulator.bucket import Bucket
+from lockstep.simulator.links import Link
+from lockstep.strategies.placement import host_names, residents
 
 Path = tuple[Link, ...]
 # From a host to one of another group: the links between their cards, and the latency (s) they add.

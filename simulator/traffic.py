@@ -13,14 +13,14 @@ from itertools import count, islice
 import numpy as np
 import simpy
 
-from scenarios import Background, ScenarioError, Varying
-from scenarios.section import FACTOR, is_factor
-from scenarios.units import shown
-from simulator.events import Aside
-from simulator.links import Flow, Link
-from simulator.network import Network
-from simulator.topology import Path, Topology
-from workloads import seeds
+from lockstep.scenarios import Background, ScenarioError, Varying
+from lockstep.scenarios.section import FACTOR, is_factor
+from lockstep.scenarios.units import shown
+from lockstep.simulator.events import Aside
+from lockstep.simulator.links import Flow, Link
+from lockstep.simulator.network import Network
+from lockstep.simulator.topology import Path, Topology
+from lockstep.workloads import seeds
 
 
 def varying_links(topology: Topology, entries: Sequence[Varying]) -> list[list[Link]]:

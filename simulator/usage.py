@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from simulator.errors import SimulationError
-from simulator.flows import Flows
-from simulator.links import Link
+from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
 
 _MOST = 128
 _FLOWS_PER_VALUE = 3  # that end before a value is read again: it then takes about one percent of the run

@@ -4,11 +4,11 @@ This package imports nothing but the standard library: no engine, no tensors. Ev
 can do is a member of `Node`; the engine that runs it decides what waiting means.
 """
 
-from strategies.idle import unused
-from strategies.mistakes import StrategyError
-from strategies.node import Collective, Contribution, Message, Node, Source, Vector
-from strategies.registry import STRATEGIES, find, fits, own
-from strategies.strategy import Strategy
+from lockstep.strategies.idle import unused
+from lockstep.strategies.mistakes import StrategyError
+from lockstep.strategies.node import Collective, Contribution, Message, Node, Source, Vector
+from lockstep.strategies.registry import STRATEGIES, find, fits, own
+from lockstep.strategies.strategy import Strategy
 
 __all__ = [
     "STRATEGIES",

@@ -1,10 +1,10 @@
 """AD-PSGD: every worker averages its model with one random neighbour's, and nobody waits for the slow."""
 
-from strategies.bounds import Graph
-from strategies.graphs import bipartite
-from strategies.node import Node
-from strategies.optimizers import Transformation
-from strategies.own_model import OwnModel
+from lockstep.strategies.bounds import Graph
+from lockstep.strategies.graphs import bipartite
+from lockstep.strategies.node import Node
+from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.own_model import OwnModel
 
 
 async def ad_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:

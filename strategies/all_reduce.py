@@ -6,15 +6,15 @@ Equal to one worker with the n-fold batch. Failure: a worker that dies ends the 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from strategies.bounds import BelongsTo, Parts
-from strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, decode
-from strategies.collectives import ALGORITHMS, Algorithm
-from strategies.multiple import Multiple
-from strategies.node import Contribution, Node, Vector
-from strategies.optimizers import State, Transformation
-from strategies.own_step import own_step
-from strategies.parameter_server import sum_of
-from strategies.placement import cut
+from lockstep.strategies.bounds import BelongsTo, Parts
+from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, decode
+from lockstep.strategies.collectives import ALGORITHMS, Algorithm
+from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.node import Contribution, Node, Vector
+from lockstep.strategies.optimizers import State, Transformation
+from lockstep.strategies.own_step import own_step
+from lockstep.strategies.parameter_server import sum_of
+from lockstep.strategies.placement import cut
 
 
 async def all_reduce(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from strategies import graphs
+from lockstep.strategies import graphs
 
 
 @dataclass(frozen=True)

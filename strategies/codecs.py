@@ -7,10 +7,10 @@ loses, is in docs/strategies.md.
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
-from strategies.bounds import BelongsTo, Fraction
+from lockstep.strategies.bounds import BelongsTo, Fraction
 
 if TYPE_CHECKING:
-    from strategies.node import Node, Vector
+    from lockstep.strategies.node import Node, Vector
 
 Name = Literal["none", "fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
 NAMES: tuple[Name, ...] = get_args(Name)

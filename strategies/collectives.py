@@ -10,8 +10,8 @@ Failure: a worker that dies ends the run.
 from collections.abc import Sequence
 from typing import Literal
 
-from strategies.node import Collective, Node, Vector
-from strategies.parameter_server import shard_of
+from lockstep.strategies.node import Collective, Node, Vector
+from lockstep.strategies.parameter_server import shard_of
 
 
 async def ring(node: Node, vector: Vector) -> Vector:

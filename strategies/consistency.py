@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
-from strategies.bounds import Count, Fraction, Momentum, Parts, Probability, Rate, Updates, Whole
-from strategies.node import Message, Node
-from strategies.optimizers import block_momentum as block_momentum_of
-from strategies.optimizers import server_optimizer
-from strategies.parameter_server import Shard, count
-from strategies.placement import cut
-from strategies.rules import Rule
+from lockstep.strategies.bounds import Count, Fraction, Momentum, Parts, Probability, Rate, Updates, Whole
+from lockstep.strategies.node import Message, Node
+from lockstep.strategies.optimizers import block_momentum as block_momentum_of
+from lockstep.strategies.optimizers import server_optimizer
+from lockstep.strategies.parameter_server import Shard, count
+from lockstep.strategies.placement import cut
+from lockstep.strategies.rules import Rule
 
 
 async def immediate(node: Node, rule: Rule, *, warm_start: Updates = 0) -> None:

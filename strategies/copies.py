@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable
 
-from strategies.node import Node, Vector
-from strategies.parameter_server import ParameterServer, sum_of
+from lockstep.strategies.node import Node, Vector
+from lockstep.strategies.parameter_server import ParameterServer, sum_of
 
 
 class Copy:

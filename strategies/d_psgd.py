@@ -3,11 +3,11 @@
 from fractions import Fraction
 from typing import Any
 
-from strategies.bounds import Graph
-from strategies.graphs import weights
-from strategies.node import Contribution, Message, Node, Vector
-from strategies.optimizers import Transformation
-from strategies.own_step import own_step
+from lockstep.strategies.bounds import Graph
+from lockstep.strategies.graphs import weights
+from lockstep.strategies.node import Contribution, Message, Node, Vector
+from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.own_step import own_step
 
 
 async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:

@@ -1,9 +1,9 @@
 """Gossip: now and then a worker pushes a share of its model to others, and goes on without an answer."""
 
-from strategies.bounds import Count, Probability
-from strategies.node import Node
-from strategies.optimizers import Transformation
-from strategies.own_model import OwnModel
+from lockstep.strategies.bounds import Count, Probability
+from lockstep.strategies.node import Node
+from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.own_model import OwnModel
 
 
 async def gossip(

@@ -1,7 +1,7 @@
 """Lock-free training in the memory of one host."""
 
-from strategies.node import Contribution, Node
-from strategies.optimizers import Transformation
+from lockstep.strategies.node import Contribution, Node
+from lockstep.strategies.optimizers import Transformation
 
 
 async def hogwild(node: Node, optimizer: Transformation) -> None:

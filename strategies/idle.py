@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from strategies.bounds import after
-from strategies.mistakes import one_of
-from strategies.registry import STRATEGIES, composed, own
+from lockstep.strategies.bounds import after
+from lockstep.strategies.mistakes import one_of
+from lockstep.strategies.registry import STRATEGIES, composed, own
 
 
 def unused(name: str, values: Mapping[str, Any]) -> list[str]:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from math import ceil, isfinite
 from typing import Any, Literal
 
-from strategies.all_reduce import Replica
-from strategies.bounds import Momentum, Parts, Rate, Seconds, Steps
-from strategies.collectives import ALGORITHMS, Algorithm
-from strategies.local_steps import walk
-from strategies.node import Contribution, Node, Vector
-from strategies.optimizers import State, Transformation, server_optimizer
-from strategies.placement import cut
+from lockstep.strategies.all_reduce import Replica
+from lockstep.strategies.bounds import Momentum, Parts, Rate, Seconds, Steps
+from lockstep.strategies.collectives import ALGORITHMS, Algorithm
+from lockstep.strategies.local_steps import walk
+from lockstep.strategies.node import Contribution, Node, Vector
+from lockstep.strategies.optimizers import State, Transformation, server_optimizer
+from lockstep.strategies.placement import cut
 
 
 async def means(node: Node, algorithm: str, vectors: Sequence[Vector]) -> list[Vector]:

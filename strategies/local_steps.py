@@ -3,13 +3,13 @@
 from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
 
-from strategies.bounds import BelongsTo, Count, Momentum, NonNegative, Rate, Steps, Whole
-from strategies.copies import Copy
-from strategies.multiple import Multiple
-from strategies.node import Node, Vector
-from strategies.optimizers import State, Transformation
-from strategies.own_step import own_step
-from strategies.parameter_server import ParameterServer
+from lockstep.strategies.bounds import BelongsTo, Count, Momentum, NonNegative, Rate, Steps, Whole
+from lockstep.strategies.copies import Copy
+from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.node import Node, Vector
+from lockstep.strategies.optimizers import State, Transformation
+from lockstep.strategies.own_step import own_step
+from lockstep.strategies.parameter_server import ParameterServer
 
 Window = Annotated[Steps, BelongsTo("push_period", (None,)), BelongsTo("fetch_period", (None,))]
 _MOMENTUM = 11  # passes over a vector of δv, x + v, x + v − ηg and v − ηg

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from strategies.codecs import Codec
+from lockstep.strategies.codecs import Codec
 
 T = TypeVar("T")
 

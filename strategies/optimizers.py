@@ -8,9 +8,9 @@ from collections.abc import Callable
 from math import cos, pi
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
-from strategies.bounds import BelongsTo, Count, Momentum, NonNegative, Rate, Whole
-from strategies.multiple import Multiple, multiple
-from strategies.node import Vector
+from lockstep.strategies.bounds import BelongsTo, Count, Momentum, NonNegative, Rate, Whole
+from lockstep.strategies.multiple import Multiple, multiple
+from lockstep.strategies.node import Vector
 
 State = tuple[Any, ...]
 Moments = tuple[Any, ...]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from strategies.node import Contribution, Message, Node, Vector
-from strategies.optimizers import Transformation
-from strategies.touched import passes_of_step
+from lockstep.strategies.node import Contribution, Message, Node, Vector
+from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.touched import passes_of_step
 
 _MERGE = 9  # passes over a vector of (w·x + w'·y) / (w + w')
 _Told = tuple[int, Vector, list[Contribution]]  # the arguments of `Node.updated`

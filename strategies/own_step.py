@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from strategies.multiple import Multiple
-from strategies.node import Node, Vector
-from strategies.optimizers import State, Transformation
-from strategies.touched import passes_of_step
+from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.node import Node, Vector
+from lockstep.strategies.optimizers import State, Transformation
+from lockstep.strategies.touched import passes_of_step
 
 
 async def own_step(

@@ -11,12 +11,12 @@ Failure: a worker or a server that dies ends the run.
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
-from strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, decode
-from strategies.multiple import Multiple
-from strategies.node import Contribution, Message, Node, Vector
-from strategies.placement import cut
-from strategies.rules import Arrival, Rule
-from strategies.touched import Counting
+from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, decode
+from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.node import Contribution, Message, Node, Vector
+from lockstep.strategies.placement import cut
+from lockstep.strategies.rules import Arrival, Rule
+from lockstep.strategies.touched import Counting
 
 
 def shard_of(vector: Vector, index: int, count: int) -> Vector:

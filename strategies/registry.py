@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from strategies import consistency, local_sgd, local_steps, relays, rules, schedules
-from strategies.ad_psgd import ad_psgd
-from strategies.all_reduce import all_reduce
-from strategies.bounds import misfit, problem
-from strategies.d_psgd import d_psgd
-from strategies.gossip import gossip
-from strategies.hogwild import hogwild
-from strategies.mistakes import StrategyError, nearest
-from strategies.optimizers import WITH_SQUARES
-from strategies.sgp import sgp
-from strategies.strategy import FACTORS, Strategy
+from lockstep.strategies import consistency, local_sgd, local_steps, relays, rules, schedules
+from lockstep.strategies.ad_psgd import ad_psgd
+from lockstep.strategies.all_reduce import all_reduce
+from lockstep.strategies.bounds import misfit, problem
+from lockstep.strategies.d_psgd import d_psgd
+from lockstep.strategies.gossip import gossip
+from lockstep.strategies.hogwild import hogwild
+from lockstep.strategies.mistakes import StrategyError, nearest
+from lockstep.strategies.optimizers import WITH_SQUARES
+from lockstep.strategies.sgp import sgp
+from lockstep.strategies.strategy import FACTORS, Strategy
 
 _BARRIER: dict[str, Any] = {
     "consistency": consistency.barrier,

@@ -7,9 +7,9 @@ A relay has one parent, its shard's server or another relay, so a tree of any de
 from collections.abc import Sequence
 from typing import Any
 
-from strategies.bounds import Parts
-from strategies.node import Message, Node
-from strategies.parameter_server import sum_of
+from lockstep.strategies.bounds import Parts
+from lockstep.strategies.node import Message, Node
+from lockstep.strategies.parameter_server import sum_of
 
 
 async def gather(node: Node) -> None:

@@ -9,11 +9,11 @@ nothing.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from strategies.bounds import NonNegative, Rate
-from strategies.codecs import Codec
-from strategies.node import Vector
-from strategies.optimizers import Optimizer, Transformation
-from strategies.optimizers import optimizer as optimizer_of
+from lockstep.strategies.bounds import NonNegative, Rate
+from lockstep.strategies.codecs import Codec
+from lockstep.strategies.node import Vector
+from lockstep.strategies.optimizers import Optimizer, Transformation
+from lockstep.strategies.optimizers import optimizer as optimizer_of
 
 
 class Arrival(NamedTuple):

@@ -5,9 +5,9 @@ Those that make local steps, and push how far they have moved, are in local_step
 
 from collections.abc import Awaitable
 
-from strategies.bounds import Parts, Whole
-from strategies.node import Node
-from strategies.parameter_server import ParameterServer
+from lockstep.strategies.bounds import Parts, Whole
+from lockstep.strategies.node import Node
+from lockstep.strategies.parameter_server import ParameterServer
 
 
 async def every_batch(node: Node, server: ParameterServer) -> None:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from strategies.bounds import Graph
-from strategies.graphs import exchange
-from strategies.node import Contribution, Node, Vector
-from strategies.optimizers import Transformation
-from strategies.own_step import own_step
-from strategies.parameter_server import sum_of
+from lockstep.strategies.bounds import Graph
+from lockstep.strategies.graphs import exchange
+from lockstep.strategies.node import Contribution, Node, Vector
+from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.own_step import own_step
+from lockstep.strategies.parameter_server import sum_of
 
 
 async def sgp(node: Node, optimizer: Transformation, *, graph: Graph = "exponential") -> None:

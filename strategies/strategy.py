@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from strategies.bounds import BelongsTo, owners
-from strategies.codecs import Codec
-from strategies.node import Node
-from strategies.optimizers import optimizer, server_optimizer
-from strategies.parameter_server import ParameterServer
-from strategies.rules import Correction, Rule
+from lockstep.strategies.bounds import BelongsTo, owners
+from lockstep.strategies.codecs import Codec
+from lockstep.strategies.node import Node
+from lockstep.strategies.optimizers import optimizer, server_optimizer
+from lockstep.strategies.parameter_server import ParameterServer
+from lockstep.strategies.rules import Correction, Rule
 
 Program = Callable[[Node], Coroutine[Any, Any, None]]
 

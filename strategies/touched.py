@@ -7,7 +7,7 @@ fused but the addition of a multiple, and nothing is done in place.
 from functools import lru_cache
 from typing import Any
 
-from strategies.multiple import Multiple
+from lockstep.strategies.multiple import Multiple
 
 
 class Counting:

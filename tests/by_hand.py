@@ -15,7 +15,7 @@ from worlds import learning
 
 import lockstep
 from lockstep import Result, Scenario
-from workloads import build
+from lockstep.workloads import build
 
 Vector = NDArray[np.float64]
 Gradient = Callable[[Vector, int, int], Vector]

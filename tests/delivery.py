@@ -6,10 +6,10 @@ from typing import Any
 import simpy
 from conftest import scenario
 
-from simulator.network import Network
-from simulator.topology import Topology, topology
-from simulator.traffic import compete, vary
-from strategies.placement import hosts, roles_of
+from lockstep.simulator.network import Network
+from lockstep.simulator.topology import Topology, topology
+from lockstep.simulator.traffic import compete, vary
+from lockstep.strategies.placement import hosts, roles_of
 
 Sends = Sequence[tuple[float, int, int, int]]
 

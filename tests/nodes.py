@@ -10,17 +10,17 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from executor.node import RealNode
-from executor.process import everyone
-from executor.sockets import Place
-from executor.transport import Transport
 from lockstep import Scenario
-from strategies import find
-from strategies.placement import shards_of
-from workloads import build, sizes
-from workloads.compute_time import compute_times
-from workloads.quota import quota
-from workloads.snapshots import Snapshots
+from lockstep.executor.node import RealNode
+from lockstep.executor.process import everyone
+from lockstep.executor.sockets import Place
+from lockstep.executor.transport import Transport
+from lockstep.strategies import find
+from lockstep.strategies.placement import shards_of
+from lockstep.workloads import build, sizes
+from lockstep.workloads.compute_time import compute_times
+from lockstep.workloads.quota import quota
+from lockstep.workloads.snapshots import Snapshots
 
 T = TypeVar("T")
 

@@ -59,7 +59,7 @@ def tree(tmp_path: Path) -> Path:
     for name in COPIED:
         source, target = ROOT / name, tmp_path / name
         target.parent.mkdir(exist_ok=True)
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+        shutil.copytree(source, target, symlinks=True) if source.is_dir() else shutil.copy(source, target)
     for where, path, line, block in BLOCK.findall(PAGE):
         file = tmp_path / path
         if where == "New file":

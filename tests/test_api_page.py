@@ -10,8 +10,8 @@ import pytest
 from conftest import scenario
 
 import lockstep
-from analysis import table
-from analysis.records import Result
+from lockstep.analysis import table
+from lockstep.analysis.records import Result
 
 DOCS = Path(__file__).parent.parent / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def test_the_page_has_everything_that_is_promised(page: str) -> None:
 
 
 def test_the_page_has_every_picture(page: str) -> None:
-    from analysis import plots
+    from lockstep.analysis import plots
 
     assert re.findall(r"^\| `([\w-]+)` \| `plots", page, re.M) == list(plots.KINDS)
     functions = [name for name in plots.__all__ if callable(getattr(plots, name)) and name.islower()]

@@ -12,10 +12,10 @@ from conftest import scenario
 from test_metrics import result_of
 
 import lockstep
-from analysis.bottleneck import Bottleneck, Remedy, class_of, in_words
-from analysis.bottleneck_words import bound_by, in_short, sentence
-from analysis.records import Recorder, Result
-from analysis.utilisation import mean_busy
+from lockstep.analysis.bottleneck import Bottleneck, Remedy, class_of, in_words
+from lockstep.analysis.bottleneck_words import bound_by, in_short, sentence
+from lockstep.analysis.records import Recorder, Result
+from lockstep.analysis.utilisation import mean_busy
 
 
 def table(busy: dict[str, float], end: float = 10.0) -> pd.DataFrame:

@@ -7,8 +7,8 @@ from conftest import Lockstep, scenario
 
 import lockstep
 from lockstep import ScenarioError
-from simulator.engine import Simulation
-from workloads.slowness import Cycle, Slowness
+from lockstep.simulator.engine import Simulation
+from lockstep.workloads.slowness import Cycle, Slowness
 
 HOUR = {"cluster__compute": {"time": {"distribution": "constant", "value": "1 h"}}}
 NETWORK = {"bandwidth": "1 Gbit/s"}
@@ -140,9 +140,9 @@ def test_bytes_are_counted_beyond_64_bits() -> None:
 
 def test_memory_that_is_not_there_is_an_error_in_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
     config = scenario(workload={"problem": "quadratic", "dimension": 10**9})
-    monkeypatch.setattr("workloads.memory.free_bytes", lambda: 1e6)
+    monkeypatch.setattr("lockstep.workloads.memory.free_bytes", lambda: 1e6)
     refused(config, "workload", r"what is learned takes .* GB of memory, and .* GB is free; take a smaller")
-    monkeypatch.setattr("simulator.engine._LOOK_EVERY", 1000)
+    monkeypatch.setattr("lockstep.simulator.engine._LOOK_EVERY", 1000)
     refused(scenario(stop={"steps": 10_000}), "stop", "what has been recorded takes")
     many = scenario(cluster__workers=100, strategy="all-reduce", stop={"steps": 1})
     refused(many, "cluster.workers", "a ring of 100 workers takes")

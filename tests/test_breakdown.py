@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_metrics import result_of
 
 import lockstep
-from analysis.breakdown import PARTS, breakdown
-from analysis.records import Recorder, Result
+from lockstep.analysis.breakdown import PARTS, breakdown
+from lockstep.analysis.records import Recorder, Result
 
 
 def parts(result: Result) -> dict[str, float]:

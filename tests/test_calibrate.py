@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 import lockstep
-from executor.launch import RunFailed
 from lockstep import validation
 from lockstep.calibration import (
     Calibration,
@@ -31,9 +30,10 @@ from lockstep.calibration.findings import Findings
 from lockstep.calibration.fit import FAMILIES, candidates, fits, independent_draws, with_intervals
 from lockstep.calibration.save import over, save
 from lockstep.cli import app, main
-from scenarios import Data, Problem, ScenarioError
-from scenarios.profile import read
-from strategies.parameter_server import passes_of
+from lockstep.executor.launch import RunFailed
+from lockstep.scenarios import Data, Problem, ScenarioError
+from lockstep.scenarios.profile import read
+from lockstep.strategies.parameter_server import passes_of
 
 TRUE: dict[str, dict[str, float]] = {
     "uniform": {"low": 0.01, "high": 0.03},

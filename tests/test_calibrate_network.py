@@ -14,12 +14,12 @@ from commands import SOON, until
 from test_testbed import needs_testbed
 from test_torchrun import is_alive
 
-from executor.launch import RunFailed
 from lockstep.calibration import hosts, network, path, readings
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
-from scenarios import ScenarioError
-from simulator.engine import simulate
+from lockstep.executor.launch import RunFailed
+from lockstep.scenarios import ScenarioError
+from lockstep.simulator.engine import simulate
 
 SOLVED = 1e-5  # how near the solver comes: without noise, intervals are narrower than that
 BUSY = {"network.message_overhead": 1e-4, "network.receive_overhead": 3e-5, "apply_overhead": 1.5e-4}

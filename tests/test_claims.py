@@ -19,7 +19,7 @@ from lockstep.literature.claim import Check, Claim, Interval, Runs, verdict
 from lockstep.literature.figures import CHANCE, crossing, learned, until
 from lockstep.literature.table import HEAD, figure, markdown, row
 from lockstep.literature.trial import judge
-from scenarios import Scenario, shipped
+from lockstep.scenarios import Scenario, shipped
 
 CLAIMS = {claim.name: claim for claim in claims()}
 

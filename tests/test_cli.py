@@ -13,10 +13,10 @@ import pytest
 from conftest import COMMAND, Lockstep, fine
 from json_keys import KEYS, LEARNED, check_types
 
-from analysis import words
 from lockstep import listing, terminal
-from scenarios import load, shipped
-from strategies import STRATEGIES
+from lockstep.analysis import words
+from lockstep.scenarios import load, shipped
+from lockstep.strategies import STRATEGIES
 
 # --- --json: DESIGN §5 --------------------------------------------------------------------------------------
 

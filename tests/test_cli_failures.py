@@ -15,7 +15,7 @@ from json_keys import KEYS, check_types
 
 import lockstep
 from lockstep import cli
-from scenarios import load
+from lockstep.scenarios import load
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
@@ -28,7 +28,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def test_a_simulation_that_fails(
     command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simulator import engine, errors
+    from lockstep.simulator import engine, errors
 
     error = errors.SimulationError("the nodes wait for each other for ever")
     monkeypatch.setattr(engine, "simulate", raising(error))
@@ -88,7 +88,7 @@ def test_a_run_that_fails_keeps_what_was_measured(
     some_records: pd.DataFrame,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from executor import launch
+    from lockstep.executor import launch
 
     out = tmp_path / "out"
     fine(command("simulate", learning, "--out", out))
@@ -111,7 +111,7 @@ def test_an_interrupted_run(
     some_records: pd.DataFrame,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from executor import launch
+    from lockstep.executor import launch
 
     out = tmp_path / "out"
     monkeypatch.setattr(launch, "execute", raising(launch.RunInterrupted(some_records)))
@@ -134,7 +134,7 @@ def test_a_full_disk_is_one_line(
 
 
 def test_a_bug_is_not_dressed_up(sizes_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator import engine
+    from lockstep.simulator import engine
 
     monkeypatch.setattr(engine, "simulate", raising(RuntimeError("a bug")))
     monkeypatch.setattr(sys, "argv", ["lockstep", "simulate", str(sizes_only)])

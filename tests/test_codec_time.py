@@ -7,9 +7,9 @@ import pytest
 from conftest import scenario
 
 import lockstep
-from scenarios import dump
-from scenarios.machine import CodecName
-from strategies.codecs import NAMES
+from lockstep.scenarios import dump
+from lockstep.scenarios.machine import CodecName
+from lockstep.strategies.codecs import NAMES
 
 COMPUTE, NBYTES = 10e-3, 4000
 ENCODE, DECODE = NBYTES / 1e6, NBYTES / 2e6  # s, of all parameters

@@ -13,11 +13,11 @@ from nodes import at_once, real_nodes
 
 import lockstep
 from lockstep import Scenario
-from simulator.engine import Simulation
-from simulator.node import SimulatedNode
-from simulator.sized import Sized
-from strategies.codecs import NAMES, Codec, Encoder, decode
-from workloads import codecs, layouts
+from lockstep.simulator.engine import Simulation
+from lockstep.simulator.node import SimulatedNode
+from lockstep.simulator.sized import Sized
+from lockstep.strategies.codecs import NAMES, Codec, Encoder, decode
+from lockstep.workloads import codecs, layouts
 
 DTYPES = {dtype: getattr(torch, dtype) for dtype in ("float32", "float64", "float16", "bfloat16")}
 LENGTHS = [0, 1, 2, 7, 8, 9, 255, 256, 257, 600]
@@ -325,8 +325,8 @@ def test_encoded_and_plain_bodies_cross_the_network(dtype: str, length: int) -> 
 def test_a_sizes_only_simulation_with_a_codec_loads_no_torch() -> None:
     code = """
 import sys, lockstep
-from strategies import STRATEGIES, Strategy
-from strategies.codecs import NAMES, Codec, Encoder
+from lockstep.strategies import STRATEGIES, Strategy
+from lockstep.strategies.codecs import NAMES, Codec, Encoder
 
 async def sending(node):
     for name in NAMES:

@@ -11,10 +11,10 @@ from worlds import learning
 
 import lockstep
 from lockstep import ScenarioError
-from simulator.node import SimulatedNode
-from strategies.codecs import SUMMABLE, Codec
-from strategies.collectives import ALGORITHMS
-from workloads import build, codecs, layouts
+from lockstep.simulator.node import SimulatedNode
+from lockstep.strategies.codecs import SUMMABLE, Codec
+from lockstep.strategies.collectives import ALGORITHMS
+from lockstep.workloads import build, codecs, layouts
 
 WORKERS = 8
 

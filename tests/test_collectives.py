@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-from strategies import STRATEGIES, Collective, Node, Strategy
-from strategies import all_reduce as module
-from strategies.bounds import problem
-from strategies.collectives import (
+from lockstep.strategies import STRATEGIES, Collective, Node, Strategy
+from lockstep.strategies import all_reduce as module
+from lockstep.strategies.bounds import problem
+from lockstep.strategies.collectives import (
     ALGORITHMS,
     binomial,
     chosen,

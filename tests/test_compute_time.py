@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-import scenarios
-from workloads import ComputeTime, Sizes
-from workloads.compute_time import compute_times, mean_gradient_s
-from workloads.slowness import Slowness
+from lockstep import scenarios
+from lockstep.workloads import ComputeTime, Sizes
+from lockstep.workloads.compute_time import compute_times, mean_gradient_s
+from lockstep.workloads.slowness import Slowness
 
 ADAPTER: TypeAdapter[scenarios.Distribution] = TypeAdapter(scenarios.Distribution)
 

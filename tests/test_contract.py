@@ -22,8 +22,8 @@ from conftest import ENGINES, scenario
 
 import lockstep
 from lockstep import Result, Scenario
-from strategies import STRATEGIES
-from workloads import build, deterministic_threads
+from lockstep.strategies import STRATEGIES
+from lockstep.workloads import build, deterministic_threads
 
 
 @dataclass(frozen=True)

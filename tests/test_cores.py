@@ -9,7 +9,7 @@ from pace import longer
 
 import lockstep
 from lockstep import Scenario
-from simulator.cores import Cores
+from lockstep.simulator.cores import Cores
 
 Task = tuple[float, float]  # begun at (s), work (core-seconds)
 

@@ -8,10 +8,10 @@ import pytest
 from conftest import SIZES, Lockstep, fine
 
 import lockstep
-from analysis.saved import load
+from lockstep.analysis.saved import load
 from lockstep.recommendation.ranking import in_step
+from lockstep.scenarios import ScenarioError
 from lockstep.sweeping.store import opened
-from scenarios import ScenarioError
 
 
 @pytest.fixture

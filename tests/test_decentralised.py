@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstep
-from executor import process
 from lockstep import Result, Scenario
-from scenarios import override
-from simulator.engine import Simulation
-from simulator.node import SimulatedNode
-from strategies import gossip
-from strategies.own_model import OwnModel
-from workloads import build, deterministic_threads
-from workloads.base import Evaluation
-from workloads.classifier import Classifier
-from workloads.problems import Quadratic
-from workloads.snapshots import Snapshots, assemble
+from lockstep.executor import process
+from lockstep.scenarios import override
+from lockstep.simulator.engine import Simulation
+from lockstep.simulator.node import SimulatedNode
+from lockstep.strategies import gossip
+from lockstep.strategies.own_model import OwnModel
+from lockstep.workloads import build, deterministic_threads
+from lockstep.workloads.base import Evaluation
+from lockstep.workloads.classifier import Classifier
+from lockstep.workloads.problems import Quadratic
+from lockstep.workloads.snapshots import Snapshots, assemble
 
 RATE = 0.1
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 32}
@@ -62,7 +62,7 @@ def main_with_constant_gradients(*arguments: Any) -> None:
 @pytest.fixture
 def _constant_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quadratic, "gradient", constant_gradient)
-    monkeypatch.setattr("executor.process.main", main_with_constant_gradients)
+    monkeypatch.setattr("lockstep.executor.process.main", main_with_constant_gradients)
 
 
 @pytest.mark.usefixtures("_constant_gradients")

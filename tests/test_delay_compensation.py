@@ -17,10 +17,10 @@ from worlds import learning, recording, worlds
 
 import lockstep
 from lockstep import Result
-from simulator.node import SimulatedNode
-from strategies import parameter_server
-from strategies.placement import shards_of
-from workloads import build
+from lockstep.simulator.node import SimulatedNode
+from lockstep.strategies import parameter_server
+from lockstep.strategies.placement import shards_of
+from lockstep.workloads import build
 
 RATE, STRENGTH = 0.2, 0.5
 

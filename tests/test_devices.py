@@ -6,7 +6,7 @@ import torch
 from conftest import scenario
 
 import lockstep
-from executor.devices import Place, choose
+from lockstep.executor.devices import Place, choose
 
 GPUS = torch.cuda.device_count()
 

@@ -12,10 +12,10 @@ import typer
 from ruamel.yaml import YAML
 
 import lockstep
-from analysis.plots import KINDS
+from lockstep.analysis.plots import KINDS
 from lockstep.cli import app
+from lockstep.scenarios import Scenario, shipped
 from lockstep.sweeping.points import plan
-from scenarios import Scenario, shipped
 from tests.conftest import Lockstep
 
 ROOT = Path(__file__).parent.parent

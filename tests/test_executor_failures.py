@@ -20,10 +20,10 @@ from commands import HANGS, Command, nodes, processes, started, until, wait_unti
 from conftest import scenario
 
 import lockstep
-from executor import process
-from executor.launch import RunFailed, RunInterrupted
-from scenarios import ScenarioError
-from strategies import STRATEGIES, Contribution, Node, Strategy
+from lockstep.executor import process
+from lockstep.executor.launch import RunFailed, RunInterrupted
+from lockstep.scenarios import ScenarioError
+from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
 
 pytestmark = pytest.mark.real
 
@@ -170,18 +170,18 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
             time.sleep(1)
 
     ended: list[bool] = []  # for it would take seconds to start again
-    monkeypatch.setattr("executor.launch._kill_fork_server", lambda: ended.append(True))
-    monkeypatch.setattr("executor.collect.evaluator", swallows)
+    monkeypatch.setattr("lockstep.executor.launch._kill_fork_server", lambda: ended.append(True))
+    monkeypatch.setattr("lockstep.executor.collect.evaluator", swallows)
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))
     assert ended
 
 
 def test_more_processes_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.memory.free_bytes", lambda: 50e6)
+    monkeypatch.setattr("lockstep.workloads.memory.free_bytes", lambda: 50e6)
     with pytest.raises(ScenarioError, match=r"^cluster.workers: a run of its \d processes takes 0.\d GB"):
         lockstep.run(scenario())
-    monkeypatch.setattr("workloads.memory.free_bytes", lambda: 10e9)
+    monkeypatch.setattr("lockstep.workloads.memory.free_bytes", lambda: 10e9)
     large = scenario(workload={"parameters": 1_000_000_000})  # room for the processes, not for the model
     with pytest.raises(ScenarioError, match=r"^cluster.workers: a run of its 5 processes takes \d+.\d GB"):
         lockstep.run(large)
@@ -247,7 +247,7 @@ def main_that_knows_them(*arguments: Any) -> None:
 
 @pytest.fixture
 def run_strategy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., lockstep.Result]:
-    monkeypatch.setattr("executor.process.main", main_that_knows_them)
+    monkeypatch.setattr("lockstep.executor.process.main", main_that_knows_them)
     for name, strategy in UNDER_TEST.items():
         monkeypatch.setitem(STRATEGIES, name, strategy)
     return lambda name, **changes: lockstep.run(scenario(strategy=name, cluster__workers=3, **changes))

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 import lockstep
 from lockstep import Scenario, ScenarioError, work
-from scenarios.errors import translated
-from scenarios.section import Section
-from scenarios.units import FLOP_RATE, RATE, SIZE, TIME
-from strategies import STRATEGIES
-from strategies.bounds import Bound, optional
+from lockstep.scenarios.errors import translated
+from lockstep.scenarios.section import Section
+from lockstep.scenarios.units import FLOP_RATE, RATE, SIZE, TIME
+from lockstep.strategies import STRATEGIES
+from lockstep.strategies.bounds import Bound, optional
 
 SOON_S = 5.0  # what is estimated to take longer is asked about, not run
 Path = tuple[str | int, ...]

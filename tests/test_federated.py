@@ -11,7 +11,7 @@ from worlds import learning, recording
 
 import lockstep
 from lockstep import Result
-from workloads import build
+from lockstep.workloads import build
 
 RATE = 0.1
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 64}

@@ -8,10 +8,10 @@ import simpy
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from simulator.bucket import Bucket
-from simulator.flows import Flows
-from simulator.links import Link
-from simulator.max_min import max_min
+from lockstep.simulator.bucket import Bucket
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
+from lockstep.simulator.max_min import max_min
 
 Sent = tuple[float, tuple[int, ...], float]  # at, links, bytes
 

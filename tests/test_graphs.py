@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import lockstep
+from lockstep.scenarios import ScenarioError
 from lockstep.schema import json_schema
-from scenarios import ScenarioError
-from strategies.bounds import Graph, problem
-from strategies.graphs import NAMES, bipartite, distances, exchange, misfit, neighbours, weights
+from lockstep.strategies.bounds import Graph, problem
+from lockstep.strategies.graphs import NAMES, bipartite, distances, exchange, misfit, neighbours, weights
 
 WORKERS = st.integers(1, 40)
 

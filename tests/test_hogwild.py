@@ -14,13 +14,13 @@ from pace import longer
 from test_clock import measured
 
 import lockstep
-from executor import process
-from executor.devices import Place
-from executor.launch import RunFailed
-from executor.memory import on_one_host
 from lockstep import Result, Scenario
-from scenarios import ScenarioError
-from strategies import STRATEGIES, Contribution, Node, Strategy
+from lockstep.executor import process
+from lockstep.executor.devices import Place
+from lockstep.executor.launch import RunFailed
+from lockstep.executor.memory import on_one_host
+from lockstep.scenarios import ScenarioError
+from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
 
 SPARSE = {"problem": "logistic", "dimension": 200, "density": 0.02, "batch_size": 4}
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 64}
@@ -158,7 +158,7 @@ def main_that_knows_them(*arguments: Any) -> None:
 
 @pytest.fixture
 def run_strategy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr("executor.process.main", main_that_knows_them)
+    monkeypatch.setattr("lockstep.executor.process.main", main_that_knows_them)
     for name, strategy in UNDER_TEST.items():
         monkeypatch.setitem(STRATEGIES, name, strategy)
     workload = {"problem": "quadratic", "dimension": 100_001}

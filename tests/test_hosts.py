@@ -16,13 +16,13 @@ from conftest import scenario
 from test_torchrun import ENTRY, QUADRATIC, SCENARIO
 
 import lockstep
-from executor import addresses, keys, testbed
-from executor.__main__ import _same
-from executor.namespaces import Namespace, in_a_thread, new_namespace
 from lockstep.calibration import network, readings
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import FAN_OUT
-from scenarios import ScenarioError
+from lockstep.executor import addresses, keys, testbed
+from lockstep.executor.__main__ import _same
+from lockstep.executor.namespaces import Namespace, in_a_thread, new_namespace
+from lockstep.scenarios import ScenarioError
 
 
 @pytest.fixture

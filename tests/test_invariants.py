@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
-from simulator.engine import Simulation
-from strategies import STRATEGIES, Strategy, StrategyError, find, graphs
-from strategies.bounds import Graph, optional
-from strategies.strategy import FACTORS
+from lockstep.simulator.engine import Simulation
+from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, graphs
+from lockstep.strategies.bounds import Graph, optional
+from lockstep.strategies.strategy import FACTORS
 
 DISTRIBUTIONS = [
     {"distribution": "constant", "value": "10 ms"},

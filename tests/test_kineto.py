@@ -11,7 +11,7 @@ from conftest import SIZES, Lockstep, fine
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import lockstep
-from scenarios.kineto import gradients
+from lockstep.scenarios.kineto import gradients
 
 Event = dict[str, Any]
 _CPU, _AUTOGRAD, _STREAM = 1, 2, 7  # threads

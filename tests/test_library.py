@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import lockstep
 from lockstep import Scenario, ScenarioError
 from lockstep.cli import app
+from lockstep.scenarios import dump, load, override, points, shelf, shipped
 from lockstep.schema import json_schema
-from scenarios import dump, load, override, points, shelf, shipped
 
 CLUSTERS, WORKLOADS = shelf("clusters"), shelf("workloads")
 SCENARIO = """\
@@ -94,7 +94,7 @@ def test_the_counts_are_those_of_the_models() -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from workloads.torchvision_repair import import_torchvision
+    from lockstep.workloads.torchvision_repair import import_torchvision
 
     models = import_torchvision().models
     for name, build in (("resnet-50", models.resnet50), ("vgg-16", models.vgg16)):

@@ -8,7 +8,7 @@ from conftest import scenario
 
 import lockstep
 from lockstep import Result
-from workloads import build, deterministic_threads
+from lockstep.workloads import build, deterministic_threads
 
 RATE, WORKERS = 0.2, 3
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Scenario
-from simulator.engine import Simulation
-from simulator.memory import Race
-from workloads.snapshots import Snapshots, merged
+from lockstep.simulator.engine import Simulation
+from lockstep.simulator.memory import Race
+from lockstep.workloads.snapshots import Snapshots, merged
 
 Operation = tuple[float, list[int], list[float] | None]  # start (s), components, what is added (None: a read)
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-from analysis.metrics import staleness
-from analysis.records import Recorder, Result
-from scenarios import Scenario
+from lockstep.analysis.metrics import staleness
+from lockstep.analysis.records import Recorder, Result
+from lockstep.scenarios import Scenario
 
 
 def result_of(

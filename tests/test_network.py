@@ -6,11 +6,11 @@ from delivery import messages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import scenarios
+from lockstep import scenarios
+from lockstep.simulator.max_min import max_min
+from lockstep.simulator.network import Network
+from lockstep.simulator.topology import Topology
 from lockstep.verification.links import water_filling
-from simulator.max_min import max_min
-from simulator.network import Network
-from simulator.topology import Topology
 
 
 @st.composite

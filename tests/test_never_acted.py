@@ -6,8 +6,8 @@ import pytest
 from conftest import scenario
 
 import lockstep
-from strategies import STRATEGIES
-from strategies.bounds import after
+from lockstep.strategies import STRATEGIES
+from lockstep.strategies.bounds import after
 
 
 def told(run: lockstep.Result) -> list[str]:

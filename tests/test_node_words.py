@@ -8,10 +8,10 @@ from conftest import scenario
 from nodes import real_nodes
 
 import lockstep
-from executor.running import run_to_end
 from lockstep import Scenario
-from strategies import STRATEGIES, Node, Strategy
-from workloads import build, deterministic_threads
+from lockstep.executor.running import run_to_end
+from lockstep.strategies import STRATEGIES, Node, Strategy
+from lockstep.workloads import build, deterministic_threads
 
 DIGITS = {"dataset": "digits", "batch_size": 16}
 

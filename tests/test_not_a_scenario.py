@@ -3,7 +3,7 @@
 import pytest
 
 import lockstep
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from conftest import scenario
 
 import lockstep
-from analysis.summary import figures
+from lockstep.analysis.summary import figures
 
 LEARNING = {"workload": {"problem": "logistic", "batch_size": 8}}
 

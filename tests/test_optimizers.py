@@ -5,11 +5,11 @@ from math import cos, pi, sqrt
 import pytest
 import torch
 
-from executor.vectors import add_parts
-from simulator.sized import Sized
-from strategies.multiple import Multiple
-from strategies.optimizers import Age, Transformation, block_momentum, optimizer, server_optimizer
-from strategies.rules import (
+from lockstep.executor.vectors import add_parts
+from lockstep.simulator.sized import Sized
+from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.optimizers import Age, Transformation, block_momentum, optimizer, server_optimizer
+from lockstep.strategies.rules import (
     Arrival,
     Correction,
     delay_compensated,

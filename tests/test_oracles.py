@@ -24,7 +24,7 @@ from worlds import TIMES, learning, recording, worlds
 
 import lockstep
 from lockstep import Result, Scenario
-from workloads import build
+from lockstep.workloads import build
 
 WORKERS, STEPS, RATE = 3, 6, 0.2
 # What another order of the same single-precision additions may change, or a product that is rounded first.

@@ -15,16 +15,16 @@ from nodes import real_nodes
 from torch import Tensor
 
 import lockstep
-from executor import process
-from executor.backward import Beside
-from executor.devices import to_device, to_host
-from executor.launch import RunFailed
-from executor.node import RealNode
-from executor.running import run_to_end
+from lockstep.executor import process
+from lockstep.executor.backward import Beside
+from lockstep.executor.devices import to_device, to_host
+from lockstep.executor.launch import RunFailed
+from lockstep.executor.node import RealNode
+from lockstep.executor.running import run_to_end
+from lockstep.strategies.placement import cut
 from lockstep.validation import _measured_compute
-from strategies.placement import cut
-from workloads import build, deterministic_threads, models
-from workloads.classifier import Classifier
+from lockstep.workloads import build, deterministic_threads, models
+from lockstep.workloads.classifier import Classifier
 
 pytestmark = pytest.mark.real
 
@@ -235,7 +235,7 @@ def main_with_a_mistake(*arguments: Any) -> None:
 def test_a_failure_in_the_other_thread_ends_the_run_with_its_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("executor.process.main", main_with_a_mistake)
+    monkeypatch.setattr("lockstep.executor.process.main", main_with_a_mistake)
     with pytest.raises(RunFailed, match=r"died: LookupError: in the backward pass") as caught:
         lockstep.run(
             measured(workload=MODELS["mlp"], strategy={**ALL_REDUCE, "buckets": 2}, stop={"steps": 9})

@@ -6,8 +6,8 @@ import pytest
 from conftest import scenario
 
 import lockstep
-from strategies.optimizers import optimizer
-from strategies.touched import passes_of_step
+from lockstep.strategies.optimizers import optimizer
+from lockstep.strategies.touched import passes_of_step
 
 PERIODS = {"communication_window": 3}, {"averaging_period": 3}
 # From one gradient to the next, where nothing is sent or sending takes no time: pieces of work, and passes

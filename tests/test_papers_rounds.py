@@ -11,7 +11,7 @@ import pytest
 import torch
 from by_hand import RATE, WORKERS, Gradient, Vector, begin, config, ends_with, named
 
-from workloads import build
+from lockstep.workloads import build
 
 STEPS = 22  # the last round is shorter
 EVERYONE = range(WORKERS)

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-import scenarios
-from lockstep import cli
-from scenarios import ScenarioError
-from scenarios.workload import Dirichlet, Labels, Partition
-from workloads import build, seeds
-from workloads.partition import deal
+from lockstep import cli, scenarios
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.workload import Dirichlet, Labels, Partition
+from lockstep.workloads import build, seeds
+from lockstep.workloads.partition import deal
 
 DIGITS = {"dataset": "digits", "batch_size": 16}
 

@@ -13,7 +13,7 @@ from worlds import learning
 
 import lockstep
 from lockstep import Result
-from workloads import build
+from lockstep.workloads import build
 
 SLOWDOWNS = [1.0, 1.3, 1.7]  # of the workers: no two finish at the same instant
 STEPS = 7

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import ScenarioError
-from strategies import STRATEGIES
-from strategies.placement import cut, hosts, roles
+from lockstep.strategies import STRATEGIES
+from lockstep.strategies.placement import cut, hosts, roles
 
 B = 1e6  # bytes/s
 M = 4e6  # bytes: a million float32

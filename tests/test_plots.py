@@ -10,11 +10,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import lockstep
-from analysis import plots, runs, saved, table
-from analysis.plots import series, style, words
-from scenarios import ScenarioError
-from scenarios.units import Quantity
-from strategies import STRATEGIES
+from lockstep.analysis import plots, runs, saved, table
+from lockstep.analysis.plots import series, style, words
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.units import Quantity
+from lockstep.strategies import STRATEGIES
 from tests.conftest import Lockstep, fine, scenario
 
 COMPUTE = {"time": {"distribution": "exponential", "mean": "10 ms"}}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import plots
+from lockstep.analysis import plots
 from tests.conftest import Lockstep
 
 

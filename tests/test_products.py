@@ -10,9 +10,9 @@ from worlds import TIMES, learning
 
 import lockstep
 from lockstep import Scenario, ScenarioError
-from strategies import STRATEGIES, StrategyError, find
-from strategies.registry import FACTORS
-from workloads import build
+from lockstep.strategies import STRATEGIES, StrategyError, find
+from lockstep.strategies.registry import FACTORS
+from lockstep.workloads import build
 
 SERVED = [name for name, strategy in STRATEGIES.items() if strategy.has_servers]
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 import lockstep
 from lockstep import ScenarioError
 from lockstep.cli import app
+from lockstep.scenarios import dump, load, override, profiles
+from lockstep.scenarios.profile import read
 from lockstep.schema import json_schema
-from scenarios import dump, load, override, profiles
-from scenarios.profile import read
 
 PROFILE = """\
 profile: 1

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import lockstep
-from analysis.records import EVENTS
 from lockstep import Result, Scenario, ScenarioError, validation
+from lockstep.analysis.records import EVENTS
 
 TINY = [
     "name=tiny",

@@ -11,9 +11,9 @@ from delivery import Sends, arrivals
 from packets import Packets
 
 import lockstep
-from simulator.flows import Flows
-from simulator.links import Link
-from simulator.queues import Queues
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
+from lockstep.simulator.queues import Queues
 
 # Two send to 1, whose card is the bottleneck; later the first of them sends to 3 too.
 BEHIND: Sends = [(0.0, 0, 1, 1000), (0.0, 2, 1, 1000), (5.0, 0, 3, 1000)]

@@ -5,8 +5,8 @@ import inspect
 import re
 from pathlib import Path
 
-from scenarios import shipped
-from strategies import local_steps
+from lockstep.scenarios import shipped
+from lockstep.strategies import local_steps
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

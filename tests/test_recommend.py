@@ -17,8 +17,8 @@ from lockstep.recommendation.show import as_json, show
 from lockstep.recommendation.space import Candidate
 from lockstep.recommendation.what_if import CHANGES
 from lockstep.recommendation.words import answer, changes, how
-from scenarios import ScenarioError, dump, override
-from strategies import STRATEGIES
+from lockstep.scenarios import ScenarioError, dump, override
+from lockstep.strategies import STRATEGIES
 from tests.conftest import Lockstep, fine, scenario
 
 WORKERS, GRADIENT_S, BATCH = 4, 0.01, 32

@@ -6,7 +6,7 @@ from test_recommend import cluster, few, found
 import lockstep
 from lockstep.recommendation import space
 from lockstep.recommendation.show import as_json
-from strategies import STRATEGIES
+from lockstep.strategies import STRATEGIES
 
 __all__ = ["few"]  # a fixture
 

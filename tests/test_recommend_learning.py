@@ -11,7 +11,7 @@ import lockstep
 from lockstep import Scenario, recommendation, validation
 from lockstep.recommendation import Recommendation, space
 from lockstep.recommendation.what_if import CHANGES
-from scenarios import dump
+from lockstep.scenarios import dump
 from tests.conftest import Lockstep, fine, scenario
 
 TWO = ("synchronous", "asynchronous")

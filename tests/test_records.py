@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.records import EVENTS, Recorder, join
+from lockstep.analysis.records import EVENTS, Recorder, join
 
 small = st.integers(0, 2)
 rows = st.one_of(

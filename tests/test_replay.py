@@ -11,11 +11,11 @@ from conftest import Lockstep, scenario
 from test_second_activities import PROGRAMS, UNDER_TEST, main_that_knows_them
 
 import lockstep
-from analysis.records import of
 from lockstep import Result, Scenario, ScenarioError
+from lockstep.analysis.records import of
 from lockstep.replaying import ReplayDiffers
-from simulator.errors import SimulationError
-from strategies import STRATEGIES, Contribution, Node, Strategy, Vector
+from lockstep.simulator.errors import SimulationError
+from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy, Vector
 
 pytestmark = pytest.mark.real
 
@@ -126,7 +126,7 @@ def main_that_knows_it(*arguments: Any) -> None:
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strategies of the tests, also in the processes of a run."""
-    monkeypatch.setattr("executor.process.main", main_that_knows_it)
+    monkeypatch.setattr("lockstep.executor.process.main", main_that_knows_it)
     for name, strategy in {**UNDER_TEST, "at_once": Strategy(at_once, models="own")}.items():
         monkeypatch.setitem(STRATEGIES, name, strategy)
 

@@ -15,13 +15,13 @@ import pytest
 from conftest import Lockstep, fine
 
 import lockstep
-import scenarios
-from analysis import report, table
-from analysis.report import pictures
-from analysis.report.answer import answer
-from analysis.report.points import points
-from analysis.report.reproduce import settings
-from analysis.words import within
+from lockstep import scenarios
+from lockstep.analysis import report, table
+from lockstep.analysis.report import pictures
+from lockstep.analysis.report.answer import answer
+from lockstep.analysis.report.points import points
+from lockstep.analysis.report.reproduce import settings
+from lockstep.analysis.words import within
 
 BASE = """\
 name: "<script>alert(1)</script> & co"

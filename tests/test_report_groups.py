@@ -9,8 +9,8 @@ import pytest
 from conftest import Lockstep, fine
 
 import lockstep
-from analysis import report
-from analysis.report import pictures
+from lockstep.analysis import report
+from lockstep.analysis.report import pictures
 
 SIZES = ["stop={steps: 4}", "cluster.workers=2"]
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
-from scenarios import Network as NetworkSection
-from simulator.engine import Simulation
-from simulator.errors import SimulationError
-from simulator.network import Network
-from simulator.ring import Disturbed, Lanes, schedule, separate_lanes
-from simulator.topology import Topology
-from strategies import STRATEGIES, Contribution, Node, Strategy
-from strategies.collectives import ring
-from workloads import deterministic_threads
+from lockstep.scenarios import Network as NetworkSection
+from lockstep.simulator.engine import Simulation
+from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.network import Network
+from lockstep.simulator.ring import Disturbed, Lanes, schedule, separate_lanes
+from lockstep.simulator.topology import Topology
+from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
+from lockstep.strategies.collectives import ring
+from lockstep.workloads import deterministic_threads
 
 
 def both(config: Scenario) -> tuple[Result, Result]:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pace import slowness
 
-from scenarios import Scenario, ScenarioError, load
+from lockstep.scenarios import Scenario, ScenarioError, load
 
 GOOD = """\
 name: good

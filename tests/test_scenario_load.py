@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scenarios import (
+from lockstep.scenarios import (
     Cluster,
     Compute,
     Data,
@@ -22,7 +22,7 @@ from scenarios import (
     override,
     shipped,
 )
-from scenarios.units import TIME
+from lockstep.scenarios.units import TIME
 
 WHOLE = """\
 name: whole
@@ -208,8 +208,15 @@ def test_the_json_schema_accepts_the_short_forms() -> None:
 
 
 def test_the_room_needs_no_other_room() -> None:
-    others = ["strategies", "workloads", "simulator", "executor", "analysis", "lockstep", "torch", "pandas"]
-    load_one = "import scenarios, sys; scenarios.load('quickstart')"
+    others = [
+        "lockstep.strategies",
+        "lockstep.workloads",
+        "lockstep.simulator",
+        "lockstep.analysis",
+        "torch",
+        "pandas",
+    ]
+    load_one = "import sys; from lockstep import scenarios; scenarios.load('quickstart')"
     script = f"{load_one}; sys.exit(bool(set(sys.modules) & set({others})))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 

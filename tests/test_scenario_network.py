@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import lockstep
+from lockstep.scenarios import Network, ScenarioError, dump, load
 from lockstep.schema import json_schema
-from scenarios import Network, ScenarioError, dump, load
 
 WHOLE = """\
 name: whole

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios import Scenario, ScenarioError, dump, load
+from lockstep.scenarios import Scenario, ScenarioError, dump, load
 
 GOOD = """\
 name: good

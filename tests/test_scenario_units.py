@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from scenarios.units import Bandwidth, Duration, FlopRate, PositiveDuration, Size
+from lockstep.scenarios.units import Bandwidth, Duration, FlopRate, PositiveDuration, Size
 
 ADAPTERS = {kind: TypeAdapter(kind) for kind in (Bandwidth, Duration, FlopRate, PositiveDuration, Size)}
 

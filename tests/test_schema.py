@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from lockstep.cli import app
+from lockstep.scenarios import shipped
 from lockstep.schema import json_schema
-from scenarios import shipped
 
 
 @cache

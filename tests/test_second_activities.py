@@ -7,10 +7,10 @@ import pytest
 from conftest import ENGINES, scenario
 
 import lockstep
-from executor import process
-from executor.launch import RunFailed
-from simulator.errors import SimulationError
-from strategies import STRATEGIES, Contribution, Node, Strategy
+from lockstep.executor import process
+from lockstep.executor.launch import RunFailed
+from lockstep.simulator.errors import SimulationError
+from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
 
 
 async def relay_race(node: Node) -> None:
@@ -108,7 +108,7 @@ def main_that_knows_them(*arguments: Any) -> None:
 
 @pytest.fixture(params=list(ENGINES))
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lockstep.Result]:
-    monkeypatch.setattr("executor.process.main", main_that_knows_them)
+    monkeypatch.setattr("lockstep.executor.process.main", main_that_knows_them)
     for name, strategy in UNDER_TEST.items():
         monkeypatch.setitem(STRATEGIES, name, strategy)
     return lambda program, **changes: ENGINES[request.param](

@@ -14,8 +14,8 @@ from worlds import TIMES, learning, recording, worlds
 
 import lockstep
 from lockstep import ScenarioError
-from simulator.node import SimulatedNode
-from workloads import build
+from lockstep.simulator.node import SimulatedNode
+from lockstep.workloads import build
 
 RATE = 0.1
 LATE = {"cluster__network": {"latency": "5 ms"}, "stop": {"steps": 50}}  # 10 ms there and back, as a gradient

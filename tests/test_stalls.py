@@ -16,12 +16,12 @@ from commands import HANGS, SOON, Command, processes, started, until, wait_until
 from conftest import of_the_run, scenario
 
 import lockstep
-from analysis import incomplete, saved, streams
-from analysis.folders import settle
-from executor import process, testbed
-from executor.launch import RunFailed
-from executor.namespaces import Namespace, in_a_thread
-from scenarios import ScenarioError
+from lockstep.analysis import incomplete, saved, streams
+from lockstep.analysis.folders import settle
+from lockstep.executor import process, testbed
+from lockstep.executor.launch import RunFailed
+from lockstep.executor.namespaces import Namespace, in_a_thread
+from lockstep.scenarios import ScenarioError
 
 DEADLINE = 4  # s
 _OPTIONS = ("--deadline", str(DEADLINE))
@@ -117,7 +117,7 @@ def test_a_process_that_was_stopped_and_went_on_marks_the_run() -> None:
     """The run is long enough for the stop, and shorter than the deadline."""
 
     def strike() -> None:
-        from executor import launch
+        from lockstep.executor import launch
 
         assert until(lambda: launch.multiprocessing.active_children(), HANGS)
         time.sleep(2)
@@ -159,7 +159,7 @@ def card(pid: int, **changes: Any) -> None:
     """Change the card of the host that a process is on; without changes it only hears from now on."""
 
     def change() -> None:
-        from executor.wiring import CARD
+        from lockstep.executor.wiring import CARD
 
         with open(f"/proc/{pid}/ns/net", "rb", buffering=0) as space:
             Namespace(space).enter()
@@ -363,7 +363,7 @@ the_real_main = process.main
 
 
 def main_that_knows_it(*arguments: Any) -> None:
-    from strategies import STRATEGIES, Strategy
+    from lockstep.strategies import STRATEGIES, Strategy
 
     STRATEGIES["one_is_mute"] = Strategy(one_is_mute)
     the_real_main(*arguments)
@@ -371,9 +371,9 @@ def main_that_knows_it(*arguments: Any) -> None:
 
 @pytest.mark.real
 def test_a_worker_whose_word_never_comes_is_waited_for_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strategies import STRATEGIES, Strategy
+    from lockstep.strategies import STRATEGIES, Strategy
 
-    monkeypatch.setattr("executor.process.main", main_that_knows_it)
+    monkeypatch.setattr("lockstep.executor.process.main", main_that_knows_it)
     monkeypatch.setitem(STRATEGIES, "one_is_mute", Strategy(one_is_mute))
     said: list[str] = []
     with pytest.raises(

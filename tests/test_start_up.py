@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from scenarios import ScenarioError
-from scenarios.workload import Data
-from workloads.forms import FORMS
-from workloads.sizes import TABLE, image, sizes
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.workload import Data
+from lockstep.workloads.forms import FORMS
+from lockstep.workloads.sizes import TABLE, image, sizes
 
 HEAVY = {  # not scipy, dask and jinja2: pint loads them where they are installed
     "torch",
@@ -91,7 +91,7 @@ TOO_SMALL = {"alexnet", "inception_v3", "maxvit_t"}  # the images, for these
 
 
 def test_the_table_names_every_model_that_can_be_trained() -> None:
-    from workloads import models
+    from lockstep.workloads import models
 
     rows = [line.split(",") for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]]
     assert rows
@@ -99,7 +99,7 @@ def test_the_table_names_every_model_that_can_be_trained() -> None:
     assert set(models.names()) - counted == TOO_SMALL
 
 
-# Some of each kind; `python -m workloads.counting` counts all of them, which takes minutes.
+# Some of each kind; `python -m lockstep.workloads.counting` counts all of them, which takes minutes.
 SOME = [
     *(("mlp", "1x8x8"), ("mlp", "1x28x28"), ("cnn", "1x8x8"), ("cnn", "3x32x32"), ("resnet18", "3x32x32")),
     *(("regnet_y_400mf", "1x8x8"), ("swin_v2_t", "1x8x8"), ("vit_b_32", "3x32x32"), ("vgg11", "3x32x32")),
@@ -108,7 +108,7 @@ SOME = [
 
 @pytest.mark.parametrize(("name", "shape"), SOME)
 def test_the_table_has_what_torch_counts(name: str, shape: str) -> None:
-    from workloads import counting
+    from lockstep.workloads import counting
 
     found = sizes(Data.model_validate({"dataset": _form(shape), "model": name, "batch_size": 7}))
     assert (found.parameters, [found.flops]) == counting.count(name, FORMS[_form(shape)], 7)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from executor import stolen
+from lockstep.executor import stolen
 
 
 @pytest.mark.parametrize(("ticks", "says"), [(0, []), (1, []), (10, ["5% of the processors' time went"])])

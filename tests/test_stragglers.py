@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Scenario
-from scenarios import dump
-from workloads.compute_time import ComputeTime, compute_times
-from workloads.sizes import sizes
-from workloads.slowness import Cycle, Slowness, Spells, slowness
+from lockstep.scenarios import dump
+from lockstep.workloads.compute_time import ComputeTime, compute_times
+from lockstep.workloads.sizes import sizes
+from lockstep.workloads.slowness import Cycle, Slowness, Spells, slowness
 
 SECOND = {"time": {"distribution": "constant", "value": "1 s"}}
 SPELLS = {"slowdown": 4, "spells": {"every": "30 s", "last": "5 s"}}

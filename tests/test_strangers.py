@@ -26,16 +26,16 @@ from commands import HANGS, SOON, Command, processes, started, until
 from conftest import scenario
 
 import lockstep
-from analysis import saved
-from executor import keys, peers
-from executor.folder import torchruns_folder
-from executor.heartbeat import Heartbeat
-from executor.hub import Hub
-from executor.remote import RemoteStore, answers
-from executor.sockets import Doors, Place
-from executor.transport import MessagesLost, Transport
-from executor.watchdog import Watchdog
-from scenarios import ScenarioError, dump
+from lockstep.analysis import saved
+from lockstep.executor import keys, peers
+from lockstep.executor.folder import torchruns_folder
+from lockstep.executor.heartbeat import Heartbeat
+from lockstep.executor.hub import Hub
+from lockstep.executor.remote import RemoteStore, answers
+from lockstep.executor.sockets import Doors, Place
+from lockstep.executor.transport import MessagesLost, Transport
+from lockstep.executor.watchdog import Watchdog
+from lockstep.scenarios import ScenarioError, dump
 
 NOBODY = 65_534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -264,7 +264,7 @@ def test_a_store_and_files_through_the_hub(hub: Hub, tmp_path: Path) -> None:
     assert (tmp_path / "rank-1.records.arrow").read_bytes() == (tmp_path / "source").read_bytes()
     for name in ("../x", ".hidden"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("executor.remote._GONE_S", 0.5)
+            patch.setattr("lockstep.executor.remote._GONE_S", 0.5)
             with pytest.raises(RuntimeError, match="has not answered"):
                 store.leave(name, tmp_path / "source")
     store.close()

@@ -11,9 +11,9 @@ from conftest import scenario
 from ruamel.yaml import YAML
 
 import lockstep
-from strategies import STRATEGIES
-from strategies.consistency import immediate
-from strategies.optimizers import optimizer
+from lockstep.strategies import STRATEGIES
+from lockstep.strategies.consistency import immediate
+from lockstep.strategies.optimizers import optimizer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "strategies.md").read_text(encoding="utf-8")
 REFERENCE, _, AUDIT = PAGE.partition("## Against the papers")

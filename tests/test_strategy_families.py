@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.schema import json_schema
-from strategies import STRATEGIES
+from lockstep.strategies import STRATEGIES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "strategies"
 PAGES = sorted(FOLDER.glob("*.md"))

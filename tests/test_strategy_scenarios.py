@@ -3,9 +3,9 @@
 import pytest
 
 import lockstep
-from scenarios import shipped
-from strategies import STRATEGIES
-from workloads import build
+from lockstep.scenarios import shipped
+from lockstep.strategies import STRATEGIES
+from lockstep.workloads import build
 
 NAMES = [name for name in shipped() if name.startswith("strategies/")]
 

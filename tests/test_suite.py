@@ -16,7 +16,9 @@ from conftest import Lockstep
 from test_testbed import needs_testbed
 
 import lockstep
-from executor.launch import RunFailed
+from lockstep.executor.launch import RunFailed
+from lockstep.scenarios import Scenario, load
+from lockstep.scenarios.profile import Profile
 from lockstep.truth import campaign, profiles, suite
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.measuring import measure
@@ -24,8 +26,6 @@ from lockstep.truth.order import suite as ordered
 from lockstep.truth.point import Point
 from lockstep.truth.predicting import pooled, predict
 from lockstep.truth.profiles import kept, read_profiles, with_profile
-from scenarios import Scenario, load
-from scenarios.profile import Profile
 
 
 def short(point: Point, **stop: Any) -> Point:
@@ -60,7 +60,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take seconds."""
-    monkeypatch.setattr("analysis.accuracy.pictures", lambda table, out, knee: [])
+    monkeypatch.setattr("lockstep.analysis.accuracy.pictures", lambda table, out, knee: [])
 
 
 @pytest.fixture

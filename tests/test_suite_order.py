@@ -9,11 +9,11 @@ from itertools import combinations, islice
 import pytest
 
 import lockstep
+from lockstep.scenarios import Scenario
 from lockstep.truth.grid import REGIMES, SHARDS, STRAGGLERS, STRATEGIES, WORKERS, grid
 from lockstep.truth.learning import learning
 from lockstep.truth.order import DEFAULT, suite
 from lockstep.truth.point import FACTORS, Point
-from scenarios import Scenario
 
 ORDERED = list(suite())
 PAIRS = list(combinations(FACTORS, 2))

@@ -14,9 +14,9 @@ import pytest
 from conftest import SIZES, Lockstep, fine
 
 import lockstep
-from analysis import report
-from analysis.plots import series
-from analysis.report import points
+from lockstep.analysis import report
+from lockstep.analysis.plots import series
+from lockstep.analysis.report import points
 from lockstep.sweeping import running, table
 from lockstep.sweeping.backends import Workers, here
 from lockstep.sweeping.points import Plan, Run, plan

@@ -8,9 +8,9 @@ from conftest import SIZES
 from jsonschema import Draft202012Validator
 
 from lockstep import ScenarioError, load
+from lockstep.scenarios import dump
 from lockstep.schema import json_schema
 from lockstep.sweeping.points import plan
-from scenarios import dump
 
 ZIP = "zip: {cluster.workers: [1, 3], cluster.network.latency: [1 us, 2 us]}"
 POINTS = "points: [{stop.steps: 5}, {stop.steps: 7, strategy.name: ssp}]"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from executor import folder as folders
-from scenarios import ScenarioError
+from lockstep.executor import folder as folders
+from lockstep.scenarios import ScenarioError
 
 
 @pytest.fixture

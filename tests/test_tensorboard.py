@@ -9,8 +9,8 @@ import pytest
 from conftest import Lockstep, fine, scenario
 
 import lockstep
-from analysis import tensorboard
-from scenarios import ScenarioError, dump
+from lockstep.analysis import tensorboard
+from lockstep.scenarios import ScenarioError, dump
 
 LEARNING = {"workload": {"problem": "logistic", "batch_size": 8}, "stop__steps": 20}
 

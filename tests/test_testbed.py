@@ -23,14 +23,14 @@ from delivery import Sends, arrivals
 from pace import slowness, undisturbed
 
 import lockstep
-from executor import testbed, wiring
-from executor.fabric import fabric
-from executor.shaping import DATA, FRAME, QUEUE
-from executor.testbed import Testbed
+from lockstep.executor import testbed, wiring
+from lockstep.executor.fabric import fabric
+from lockstep.executor.shaping import DATA, FRAME, QUEUE
+from lockstep.executor.testbed import Testbed
+from lockstep.scenarios import Cluster, ScenarioError, dump
+from lockstep.simulator.topology import topology
+from lockstep.strategies.placement import roles_of
 from lockstep.validation import described, on_testbed
-from scenarios import Cluster, ScenarioError, dump
-from simulator.topology import topology
-from strategies.placement import roles_of
 
 
 def reason() -> str:
@@ -409,7 +409,7 @@ def test_a_kernel_without_token_buckets_is_told(monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: Any) -> None:
         raise NetlinkError(2, "No such file or directory")
 
-    monkeypatch.setattr("executor.wiring.shape", refuse)
+    monkeypatch.setattr("lockstep.executor.wiring.shape", refuse)
     with pytest.raises(ScenarioError, match=r"this kernel has no token buckets \(sch_htb, cls_u32\)"):
         testbed.require.__wrapped__()
 

@@ -6,9 +6,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from executor import wiring
-from executor.fabric import fabric
-from scenarios import Cluster
+from lockstep.executor import wiring
+from lockstep.executor.fabric import fabric
+from lockstep.scenarios import Cluster
 
 WORKERS, SERVER = 3, 3
 CLUSTER = {"workers": WORKERS, "servers": 1, "network": {"bandwidth": "20 Mbit/s"}, "compute": "measured"}

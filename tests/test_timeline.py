@@ -13,11 +13,11 @@ from conftest import ENGINES, Lockstep, fine, scenario
 from test_metrics import result_of
 
 import lockstep
-from analysis.arrows import arrows
-from analysis.records import Recorder, Result
-from analysis.timeline import write
-from analysis.tracks import lanes, tracks
-from simulator.topology import topology
+from lockstep.analysis.arrows import arrows
+from lockstep.analysis.records import Recorder, Result
+from lockstep.analysis.timeline import write
+from lockstep.analysis.tracks import lanes, tracks
+from lockstep.simulator.topology import topology
 
 Event = dict[str, Any]
 
@@ -289,7 +289,7 @@ def test_a_file_that_cannot_be_written(
 
 
 def test_a_gantt_picture_has_a_row_for_each_worker_server_and_link() -> None:
-    from analysis.plots import gantt
+    from lockstep.analysis.plots import gantt
 
     network = {"bandwidth": "100 Mbit/s", "latency": "1 ms"}
     found = lockstep.simulate(scenario(cluster__workers=6, cluster__network=network))

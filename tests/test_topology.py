@@ -9,7 +9,7 @@ from delivery import arrivals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.topology import Topology, topology
+from lockstep.simulator.topology import Topology, topology
 
 RACKS = {"kind": "racks", "hosts_per_rack": 4}
 TREE = {"kind": "fat-tree", "hosts_per_leaf": 4, "spines": 2, "link": "100 B/s", "latency": "2 s"}

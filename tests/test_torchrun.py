@@ -1,4 +1,4 @@
-"""`torchrun … -m executor`: the same run as `lockstep run`, started by torchrun.
+"""`torchrun … -m lockstep.executor`: the same run as `lockstep run`, started by torchrun.
 
 Runs start two at a time, because starting is what takes time.
 """
@@ -84,7 +84,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
     def run(name: str) -> tuple[subprocess.CompletedProcess[str], Path]:
         out, case = file.parent / name, CASES[name]
         options = [option for change in case.changes for option in ("--set", change)]
-        command = torchrun(case.processes, "-m", "executor", str(file), "--out", str(out), *options)
+        command = torchrun(case.processes, "-m", "lockstep.executor", str(file), "--out", str(out), *options)
         return subprocess.run(command, capture_output=True, text=True, timeout=HANGS), out
 
     with ThreadPoolExecutor(2) as pool:
@@ -141,7 +141,7 @@ def test_bad_input_is_told_once(ended, name: str, message: str) -> None:
 
 def test_without_torchrun_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SCENARIO)
-    command = [sys.executable, "-m", "executor", str(tmp_path / "small.yaml")]
+    command = [sys.executable, "-m", "lockstep.executor", str(tmp_path / "small.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 2
     assert "torchrun" in done.stderr
@@ -153,8 +153,8 @@ def test_without_torchrun_it_says_so(tmp_path: Path) -> None:
 # The real program; when worker 0 tells how far it is, it tells this test too.
 ENTRY = """
 import os, pathlib
-from executor import node
-from executor.__main__ import main
+from lockstep.executor import node
+from lockstep.executor.__main__ import main
 
 def tell(self, fraction, real=node.RealNode._tell_progress):
     if self.now > 1.5:  # what has been recorded by then is on disk, in part
@@ -228,8 +228,8 @@ def test_a_rank_that_is_killed_is_named_and_the_records_of_the_others_are_kept(u
 
 
 MISTAKEN = """
-from executor.__main__ import main
-from strategies import STRATEGIES, Strategy
+from lockstep.executor.__main__ import main
+from lockstep.strategies import STRATEGIES, Strategy
 
 async def mistaken(node):
     while await node.next_batch_available():

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-from scenarios import ScenarioError
-from simulator.errors import SimulationError
-from strategies import STRATEGIES, Strategy
-from workloads import seeds
+from lockstep.scenarios import ScenarioError
+from lockstep.simulator.errors import SimulationError
+from lockstep.strategies import STRATEGIES, Strategy
+from lockstep.workloads import seeds
 
 UP = "worker 0's up-link"
 

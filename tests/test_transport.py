@@ -18,12 +18,11 @@ import torch.distributed as dist
 import zmq
 from conftest import scenario
 
-import executor.transport
-from executor import process, signals
-from executor.sockets import Place
-from executor.transport import Transport
-from strategies import find
-from strategies.placement import roles
+from lockstep.executor import process, signals
+from lockstep.executor.sockets import Place
+from lockstep.executor.transport import Transport
+from lockstep.strategies import find
+from lockstep.strategies.placement import roles
 
 HEADER = ["push", 0, 7, 1, 0, 0.5, [[0, 6, 1], [1, 5, 2]], 1.25]
 
@@ -118,7 +117,7 @@ def test_a_process_that_waits_for_connections_can_be_told_to_end(transports: lis
 def test_a_connection_that_does_not_come_is_told(
     transports: list[Transport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor.transport, "_CONNECT_S", 0.0)
+    monkeypatch.setattr("lockstep.executor.transport._CONNECT_S", 0.0)
     with pytest.raises(TimeoutError, match=r"no connection from rank 1 .*: does all TCP pass"):
         transports[0].connect([1])
 

@@ -11,8 +11,8 @@ from test_contract import ROWS, Row
 
 import lockstep
 from lockstep import Scenario, validation
+from lockstep.strategies import find
 from lockstep.validation import Loopback
-from strategies import find
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 

@@ -6,10 +6,10 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.bucket import Bucket
-from simulator.flows import Flows
-from simulator.links import Link
-from simulator.usage import Usage
+from lockstep.simulator.bucket import Bucket
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
+from lockstep.simulator.usage import Usage
 
 
 def run(sent, *, watched=True, changes=(), bucket=None):

@@ -12,11 +12,11 @@ from conftest import Lockstep
 
 import lockstep
 from lockstep import terminal
+from lockstep.scenarios import Cluster, override
+from lockstep.simulator import max_min
+from lockstep.simulator.errors import SimulationError
 from lockstep.verification import cases, chosen, simgrid, theory, theory_queues, theory_rounds, verify
 from lockstep.verification.case import Case, Outcome, estimate, within
-from scenarios import Cluster, override
-from simulator import max_min
-from simulator.errors import SimulationError
 
 CASES = {case.name: case for case in cases()}
 
@@ -122,7 +122,7 @@ def _one_flow_slower(paths, capacity):
 
 
 def lost_staleness(patch: pytest.MonkeyPatch) -> str:
-    from analysis.records import Recorder
+    from lockstep.analysis.records import Recorder
 
     original = Recorder.update
 

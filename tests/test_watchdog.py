@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.blame import stalled
-from executor.watchdog import LEAST_S, Stall, Status, Watchdog
+from lockstep.executor.blame import stalled
+from lockstep.executor.watchdog import LEAST_S, Stall, Status, Watchdog
 
 NAMES = ["worker 0", "worker 1", "server 0"]
 ABOUT = {rank: {"host": "node1", "pid": 0} for rank in range(3)}

@@ -10,11 +10,11 @@ import pytest
 from conftest import scenario
 
 import lockstep
-from analysis.gains import Gain, lines, most
-from analysis.report import gather, pictures
+from lockstep.analysis.gains import Gain, lines, most
+from lockstep.analysis.report import gather, pictures
 from lockstep.commands.report import _gains
 from lockstep.resources import FASTER, RESOURCES, trials
-from scenarios import dump
+from lockstep.scenarios import dump
 from tests.conftest import Lockstep, fine
 
 SAVED = 1 - 1 / FASTER  # of what is a tenth faster

@@ -10,13 +10,12 @@ import pytest
 from conftest import Lockstep, fine, scenario
 
 import lockstep
-import scenarios
-from lockstep import ScenarioError, work
+from lockstep import ScenarioError, scenarios, work
 from lockstep.recommendation import Recommendation
 from lockstep.resources import RESOURCES
+from lockstep.simulator.pilot import pilot
 from lockstep.work import Work
-from simulator.pilot import pilot
-from workloads import memory
+from lockstep.workloads import memory
 
 SHIPPED = [name for name in scenarios.shipped() if not name.startswith("claims/")]
 
@@ -162,7 +161,7 @@ def test_nobody_is_asked_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 MEASURE = """
 import pathlib, scenarios, torch, numpy
-from workloads import build, datasets
+from lockstep.workloads import build, datasets
 workload = scenarios.{kind}.model_validate({document})
 def peak():
     status = pathlib.Path("/proc/self/status").read_text()

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-import scenarios
-from scenarios import ScenarioError
-from workloads import datasets, models, sizes
-from workloads.forms import FORMS
-from workloads.torchvision_repair import import_torchvision
+from lockstep import scenarios
+from lockstep.scenarios import ScenarioError
+from lockstep.workloads import datasets, models, sizes
+from lockstep.workloads.forms import FORMS
+from lockstep.workloads.torchvision_repair import import_torchvision
 
 
 def fresh(code: str) -> str:
@@ -37,7 +37,7 @@ try:
     import torchvision
 except RuntimeError:
     pass
-from workloads.torchvision_repair import import_torchvision
+from lockstep.workloads.torchvision_repair import import_torchvision
 tv = import_torchvision()
 assert import_torchvision() is tv
 import torch
@@ -83,7 +83,7 @@ def test_digits_are_all_there_once() -> None:
 def test_datasets_are_the_same_in_every_process() -> None:
     code = """
 import hashlib
-from workloads import datasets
+from lockstep.workloads import datasets
 whole = hashlib.sha256()
 for name in ("digits", "fake"):
     d = datasets.load(name)

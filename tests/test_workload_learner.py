@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-import scenarios
-from workloads import Learner, build, deterministic_threads, seeds, sizes
-from workloads.batches import Batches
-from workloads.classifier import Classifier
-from workloads.partition import deal
-from workloads.problems import Logistic, Quadratic
+from lockstep import scenarios
+from lockstep.workloads import Learner, build, deterministic_threads, seeds, sizes
+from lockstep.workloads.batches import Batches
+from lockstep.workloads.classifier import Classifier
+from lockstep.workloads.partition import deal
+from lockstep.workloads.problems import Logistic, Quadratic
 
 
 def data(dataset: str = "digits", model: str = "mlp", batch_size: int = 32) -> scenarios.Data:
@@ -223,8 +223,8 @@ def test_a_model_computes_with_aligned_parameters_where_they_lie() -> None:
 
 FORMS = ({"dataset": "digits", "model": "cnn"}, {"problem": "quadratic"}, {"problem": "logistic"})
 PROCESS = f"""
-import scenarios
-from workloads import build, deterministic_threads
+from lockstep import scenarios
+from lockstep.workloads import build, deterministic_threads
 with deterministic_threads():
     for form in {FORMS}:
         kind = scenarios.Data if "dataset" in form else scenarios.Problem

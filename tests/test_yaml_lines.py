@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scenarios import ScenarioError, load
-from scenarios.document import parse
+from lockstep.scenarios import ScenarioError, load
+from lockstep.scenarios.document import parse
 
 GOOD = """\
 name: good

@@ -9,9 +9,9 @@ from conftest import scenario
 from hypothesis import strategies as st
 from torch import Tensor
 
-import simulator.engine
 from lockstep import Scenario
-from workloads import build
+from lockstep.simulator import engine
+from lockstep.workloads import build
 
 TIMES = [
     {"distribution": "exponential", "mean": "10 ms"},
@@ -55,5 +55,5 @@ def recording() -> Iterator[dict[tuple[int, int], Tensor]]:
         learner.gradient = recorded  # type: ignore[method-assign]
         return learner
 
-    with mock.patch.object(simulator.engine, "build", built):
+    with mock.patch.object(engine, "build", built):
         yield seen

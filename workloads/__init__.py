@@ -1,10 +1,10 @@
 """What is learned: data sets, models, problems, and how long a gradient takes."""
 
-from scenarios import Workload
-from scenarios import workload as described
-from workloads.base import Evaluation, Learner, Sizes, deterministic_threads
-from workloads.compute_time import ComputeTime
-from workloads.sizes import sizes
+from lockstep.scenarios import Workload
+from lockstep.scenarios import workload as described
+from lockstep.workloads.base import Evaluation, Learner, Sizes, deterministic_threads
+from lockstep.workloads.compute_time import ComputeTime
+from lockstep.workloads.sizes import sizes
 
 __all__ = ["ComputeTime", "Evaluation", "Learner", "Sizes", "build", "deterministic_threads", "sizes"]
 
@@ -15,8 +15,8 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
     Raises `ScenarioError` if the data cannot be had or shared out, or the model does not fit; `ValueError`
     for a workload of sizes only.
     """
-    from workloads.classifier import Classifier
-    from workloads.problems import Logistic, Quadratic
+    from lockstep.workloads.classifier import Classifier
+    from lockstep.workloads.problems import Logistic, Quadratic
 
     match workload:
         case described.Data():

@@ -5,8 +5,8 @@ from math import ceil
 
 import numpy as np
 
-from workloads import seeds
-from workloads.partition import Indices
+from lockstep.workloads import seeds
+from lockstep.workloads.partition import Indices
 
 
 class Batches:

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from scenarios.workload import Data
-from workloads import datasets, models, seeds
-from workloads.base import Evaluation, Ready
-from workloads.batches import Batches
-from workloads.forms import FORMS
-from workloads.partition import deal
-from workloads.sizes import sizes
+from lockstep.scenarios.workload import Data
+from lockstep.workloads import datasets, models, seeds
+from lockstep.workloads.base import Evaluation, Ready
+from lockstep.workloads.batches import Batches
+from lockstep.workloads.forms import FORMS
+from lockstep.workloads.partition import deal
+from lockstep.workloads.sizes import sizes
 
 CHUNK = 512  # samples evaluated at once
 ALIGNMENT = {"cpu": 64, "cuda": 512}  # bytes: where what torch allocates begins

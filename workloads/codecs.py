@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workloads.layouts import BLOCK, OWN, SEED_BYTES, kept, layout, nbytes
+from lockstep.workloads.layouts import BLOCK, OWN, SEED_BYTES, kept, layout, nbytes
 
 __all__ = ["decode", "encode", "nbytes"]
 

@@ -5,12 +5,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios import Distribution, Scenario, ScenarioError
-from scenarios import compute as kinds
-from scenarios.units import TIME
-from workloads import seeds
-from workloads.base import Sizes
-from workloads.slowness import Slowness, slowness
+from lockstep.scenarios import Distribution, Scenario, ScenarioError
+from lockstep.scenarios import compute as kinds
+from lockstep.scenarios.units import TIME
+from lockstep.workloads import seeds
+from lockstep.workloads.base import Sizes
+from lockstep.workloads.slowness import Slowness, slowness
 
 
 def _draws(time: Distribution, rng: np.random.Generator, count: int) -> NDArray[np.float64]:

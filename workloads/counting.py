@@ -1,7 +1,7 @@
 """Counts the parameters and FLOPs of a model with torch, which takes seconds; no data is loaded.
 
-`python -m workloads.counting` counts every model on every shape of image, and writes what `workloads.sizes`
-looks up: minutes, when torchvision has changed.
+`python -m lockstep.workloads.counting` counts every model on every shape of image, and writes what
+`lockstep.workloads.sizes` looks up: minutes, when torchvision has changed.
 """
 
 import csv
@@ -11,9 +11,9 @@ from functools import partial
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads import models
-from workloads.forms import FORMS, Form
-from workloads.sizes import COLUMNS, TABLE, image
+from lockstep.workloads import models
+from lockstep.workloads.forms import FORMS, Form
+from lockstep.workloads.sizes import COLUMNS, TABLE, image
 
 # What torch raises where a model does not fit its input.
 MISFITS = (RuntimeError, ValueError, AssertionError)

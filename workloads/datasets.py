@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenarios import ScenarioError
-from workloads.forms import FORMS
-from workloads.torchvision_repair import import_torchvision
+from lockstep.scenarios import ScenarioError
+from lockstep.workloads.forms import FORMS
+from lockstep.workloads.torchvision_repair import import_torchvision
 
 # The class in torchvision.datasets, the folder it reads below the data directory, and what lies there.
 DOWNLOADS = {

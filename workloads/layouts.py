@@ -5,7 +5,7 @@ A codec is a pair (name, ratio); its name is one of those in strategies/codecs.p
 
 import functools
 
-from workloads.sizes import ITEMSIZE
+from lockstep.workloads.sizes import ITEMSIZE
 
 # Elements with a scale (int8) or a pair of levels (1-bit) of their own. Such blocks stand for the columns of
 # Seide et al.: a flat vector has none. The levels of a block cost a quarter of a bit an element; a larger

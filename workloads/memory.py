@@ -3,10 +3,10 @@
 from math import inf, prod
 from pathlib import Path
 
-from scenarios import ScenarioError, Workload
-from scenarios import workload as described
-from workloads.forms import FORMS
-from workloads.sizes import LOGISTIC_HELD_OUT, LOGISTIC_SAMPLES, sizes
+from lockstep.scenarios import ScenarioError, Workload
+from lockstep.scenarios import workload as described
+from lockstep.workloads.forms import FORMS
+from lockstep.workloads.sizes import LOGISTIC_HELD_OUT, LOGISTIC_SAMPLES, sizes
 
 _VECTORS = 4  # parameters, gradient, the model's own weights, what is on its way
 _BYTES_PER_FLOP = 0.03  # of activations, kept for the backward pass: 0.01 to 0.05 in cnn, resnet18, mobilenet

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scenarios import ScenarioError
-from workloads.torchvision_repair import import_torchvision
+from lockstep.scenarios import ScenarioError
+from lockstep.workloads.torchvision_repair import import_torchvision
 
 Shape = tuple[int, int, int]  # channels, height, width
 

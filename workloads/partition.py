@@ -7,9 +7,9 @@ number of workers, the seed and the partition alone. Loads no torch.
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios import ScenarioError, Workload
-from scenarios.workload import Data, Dirichlet, Labels, Partition, Problem
-from workloads import seeds
+from lockstep.scenarios import ScenarioError, Workload
+from lockstep.scenarios.workload import Data, Dirichlet, Labels, Partition, Problem
+from lockstep.workloads import seeds
 
 Indices = NDArray[np.int64]
 

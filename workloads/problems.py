@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.workload import Problem
-from workloads import seeds
-from workloads.base import Evaluation, Ready
-from workloads.batches import Batches
-from workloads.partition import deal
-from workloads.sizes import LOGISTIC_HELD_OUT, sizes
+from lockstep.scenarios.workload import Problem
+from lockstep.workloads import seeds
+from lockstep.workloads.base import Evaluation, Ready
+from lockstep.workloads.batches import Batches
+from lockstep.workloads.partition import deal
+from lockstep.workloads.sizes import LOGISTIC_HELD_OUT, sizes
 
 
 class Quadratic:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import ceil
 
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 
 @dataclass(frozen=True)

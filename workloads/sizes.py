@@ -4,10 +4,10 @@ import csv
 import functools
 from pathlib import Path
 
-from scenarios import ScenarioError, Workload
-from scenarios import workload as described
-from workloads.base import Sizes
-from workloads.forms import FORMS, Form
+from lockstep.scenarios import ScenarioError, Workload
+from lockstep.scenarios import workload as described
+from lockstep.workloads.base import Sizes
+from lockstep.workloads.forms import FORMS, Form
 
 ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 LOGISTIC_SAMPLES, LOGISTIC_HELD_OUT = 2048, 512
@@ -58,7 +58,7 @@ def _model(name: str, dataset: str, batch: int) -> tuple[int, float]:
     if counted is not None and (batch > 1 or name in OURS):  # others may not normalise a batch of one
         parameters, each, always = counted
         return parameters, float(each * batch + always)
-    from workloads import counting
+    from lockstep.workloads import counting
 
     try:
         parameters, (flops,) = counting.count(name, form, batch)

@@ -10,10 +10,10 @@ from math import floor, inf, nextafter, prod
 
 import numpy as np
 
-from scenarios import Cluster, Scenario, ScenarioError
-from scenarios import stragglers as kinds
-from scenarios.section import FACTOR, is_factor
-from workloads import seeds
+from lockstep.scenarios import Cluster, Scenario, ScenarioError
+from lockstep.scenarios import stragglers as kinds
+from lockstep.scenarios.section import FACTOR, is_factor
+from lockstep.workloads import seeds
 
 
 class Spells:

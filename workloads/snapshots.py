@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workloads.base import Evaluation
+    from lockstep.workloads.base import Evaluation
 
 _BUDGET = 64 << 20  # bytes of parameters held by all holders together
 

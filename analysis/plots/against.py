@@ -8,11 +8,22 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.plots import style
-from analysis.plots.series import Unfit, axes, known, lines, numeric, once, panels, place, ready, within
-from analysis.plots.style import styled
-from analysis.plots.words import Scale, label, scale, words
-from analysis.table import intervals
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import (
+    Unfit,
+    axes,
+    known,
+    lines,
+    numeric,
+    once,
+    panels,
+    place,
+    ready,
+    within,
+)
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import Scale, label, scale, words
+from lockstep.analysis.table import intervals
 
 BARS = "Bars: 95% intervals over seeds."
 _HOLLOW = "Hollow: not all seeds have a value; the mean is of those that do."

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.plots import style
-from analysis.plots.series import Unfit, axes, lines, once, panels, ready, varied, within
-from analysis.plots.style import styled
-from analysis.table import intervals
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import Unfit, axes, lines, once, panels, ready, varied, within
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.table import intervals
 
 # Colours that differ in grey too, and hatches.
 _PARTS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.plots.style import style
-from analysis.records import Result
+from lockstep.analysis.plots.style import style
+from lockstep.analysis.records import Result
 
 _SIDES: dict[str, dict[str, Any]] = {"predicted": {}, "measured": {"fill": False, "hatch": "////"}}
 

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from analysis.plots import style
-from analysis.plots.series import Unfit, axes, lines, once, panels, ready, within
-from analysis.plots.style import styled
-from analysis.plots.words import METRICS, Scale, label, scale
-from analysis.records import Result
-from analysis.runs import describe
-from scenarios import ScenarioError
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import Unfit, axes, lines, once, panels, ready, within
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import METRICS, Scale, label, scale
+from lockstep.analysis.records import Result
+from lockstep.analysis.runs import describe
+from lockstep.scenarios import ScenarioError
 
 _BANDS = "Bands: 95% intervals over seeds."
 _MARKS = 8  # markers on a line

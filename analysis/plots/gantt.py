@@ -10,16 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.arrows import arrows
-from analysis.plots import style
-from analysis.plots.series import Unfit, titles
-from analysis.plots.style import styled
-from analysis.plots.words import Scale, scale
-from analysis.records import Result, of
-from analysis.runs import describe
-from analysis.summary import DONE
-from analysis.tracks import Tracks, lanes, slices, tracks_of
-from analysis.words import count
+from lockstep.analysis.arrows import arrows
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import Unfit, titles
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import Scale, scale
+from lockstep.analysis.records import Result, of
+from lockstep.analysis.runs import describe
+from lockstep.analysis.summary import DONE
+from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
+from lockstep.analysis.words import count
 
 _ITERATIONS = 3
 _MOST = {"worker": 4, "server": 2, "relay": 2}  # of each kind that are drawn

@@ -10,10 +10,10 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from analysis.plots import style
-from analysis.plots.series import Unfit, follows, known, numeric, panels, place, ready, value, varied
-from analysis.plots.style import styled
-from analysis.plots.words import label, scale, words
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import Unfit, follows, known, numeric, panels, place, ready, value, varied
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import label, scale, words
 
 _COLOURS = "cividis"  # safe for the colour-blind, and grey that rises
 _CELL = (0.48, 0.22)  # inches

@@ -6,21 +6,21 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.plots.against import against
-from analysis.plots.breakdown import breakdown
-from analysis.plots.curves import learning
-from analysis.plots.gantt import gantt
-from analysis.plots.heatmap import heat_map
-from analysis.plots.pareto import pareto
-from analysis.plots.predicted import predicted_against_measured
-from analysis.plots.scaling import speedup, throughput
-from analysis.plots.series import Unfit
-from analysis.plots.staleness import staleness_histogram, staleness_quantiles
-from analysis.plots.stragglers import stragglers
-from analysis.plots.target import time_to_target
-from analysis.plots.utilisation import link_utilisation
-from analysis.runs import Runs
-from scenarios import ScenarioError
+from lockstep.analysis.plots.against import against
+from lockstep.analysis.plots.breakdown import breakdown
+from lockstep.analysis.plots.curves import learning
+from lockstep.analysis.plots.gantt import gantt
+from lockstep.analysis.plots.heatmap import heat_map
+from lockstep.analysis.plots.pareto import pareto
+from lockstep.analysis.plots.predicted import predicted_against_measured
+from lockstep.analysis.plots.scaling import speedup, throughput
+from lockstep.analysis.plots.series import Unfit
+from lockstep.analysis.plots.staleness import staleness_histogram, staleness_quantiles
+from lockstep.analysis.plots.stragglers import stragglers
+from lockstep.analysis.plots.target import time_to_target
+from lockstep.analysis.plots.utilisation import link_utilisation
+from lockstep.analysis.runs import Runs
+from lockstep.scenarios import ScenarioError
 
 Draw = Callable[..., Figure]
 

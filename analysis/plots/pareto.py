@@ -7,13 +7,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.plots import style
-from analysis.plots.against import BARS
-from analysis.plots.series import Unfit, axes, lines, once, ready, varied
-from analysis.plots.style import styled
-from analysis.plots.words import label, scale
-from analysis.table import intervals
-from analysis.words import count
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.against import BARS
+from lockstep.analysis.plots.series import Unfit, axes, lines, once, ready, varied
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import label, scale
+from lockstep.analysis.table import intervals
+from lockstep.analysis.words import count
 
 
 @styled

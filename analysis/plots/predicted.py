@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.plots import style
-from analysis.plots.series import Unfit, lines, ready, varied
-from analysis.plots.style import styled
-from analysis.plots.words import scale, words
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import Unfit, lines, ready, varied
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import scale, words
 
 _FIGURES = ("throughput", "staleness.mean", "loss", "time_to_target_s")
 _BANDS = {0.10: "#EEEEEE", 0.05: "#D5D5D5"}

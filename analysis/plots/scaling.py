@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.plots.against import against
+from lockstep.analysis.plots.against import against
 
 _ALIKE = 0.01
 

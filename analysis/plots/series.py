@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.plots.style import STRATEGIES, nth_style, plain, style
-from analysis.plots.words import METRICS, is_key, scale, words
-from analysis.words import count
-from scenarios import TAKEN_OVER, ScenarioError
+from lockstep.analysis.plots.style import STRATEGIES, nth_style, plain, style
+from lockstep.analysis.plots.words import METRICS, is_key, scale, words
+from lockstep.analysis.words import count
+from lockstep.scenarios import TAKEN_OVER, ScenarioError
 
 MOST_PANELS = 6
 _NOT_SWEPT = ("seed", "name")

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from analysis.plots import style
-from analysis.plots.against import BARS, errorbars, points_of, x_axis, x_places, y_axis
-from analysis.plots.series import Unfit, axes, besides, known, lines, once, only_by, ready
-from analysis.plots.style import styled
-from analysis.table import intervals
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.against import BARS, errorbars, points_of, x_axis, x_places, y_axis
+from lockstep.analysis.plots.series import Unfit, axes, besides, known, lines, once, only_by, ready
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.table import intervals
 
 _MOST = 12  # panels
 _BINS = 40

@@ -3,10 +3,10 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.plots.against import against
-from analysis.plots.series import Unfit, axes, known, numeric, ready, value, varied
-from analysis.plots.style import styled
-from analysis.plots.words import words
+from lockstep.analysis.plots.against import against
+from lockstep.analysis.plots.series import Unfit, axes, known, numeric, ready, value, varied
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import words
 
 
 @styled

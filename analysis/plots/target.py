@@ -3,8 +3,8 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.plots.against import against
-from analysis.plots.series import Unfit
+from lockstep.analysis.plots.against import against
+from lockstep.analysis.plots.series import Unfit
 
 
 def time_to_target(table: pd.DataFrame, x: str | None = None, by: str | None = None) -> Figure:

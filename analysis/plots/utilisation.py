@@ -9,13 +9,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from analysis.plots import style
-from analysis.plots.series import MOST_PANELS, Unfit, titles
-from analysis.plots.style import styled
-from analysis.plots.words import Scale, scale
-from analysis.records import Result
-from analysis.runs import describe
-from analysis.words import count
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import MOST_PANELS, Unfit, titles
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import Scale, scale
+from lockstep.analysis.records import Result
+from lockstep.analysis.runs import describe
+from lockstep.analysis.words import count
 
 _COLOURS = "cividis"
 _MOST = 8  # resources of a run

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from analysis.gains import Gain
-from analysis.report.gather import Gathered, gather
-from analysis.report.page import best_run, page
+from lockstep.analysis.gains import Gain
+from lockstep.analysis.report.gather import Gathered, gather
+from lockstep.analysis.report.page import best_run, page
 
 __all__ = ["Gathered", "best_run", "gather", "page", "write"]
 

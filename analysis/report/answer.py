@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.bottleneck_words import bound_by
-from analysis.gains import Gain, most
-from analysis.report.points import Figure, Point
-from analysis.words import count, number, percent
+from lockstep.analysis.bottleneck_words import bound_by
+from lockstep.analysis.gains import Gain, most
+from lockstep.analysis.report.points import Figure, Point
+from lockstep.analysis.words import count, number, percent
 
 _BASELINE = "synchronous"
 

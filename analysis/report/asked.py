@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.report.groups import WORK
-from analysis.report.reproduce import written
-from analysis.table import keys
-from analysis.words import count
-from scenarios import Compute, Data, Problem, Scenario, Sizes
-from scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
+from lockstep.analysis.report.groups import WORK
+from lockstep.analysis.report.reproduce import written
+from lockstep.analysis.table import keys
+from lockstep.analysis.words import count
+from lockstep.scenarios import Compute, Data, Problem, Scenario, Sizes
+from lockstep.scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
 
 
 def asked(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import saved
-from analysis import table as tables
-from analysis.records import Result
-from analysis.report.reproduce import command, is_key
-from analysis.runs import Runs
-from scenarios import Scenario, ScenarioError, dump
-from scenarios import load as load_scenario
+from lockstep.analysis import saved
+from lockstep.analysis import table as tables
+from lockstep.analysis.records import Result
+from lockstep.analysis.report.reproduce import command, is_key
+from lockstep.analysis.runs import Runs
+from lockstep.scenarios import Scenario, ScenarioError, dump
+from lockstep.scenarios import load as load_scenario
 
 _EXPECTED = "give the --out of simulate, run, validate or sweep, or a folder of such folders"
 

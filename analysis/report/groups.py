@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.summary import DONE
+from lockstep.analysis.summary import DONE
 
 # What makes samples of one kind; mini-batches and how the data are dealt out do not.
 WORK = tuple(

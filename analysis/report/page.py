@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from analysis.bottleneck import typical_run
-from analysis.gains import Gain, lines
-from analysis.report import tables
-from analysis.report.answer import Answer, answer, validation
-from analysis.report.asked import asked
-from analysis.report.gather import Gathered
-from analysis.report.groups import groups, works
-from analysis.report.pictures import pictures
-from analysis.report.points import Point, points, varied
-from analysis.summary import DONE
-from analysis.words import count
-from scenarios.sweep import parts
+from lockstep.analysis.bottleneck import typical_run
+from lockstep.analysis.gains import Gain, lines
+from lockstep.analysis.report import tables
+from lockstep.analysis.report.answer import Answer, answer, validation
+from lockstep.analysis.report.asked import asked
+from lockstep.analysis.report.gather import Gathered
+from lockstep.analysis.report.groups import groups, works
+from lockstep.analysis.report.pictures import pictures
+from lockstep.analysis.report.points import Point, points, varied
+from lockstep.analysis.summary import DONE
+from lockstep.analysis.words import count
+from lockstep.scenarios.sweep import parts
 
 _HERE = Path(__file__).parent
 _KINDS = {

@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.report.gather import Gathered
-from analysis.report.groups import works
-from analysis.runs import Runs
+from lockstep.analysis.report.gather import Gathered
+from lockstep.analysis.report.groups import works
+from lockstep.analysis.runs import Runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ class Picture(NamedTuple):
 
 def pictures(gathered: Gathered) -> list[Picture]:
     """All that can be drawn of what was gathered; not of several workloads in one."""
-    from analysis.plots import Unfit
+    from lockstep.analysis.plots import Unfit
 
     found = []
     for work, runs in _by_work(gathered).items():
@@ -86,7 +86,7 @@ def _of(runs: "pd.DataFrame", work: str) -> "pd.DataFrame":
 
 
 def _picture(kind: str, runs: Runs, work: str) -> Picture:
-    from analysis.plots import draw, style
+    from lockstep.analysis.plots import draw, style
 
     title, sees = _KINDS[kind]
     title = f"{title}: {work}" if work else title
@@ -102,7 +102,7 @@ def _picture(kind: str, runs: Runs, work: str) -> Picture:
 
 def _source(figure: Any) -> str:
     """A figure as a data URI: an SVG image that is dark where the page is."""
-    from analysis.plots import save
+    from lockstep.analysis.plots import save
 
     with TemporaryDirectory() as folder:
         (file,) = save(figure, Path(folder) / "picture", ["svg"])

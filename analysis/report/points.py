@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.bottleneck import Bottleneck, typical
-from analysis.report.reproduce import is_key, written
-from analysis.table import intervals
-from analysis.words import NOTHING, count, within
-from scenarios import TAKEN_OVER
+from lockstep.analysis.bottleneck import Bottleneck, typical
+from lockstep.analysis.report.reproduce import is_key, written
+from lockstep.analysis.table import intervals
+from lockstep.analysis.words import NOTHING, count, within
+from lockstep.scenarios import TAKEN_OVER
 
 METRICS = (
     "time_to_target_s", "throughput", "duration_s", "speedup", "efficiency", "staleness.mean",

@@ -8,9 +8,9 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from analysis.table import keys
-from scenarios import TAKEN_OVER, Scenario
-from scenarios.units import Quantity
+from lockstep.analysis.table import keys
+from lockstep.scenarios import TAKEN_OVER, Scenario
+from lockstep.scenarios.units import Quantity
 
 _LARGE = {"B/s": ("bit/s", 8), "B": ("B", 1), "FLOP/s": ("FLOP/s", 1)}
 _WORD = re.compile(r"(?!(null|true|false|yes|no|on|off)$)[A-Za-z][\w.-]*", re.ASCII)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.bottleneck_words import sentence
-from analysis.report.points import Figure, Point, phrase, title
-from analysis.report.reproduce import written
-from analysis.words import NOTHING, number, percent, size
+from lockstep.analysis.bottleneck_words import sentence
+from lockstep.analysis.report.points import Figure, Point, phrase, title
+from lockstep.analysis.report.reproduce import written
+from lockstep.analysis.words import NOTHING, number, percent, size
 
 _PARTS = {"compute": "computing", "update": "own updates", "network": "network", "wait": "waiting"}
 _NAMES = {"strategy.name": "Strategy", "cluster.workers": "Workers", "engine": "By", "seed": "Seed"}

@@ -8,7 +8,7 @@ import ast
 import keys
 from definitions import ROOT, brief, find, function, item, members, words
 
-from analysis.records import Recorder
+from lockstep.analysis.records import Recorder
 
 PAGE = ROOT / "docs" / "api.md"
 FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/records.py", "analysis/plots/kinds.py"
@@ -20,10 +20,10 @@ MANY_RUNS = ("sweep", "recommend")
 CHECKS = ("verify", "claims")
 ERRORS = {
     "lockstep.ScenarioError": ("scenarios/problem.py", "ScenarioError"),
-    "analysis.plots.Unfit": ("analysis/plots/series.py", "Unfit"),
-    "simulator.errors.SimulationError": ("simulator/errors.py", "SimulationError"),
-    "executor.launch.RunFailed": ("executor/launch.py", "RunFailed"),
-    "executor.launch.RunInterrupted": ("executor/launch.py", "RunInterrupted"),
+    "lockstep.analysis.plots.Unfit": ("analysis/plots/series.py", "Unfit"),
+    "lockstep.simulator.errors.SimulationError": ("simulator/errors.py", "SimulationError"),
+    "lockstep.executor.launch.RunFailed": ("executor/launch.py", "RunFailed"),
+    "lockstep.executor.launch.RunInterrupted": ("executor/launch.py", "RunInterrupted"),
     "lockstep.replaying.ReplayDiffers": ("lockstep/replaying.py", "ReplayDiffers"),
 }
 # Of each column of the records what it is, and its unit.
@@ -60,7 +60,7 @@ What the command line does, from Python. From a file to a figure:
 
 ```python
 import lockstep
-from analysis import plots, table
+from lockstep.analysis import plots, table
 
 scenario = lockstep.load("sizes-only", ["cluster.workers=4", "stop={steps: 20}"])
 result = lockstep.simulate(scenario)  # or lockstep.run(scenario), with real processes

@@ -9,9 +9,9 @@ from definitions import linked
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from scenarios import Scenario
-from scenarios.section import Section
-from scenarios.units import FLOP_RATE, RATE, SIZE, TIME, Quantity
+from lockstep.scenarios import Scenario
+from lockstep.scenarios.section import Section
+from lockstep.scenarios.units import FLOP_RATE, RATE, SIZE, TIME, Quantity
 
 _TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "mapping"}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

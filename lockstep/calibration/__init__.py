@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.profile_file import document
-from scenarios import Data, Scenario, ScenarioError
-from scenarios.section import nearest
+from lockstep.scenarios import Data, Scenario, ScenarioError
+from lockstep.scenarios.section import nearest
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
 

@@ -10,15 +10,15 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from executor.running import Done, run_to_end
 from lockstep.calibration.estimate import line, resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.process import alone, timed
+from lockstep.executor.running import Done, run_to_end
+from lockstep.strategies import Message, rules
+from lockstep.strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
+from lockstep.strategies.parameter_server import Shard
+from lockstep.strategies.rules import Rule
 from lockstep.validation import no_slope
-from strategies import Message, rules
-from strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
-from strategies.parameter_server import Shard
-from strategies.rules import Rule
 
 SIZES = (4_000, 32_000, 256_000, 2_000_000, 25_000_000)  # bytes of a shard
 PLAIN = "sgd"  # the rule that the profile's overhead is of: most strategies have it

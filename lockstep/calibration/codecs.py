@@ -10,9 +10,9 @@ import torch
 from lockstep.calibration.estimate import rate, resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.process import alone, timed
-from scenarios.machine import CodecName
-from strategies.codecs import Codec
-from workloads import codecs
+from lockstep.scenarios.machine import CodecName
+from lockstep.strategies.codecs import Codec
+from lockstep.workloads import codecs
 
 SIZES = (64_000, 512_000, 4_000_000, 25_000_000)  # bytes of the plain vector
 _LEAST, _LEAST_S, _PACE_S = 7, 0.05, 0.001

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from executor.devices import Place, choose
 from lockstep.calibration.fit import Fit, fits, independent_draws
 from lockstep.calibration.process import alone, timed
-from scenarios import Data, Problem, ScenarioError, Sizes, Workload
-from workloads import build
+from lockstep.executor.devices import Place, choose
+from lockstep.scenarios import Data, Problem, ScenarioError, Sizes, Workload
+from lockstep.workloads import build
 
 _WARM = 10  # gradients not counted: memory, kernels and caches find their place
 _LEAST, _LEAST_S = 200, 3.0  # gradients counted, and seconds, whatever is more;

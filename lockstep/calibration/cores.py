@@ -13,8 +13,8 @@ from scipy.optimize import minimize_scalar
 from lockstep.calibration.estimate import resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.process import barrier, together
-from scenarios import Data, Problem, ScenarioError, Sizes, Workload
-from workloads import build
+from lockstep.scenarios import Data, Problem, ScenarioError, Sizes, Workload
+from lockstep.workloads import build
 
 _SECONDS, _ROUNDS = 1.0, 3
 _MOST = 8  # different numbers of processes

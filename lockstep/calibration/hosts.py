@@ -20,9 +20,9 @@ from typing import IO
 
 import pandas as pd
 
-from executor.launch import RunFailed
-from executor.process import everyone
-from scenarios import Scenario, ScenarioError, dump
+from lockstep.executor.launch import RunFailed
+from lockstep.executor.process import everyone
+from lockstep.scenarios import Scenario, ScenarioError, dump
 
 _PORTS = range(20_000, 30_000)  # for the processes to meet at on the first host
 _LOOK_S, _BEAT_S = 0.1, 5.0
@@ -47,7 +47,8 @@ head -c {key} > "$d/key"
 head -c {length} > "$d/scenario.yaml"
 cd {folder} 2>/dev/null
 {python} -m torch.distributed.run --nnodes 2 --node-rank {node} --nproc-per-node {processes} \
-  --master-addr {address} --master-port {port} -m executor "$d/scenario.yaml" --out "$d/out" --key "$d/key" \
+  --master-addr {address} --master-port {port} -m lockstep.executor \
+  "$d/scenario.yaml" --out "$d/out" --key "$d/key" \
   1>&2 3<&- &
 run=$!
 {{

@@ -7,8 +7,8 @@ from typing import Any
 
 from lockstep.calibration.estimate import median_interval
 from lockstep.calibration.process import alone
-from scenarios import Data
-from workloads.classifier import Classifier
+from lockstep.scenarios import Data
+from lockstep.workloads.classifier import Classifier
 
 _TURNS, _WARM, _LEAST_S = 30, 3, 0.5
 

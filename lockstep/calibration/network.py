@@ -12,21 +12,21 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from executor.launch import RunFailed, execute
-from executor.process import everyone
-from executor.shaping import QUEUE
-from executor.testbed import require
 from lockstep.calibration import path, readings
 from lockstep.calibration.estimate import resampled
 from lockstep.calibration.findings import Findings
 from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
+from lockstep.executor.launch import RunFailed, execute
+from lockstep.executor.process import everyone
+from lockstep.executor.shaping import QUEUE
+from lockstep.executor.testbed import require
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.strategies.optimizers import optimizer
+from lockstep.strategies.parameter_server import passes_of
+from lockstep.strategies.rules import Rule
 from lockstep.validation import LINE_RATE, no_slope, parameters
-from scenarios import Scenario, ScenarioError
-from strategies.optimizers import optimizer
-from strategies.parameter_server import passes_of
-from strategies.rules import Rule
 
 Progress = Callable[[float], None]
 Probes = Mapping[str, Scenario]  # by name

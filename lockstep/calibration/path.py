@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from executor.shaping import DATA, FRAME
 from lockstep.calibration.probes import PACE_S
 from lockstep.calibration.readings import exchanges_s
+from lockstep.executor.shaping import DATA, FRAME
+from lockstep.scenarios import Scenario
+from lockstep.scenarios.network import Burst
+from lockstep.simulator.engine import simulate
 from lockstep.validation import LINE_RATE
-from scenarios import Scenario
-from scenarios.network import Burst
-from simulator.engine import simulate
 
 _USUAL = 0.005  # of a step: an error up to this counts in full
 _RESAMPLES = 500

@@ -6,7 +6,7 @@ A worker sleeps between its exchanges, as in every emulated run: a process that 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 PACE_S = 0.02  # of computing between two exchanges
 _LEAST = 3  # exchanges, if the largest messages take long

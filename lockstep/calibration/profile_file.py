@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 
 from lockstep.calibration.findings import Findings
 from lockstep.machine import processor, system
-from scenarios.machine import Machine
-from scenarios.units import Quantity
+from lockstep.scenarios.machine import Machine
+from lockstep.scenarios.units import Quantity
 
 _STEPS = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")),

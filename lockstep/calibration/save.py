@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from analysis.calibration import Sample, picture
+from lockstep.analysis.calibration import Sample, picture
 from lockstep.calibration import Calibration
 from lockstep.calibration.fit import FAMILIES
 from lockstep.calibration.profile_file import text
-from scenarios import ScenarioError, library, profile
-from scenarios.document import parse
+from lockstep.scenarios import ScenarioError, library, profile
+from lockstep.scenarios.document import parse
 
 _SHOWN = 3  # distributions in a picture
 

@@ -15,7 +15,7 @@ def key(file: File = None) -> None:
 
     By it its processes know each other (docs/hosts.md).
     """
-    from executor import keys
+    from lockstep.executor import keys
 
     path = (file or keys.USUAL).expanduser()
     keys.make(path)

@@ -3,8 +3,8 @@
 from inspect import Parameter
 from pathlib import Path
 
-import scenarios as scenario_files
 from lockstep import listing
+from lockstep import scenarios as scenario_files
 from lockstep.commands.options import Csv, Json
 from lockstep.printing import Printing, named
 
@@ -68,7 +68,7 @@ def strategies(json_: Json = False, csv: Csv = False) -> None:
 
     --json and --csv list all parameters of each; otherwise those that many share come once, at the end.
     """
-    from strategies import STRATEGIES
+    from lockstep.strategies import STRATEGIES
 
     parameters = {
         name: {key: p.default for key, p in strategy.parameters.items()}

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import lockstep
-import scenarios
-from executor import signals
-from lockstep import terminal
+from lockstep import scenarios, terminal
 from lockstep.commands.options import (
     Csv,
     Deadline,
@@ -34,12 +32,13 @@ from lockstep.commands.options import (
     load,
     say_what_is_left,
 )
+from lockstep.executor import signals
 from lockstep.printing import Printing
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
-    from analysis.records import Result
-    from scenarios import Scenario
+    from lockstep.analysis.records import Result
+    from lockstep.scenarios import Scenario
 
 
 def simulate(
@@ -118,7 +117,7 @@ def run(
     with signals.within(timeout):
         _one_run(engine, "measuring", scenario, output)
     if not testbed and not output.printing and scenario.cluster.network != scenarios.Network():
-        from analysis.report.asked import network
+        from lockstep.analysis.report.asked import network
 
         said = f"inside this machine, not over the scenario's network ({network(scenario)})"
         print(f"note: it ran {said}: --testbed builds that one", file=sys.stderr)

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 import lockstep
-import scenarios
-from analysis.words import size
-from lockstep import terminal
+from lockstep import scenarios, terminal
+from lockstep.analysis.words import size
 from lockstep.printing import Printing
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
-    from analysis.records import Result
+    from lockstep.analysis.records import Result
+    from lockstep.scenarios import Scenario
     from lockstep.work import Work
-    from scenarios import Scenario
 
 File = Annotated[
     str,
@@ -122,7 +121,7 @@ class Output(NamedTuple):
         """Refuse, before anything is computed, what cannot be written; leaves nothing behind."""
         check_results(self.out)
         if self.tensorboard is not None:
-            from analysis.tensorboard import check
+            from lockstep.analysis.tensorboard import check
 
             check()
             _check_writable(self.tensorboard, "--tensorboard")
@@ -140,7 +139,7 @@ class Output(NamedTuple):
         """Write the runs into one timeline, if one is wanted, and say so."""
         if self.timeline is None or not results:
             return
-        from analysis import timeline
+        from lockstep.analysis import timeline
 
         self.timeline.parent.mkdir(parents=True, exist_ok=True)
         timeline.write(results, self.timeline)
@@ -178,7 +177,7 @@ def _check_writable(folder: Path, key: str) -> None:
 
 def say_what_is_left(error: BaseException, out: Path | None) -> None:
     """Where the records of a run are that did not end well."""
-    from analysis.folders import INCOMPLETE
+    from lockstep.analysis.folders import INCOMPLETE
 
     records = getattr(error, "records", None)
     if out is not None and records is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lockstep.commands.options import check_out
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 Results = Annotated[
     list[Path],
@@ -48,9 +48,9 @@ def plot(
     """
     out = out or (results[0] if results[0].is_dir() else results[0].parent) / "plots"
     check_out(out)
-    from analysis import plots, runs
-    from analysis.plots.series import only as keep
-    from analysis.plots.style import FORMATS
+    from lockstep.analysis import plots, runs
+    from lockstep.analysis.plots.series import only as keep
+    from lockstep.analysis.plots.style import FORMATS
 
     for name in formats or []:
         if name not in FORMATS:

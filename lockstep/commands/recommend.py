@@ -24,10 +24,10 @@ from lockstep.commands.options import (
 from lockstep.printing import Printing
 
 if TYPE_CHECKING:
-    from analysis.records import Result
+    from lockstep.analysis.records import Result
     from lockstep.recommendation import Recommendation
+    from lockstep.scenarios import Scenario
     from lockstep.work import Work
-    from scenarios import Scenario
 
 Target = Annotated[
     str | None,

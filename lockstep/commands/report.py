@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import scenarios
-from lockstep import terminal
+from lockstep import scenarios, terminal
 from lockstep.commands.options import check_out, load
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
-    from analysis.gains import Gain
-    from analysis.report import Gathered
+    from lockstep.analysis.gains import Gain
+    from lockstep.analysis.report import Gathered
 
 Folder = Annotated[
     Path,
@@ -33,7 +32,7 @@ def report(folder: Folder, out: Html = None, why: Why = True) -> None:
 
     It needs no network: what was asked, the answer, pictures, tables, and how to reproduce each row.
     """
-    from analysis.report import gather, write
+    from lockstep.analysis.report import gather, write
 
     gathered = gather(folder)
     file = out if out is not None else folder / "report.html"
@@ -49,8 +48,8 @@ def report(folder: Folder, out: Html = None, why: Why = True) -> None:
 def _gains(gathered: "Gathered") -> "list[Gain] | None":
     """What would make the best run faster, tried; None of a real run, and of what can be tried no more."""
     import lockstep
-    from analysis.report import best_run
-    from analysis.report.reproduce import settings
+    from lockstep.analysis.report import best_run
+    from lockstep.analysis.report.reproduce import settings
 
     run = best_run(gathered)
     if run is None or run["engine"] != "simulator" or gathered.kind == "validation":

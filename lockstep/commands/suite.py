@@ -8,8 +8,8 @@ from typing import Any
 import lockstep
 from lockstep import terminal
 from lockstep.commands.options import Output, check_out
+from lockstep.scenarios import ScenarioError
 from lockstep.truth import suite
-from scenarios import ScenarioError
 
 
 def validate_suite(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analysis.words import count
 from lockstep import terminal
+from lockstep.analysis.words import count
 from lockstep.commands.options import Csv, File, Json, Out, Quiet, Set, Testbed, Yes, ask_first, check_out
 from lockstep.printing import Printing
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
     from lockstep.sweeping.points import Plan

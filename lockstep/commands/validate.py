@@ -26,11 +26,11 @@ from lockstep.commands.options import (
     say_what_is_left,
 )
 from lockstep.printing import Printing
-from scenarios import ScenarioError
+from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
-    from analysis.records import Result
-    from scenarios import Scenario
+    from lockstep.analysis.records import Result
+    from lockstep.scenarios import Scenario
 
 Suite = Annotated[bool, typer.Option("--suite", help="The suite of scenarios, instead of a FILE.")]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="The suite's first N points (150).")]
@@ -156,7 +156,7 @@ def _validate(points: "list[Scenario]", several: bool, testbed: bool, output: Ou
     finally:
         comparisons = [validation.compare(*pair) for pair in pairs]
         if out is not None and pairs:
-            from analysis.plots import predicted_and_measured
+            from lockstep.analysis.plots import predicted_and_measured
 
             predicted_and_measured(pairs, out / "validation")
             text = json.dumps({"points": comparisons}, allow_nan=False)

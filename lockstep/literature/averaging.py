@@ -7,7 +7,7 @@ import numpy as np
 import lockstep
 from lockstep.literature.claim import Check, Claim, Figures, Interval, Runs
 from lockstep.literature.figures import Array, learned
-from scenarios import Scenario, override
+from lockstep.scenarios import Scenario, override
 
 BLACK = "Black and Kokorin 2016 (Skymind), part 1"
 

@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 import lockstep
 from lockstep.literature.figures import Array, learned
-from scenarios import Scenario, override
+from lockstep.scenarios import Scenario, override
 
 Figures = dict[str, float]
 Verdict = Literal["holds", "does not hold", "undecided"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep.literature.claim import Check, Claim, Interval, Runs
 from lockstep.literature.figures import Array
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 DOWNPOUR_RATES = {4: (0.05, 0.1, 0.2), 64: (0.002, 0.007, 0.02)}
 ELASTIC_RATES = (0.2, 0.4, 0.6)
@@ -32,7 +32,7 @@ def spread(scenario: Scenario) -> dict[str, float]:
 
     ‖xⁱ − x̄‖ at the last mini-batch of each worker, root mean square over workers; all at different times.
     """
-    from simulator.engine import Simulation
+    from lockstep.simulator.engine import Simulation
 
     simulation = Simulation(scenario)
     learner = simulation.learner

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 import lockstep
 from lockstep import Result
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 Array = NDArray[np.float64]
 CHANCE = log(10)  # the loss of who knows nothing of ten classes

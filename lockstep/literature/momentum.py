@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep.literature.claim import Check, Claim, Runs
 from lockstep.literature.figures import Array
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 WORKERS = (4, 8, 16)
 REPLICAS = 100
@@ -31,8 +31,8 @@ def _mean_path(scenario: Scenario, seeds: Sequence[int]) -> tuple[Array, Array]:
 
     In a quadratic without noise that is a function of the order of updates, whatever w* is.
     """
-    from simulator.engine import Simulation
-    from workloads.problems import Quadratic
+    from lockstep.simulator.engine import Simulation
+    from lockstep.workloads.problems import Quadratic
 
     paths, curvature = [], np.empty(0)
     for seed in seeds:

@@ -6,7 +6,7 @@ import pandas as pd
 import lockstep
 from lockstep import Result
 from lockstep.literature.claim import Check, Claim, Interval, Runs
-from scenarios import Scenario, override
+from lockstep.scenarios import Scenario, override
 
 
 def _messages(result: Result, kind: str) -> pd.DataFrame:

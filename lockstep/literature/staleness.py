@@ -2,7 +2,7 @@
 
 import lockstep
 from lockstep.literature.claim import Check, Claim, Runs
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 WORKERS = (2, 8, 32)
 TIMES = {

@@ -6,7 +6,7 @@ from functools import partial
 import lockstep
 from lockstep.literature.claim import Check, Claim, Figures, Interval, Runs
 from lockstep.literature.figures import Array, learned
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 TARGET = 0.15  # held-out loss
 UNBOUNDED = 10_000

@@ -8,15 +8,15 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from analysis.gains import Gain
+from lockstep.analysis.gains import Gain
 from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, firsts, ordered, same_run
 from lockstep.recommendation.runs import EXCHANGES, Job, Row, simulate_all, simulated, stopping
 from lockstep.recommendation.search import Search
 from lockstep.recommendation.space import Candidate, Target, apply, factors_of, family, spaces, target_learns
 from lockstep.recommendation.what_if import CHANGES, Answer, changed, means_something
 from lockstep.resources import RESOURCES, gains, trials
-from scenarios import Scenario, ScenarioError
-from strategies import find
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.strategies import find
 
 __all__ = ["Recommendation", "Target"]
 
@@ -297,7 +297,7 @@ def _target(scenario: Scenario, target: str | None) -> Target:
 
 
 def _check_name(name: str) -> None:
-    from strategies import StrategyError
+    from lockstep.strategies import StrategyError
 
     try:
         find(name, {})

@@ -13,8 +13,8 @@ from typing import Any
 
 from lockstep.recommendation.runs import Row
 from lockstep.recommendation.space import Candidate, Target
-from strategies import find
-from strategies.strategy import FACTORS
+from lockstep.strategies import find
+from lockstep.strategies.strategy import FACTORS
 
 ALIKE = 0.02  # a difference for which nobody would let the workers fall out of step
 CLOSE = 0.01  # and one of settings of the same strategy, for which nobody would make exchanges rarer

@@ -17,7 +17,7 @@ from typing import Any
 from lockstep.recommendation.ranking import Goal, in_step, same_run
 from lockstep.recommendation.runs import Job, Row, hosts, simulate_all, timed
 from lockstep.recommendation.space import CYCLES, RATE, Candidate, Knob, Space, apply
-from scenarios import Scenario, ScenarioError
+from lockstep.scenarios import Scenario, ScenarioError
 
 ROUNDS = 3
 MARGIN = 1.5  # times the best time to the target so far

@@ -11,9 +11,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-import scenarios
-from analysis.gains import lines
-from analysis.words import NOTHING, number, percent
+from lockstep import scenarios
+from lockstep.analysis.gains import lines
+from lockstep.analysis.words import NOTHING, number, percent
 from lockstep.recommendation import Recommendation
 from lockstep.recommendation.ranking import Ranked, as_good, best, peers
 from lockstep.recommendation.space import Placement

@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 import lockstep
-from scenarios import Scenario, ScenarioError, override
-from strategies import STRATEGIES, Strategy, StrategyError, find, own
-from strategies.collectives import Algorithm
-from strategies.strategy import FACTORS
+from lockstep.scenarios import Scenario, ScenarioError, override
+from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, own
+from lockstep.strategies.collectives import Algorithm
+from lockstep.strategies.strategy import FACTORS
 
 Target = Literal["time", "throughput", "machine-hours"]
 
@@ -334,7 +334,7 @@ def _placement(scenario: Scenario) -> Placement:
 
 
 def _rate(given: Mapping[str, Any]) -> float:
-    from strategies.optimizers import default_rate
+    from lockstep.strategies.optimizers import default_rate
 
     rate = given["learning_rate"]
     return default_rate(given.get("optimizer", "sgd")) if rate is None else float(rate)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from lockstep.recommendation.ranking import Ranked
 from lockstep.recommendation.space import Candidate, with_workers
 from lockstep.resources import in_cluster, scaled
-from scenarios import Scenario, ScenarioError, override
-from scenarios.network import Background, IntraHost
+from lockstep.scenarios import Scenario, ScenarioError, override
+from lockstep.scenarios.network import Background, IntraHost
 
 _BANDWIDTHS = ("bandwidth", "server_bandwidth", "uplink", "link", "line_rate")
 _TIMES = ("value", "low", "high", "mean", "shift")

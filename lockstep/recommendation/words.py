@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from analysis.words import number, percent, within
+from lockstep.analysis.words import number, percent, within
 from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, firsts, peers
 from lockstep.recommendation.what_if import Answer

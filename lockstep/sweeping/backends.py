@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from lockstep.pool import Submit, pool
+from lockstep.scenarios import ScenarioError
 from lockstep.sweeping.points import Plan
-from scenarios import ScenarioError
 
 
 class Workers(NamedTuple):

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lockstep
-import scenarios
+from lockstep import scenarios
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.selection import only_its_own
 from lockstep.sweeping.version import version
-from scenarios import Scenario, ScenarioError
 
 _NAMES_A_FILE = ("file", "trace")
 ENGINES = ("simulator", "executor")

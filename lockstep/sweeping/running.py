@@ -10,10 +10,10 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import lockstep
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.sweeping.backends import Backend
 from lockstep.sweeping.points import Run
 from lockstep.sweeping.version import OtherVersion, require
-from scenarios import Scenario, ScenarioError
 
 Row = dict[str, Any]
 Progress = Callable[[float], None]
@@ -40,7 +40,7 @@ def make(
     Raises OtherVersion where this process has not the same `version` of everything.
     """
     require(version, engine)
-    from analysis.table import keys, row
+    from lockstep.analysis.table import keys, row
 
     with _one_at_a_time:
         try:
@@ -115,6 +115,6 @@ def _until_broken(
 
 
 def _failed(run: Run, problem: str) -> Outcome:
-    from analysis.table import keys
+    from lockstep.analysis.table import keys
 
     return Outcome({"status": "failed", "error": problem, **keys(run.scenario)}, {})

@@ -10,11 +10,11 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from analysis.bottleneck import typical
-from analysis.bottleneck_words import in_short
-from analysis.table import intervals
-from analysis.words import NOTHING, count, number
 from lockstep import terminal
+from lockstep.analysis.bottleneck import typical
+from lockstep.analysis.bottleneck_words import in_short
+from lockstep.analysis.table import intervals
+from lockstep.analysis.words import NOTHING, count, number
 from lockstep.sweeping.points import Plan
 from lockstep.sweeping.sweep import Swept
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
-from scenarios import Scenario, ScenarioError, dump
+from lockstep.scenarios import Scenario, ScenarioError, dump
 
 POINTS = "points.jsonl"
 Row = dict[str, Any]

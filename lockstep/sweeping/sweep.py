@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from executor import signals
+from lockstep.executor import signals
 from lockstep.sweeping import store, table
 from lockstep.sweeping.backends import Backend, here
 from lockstep.sweeping.points import Plan, Run

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from lockstep.scenarios import TAKEN_OVER
 from lockstep.sweeping.points import Plan
-from scenarios import TAKEN_OVER
 
 Row = Mapping[str, Any]
 _HEAD = ("point", "run", "status", "error")

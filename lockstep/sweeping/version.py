@@ -7,8 +7,8 @@ from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
-import analysis
-from scenarios import ScenarioError
+from lockstep import analysis
+from lockstep.scenarios import ScenarioError
 
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "simpy", "torch", "torchvision")
 # Of analysis what makes rows of records: pictures, reports and timelines change no figure.

@@ -19,10 +19,10 @@ import pyarrow
 from pyarrow import parquet
 
 from lockstep.machine import processor, system
+from lockstep.scenarios import ScenarioError
 from lockstep.truth.digest import Digest
 from lockstep.truth.point import FACTORS, Point
 from lockstep.validation import Loopback, measure_loopback
-from scenarios import ScenarioError
 
 _WANTED = "give a folder that 'lockstep validate --suite' has written"
 

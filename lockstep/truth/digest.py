@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analysis.records import Result, of
+from lockstep.analysis.records import Result, of
 
 Digest = dict[str, Any]
 _PARTS = ("compute", "network", "wait")  # the committed measurements know no own updates

@@ -9,7 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from scenarios import Scenario
+from lockstep.scenarios import Scenario
 
 FACTORS = ("strategy", "workers", "shards", "regime", "stragglers")
 

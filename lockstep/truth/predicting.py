@@ -15,13 +15,13 @@ from typing import Any
 
 import lockstep
 from lockstep.pool import results
+from lockstep.scenarios import Scenario
+from lockstep.scenarios.profile import Profile
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.digest import Digest, digest
 from lockstep.truth.point import Point
 from lockstep.truth.profiles import with_profile
 from lockstep.validation import on_loopback, on_testbed
-from scenarios import Scenario
-from scenarios.profile import Profile
 
 SIMULATIONS = 5  # of a point
 _LONGER_S = 1e-6

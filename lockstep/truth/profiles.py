@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.profile import Profile, beneath, read
 from lockstep.truth import campaign
 from lockstep.truth.point import Point
-from scenarios import Scenario, ScenarioError
-from scenarios.profile import Profile, beneath, read
 
 _NAME = re.compile(r"profile(-\d+)?\.yaml")  # others are somebody's own
 _DIGITS = 1e-3  # to which a profile has its bandwidth

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.profile import Profile
 from lockstep.truth import campaign, profiles
 from lockstep.truth.campaign import Campaign
 from lockstep.truth.comparing import KNEE, compare
@@ -21,15 +23,13 @@ from lockstep.truth.predicting import predict_all
 from lockstep.truth.summary import summarise
 from lockstep.truth.tables import markdown
 from lockstep.validation import parameters
-from scenarios import ScenarioError
-from scenarios.profile import Profile
 
 Progress = Callable[[float], None]
 
 
 def chosen(name: str) -> Point:
     """The point of that name. Raises ScenarioError."""
-    from scenarios.section import nearest
+    from lockstep.scenarios.section import nearest
 
     every = {point.name: point for point in [*grid(), *learning()]}
     if name not in every:
@@ -81,7 +81,7 @@ def write(
     measured: Sequence[Mapping[str, Any]], predicted: Sequence[Mapping[str, Any]], out: Path
 ) -> dict[str, Any]:
     """Write results.parquet, summary.json, accuracy.md and the pictures; the summary."""
-    from analysis.accuracy import pictures
+    from lockstep.analysis.accuracy import pictures
 
     table: pd.DataFrame = compare(measured, predicted)
     summary = summarise(table)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.words import count, number, percent
+from lockstep.analysis.words import count, number, percent
 
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, head, rows
 BEGIN, END = "<!-- figures: make accuracy -->", "<!-- end of figures -->"

@@ -6,9 +6,9 @@ from math import isfinite
 from typing import Any
 
 from lockstep import selection
+from lockstep.simulator.errors import SimulationError
 from lockstep.verification import links, network, queues, rounds, simgrid, simgrid_cases, staleness
 from lockstep.verification.case import Case, Outcome, within
-from simulator.errors import SimulationError
 
 _FIGURES = ("theory", "simulated", "error", "tolerance")
 

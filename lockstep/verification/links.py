@@ -3,10 +3,10 @@
 import numpy as np
 import simpy
 
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
+from lockstep.simulator.max_min import max_min
 from lockstep.verification.case import Array, Case, Outcome, exact, grid
-from simulator.flows import Flows
-from simulator.links import Link
-from simulator.max_min import max_min
 
 Paths = dict[int, list[int]]
 

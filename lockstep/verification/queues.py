@@ -3,6 +3,8 @@
 import numpy as np
 import simpy
 
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
 from lockstep.verification import theory_queues as theory
 from lockstep.verification.case import (
     Case,
@@ -15,8 +17,6 @@ from lockstep.verification.case import (
     grid,
     simulate,
 )
-from simulator.flows import Flows
-from simulator.links import Link
 
 THINK = 1.0  # s, of a gradient
 TRANSFER = 0.1  # s, of a message alone on its links

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import simpy
 
+from lockstep.scenarios import Network
+from lockstep.simulator import topology as topologies
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
 from lockstep.verification import simgrid
 from lockstep.verification.simgrid import Case
-from scenarios import Network
-from simulator import topology as topologies
-from simulator.flows import Flows
-from simulator.links import Link
 
 TOLERANCE = 1e-6  # relative: both are exact but for rounding, so this is far from what either resolves
 

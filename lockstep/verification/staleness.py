@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.records import Result
+from lockstep.analysis.records import Result
 from lockstep.verification import theory_rounds as theory
 from lockstep.verification.case import (
     Case,
