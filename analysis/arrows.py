@@ -4,11 +4,13 @@ Records do not say it; it follows from their order. A holder takes what one send
 which it arrived.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from lockstep.analysis.records import Result
-from lockstep.strategies.placement import Role, roles_of
+from lockstep.strategies.placement import Role
 
 
 def arrows(result: Result) -> pd.DataFrame:
@@ -23,10 +25,10 @@ def arrows(result: Result) -> pd.DataFrame:
 
 def _applied(result: Result, event: np.ndarray, told: np.ndarray) -> np.ndarray:
     """(message, update or drop), shape (n, 2)."""
-    records, cluster = result.records, result.scenario.cluster
+    records = result.records
     node, peer, end = (records[name].to_numpy() for name in ("node", "peer", "end"))
     done = np.flatnonzero(((event == "update") | (event == "drop")) & (node != peer))
-    senders = _senders(node[done], peer[done], roles_of(cluster, bool(result.holders[0] >= cluster.workers)))
+    senders = _senders(node[done], peer[done], result.plan.roles)
     messages = pd.Series(told).groupby([peer[told], node[told]], sort=False).indices
     found = [np.empty((0, 2), int)]
     for pair, places in pd.Series(done).groupby([node[done], senders], sort=False).indices.items():
@@ -38,7 +40,7 @@ def _applied(result: Result, event: np.ndarray, told: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _senders(holders: np.ndarray, workers: np.ndarray, roles: list[Role]) -> np.ndarray:
+def _senders(holders: np.ndarray, workers: np.ndarray, roles: Sequence[Role]) -> np.ndarray:
     """Who handed a worker's push to a holder: the worker, or the relay of its group just below the holder."""
     found: dict[tuple[int, int], int] = {}
     for holder, worker in set(zip(holders.tolist(), workers.tolist(), strict=True)):

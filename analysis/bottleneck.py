@@ -202,8 +202,8 @@ def class_of(name: str) -> str:
 
 def _serving(result: "Result") -> set[str]:
     """The hosts that have servers beside workers, if others have none."""
-    cluster, shards = result.scenario.cluster, len(result.holders)
-    if not cluster.servers.colocated or result.holders[0] < cluster.workers or shards >= cluster.hosts:
+    cluster, shards = result.scenario.cluster, len(result.plan.owners.ranks)
+    if not cluster.servers.colocated or not result.plan.has_servers or shards >= cluster.hosts:
         return set()
     return {f"host {shard}" for shard in range(shards)}
 
@@ -227,9 +227,9 @@ def _more_shards(
     the workers compute as much as before; how fast the run is then scales all of them alike. `others`: the
     shares of other activities; `share`: that of the busiest resource.
     """
-    shards, workers = len(result.holders), result.scenario.cluster.workers
+    shards = len(result.plan.owners.ranks)
     servers = result.scenario.cluster.servers
-    if result.holders[0] < workers or servers.hierarchy is not None or servers.shares is not None:
+    if not result.plan.has_servers or servers.hierarchy is not None or servers.shares is not None:
         return None  # no server, or more of them would change more than their number
     if servers.colocated:
         return Remedy(result.scenario.cluster.hosts, None) if busiest.serving else None

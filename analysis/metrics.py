@@ -75,11 +75,15 @@ def _total(nbytes: np.ndarray) -> int:
 
 def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
     """Updates that every holder has made, and mini-batches whose gradients are in all parameters."""
-    versions = updates.groupby("node")["version"].max().reindex(list(result.holders), fill_value=-1) + 1
+    versions = (
+        updates.groupby("node")["version"].max().reindex(list(result.plan.owners.ranks), fill_value=-1) + 1
+    )
     batches = updates.groupby(["peer", "node"])["batches"].sum()
-    if result.holders[0] >= result.scenario.cluster.workers:  # shards: applied when the last shard has it
+    if result.plan.has_servers:  # shards: applied when the last shard has it
         batches = (
-            batches.unstack(fill_value=0).reindex(columns=list(result.holders), fill_value=0).min(axis=1)
+            batches.unstack(fill_value=0)
+            .reindex(columns=list(result.plan.owners.ranks), fill_value=0)
+            .min(axis=1)
         )
     return int(versions.min()), int(batches.sum())
 
@@ -127,7 +131,7 @@ def _short(result: Result, updates: pd.DataFrame) -> list[str]:
     All of the first pushes of n workers were computed from version 0, so that their mean staleness is only
     (n − 1)/2; with k pushes a worker the mean of the run is (1 − 1/(2k)) times that of a long one.
     """
-    pushes = len(updates) / len(result.holders) / result.scenario.cluster.workers
+    pushes = len(updates) / len(result.plan.owners.ranks) / result.scenario.cluster.workers
     merged = (updates["batches"] == 0).any()
     if pushes >= 3 or merged or not (updates["staleness"] > 0).any():
         return []

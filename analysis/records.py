@@ -33,6 +33,7 @@ import pandas as pd
 
 from lockstep.analysis.folders import replacing
 from lockstep.analysis.order import order_of
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, dump
 
 if TYPE_CHECKING:
@@ -256,12 +257,10 @@ class Result:
 
     engine: str
     """What made the run: "simulator" or "executor"."""
-    scenario: Scenario
-    """What was run, with everything that presets and profiles say filled in."""
+    plan: Plan
+    """What was run: who did what, and owned which parameters."""
     records: pd.DataFrame
     """Everything that happened: a row for each event, in the order in which they ended (below)."""
-    holders: Sequence[int]
-    """Ranks that hold parameters: the servers, one shard each, or all workers, the whole vector each."""
     gradient_s: float
     """Mean seconds of one gradient on a worker of speed 1: the base of speedup."""
     parameters: np.ndarray | None = None
@@ -279,6 +278,11 @@ class Result:
 
     None from the simulator.
     """
+
+    @property
+    def scenario(self) -> Scenario:
+        """What was run, with everything that presets and profiles say filled in."""
+        return self.plan.scenario
 
     @cached_property
     def metrics(self) -> dict[str, Any]:

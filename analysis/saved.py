@@ -10,6 +10,7 @@ from lockstep import scenarios
 from lockstep.analysis import incomplete
 from lockstep.analysis.folders import INCOMPLETE, settle
 from lockstep.analysis.records import Result, in_order
+from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
 
 _RUN = ("scenario.yaml", "result.json", "records.parquet")
@@ -57,12 +58,10 @@ def load(folder: str | Path) -> Result:
             records = in_order(records)
         parameters = np.load(file) if (file := folder / "parameters.npy").is_file() else None
         speedup, throughput = metrics["speedup"], metrics["throughput"]
-        holders = _holders(records)
         result = Result(
             engine=metrics["engine"],
-            scenario=scenario,
+            plan=Plan.of(scenario),
             records=records,
-            holders=[node for node in holders if node >= scenario.cluster.workers] or holders or [0],
             gradient_s=scenario.workload.batch_size * speedup / throughput if speedup else 0.0,
             parameters=parameters,
             warnings=metrics["warnings"],
@@ -74,8 +73,3 @@ def load(folder: str | Path) -> Result:
         raise ScenarioError(problem, file=str(folder)) from None
     vars(result)["metrics"] = metrics  # what was computed then, not again
     return result
-
-
-def _holders(records: pd.DataFrame) -> list[int]:
-    """The nodes that have applied updates."""
-    return sorted(int(node) for node in records.loc[records["event"] == "update", "node"].unique())

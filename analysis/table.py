@@ -36,7 +36,7 @@ def row(result: Result) -> dict[str, Any]:
 def hosts(result: Result) -> int:
     """The hosts that a run takes: those of the workers and, if it has any of their own, of the servers."""
     cluster = result.scenario.cluster
-    has_servers = max(result.holders) >= cluster.workers
+    has_servers = result.plan.has_servers
     return cluster.hosts + cluster.servers.hosts * has_servers
 
 

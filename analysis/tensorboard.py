@@ -50,10 +50,10 @@ def scalars(result: Result) -> Iterator[Scalar]:
     def counted(times: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         return np.histogram(times, edges, weights=weights)[0]
 
-    cluster, times = result.scenario.cluster, updates["end"].to_numpy()
-    copies = len(result.holders) if result.holders[0] >= cluster.workers else 1  # each shard notes them all
+    times = updates["end"].to_numpy()
+    copies = len(result.plan.owners.ranks) if result.plan.has_servers else 1  # each shard notes them all
     samples = counted(times, updates["batches"].to_numpy()) * result.scenario.workload.batch_size / copies
-    first = updates[updates["node"] == result.holders[0]]  # in the order of time
+    first = updates[updates["node"] == result.plan.owners.ranks[0]]  # in the order of time
     versions = np.append(0, np.maximum.accumulate(first["version"].to_numpy() + 1))
     steps = versions[np.searchsorted(first["end"].to_numpy(), edges[1:], "right")]
     seen = of_models(updates)

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.records import Result
-from lockstep.scenarios import Cluster
-from lockstep.strategies.placement import host_names, hosts, residents, roles_of
+from lockstep.job.plan import Plan
+from lockstep.strategies.placement import host_names, residents
 
 EVALUATIONS = "evaluations"
 
@@ -37,10 +37,9 @@ class Tracks:
         return len(self.names) - 1
 
 
-def tracks(cluster: Cluster, has_servers: bool) -> Tracks:
-    """The tracks of a cluster, host after host: the processes there, then its links."""
-    everyone = roles_of(cluster, has_servers)
-    placed = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
+def tracks(plan: Plan) -> Tracks:
+    """The tracks of a job's cluster, host after host: the processes there, then its links."""
+    cluster, everyone, placed = plan.scenario.cluster, plan.roles, plan.hosts
     on_host: list[list[int]] = [[] for _ in range(max(placed) + 1)]
     for rank, host in enumerate(placed):
         on_host[host].append(rank)
@@ -62,8 +61,7 @@ def tracks(cluster: Cluster, has_servers: bool) -> Tracks:
 
 def tracks_of(result: Result) -> Tracks:
     """The tracks of a run."""
-    cluster = result.scenario.cluster
-    return tracks(cluster, bool(result.holders[0] >= cluster.workers))
+    return tracks(result.plan)
 
 
 def slices(result: Result, found: Tracks) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from pathlib import Path
 from simulation_speed import REPEATS, scenario
 
 from lockstep import Scenario
+from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.verification import simgrid
 from lockstep.workloads import sizes
@@ -54,7 +55,7 @@ def program(folder: Path) -> tuple[str, list[str]] | None:
 
 def ours(described: Scenario) -> tuple[float, float]:
     """The virtual instant of the last answer, and the processor's time that it took, in s."""
-    simulation = Simulation(described)
+    simulation = Simulation(Plan.of(described))
     start = time.process_time()
     simulation.run()
     real, records = time.process_time() - start, simulation.recorder.frame()

@@ -14,6 +14,7 @@ import simpy
 
 import lockstep
 from lockstep import Scenario
+from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
 
@@ -76,7 +77,7 @@ def raw_timeouts(processes: int = 1000, events: int = 200_000) -> float:
 def iterations(strategy: str, workers: int) -> float:
     """Worker-iterations a second, records on, the set-up left out."""
     steps = max(20, 20_000 // workers)
-    simulation = Simulation(scenario(strategy, workers, steps))
+    simulation = Simulation(Plan.of(scenario(strategy, workers, steps)))
     start = time.perf_counter()
     simulation.run()
     return workers * steps / (time.perf_counter() - start)

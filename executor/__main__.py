@@ -31,9 +31,8 @@ from lockstep.executor.launch import INSIDE, path_s
 from lockstep.executor.meeting import meet, wait_for
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.remote import HubGone
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump, load
-from lockstep.strategies import StrategyError, fits
-from lockstep.workloads import sizes
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
 _HEARD_S = 2.0  # for the others to hear that the run ends
@@ -104,9 +103,10 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
 def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> None:
     """Take part in the run; rank 0 writes and prints the result."""
     control, learner, out = own.control, None, options.out
-    scenario = load(options.scenario, options.set, _check)
+    scenario = load(options.scenario, options.set, Plan.of)
+    plan = Plan.of(scenario)
     _same(scenario, control.store)
-    needed = len(process.everyone(scenario))
+    needed = len(plan.roles)
     if own.world != needed:
         workers = scenario.cluster.workers
         parts = f"{workers} for workers, {needed - workers} for servers"
@@ -115,21 +115,21 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> 
         _check_out(out)
     joining.begin_records(own, scenario, out, stack)
     meet(control.store, "folders for records", own.world)
-    names, over = [role.name for role in process.everyone(scenario)], Event()
+    names, over = [role.name for role in plan.roles], Event()
     if own.hub is not None:
         learner = collect.evaluator(scenario)
-        watch = collect.Watch(scenario, control.store, control.private, learner)
-        own.hub.watchdog.senders = process.senders(scenario)
-        own.hub.watchdog.path_s = path_s(scenario, _rate(scenario, own))
+        watch = collect.Watch(plan, control.store, control.private, learner)
+        own.hub.watchdog.senders = plan.senders
+        own.hub.watchdog.path_s = path_s(plan, _rate(scenario, own))
         Thread(target=_follow, args=(own.hub, watch, names, over), daemon=True).start()
         stack.callback(over.set)
     # Else gloo takes the card that the host's name stands for.
     card = "lo" if control.place.address is None else addresses.card_of(control.place.address)
     if card is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
-    process.participate(scenario, own.rank, control)
+    process.participate(plan, own.rank, control)
     if own.hub is not None:
-        result = collect.result(scenario, control.private, control.kept, learner)
+        result = collect.result(plan, control.private, control.kept, learner)
         warnings = [*result.warnings, *collect.disturbances(own.hub, names)]
         result = replace(result, warnings=warnings)
         if out is not None:
@@ -168,15 +168,6 @@ def _say_what_is_left(own: joining.Joined, out: Path | None) -> None:
             (own.control.private / "said-what-is-left").touch(exist_ok=False)
             where = f"{own.control.kept} on {socket.gethostname()}"
             print(f"What was measured until then: {where}", file=sys.stderr, flush=True)
-
-
-def _check(scenario: Scenario) -> None:
-    try:
-        process.everyone(scenario)
-        fits(scenario.strategy.name, scenario.strategy.parameters, scenario.cluster)
-    except StrategyError as error:
-        raise ScenarioError(error.problem, key=error.key) from error
-    sizes(scenario.workload)
 
 
 def _same(scenario: Scenario, store: dist.Store) -> None:

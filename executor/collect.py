@@ -13,13 +13,11 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.records import Recorder, Result, join
 from lockstep.executor import snapshot_file
 from lockstep.executor.hub import Hub
-from lockstep.executor.process import everyone
+from lockstep.job.plan import Plan
+from lockstep.job.snapshots import assemble, merged, together
 from lockstep.scenarios import Scenario
-from lockstep.strategies import find, unused
-from lockstep.strategies.placement import as_if_on_one_host, evaluated
-from lockstep.workloads import Learner, build, deterministic_threads, partition, sizes
+from lockstep.workloads import Learner, build, deterministic_threads
 from lockstep.workloads.compute_time import mean_gradient_s
-from lockstep.workloads.snapshots import assemble, joined, merged
 
 _GRACE_S = 3.0  # for a process told to stop to hand over its records
 
@@ -43,23 +41,21 @@ def _outcome(folder: Path, rank: int) -> Path:
     return folder / f"outcome-{rank}.json"
 
 
-def result(scenario: Scenario, folder: Path, kept: Path, learner: Learner | None) -> Result:
+def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Result:
     """The result of a run that has ended; loss and accuracy are computed now, off the clock.
 
     folder: what processes left; kept: what they recorded while the run went on.
     """
-    roles, models = everyone(scenario), _models(scenario)
-    ranks = range(len(roles))
-    servers = [rank for rank, role in enumerate(roles) if role.kind == "server"]
+    scenario, owners, ranks = plan.scenario, plan.owners, range(len(plan.roles))
     found, parameters = streams.records(streams.streams(kept)), None
     table = Recorder().frame() if found is None else found
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            whose = ranks if models == "shared" else evaluated(roles, models)
-            snapshots = [snapshot_file.read(folder / f"snapshots-{rank}.npz") for rank in whose]
-            snapshots = [merged(snapshots)] if models == "shared" else snapshots
-            for version, at, vector in assemble(snapshots, models == "own"):
+            kept_by = filter(owners.keeps, ranks)
+            snapshots = [snapshot_file.read(folder / f"snapshots-{rank}.npz") for rank in kept_by]
+            snapshots = [merged(snapshots)] if owners.in_one_memory else snapshots
+            for version, at, vector in assemble(snapshots, owners):
                 held_out = learner.evaluate(vector)
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
                 parameters = vector.numpy()
@@ -69,15 +65,11 @@ def result(scenario: Scenario, folder: Path, kept: Path, learner: Learner | None
     measured_s = float((gradients["end"] - gradients["start"]).mean()) if len(gradients) else 0.0
     return Result(
         engine="executor",
-        scenario=scenario,
+        plan=plan,
         records=table,
-        holders=servers or ([0] if models == "shared" else range(len(roles))),
-        gradient_s=mean_gradient_s(scenario, sizes(scenario.workload)) if emulated else measured_s,
+        gradient_s=mean_gradient_s(scenario, plan.sizes) if emulated else measured_s,
         parameters=parameters,
-        warnings=unused(scenario.strategy.name, scenario.strategy.parameters)
-        + partition.unused(scenario.workload)
-        + (as_if_on_one_host(scenario.cluster) if models == "shared" else [])
-        + _overruns(folder, ranks, len(gradients)),
+        warnings=[*plan.warnings, *_overruns(folder, ranks, len(gradients))],
         interleaving=pd.concat(
             [streams.log(streams.file_of(kept, rank, streams.LOG), rank) for rank in ranks], ignore_index=True
         ),
@@ -110,24 +102,19 @@ def _overruns(folder: Path, ranks: Sequence[int], gradients: int) -> list[str]:
     ]
 
 
-def _models(scenario: Scenario) -> str:
-    return find(scenario.strategy.name, scenario.strategy.parameters).models
-
-
 class Watch:
     """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
 
-    def __init__(self, scenario: Scenario, store: dist.Store, folder: Path, learner: Learner | None) -> None:
-        self.scenario = scenario
+    def __init__(self, plan: Plan, store: dist.Store, folder: Path, learner: Learner | None) -> None:
+        self.plan, self.target = plan, plan.scenario.stop.target_accuracy
         self.store, self.folder = store, folder
         self.learner = learner
         self.seen = 0
-        self.models = _models(scenario)
-        self.holders = len(evaluated(everyone(scenario), self.models))
+        self.holders = len(plan.owners.evaluated)
 
     def look(self) -> None:
         """Evaluate the newest snapshot that all holders have; end the run if it is good enough."""
-        target = self.scenario.stop.target_accuracy
+        target = self.target
         keys = [f"snapshot/{holder}" for holder in range(self.holders)]
         if target is None or self.learner is None or not self.store.check(keys):
             return
@@ -140,6 +127,6 @@ class Watch:
         for file in self.folder.glob("snapshot-*-*"):
             if int(file.name.rpartition("-")[2]) <= version:
                 file.unlink()
-        accuracy = self.learner.evaluate(joined(parts, self.models == "own")).accuracy
+        accuracy = self.learner.evaluate(together(parts, self.plan.owners)).accuracy
         if accuracy is not None and accuracy >= target:
             self.store.set("stop", "1")

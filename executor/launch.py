@@ -35,8 +35,8 @@ from lockstep.executor.sockets import Place
 from lockstep.executor.stolen import Stolen
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
-from lockstep.scenarios import Scenario
-from lockstep.workloads import Learner, sizes
+from lockstep.job.plan import Plan
+from lockstep.workloads import Learner
 from lockstep.workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
@@ -76,7 +76,7 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def execute(
-    scenario: Scenario,
+    plan: Plan,
     progress: Progress | None = None,
     *,
     testbed: bool = False,
@@ -84,7 +84,7 @@ def execute(
     deadline_s: float | None = None,
     waiting: Waiting | None = None,
 ) -> Result:
-    """Measure a run of the scenario; `progress` is told the fraction done now and then.
+    """Measure a run of the job; `progress` is told the fraction done now and then.
 
     With `testbed` the processes talk over the scenario's own network, else inside this machine. `out`: the
     folder in which its records are kept, below `incomplete`, while it goes on. `deadline_s`: for how long a
@@ -97,14 +97,14 @@ def execute(
     with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
         bed = None
         if testbed:
-            bed = stack.enter_context(Testbed(scenario.cluster, process.everyone(scenario)))
+            bed = stack.enter_context(Testbed(plan.scenario.cluster, plan.roles))
         stolen = Stolen()
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        learner = _prepared(scenario)
-        incomplete = stack.enter_context(Incomplete(out, scenario)) if out is not None else None
+        learner = _prepared(plan)
+        incomplete = stack.enter_context(Incomplete(out, plan.scenario)) if out is not None else None
         kept = incomplete.folder if incomplete else folder
-        run = _Run(scenario, folder, kept, bed, learner, deadline_s)
+        run = _Run(plan, folder, kept, bed, learner, deadline_s)
         stack.callback(run.close)
         try:
             result = run.result(progress, waiting, interruption)
@@ -119,15 +119,15 @@ def execute(
         return replace(result, warnings=[*result.warnings, *warnings])
 
 
-def _prepared(scenario: Scenario) -> Learner | None:
+def _prepared(plan: Plan) -> Learner | None:
     """Start the fork server, and build what evaluates the run meanwhile; None if nothing is learned.
 
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
     try:
         start_fork_server()
-        learner = collect.evaluator(scenario)  # data are downloaded once
-        _check_room(scenario)
+        learner = collect.evaluator(plan.scenario)  # data are downloaded once
+        _check_room(plan)
     except KeyboardInterrupt:
         _kill_fork_server()
         raise
@@ -139,18 +139,18 @@ class _Run:
 
     def __init__(
         self,
-        scenario: Scenario,
+        plan: Plan,
         folder: Path,
         kept: Path,
         bed: Testbed | None,
         learner: Learner | None,
         deadline_s: float | None,
     ) -> None:
-        self.scenario, self.folder, self.kept, self.learner = scenario, folder, kept, learner
-        self.names = [role.name for role in process.everyone(scenario)]
+        self.plan, self.folder, self.kept, self.learner = plan, folder, kept, learner
+        self.names = [role.name for role in plan.roles]
         watchdog = Watchdog(len(self.names), deadline_s)
-        watchdog.senders = process.senders(scenario)
-        watchdog.path_s = path_s(scenario, scenario.cluster.network.bandwidth if bed else INSIDE)
+        watchdog.senders = plan.senders
+        watchdog.path_s = path_s(plan, plan.scenario.cluster.network.bandwidth if bed else INSIDE)
         self.hub = Hub(Place(folder), watchdog)
         self.store = dist.FileStore(str(folder / process.STORE), -1)
         contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s)
@@ -158,7 +158,7 @@ class _Run:
         self.processes = [
             context.Process(
                 target=process.main,
-                args=(scenario, rank, contact, bed.seat(rank) if bed else Seat()),
+                args=(plan.scenario, rank, contact, bed.seat(rank) if bed else Seat()),
                 name=f"lockstep-{rank}",
             )
             for rank in range(len(self.names))
@@ -171,7 +171,7 @@ class _Run:
         """Start the processes, and wait for what comes of them."""
         try:
             self._start()
-            watch = collect.Watch(self.scenario, self.store, self.folder, self.learner)
+            watch = collect.Watch(self.plan, self.store, self.folder, self.learner)
             for _ in self._until_all_have_ended():
                 interruption.check()
                 watch.look()
@@ -179,7 +179,7 @@ class _Run:
                     progress(self.hub.done_share)
                 if waiting is not None:
                     waiting(blame.waiting_for(self.hub.waited_for(), self.names))
-            result = collect.result(self.scenario, self.folder, self.kept, self.learner)
+            result = collect.result(self.plan, self.folder, self.kept, self.learner)
             return replace(result, warnings=[*result.warnings, *collect.disturbances(self.hub, self.names)])
         except KeyboardInterrupt:
             raise RunInterrupted(self._records_so_far()) from None
@@ -260,12 +260,12 @@ class _Run:
             return streams.records(streams.streams(self.kept))
 
 
-def path_s(scenario: Scenario, rate: float | None) -> float:
+def path_s(plan: Plan, rate: float | None) -> float:
     """For how long (s) messages may be on their way before one counts as lost: many times everybody's.
 
     rate: of the slowest part of the network, bytes/s; None: not known.
     """
-    messages = _IN_TURN * len(process.everyone(scenario)) * sizes(scenario.workload).nbytes
+    messages = _IN_TURN * len(plan.roles) * plan.sizes.nbytes
     return messages / (rate or _BETWEEN_HOSTS)
 
 
@@ -299,12 +299,12 @@ class _ForkServerGuard:
                 return
 
 
-def _check_room(scenario: Scenario) -> None:
+def _check_room(plan: Plan) -> None:
     """Raise ScenarioError for more processes than memory has room for: the machine would go down."""
-    workers, processes = scenario.cluster.workers, len(process.everyone(scenario))
+    workers, processes = len(plan.workers), len(plan.roles)
     others = processes - workers  # hold shards, and no data
-    nbytes = processes * _LEAST_BYTES + workers * bytes_of(scenario.workload)
-    nbytes += min(others, 1) * _COPIES * sizes(scenario.workload).nbytes
+    nbytes = processes * _LEAST_BYTES + workers * bytes_of(plan.scenario.workload)
+    nbytes += min(others, 1) * _COPIES * plan.sizes.nbytes
     what = f"a run of its {processes:,} processes"
     require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")
 

@@ -18,16 +18,14 @@ from lockstep.executor.mailbox import Mailbox, Received
 from lockstep.executor.running import Done, Stopped, run_to_end
 from lockstep.executor.settling import settle
 from lockstep.executor.transport import Transport
-from lockstep.scenarios import Scenario
-from lockstep.strategies import Collective, Contribution, Message, Source, Vector, find
+from lockstep.job.plan import Plan
+from lockstep.job.snapshots import Snapshots
+from lockstep.strategies import Collective, Contribution, Message, Source, Vector
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.parameter_server import shard_of
-from lockstep.strategies.placement import Role
-from lockstep.workloads import Learner, codecs, sizes
+from lockstep.workloads import Learner, codecs
 from lockstep.workloads.compute_time import ComputeTime
-from lockstep.workloads.quota import Quota
 from lockstep.workloads.slowness import slowness
-from lockstep.workloads.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from lockstep.executor.memory import WorkerMemory
@@ -44,33 +42,27 @@ class RealNode:
 
     def __init__(
         self,
-        scenario: Scenario,
+        plan: Plan,
         rank: int,
-        roles: Sequence[Role],
-        shards: Sequence[slice],
         initial: torch.Tensor,
         transport: Transport,
         compute: ComputeTime | None,
         learner: Learner | None,
-        limits: Quota,
         snapshots: Snapshots | None,
     ) -> None:
-        workers = scenario.cluster.workers
-        self.scenario = scenario
+        self.plan, self.scenario, scenario = plan, plan.scenario, plan.scenario
         self.rank = rank
-        self.role, self.index, self.shard = roles[rank], roles[rank].index, roles[rank].shard
-        self.workers: Sequence[int] = range(workers)
+        self.role = plan.roles[rank]
+        self.index, self.shard = self.role.index, self.role.shard
+        self.workers: Sequence[int] = plan.workers
         self.parents: Sequence[int] = self.role.parents
         self.children: Sequence[int] = self.role.children
-        self.shards = shards
-        shared = find(scenario.strategy.name, scenario.strategy.parameters).models == "shared"
-        self.holder = 0 if shared else rank  # in the records: of the parameters it updates
-        self.holders = sum(role.kind == "server" for role in roles) or (1 if shared else workers)
-        self.relayed = any(role.kind == "relay" for role in roles)
-        self.hosts: Sequence[int] = [worker // scenario.cluster.workers_per_host for worker in range(workers)]
+        self.shards = plan.shards
+        self.holder = plan.owners.owner(rank)  # in the records: of the parameters it updates
+        self.hosts: Sequence[int] = plan.hosts[: len(plan.workers)]
         self.rng = Random(f"{scenario.seed}/node/{rank}")
         self.step = 0
-        self.epoch = self._epoch(learner) if self.role.kind == "worker" else 1
+        self.epoch = learner.epoch(rank) if learner and rank in plan.workers else plan.epoch(rank)
         self.loss = nan
         self.memory: WorkerMemory | None = None
         self.initial = initial
@@ -81,7 +73,7 @@ class RealNode:
         self.slowness = slowness(scenario).get(rank)
         self.backward_share = getattr(scenario.cluster.compute, "backward", 0.0)
         self.learner = learner
-        self.limits, self.budget = limits, limits.in_all(workers)
+        self.budget = plan.budget
         self.snapshots = snapshots
         self.recorder = Recorder()
         self.zero = time.monotonic()
@@ -102,12 +94,6 @@ class RealNode:
         self.leave: Callable[[str, bytes], None] = lambda name, content: (
             None
         )  # a file, where the run is watched
-
-    def _epoch(self, learner: Learner | None) -> int:
-        """Mini-batches in one pass over this worker's samples."""
-        if learner is None:
-            return sizes(self.scenario.workload).epoch(len(self.workers), self.index)
-        return learner.epoch(self.index)
 
     @property
     def now(self) -> float:
@@ -186,7 +172,7 @@ class RealNode:
 
     def next_batch_available(self) -> Awaitable[bool]:
         self._look_for_the_end()
-        each, together = self.limits.each, self.limits.together
+        each, together = self.plan.quota.each, self.plan.quota.together
         if each is not None:
             self._tell_progress(self.step / each)
             if self.step >= each:
@@ -333,10 +319,10 @@ class RealNode:
         if self.scenario.stop.updates is not None:
             self._tell_progress(version / self.scenario.stop.updates)
         if version == self.scenario.stop.updates and not self.program_ended:
-            everyone = self.store.add("holders that are done", 1) == self.holders
+            everyone = self.store.add("holders that are done", 1) == len(self.plan.owners.ranks)
             if everyone:
                 self.store.set("stop", "1")
-            if everyone or not self.relayed:  # else other shards may need more: relays sum as they come
+            if everyone or not self.plan.relayed:  # else other shards may need more: relays sum as they come
                 raise Stopped
         return Done(None)
 

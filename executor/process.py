@@ -29,13 +29,11 @@ from lockstep.executor.running import run_to_end
 from lockstep.executor.snapshot_file import write
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
+from lockstep.job.plan import Plan
+from lockstep.job.snapshots import Snapshots
 from lockstep.scenarios import Scenario
-from lockstep.strategies import Strategy, find
-from lockstep.strategies.placement import Role, evaluated, roles_of, shards_of
-from lockstep.workloads import build, sizes
+from lockstep.workloads import build
 from lockstep.workloads.compute_time import compute_times
-from lockstep.workloads.quota import quota
-from lockstep.workloads.snapshots import Snapshots
 
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
@@ -54,22 +52,7 @@ class Control:
     private: Path  # the run's folder on this host
 
 
-def everyone(scenario: Scenario) -> list[Role]:
-    """The role of every process of a run of the scenario."""
-    strategy = find(scenario.strategy.name, scenario.strategy.parameters)
-    return roles_of(scenario.cluster, strategy.has_servers)
-
-
-def senders(scenario: Scenario) -> Sequence[Sequence[int]]:
-    """Of every process of a run, the ranks that may send messages to it, itself among them."""
-    roles, strategy = everyone(scenario), find(scenario.strategy.name, scenario.strategy.parameters)
-    ranks = range(len(roles))
-    if strategy.has_servers:
-        return [[*roles[rank].parents, *roles[rank].children, rank] for rank in ranks]
-    return [ranks] * len(roles)
-
-
-def participate(scenario: Scenario, rank: int, control: Control) -> None:
+def participate(plan: Plan, rank: int, control: Control) -> None:
     """Be process `rank` of the run.
 
     Whatever ends it leaves what was recorded on disk. `signals.Terminated` is raised only by a handler.
@@ -77,18 +60,15 @@ def participate(scenario: Scenario, rank: int, control: Control) -> None:
     store = control.store
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
     keep_freed_memory()
-    roles, workers = everyone(scenario), scenario.cluster.workers
-    world = len(roles)
-    strategy = find(scenario.strategy.name, scenario.strategy.parameters)
+    scenario, size, workers, world = plan.scenario, plan.sizes, len(plan.workers), len(plan.roles)
     places = _exchange(store, rank, world)
-    size = sizes(scenario.workload)
     dtype = getattr(torch, getattr(scenario.workload, "dtype", "float32"))
     is_worker = rank < workers
     on_testbed = control.place.address is not None and control.place.keys is None
     device, backend = choose(places[:workers], rank, on_testbed) if is_worker else ("cpu", "")
     learner = build(scenario.workload, workers, scenario.seed, device) if scenario.workload.learns else None
     initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
-    transport = Transport(store, rank, control.place, initial, senders(scenario)[rank])
+    transport = Transport(store, rank, control.place, initial, plan.senders[rank])
 
     def join_workers() -> None:
         if backend == "nccl":
@@ -97,22 +77,19 @@ def participate(scenario: Scenario, rank: int, control: Control) -> None:
         dist.init_process_group(backend, store=group, rank=rank, world_size=workers)
         check_ends()
 
-    if is_worker and workers > 1 and _collects(scenario):
+    if is_worker and workers > 1 and plan.native:
         join_workers()
     emulated = is_worker and scenario.cluster.compute != "measured"
     node = RealNode(
-        scenario,
+        plan,
         rank,
-        roles,
-        shards_of(scenario.cluster, strategy.has_servers, size.parameters),
         initial.to(device),
         transport,
         compute_times(scenario, size)[rank] if emulated else None,
         learner,
-        quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
-        _snapshots(strategy, roles, rank, size.nbytes, initial),
+        _snapshots(plan, rank, initial),
     )
-    if strategy.models == "shared":
+    if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, SharedMemory(store, rank, initial))
     node.join_workers = join_workers
@@ -122,12 +99,12 @@ def participate(scenario: Scenario, rank: int, control: Control) -> None:
         learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
         node.longest_s = time.monotonic() - start
     meet(store, "addresses of inboxes", world)
-    transport.connect(_peers(roles, rank, strategy))  # not on the clock either
+    transport.connect(_connected(plan, rank))  # not on the clock either
     node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
     logged = LoggedNode(node, computes_on(device))
     report = Report(node, logged.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
-    program = strategy.program(roles[rank].kind, scenario.strategy.parameters)(logged)
+    program = plan.program(rank)(logged)
     with ExitStack() as deaf:
         try:
             try:
@@ -159,37 +136,20 @@ def _leave(control: Control, name: str, write: Callable[[Path], object]) -> None
     control.leave(name, whole)
 
 
-def _collects(scenario: Scenario) -> bool:
-    """Whether the strategy's collectives are native: its processes connect before the start then.
-
-    One that uses them without saying so connects at its first. A port of gloo's is anyone's to connect to.
-    """
-    algorithm = find(scenario.strategy.name, scenario.strategy.parameters).parameters.get("algorithm")
-    default = None if algorithm is None else algorithm.default
-    return scenario.strategy.parameters.get("algorithm", default) == "native"
-
-
-def _peers(roles: Sequence[Role], rank: int, strategy: Strategy) -> list[int]:
-    """Whom a process is connected to before the start: those above and below it, or all other workers.
+def _connected(plan: Plan, rank: int) -> Sequence[int]:
+    """Whom a process is connected to before the start.
 
     Not the workers of a large run: they make the connections that they need with their first messages.
     """
-    if strategy.has_servers:
-        return [*roles[rank].parents, *roles[rank].children]
-    if strategy.models == "shared" or len(roles) > _MOST_CONNECTED:
-        return []
-    return [other for other in range(len(roles)) if other != rank]
+    alone = plan.owners.in_one_memory or (not plan.has_servers and len(plan.roles) > _MOST_CONNECTED)
+    return [] if alone else plan.neighbours(rank)
 
 
-def _snapshots(
-    strategy: Strategy, roles: Sequence[Role], rank: int, nbytes: int, initial: torch.Tensor
-) -> Snapshots | None:
-    """What keeps the snapshots of a process, if its parameters are evaluated; shared ones are by all."""
-    ranks = evaluated(roles, strategy.models)
-    if rank not in ranks and strategy.models != "shared":
+def _snapshots(plan: Plan, rank: int, initial: torch.Tensor) -> Snapshots | None:
+    """What keeps the snapshots of a process, if its parameters are evaluated."""
+    if not plan.owners.keeps(rank):
         return None
-    own = strategy.models == "own"
-    return Snapshots(len(ranks) * nbytes if own else nbytes, initial if own else None)
+    return Snapshots(plan.owners.copies * plan.sizes.nbytes, initial if plan.owners.apart else None)
 
 
 def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
@@ -249,7 +209,7 @@ def main(scenario: Scenario, rank: int, contact: Contact, seat: Seat) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens where the host's name leads to
     try:
         seat.take()
-        participate(scenario, rank, control)
+        participate(Plan.of(scenario), rank, control)
         control.heartbeat.close()
     except signals.Terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

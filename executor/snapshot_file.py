@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lockstep.workloads.snapshots import Snapshots
+from lockstep.job.snapshots import Snapshots
 
 
 def write(file: Path, snapshots: Snapshots) -> None:

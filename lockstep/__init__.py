@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `l
 
     from lockstep.analysis.gains import Gain
     from lockstep.analysis.records import Result
+    from lockstep.job.plan import Plan
     from lockstep.recommendation import Recommendation, Target
     from lockstep.scenarios import Scenario
 
@@ -63,15 +64,14 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> "Scenario":
     return scenarios.load(source, overrides, check)
 
 
-def check(scenario: "Scenario", testbed: bool = False) -> None:
-    """Raise ScenarioError for what only the strategies, the workloads or the testbed can know to be wrong."""
-    from lockstep.strategies import StrategyError, find, fits
+def check(scenario: "Scenario", testbed: bool = False) -> "Plan":
+    """The job of a scenario that can be run.
 
-    try:
-        find(scenario.strategy.name, scenario.strategy.parameters)
-        fits(scenario.strategy.name, scenario.strategy.parameters, scenario.cluster)
-    except StrategyError as error:
-        raise ScenarioError(error.problem, key=error.key) from error
+    Raises ScenarioError for what only the strategies, the workloads or the testbed can know to be wrong.
+    """
+    from lockstep.job.plan import Plan
+
+    plan = Plan.of(scenario)
     if scenario.cluster.network.varying:
         from lockstep.simulator.topology import topology
         from lockstep.simulator.traffic import varying_links
@@ -85,6 +85,7 @@ def check(scenario: "Scenario", testbed: bool = False) -> None:
 
         bed.check(scenario)
         bed.require()
+    return plan
 
 
 def simulate(scenario: "Scenario", progress: Progress | None = None) -> "Result":
@@ -101,9 +102,9 @@ def simulate(scenario: "Scenario", progress: Progress | None = None) -> "Result"
     from lockstep import work
     from lockstep.simulator.engine import simulate
 
-    check(scenario)
+    plan = check(scenario)
     work.require_room(scenario)
-    return simulate(scenario, progress)
+    return simulate(plan, progress)
 
 
 def why(scenario: "Scenario", progress: Progress | None = None) -> "list[Gain]":
@@ -143,9 +144,9 @@ def run(
     """
     from lockstep.executor.launch import execute
 
-    check(scenario, testbed)
+    plan = check(scenario, testbed)
     folder = None if out is None else Path(out)
-    result = execute(scenario, progress, testbed=testbed, out=folder, deadline_s=deadline, waiting=waiting)
+    result = execute(plan, progress, testbed=testbed, out=folder, deadline_s=deadline, waiting=waiting)
     if folder is not None:
         result.save(folder)
     return result

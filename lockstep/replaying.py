@@ -15,8 +15,8 @@ from lockstep.analysis.folders import settle
 from lockstep.analysis.records import Entry, Result, of
 from lockstep.analysis.words import count
 from lockstep.executor.devices import computes_on
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Compute, Scenario, ScenarioError
-from lockstep.strategies import find
 
 _UPDATE = ["node", "version", "peer", "staleness", "batches"]
 _SUMMED_BY_TWO = 2  # workers: one addition, whose order makes no difference
@@ -38,10 +38,15 @@ class Run:
     """A real run, as its folder has it."""
 
     folder: Path
-    scenario: Scenario
+    plan: Plan
     metrics: dict[str, Any]
     records: pd.DataFrame
     interleaving: pd.DataFrame
+
+    @property
+    def scenario(self) -> Scenario:
+        """What was run."""
+        return self.plan.scenario
 
 
 def load(folder: str | Path) -> Run:
@@ -57,7 +62,7 @@ def load(folder: str | Path) -> Run:
     try:
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("records", "interleaving")]
-        run = Run(folder, lockstep.load(folder / "scenario.yaml"), metrics, *tables)
+        run = Run(folder, Plan.of(lockstep.load(folder / "scenario.yaml")), metrics, *tables)
         missing = {*Entry._fields} - {*run.interleaving} | {"event", *_UPDATE} - {*run.records}
         metrics["parameters_sha256"]
         if missing:
@@ -71,7 +76,7 @@ def load(folder: str | Path) -> Run:
 def _refuse(run: Run) -> None:
     """Raise ScenarioError for a run whose bits do not follow from its log."""
     scenario, log = run.scenario, run.interleaving
-    if find(scenario.strategy.name, scenario.strategy.parameters).models == "shared":
+    if run.plan.owners.in_one_memory:
         problem = f"{scenario.strategy.name} cannot be: its workers race inside the vectors"
         raise _refusal(run.folder, problem)
     devices = sorted({kind.split()[0] for kind in log["kind"][log["word"] == "begin"]} - {"cpu"})
@@ -91,7 +96,7 @@ def replay(run: Run, progress: Progress | None = None) -> Result:
     from lockstep.simulator.replay import Misfit, replay
 
     try:
-        return replay(_with_times(run), run.interleaving, progress)
+        return replay(Plan.of(_with_times(run)), run.interleaving, progress)
     except Misfit as error:
         problem = f"the log does not fit the scenario and this code: {error}"
         raise Misfit(f"{run.folder / 'interleaving.parquet'}: {problem}") from None

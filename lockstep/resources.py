@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from lockstep.analysis.gains import Gain
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Cluster, Racks, Scenario
 from lockstep.scenarios.network import Background
 from lockstep.scenarios.stragglers import Persistent
-from lockstep.strategies import find
 
 FASTER = 1.1
 _LEAST = 4000  # mini-batches, of all workers together
@@ -163,7 +163,7 @@ def _costs(cluster: Cluster) -> bool:
 
 
 def _has_servers(scenario: Scenario) -> bool:
-    return find(scenario.strategy.name, scenario.strategy.parameters).has_servers
+    return Plan.of(scenario).has_servers
 
 
 def _own_hosts(scenario: Scenario) -> bool:
@@ -207,7 +207,7 @@ def trials(scenario: Scenario, before: Mapping[str, Any]) -> dict[str, Scenario]
 
 def _stop(scenario: Scenario, before: Mapping[str, Any]) -> Any:
     made = before["samples"] / scenario.workload.batch_size
-    if find(scenario.strategy.name, scenario.strategy.parameters).equal_steps:
+    if Plan.of(scenario).strategy.equal_steps:
         bounds: dict[str, Any] = {"steps": max(1, round(made / scenario.cluster.workers))}
     else:  # how the order of pushes changes is chance: no fewer than _LEAST
         bounds = {"time": before["duration_s"] * max(1.0, _LEAST / max(1, made))}

@@ -12,6 +12,7 @@ from lockstep.analysis.records import Result
 from lockstep.executor.fabric import fabric
 from lockstep.executor.launch import RunFailed, execute
 from lockstep.executor.shaping import DATA, FRAME, QUEUE, early
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Cluster, IntraHost, Network, Scenario
 from lockstep.scenarios.network import Burst
 from lockstep.workloads import build, deterministic_threads, sizes
@@ -81,7 +82,7 @@ def _paced_run(parameters: int, workers: int, strategy: str) -> pd.DataFrame:
         "strategy": strategy,
         "stop": {"steps": _TURNS, "time": "2 s"},
     }
-    return execute(Scenario.model_validate(document)).records
+    return execute(Plan.of(Scenario.model_validate(document))).records
 
 
 def parameters(scenario: Scenario) -> int:

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from lockstep.analysis.words import size
 from lockstep.feasible import changing
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Compute, Network, Scenario
 from lockstep.workloads import sizes
 from lockstep.workloads.memory import bytes_of, free_bytes, require
-from lockstep.workloads.quota import quota
 
 T = TypeVar("T")
 LONGEST_S = 3600.0
@@ -152,7 +152,7 @@ def of_many(
 
 def _at_most(scenario: Scenario) -> tuple[float, float]:
     """The most messages that a run may have, were each gradient sent to everyone, and its mini-batches."""
-    cluster, limits = scenario.cluster, quota(scenario, sizes(scenario.workload).samples, False)
+    cluster, limits = scenario.cluster, Plan.of(scenario).quota
     steps = min(
         inf if limits.each is None else float(limits.each) * cluster.workers,
         inf if limits.together is None else float(limits.together),

@@ -18,7 +18,7 @@ from lockstep.scenarios.shelves import shelf, shipped
 from lockstep.scenarios.sweep import Changes, combinations, parts, runs
 from lockstep.scenarios.units import shown
 
-Check = Callable[[Scenario], None]
+Check = Callable[[Scenario], object]
 T = TypeVar("T")
 RUNS = 100_000  # of a sweep
 _KEY = re.compile(r"[\w-]+(\.[\w-]+|\[\d{1,6}\])*", re.ASCII)

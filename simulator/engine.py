@@ -17,7 +17,10 @@ from simpy.core import StopSimulation
 from simpy.events import URGENT
 
 from lockstep.analysis.records import Recorder, Result, of
-from lockstep.scenarios import CodecCost, Scenario, ScenarioError
+from lockstep.job.plan import Plan
+from lockstep.job.quota import Quota
+from lockstep.job.snapshots import Snapshots, assemble, once, together
+from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Activity, Aside, Call, Environment
@@ -29,15 +32,12 @@ from lockstep.simulator.sized import Sized, concatenate
 from lockstep.simulator.topology import topology
 from lockstep.simulator.traffic import compete, vary
 from lockstep.simulator.usage import Usage
-from lockstep.strategies import Vector, find, unused
+from lockstep.strategies import Vector
 from lockstep.strategies.codecs import Codec
-from lockstep.strategies.placement import as_if_on_one_host, evaluated, hosts, roles_of, shards_of
 from lockstep.strategies.strategy import Program
-from lockstep.workloads import Learner, build, deterministic_threads, layouts, partition, sizes
+from lockstep.workloads import Learner, build, deterministic_threads, layouts
 from lockstep.workloads.compute_time import compute_times, mean_gradient_s
 from lockstep.workloads.memory import require
-from lockstep.workloads.quota import Quota, quota
-from lockstep.workloads.snapshots import Snapshots, assemble, joined, once
 
 Progress = Callable[[float], None]
 _LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
@@ -67,12 +67,10 @@ class Batches:
 class Simulation:
     """The state of one run that its nodes share."""
 
-    def __init__(self, scenario: Scenario, shortcuts: bool = True) -> None:
+    def __init__(self, plan: Plan, shortcuts: bool = True) -> None:
         """shortcuts: compute rings where that is exact, instead of carrying their messages."""
-        cluster = scenario.cluster
-        strategy = find(scenario.strategy.name, scenario.strategy.parameters)
-        self.scenario = scenario
-        self.sizes = sizes(scenario.workload)
+        scenario, cluster = plan.scenario, plan.scenario.cluster
+        self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
         self.initial: Any = Sized(self.sizes.parameters, self.sizes.itemsize)
         if scenario.workload.learns:
@@ -80,23 +78,16 @@ class Simulation:
             self.initial = self.learner.initial()
             self.evaluate = once(self.learner.evaluate)  # for the target in the run, for the curve after it
 
-        self.shards = shards_of(cluster, strategy.has_servers, self.sizes.parameters)
-        self.roles = roles_of(cluster, strategy.has_servers)
-        self.workers: Sequence[int] = range(cluster.workers)
-        self.servers: Sequence[int] = [rank for rank, role in enumerate(self.roles) if role.kind == "server"]
-        self.shared = strategy.models == "shared"
-        self.holders = self.servers or (self.workers[:1] if self.shared else self.workers)
-        self.relayed = any(role.kind == "relay" for role in self.roles)
-        self.host_of = hosts(cluster.workers, cluster.workers_per_host, self.roles, cluster.servers.colocated)
-        self.worker_hosts: Sequence[int] = self.host_of[: cluster.workers]  # one list for all nodes
+        self.roles, self.workers, self.owners = plan.roles, plan.workers, plan.owners
+        self.worker_hosts = plan.hosts[: cluster.workers]  # one list for all nodes
 
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
         self.environment = Environment()
-        self.network = Network(self.environment, topology(cluster), self.host_of, *overheads, network.queue)
+        self.network = Network(self.environment, topology(cluster), plan.hosts, *overheads, network.queue)
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
-        self.cores = Cores(self.environment, self.host_of, cluster.cores_per_host)
+        self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host)
         uneven = network.burst or network.queue or network.receive_overhead
         unsteady = network.varying or network.background or uneven
         self.rings = Rings(self) if shortcuts and not unsteady else None
@@ -105,16 +96,13 @@ class Simulation:
         self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.servers_speed = cluster.servers.speed
         self.additions = 0  # to shared memory, that have been completed
-        self.race = Race(self.initial.numpy()) if self.shared and self.learner is not None else None
+        in_memory = self.owners.in_one_memory and self.learner is not None
+        self.race = Race(self.initial.numpy()) if in_memory else None
         self.backward = getattr(cluster.compute, "backward", 0.0)
-        limits = quota(scenario, self.sizes.samples, strategy.equal_steps, strategy.pooled)
-        self.batches = Batches(limits, cluster.workers)
-        self.budget = limits.in_all(cluster.workers)
+        self.batches = Batches(plan.quota, cluster.workers)
         self.recorder = Recorder()
-        self.own_models = strategy.models == "own"
-        copies, first = (cluster.workers, self.initial) if self.own_models else (1, None)
-        ranks = evaluated(self.roles, strategy.models)
-        self.snapshots = {rank: Snapshots(copies * self.sizes.nbytes, first) for rank in ranks}
+        nbytes, first = self.owners.copies * self.sizes.nbytes, self.initial if self.owners.apart else None
+        self.snapshots = {rank: Snapshots(nbytes, first) for rank in self.owners.evaluated}
         self.versions: dict[int, int] = {}
         self.last_version = scenario.stop.updates  # the run is over when every holder is there
         self._endless = self.batches.limits == Quota(None, None)  # but for a time, or a number of updates
@@ -126,8 +114,7 @@ class Simulation:
         self.inboxes = [node.take_in for node in self.nodes]
         self.programs = []
         for rank, role in enumerate(self.roles):
-            program = strategy.program(role.kind, scenario.strategy.parameters)
-            process = self.begin(self.nodes[rank], program)
+            process = self.begin(self.nodes[rank], plan.program(rank))
             if role.kind == "worker":
                 self.programs.append(process)
         self.usage = Usage(self.network.flows, self.network.topology.links)
@@ -219,7 +206,7 @@ class Simulation:
     def epoch(self, worker: int) -> int:
         """Mini-batches in one pass over a worker's samples."""
         if self.learner is None:
-            return self.sizes.epoch(len(self.workers), worker)
+            return self.plan.epoch(worker)
         return self.learner.epoch(worker)
 
     def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
@@ -238,13 +225,13 @@ class Simulation:
         last = self.last_version
         if last is None or version < last:
             return False
-        everyone = all(self.versions.get(holder, 0) >= last for holder in self.holders)
+        everyone = all(self.versions.get(holder, 0) >= last for holder in self.owners.ranks)
         if everyone:
             Call(self.environment, 0.0, self._stop, URGENT)
         # Relays may have made more updates of the same pushes at this shard than at others, which will need
         # more pushes from workers that wait for this one. Who has no more to do has no part to end.
         ended = node.rank < len(self.programs) and not self.programs[node.rank].alive
-        return version == self.scenario.stop.updates and (everyone or not self.relayed) and not ended
+        return version == self.scenario.stop.updates and (everyone or not self.plan.relayed) and not ended
 
     def _in_memory(self) -> Any:
         """A copy of what is in shared memory now; at the end of the run's time, just before."""
@@ -258,7 +245,7 @@ class Simulation:
         parts = [shard.taken.get(version) for shard in self.snapshots.values()]
         if target is None or self.learner is None or not all(parts):
             return False
-        vector = joined([part for _, part in parts], self.own_models)  # type: ignore[misc]
+        vector = together([part for _, part in parts], self.owners)  # type: ignore[misc]
         accuracy = self.evaluate(vector).accuracy
         return accuracy is not None and accuracy >= target
 
@@ -339,7 +326,7 @@ class Simulation:
         if self.race is not None:
             self.snapshots[0].finish(self._in_memory())
         if self.learner is not None:
-            for version, time, vector in assemble(list(self.snapshots.values()), self.own_models):
+            for version, time, vector in assemble(list(self.snapshots.values()), self.owners):
                 found = self.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy)
                 parameters = vector.numpy()
@@ -347,9 +334,8 @@ class Simulation:
         updates = of(records, "update", ["end"])["end"]
         return Result(
             engine="simulator",
-            scenario=self.scenario,
+            plan=self.plan,
             records=records,
-            holders=self.holders,
             gradient_s=mean_gradient_s(self.scenario, self.sizes),
             parameters=parameters,
             warnings=self._warnings(),
@@ -357,11 +343,8 @@ class Simulation:
         )
 
     def _warnings(self) -> list[str]:
-        warnings = unused(self.scenario.strategy.name, self.scenario.strategy.parameters)
-        warnings += partition.unused(self.scenario.workload)
-        cluster = self.scenario.cluster
-        if self.shared:
-            warnings += as_if_on_one_host(cluster)
+        warnings, cluster = [*self.plan.warnings], self.scenario.cluster
+        if self.owners.in_one_memory:
             if cluster.memory_bandwidth is None:
                 warnings.append("cluster.memory_bandwidth is not given: additions take no time, none is lost")
         elif cluster.network.bandwidth is None:
@@ -385,16 +368,16 @@ def no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def simulate(scenario: Scenario, progress: Progress | None = None) -> Result:
-    """Predict a run of the scenario; `progress` is told the fraction done now and then.
+def simulate(plan: Plan, progress: Progress | None = None) -> Result:
+    """Predict a run of the job; `progress` is told the fraction done now and then.
 
     Raises SimulationError if the nodes deadlock or a conservation law is broken.
     """
-    with deterministic_threads() if scenario.workload.learns else nullcontext():
-        simulation = Simulation(scenario)
+    with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
+        simulation = Simulation(plan)
         try:
             simulation.run(progress)
         except Disturbed:
-            simulation = Simulation(scenario, shortcuts=False)
+            simulation = Simulation(plan, shortcuts=False)
             simulation.run(progress)
         return simulation.result()

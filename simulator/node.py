@@ -59,16 +59,16 @@ class SimulatedNode:
         self.workers: Sequence[int] = simulation.workers
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
-        self.shards: Sequence[slice] = simulation.shards
+        self.shards: Sequence[slice] = simulation.plan.shards
         self.hosts: Sequence[int] = simulation.worker_hosts
         self.rng = Random(f"{simulation.scenario.seed}/node/{rank}")
         self.step = 0
         self.epoch = simulation.epoch(rank) if role.kind == "worker" else 1
-        self.budget = simulation.budget
+        self.budget = simulation.plan.budget
         self.loss = nan
-        self.holder = 0 if simulation.shared else rank  # in the records: of the parameters it updates
+        self.holder = simulation.owners.owner(rank)  # in the records: of the parameters it updates
         self.memory: Memory
-        if simulation.shared:
+        if simulation.owners.in_one_memory:
             self.memory = WorkerMemory(self)
         self.collectives = 0
         self.cores = simulation.cores if simulation.cores.shared(rank) else None

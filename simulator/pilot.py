@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from simpy.core import StopSimulation
 
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
 from lockstep.simulator.engine import Simulation, no_garbage
 from lockstep.simulator.ring import Disturbed
@@ -33,9 +34,9 @@ class Pilot(NamedTuple):
 def pilot(scenario: Scenario, seconds: float) -> Pilot:
     """Simulate the beginning of a run, by its sizes only; longer than so many seconds only if need be."""
     try:
-        return _run(Simulation(scenario.sizes_only), seconds)
+        return _run(Simulation(Plan.of(scenario.sizes_only)), seconds)
     except Disturbed:
-        return _run(Simulation(scenario.sizes_only, shortcuts=False), seconds)
+        return _run(Simulation(Plan.of(scenario.sizes_only), shortcuts=False), seconds)
 
 
 def _run(simulation: Simulation, seconds: float) -> Pilot:

@@ -13,14 +13,13 @@ from typing import Any, Never
 import pandas as pd
 
 from lockstep.analysis.records import Entry, Result
-from lockstep.scenarios import Scenario
+from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Activity, Moment
 from lockstep.simulator.network import Transfer
 from lockstep.simulator.node import SimulatedNode
-from lockstep.strategies import Collective, Contribution, Message, Vector, find
-from lockstep.strategies.placement import roles_of
+from lockstep.strategies import Collective, Contribution, Message, Vector
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import deterministic_threads
 
@@ -216,16 +215,15 @@ class ReplayedNode:
 class Replay(Simulation):
     """A simulation that ends where the logs do."""
 
-    def __init__(self, scenario: Scenario, interleaving: pd.DataFrame) -> None:
+    def __init__(self, plan: Plan, interleaving: pd.DataFrame) -> None:
         self.logs: defaultdict[int, list[Entry]] = defaultdict(list)
         for entry in map(Entry._make, interleaving[list(Entry._fields)].itertuples(index=False)):
             self.logs[entry.node].append(entry)
         self.replayed: list[ReplayedNode] = []
-        strategy = find(scenario.strategy.name, scenario.strategy.parameters)
-        nodes = len(roles_of(scenario.cluster, strategy.has_servers))
+        nodes = len(plan.roles)
         if sorted(self.logs) != [*range(nodes)]:
             raise Misfit(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
-        super().__init__(scenario, shortcuts=False)  # collectives by their messages, as in the log
+        super().__init__(plan, shortcuts=False)  # collectives by their messages, as in the log
 
     def begin(self, node: SimulatedNode, program: Program) -> Activity:
         role = self.roles[node.rank]
@@ -257,9 +255,9 @@ class Replay(Simulation):
             raise Misfit("; ".join(stuck[:3]))
 
 
-def replay(scenario: Scenario, interleaving: pd.DataFrame, progress: Progress | None = None) -> Result:
+def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = None) -> Result:
     """Repeat the real run of a scenario that left this log (a row an `Entry`); raises Misfit if it cannot."""
-    with deterministic_threads() if scenario.workload.learns else nullcontext():
-        simulation = Replay(scenario, interleaving)
+    with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
+        simulation = Replay(plan, interleaving)
         simulation.run(progress)
         return simulation.result()

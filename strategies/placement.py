@@ -76,12 +76,6 @@ def shards_of(cluster: Any, has_servers: bool, length: int) -> list[slice]:
     return cut(length, (cluster.servers.shares or [1] * cluster.servers.count) if has_servers else [1])
 
 
-def evaluated(everyone: Sequence[Role], models: str) -> list[int]:
-    """The ranks whose parameters are evaluated: all servers, or all workers with "own" models, or one."""
-    servers = [rank for rank, role in enumerate(everyone) if role.kind == "server"]
-    return servers or list(range(len(everyone) if models == "own" else 1))
-
-
 def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool) -> list[int]:
     """The host of every rank: workers fill their hosts one after the other, `per_host` to each.
 

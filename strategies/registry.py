@@ -16,6 +16,7 @@ from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.optimizers import WITH_SQUARES
+from lockstep.strategies.owners import OneModelEach, SharedMemory
 from lockstep.strategies.sgp import sgp
 from lockstep.strategies.strategy import FACTORS, Strategy
 
@@ -242,29 +243,29 @@ STRATEGIES: dict[str, Strategy] = {
     "d-psgd": Strategy(
         d_psgd,
         equal_steps=True,
-        models="own",
+        owners=OneModelEach,
         summary="a step, and the weighted mean of the neighbours' models (Lian et al. 2017)",
     ),
     "sgp": Strategy(
         sgp,
         equal_steps=True,
-        models="own",
+        owners=OneModelEach,
         summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
     ),
     "ad-psgd": Strategy(
         ad_psgd,
-        models="own",
+        owners=OneModelEach,
         summary="the mean with one random neighbour's model; nobody waits (Lian et al. 2018)",
     ),
     "gossip": Strategy(
         gossip,
         at_most={"peers": -1},
-        models="own",
+        owners=OneModelEach,
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
     ),
     "hogwild": Strategy(
         hogwild,
-        models="shared",
+        owners=SharedMemory,
         summary="workers add to the same memory without a lock (Niu et al. 2011)",
     ),
 }

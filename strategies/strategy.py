@@ -10,6 +10,7 @@ from lockstep.strategies.bounds import BelongsTo, owners
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.node import Node
 from lockstep.strategies.optimizers import optimizer, server_optimizer
+from lockstep.strategies.owners import Owners, Replicated
 from lockstep.strategies.parameter_server import ParameterServer
 from lockstep.strategies.rules import Correction, Rule
 
@@ -64,9 +65,8 @@ class Strategy:
     """The server chooses who works: the mini-batches of all workers are one budget, whoever makes them."""
     tied: bool = False
     """Schedule and consistency are made for each other: neither goes with another's."""
-    models: Literal["same", "own", "shared"] = "same"
-    """Without servers: all workers hold the same model, or each its own, whose mean is evaluated, or there is
-    one, in memory that they share."""
+    owners: type[Owners] = Replicated
+    """Who owns the parameters where there are no servers."""
     at_most: Mapping[str, int] = field(default_factory=dict)
     """Parameters that count workers: how much more than there are workers each may be."""
     summary: str = ""

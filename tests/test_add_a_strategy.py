@@ -21,7 +21,7 @@ BLOCK = re.compile(
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()
 ]
-COPIED = ["analysis", "executor", "lockstep", "scenarios", "simulator", "strategies", "workloads"]
+COPIED = ["analysis", "executor", "job", "lockstep", "scenarios", "simulator", "strategies", "workloads"]
 COPIED += ["tests/conftest.py", "tests/test_contract.py", "pyproject.toml"]
 # One process for all commands, because it takes seconds to import torch. Each is run as if by itself.
 DRIVER = """

@@ -7,6 +7,7 @@ from conftest import Lockstep, scenario
 
 import lockstep
 from lockstep import ScenarioError
+from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.workloads.slowness import Cycle, Slowness
 
@@ -126,7 +127,7 @@ def test_a_run_whose_steps_are_done_does_not_wait_for_its_time() -> None:
     changes = {"cluster__network": network}
     long = scenario(**changes, stop={"steps": 5, "time": "1e9 s"})
     short = scenario(**changes, stop={"steps": 5})
-    simulation = Simulation(long)
+    simulation = Simulation(Plan.of(long))
     simulation.run()
     assert simulation.result().records.equals(lockstep.simulate(short).records)
 

@@ -18,6 +18,7 @@ from lockstep.calibration import hosts, network, path, readings
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
 from lockstep.executor.launch import RunFailed
+from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
 from lockstep.simulator.engine import simulate
 
@@ -36,7 +37,10 @@ def some(shaped: bool) -> network.Probes:
 
 def synthetic(chosen: network.Probes, settings: dict[str, float]) -> dict[str, list[pd.DataFrame]]:
     """What the probes would measure on a cluster like that, twice."""
-    return {name: [simulate(path.on_cluster(probe, settings)).records] * 2 for name, probe in chosen.items()}
+    return {
+        name: [simulate(Plan.of(path.on_cluster(probe, settings))).records] * 2
+        for name, probe in chosen.items()
+    }
 
 
 @pytest.mark.parametrize(("shaped", "true"), [(True, SHAPED), (False, PLAIN)])

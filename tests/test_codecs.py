@@ -13,6 +13,7 @@ from nodes import at_once, real_nodes
 
 import lockstep
 from lockstep import Scenario
+from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.node import SimulatedNode
 from lockstep.simulator.sized import Sized
@@ -210,7 +211,7 @@ LOSSY = [Codec(name, 0.05) for name in NAMES if name != "none"]
 
 def simulated(config=QUADRATIC) -> SimulatedNode:
     """Worker 1 after a run that did not touch its random numbers."""
-    simulation = Simulation(config)
+    simulation = Simulation(Plan.of(config))
     simulation.run()
     return simulation.nodes[1]
 

@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import Result, Scenario
 from lockstep.executor import process
+from lockstep.job.plan import Plan
+from lockstep.job.snapshots import Snapshots, assemble
 from lockstep.scenarios import override
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.node import SimulatedNode
 from lockstep.strategies import gossip
 from lockstep.strategies.own_model import OwnModel
+from lockstep.strategies.owners import OneModelEach, Sharded
 from lockstep.workloads import build, deterministic_threads
 from lockstep.workloads.base import Evaluation
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.problems import Quadratic
-from lockstep.workloads.snapshots import Snapshots, assemble
 
 RATE = 0.1
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 32}
@@ -220,12 +222,14 @@ def offered(*versions: int) -> Snapshots:
 
 
 def test_a_snapshot_is_whole_when_all_have_it_and_the_last_ones_are_the_end() -> None:
-    found = [(v, at, x.item()) for v, at, x in assemble([offered(1, 2, 3), offered(1, 2)], own=True)]
+    found = [
+        (v, at, x.item()) for v, at, x in assemble([offered(1, 2, 3), offered(1, 2)], OneModelEach(range(2)))
+    ]
     assert found == [(1, 1.0, 1.0), (2, 3.0, 2.5)]
     shards = [Snapshots(8), Snapshots(8)]
     for number, shard in enumerate(shards):
         shard.offer(1, 0.0, torch.tensor([float(number)]))
-    assert [x.tolist() for _, _, x in assemble(shards, own=False)] == [[0.0, 1.0]]
+    assert [x.tolist() for _, _, x in assemble(shards, Sharded(range(2)))] == [[0.0, 1.0]]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -246,7 +250,7 @@ def test_nothing_is_evaluated_twice(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_many_models_make_fewer_snapshots() -> None:
     assert (Snapshots(1 << 20).limit, Snapshots(4 << 20).limit, Snapshots(64 << 20).limit) == (64, 16, 8)
     large = {"problem": "quadratic", "dimension": 1 << 18}
-    simulation = Simulation(case("gossip", workload=large, stop={"steps": 1}))
+    simulation = Simulation(Plan.of(case("gossip", workload=large, stop={"steps": 1})))
     simulation.run()
     assert {snapshots.limit for snapshots in simulation.snapshots.values()} == {16}
 

@@ -21,6 +21,7 @@ from lockstep.executor.launch import RunFailed
 from lockstep.executor.memory import on_one_host
 from lockstep.scenarios import ScenarioError
 from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
+from lockstep.strategies.owners import SharedMemory
 
 SPARSE = {"problem": "logistic", "dimension": 200, "density": 0.02, "batch_size": 4}
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 64}
@@ -46,7 +47,7 @@ def updates_of(run: Result) -> pd.DataFrame:
 def test_versions_are_those_of_the_one_vector(engine, workload: dict[str, Any]) -> None:
     run = engine(hogwild(workload=workload, stop={"steps": 20}))
     made = updates_of(run)
-    assert list(run.holders) == [0]
+    assert list(run.plan.owners.ranks) == [0]
     assert of_the_run(run.warnings) == []
     assert set(made["node"]) == {0}
     assert made["version"].tolist() == list(range(60))
@@ -146,7 +147,8 @@ async def killed(node: Node) -> None:
 
 
 UNDER_TEST = {
-    program.__name__: Strategy(program, models="shared") for program in (each_its_own, all_the_same, killed)
+    program.__name__: Strategy(program, owners=SharedMemory)
+    for program in (each_its_own, all_the_same, killed)
 }
 the_real_main = process.main
 

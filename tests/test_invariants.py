@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
+from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, graphs
 from lockstep.strategies.bounds import Graph, optional
+from lockstep.strategies.owners import OneModelEach
 from lockstep.strategies.strategy import FACTORS
 
 DISTRIBUTIONS = [
@@ -141,14 +143,16 @@ def clusters(draw: st.DrawFn, most: int = 7) -> dict[str, Any]:
 
 def checked(config: Scenario) -> Result:
     """The run, once it is known to keep the laws of every run; rings computed and carried are the same."""
-    simulation = Simulation(config, shortcuts=False)
+    simulation = Simulation(Plan.of(config), shortcuts=False)
     simulation.run()
     run = simulation.result()
     pd.testing.assert_frame_equal(lockstep.simulate(config).records, run.records, check_exact=True)
     metrics, records = json.loads(run.to_json()), run.records
     assert (records["end"] >= records["start"]).all()
     updates = records[records["event"] == "update"]
-    if STRATEGIES[config.strategy.name].models != "own":  # models may come from workers that are ahead
+    if (
+        STRATEGIES[config.strategy.name].owners is not OneModelEach
+    ):  # models may come from workers that are ahead
         assert (updates["staleness"] >= 0).all()
     for _, made in updates.sort_values("version", kind="stable").groupby("node"):
         assert made["version"].unique().tolist() == list(range(made["version"].nunique()))
@@ -195,7 +199,9 @@ def check_that_nothing_is_lost(config: Scenario, run: Result, steps: int) -> Non
         assert applied + run.metrics["dropped"] >= computed  # a shard may drop what another applies
     else:
         assert applied == computed
-    if STRATEGIES[config.strategy.name].models == "own":  # all models that were sent are merged, even late
+    if (
+        STRATEGIES[config.strategy.name].owners is OneModelEach
+    ):  # all models that were sent are merged, even late
         updates, sent = (run.records[run.records["event"] == event] for event in ("update", "message"))
         assert (updates["batches"] == 0).sum() == len(sent)
     schedule = values.get("schedule", config.strategy.name)

@@ -6,6 +6,7 @@ import pytest
 from conftest import scenario
 
 import lockstep
+from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy, StrategyError, find, unused
@@ -88,7 +89,7 @@ def test_a_link_is_never_above_its_capacity(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_message_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(scenario())
+    simulation = Simulation(Plan.of(scenario()))
     simulation.network.bytes_sent = 1
     with pytest.raises(SimulationError, match="never arrived"):
         simulation.run()
@@ -273,7 +274,7 @@ def test_model_averaging_has_no_chunks(servers, engine) -> None:
 
 def test_nodes_share_what_all_of_them_know() -> None:
     """A copy for each is n² numbers: 80 GB for 100,000 workers."""
-    simulation = Simulation(scenario())
+    simulation = Simulation(Plan.of(scenario()))
     simulation.run()
     one, other = simulation.nodes[:2]
     assert one.hosts is other.hosts

@@ -12,13 +12,14 @@ MAY_IMPORT = {
     "scenarios": set(),
     "strategies": set(),
     "workloads": {"scenarios"},
-    "simulator": {"strategies", "scenarios", "workloads", "analysis.records"},
+    "job": {"strategies", "scenarios", "workloads", "analysis.records"},
+    "simulator": {"job", "strategies", "scenarios", "workloads", "analysis.records"},
     "executor": {
-        *("strategies", "scenarios", "workloads"),
+        *("job", "strategies", "scenarios", "workloads"),
         *("analysis.records", "analysis.streams", "analysis.incomplete"),
     },
-    "analysis": {"scenarios", "strategies.placement", "strategies.registry", "strategies.idle"},
-    "lockstep": {"scenarios", "strategies", "workloads", "simulator", "executor", "analysis"},
+    "analysis": {"job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"},
+    "lockstep": {"job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"},
 }
 
 

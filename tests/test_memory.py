@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Scenario
+from lockstep.job.plan import Plan
+from lockstep.job.snapshots import Snapshots, merged
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.memory import Race
-from lockstep.workloads.snapshots import Snapshots, merged
 
 Operation = tuple[float, list[int], list[float] | None]  # start (s), components, what is added (None: a read)
 
@@ -186,7 +187,7 @@ def crowded(workload: dict[str, Any], **changes: Any) -> Scenario:
 
 def lost(config: Scenario) -> float:
     """The fraction of the components added that are not in the final parameters: every gradient is −1s."""
-    simulation = Simulation(config)
+    simulation = Simulation(Plan.of(config))
     real, touched = simulation.gradient, []
 
     def gradient(parameters: Any, worker: int, step: int) -> Any:
@@ -268,7 +269,7 @@ def test_what_a_run_leaves_is_its_last_version() -> None:
         4, workload=DENSE, cluster__memory_bandwidth="20 kB/s", stop={"time": "1 s"},
         cluster__compute={"time": {"distribution": "exponential", "mean": "50 ms"}},
     )  # fmt: skip
-    simulation = Simulation(config)
+    simulation = Simulation(Plan.of(config))
     simulation.run()
     assert simulation.snapshots[0].last is not None
     version, _, new = simulation.snapshots[0].last
@@ -288,7 +289,7 @@ def test_what_would_happen_when_the_time_is_up_no_longer_does() -> None:
         1, workload=DENSE, cluster__memory_bandwidth="12.8 kB/s", stop={"time": "437.5 ms"},
         cluster__compute={"time": {"distribution": "constant", "value": "62.5 ms"}},
     )  # fmt: skip
-    simulation = Simulation(config)
+    simulation = Simulation(Plan.of(config))
     simulation.run()
     version, time, new = simulation.snapshots[0].last
     assert (version, time) == (1, 0.25)

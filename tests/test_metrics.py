@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep.analysis.metrics import staleness
 from lockstep.analysis.records import Recorder, Result
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
 
 
@@ -38,12 +39,15 @@ def result_of(
         workload = {"dataset": "digits", "batch_size": batch_size}
         stop["target_accuracy"] = target
     compute = {"time": {"distribution": "constant", "value": "1 s"}}
+    owners = [workers] if holders is None else list(holders)
+    strategy, servers = ("asynchronous", len(owners)) if owners[0] >= workers else ("all-reduce", 1)
+    strategy = "hogwild" if owners == [0] else strategy
     scenario = Scenario.model_validate(
         {
             "name": "by-hand",
-            "cluster": {"workers": workers, "compute": compute},
+            "cluster": {"workers": workers, "compute": compute, "servers": servers},
             "workload": workload,
-            "strategy": "asynchronous",
+            "strategy": strategy,
             "stop": stop,
             "seed": 3,
         }
@@ -52,9 +56,8 @@ def result_of(
     write(recorder)
     return Result(
         engine="simulator",
-        scenario=scenario,
+        plan=Plan.of(scenario),
         records=recorder.frame(),
-        holders=[workers] if holders is None else holders,
         gradient_s=gradient_s,
         parameters=parameters,
     )

@@ -21,7 +21,7 @@ RACKS = {"kind": "racks", "hosts_per_rack": 4, "uplink": "1 MB/s"}
 def round_s(run: lockstep.Result) -> float:
     """Seconds from one update of the first server to its next."""
     updates = run.records[run.records["event"] == "update"]
-    updates = np.unique(updates.loc[updates["node"] == run.holders[0], "end"])
+    updates = np.unique(updates.loc[updates["node"] == run.plan.owners.ranks[0], "end"])
     assert np.diff(updates) == pytest.approx(updates[1] - updates[0])
     return updates[1] - updates[0]
 

@@ -11,6 +11,7 @@ import pytest
 import lockstep
 from lockstep import Result, Scenario, ScenarioError, validation
 from lockstep.analysis.records import EVENTS
+from lockstep.job.plan import Plan
 
 TINY = [
     "name=tiny",
@@ -150,9 +151,8 @@ def test_save_and_read_back(engine: str, tmp_path: Path, request: pytest.Fixture
     np.testing.assert_array_equal(np.load(out / "parameters.npy"), result.parameters)
     again = Result(
         engine=result.engine,
-        scenario=lockstep.load(out / "scenario.yaml"),
+        plan=Plan.of(lockstep.load(out / "scenario.yaml")),
         records=pd.read_parquet(out / "records.parquet"),
-        holders=result.holders,
         gradient_s=result.gradient_s,
         parameters=np.load(out / "parameters.npy"),
         warnings=result.warnings,
@@ -167,7 +167,7 @@ def test_a_notebook_shows_a_table(predicted: Result) -> None:
     assert "predicted" in html
     assert "throughput" in html
     named = Result(
-        "simulator", predicted.scenario.model_copy(update={"name": "<b>"}), predicted.records, [2], 1
+        "simulator", Plan.of(predicted.scenario.model_copy(update={"name": "<b>"})), predicted.records, 1
     )
     assert "<b>" not in named._repr_html_()
     assert "&lt;b&gt;" in named._repr_html_()

@@ -16,6 +16,7 @@ from lockstep.analysis.records import of
 from lockstep.replaying import ReplayDiffers
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy, Vector
+from lockstep.strategies.owners import OneModelEach
 
 pytestmark = pytest.mark.real
 
@@ -119,7 +120,7 @@ async def at_once(node: Node) -> None:
 
 
 def main_that_knows_it(*arguments: Any) -> None:
-    STRATEGIES["at_once"] = Strategy(at_once, models="own")
+    STRATEGIES["at_once"] = Strategy(at_once, owners=OneModelEach)
     main_that_knows_them(*arguments)
 
 
@@ -127,7 +128,7 @@ def main_that_knows_it(*arguments: Any) -> None:
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strategies of the tests, also in the processes of a run."""
     monkeypatch.setattr("lockstep.executor.process.main", main_that_knows_it)
-    for name, strategy in {**UNDER_TEST, "at_once": Strategy(at_once, models="own")}.items():
+    for name, strategy in {**UNDER_TEST, "at_once": Strategy(at_once, owners=OneModelEach)}.items():
         monkeypatch.setitem(STRATEGIES, name, strategy)
 
 

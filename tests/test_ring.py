@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Network as NetworkSection
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError
@@ -28,7 +29,7 @@ def both(config: Scenario) -> tuple[Result, Result]:
     results = []
     for shortcuts in (True, False):
         with deterministic_threads():
-            simulation = Simulation(config, shortcuts)
+            simulation = Simulation(Plan.of(config), shortcuts)
             simulation.run()
             results.append(simulation.result())
     return results[0], results[1]
@@ -164,7 +165,7 @@ def test_same_records_when_a_target_ends_the_run(bound: str, mean: str) -> None:
         if mean != "0 s" else {"time": {"distribution": "constant", "value": mean}},
     )  # fmt: skip
     with deterministic_threads():
-        carried = Simulation(config, shortcuts=False)
+        carried = Simulation(Plan.of(config), shortcuts=False)
         carried.run()
     result = lockstep.simulate(config)
     pd.testing.assert_frame_equal(result.records, carried.result().records, check_exact=True)
@@ -217,8 +218,8 @@ def test_messages_beside_a_ring_are_not_ignored(monkeypatch: pytest.MonkeyPatch,
     config = registered(monkeypatch, program)
     if late < 1:
         with pytest.raises(Disturbed):
-            Simulation(config).run()
-    carried = Simulation(config, shortcuts=False)
+            Simulation(Plan.of(config)).run()
+    carried = Simulation(Plan.of(config), shortcuts=False)
     carried.run()
     pd.testing.assert_frame_equal(lockstep.simulate(config).records, carried.result().records)
 

@@ -14,6 +14,7 @@ import lockstep
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.consistency import immediate
 from lockstep.strategies.optimizers import optimizer
+from lockstep.strategies.owners import OneModelEach
 
 PAGE = (Path(__file__).parent.parent / "docs" / "strategies.md").read_text(encoding="utf-8")
 REFERENCE, _, AUDIT = PAGE.partition("## Against the papers")
@@ -72,7 +73,7 @@ def documented(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, s in STRATEGIES.items() if s.has_servers or s.models == "own"]
+    "name", [name for name, s in STRATEGIES.items() if s.has_servers or s.owners is OneModelEach]
 )
 def test_every_parameter_is_in_its_row_with_its_default(name: str) -> None:
     for key, default in own(name).items():

@@ -17,6 +17,7 @@ from lockstep.analysis.arrows import arrows
 from lockstep.analysis.records import Recorder, Result
 from lockstep.analysis.timeline import write
 from lockstep.analysis.tracks import lanes, tracks
+from lockstep.job.plan import Plan
 from lockstep.simulator.topology import topology
 
 Event = dict[str, Any]
@@ -137,9 +138,9 @@ CLUSTERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", CLUSTERS)
 def test_links_are_called_as_in_the_simulator(changes: dict[str, Any]) -> None:
-    cluster = scenario(**{"cluster__network": {"bandwidth": "1 Gbit/s"}, **changes}).cluster
-    there = [link.name for link in topology(cluster).links]
-    here = [name for name in tracks(cluster, has_servers=True).names if "'s" in name]
+    plan = Plan.of(scenario(**{"cluster__network": {"bandwidth": "1 Gbit/s"}, **changes}))
+    there = [link.name for link in topology(plan.scenario.cluster).links]
+    here = [name for name in tracks(plan).names if "'s" in name]
     assert [name for name in here if "inner" not in name] == [name for name in there if "inner" not in name]
     assert {name for name in there if "inner" in name} <= set(here)
 

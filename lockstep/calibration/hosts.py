@@ -21,7 +21,7 @@ from typing import IO
 import pandas as pd
 
 from lockstep.executor.launch import RunFailed
-from lockstep.executor.process import everyone
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump
 
 _PORTS = range(20_000, 30_000)  # for the processes to meet at on the first host
@@ -76,7 +76,7 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
     """
     key, text = os.urandom(32).hex().encode(), dump(scenario).encode()
     port = SystemRandom().choice(_PORTS)
-    processes = len(everyone(scenario))
+    processes = len(Plan.of(scenario).roles)
     first = min(scenario.cluster.workers, processes - 1)
     with ExitStack() as stack:
         parts = []

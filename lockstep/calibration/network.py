@@ -19,9 +19,9 @@ from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.process import everyone
 from lockstep.executor.shaping import QUEUE
 from lockstep.executor.testbed import require
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies.optimizers import optimizer
 from lockstep.strategies.parameter_server import passes_of
@@ -80,7 +80,9 @@ def all_probes(testbed: bool, between_hosts: bool, rate: float = RATE, seconds: 
     """The probes for a testbed of cables of that rate (bytes/s), for two hosts, or for the loopback."""
     if between_hosts:
         chosen = probes(_BETWEEN_HOSTS, None, 2 * seconds)
-        return {name: probe for name, probe in chosen.items() if len(everyone(probe)) == 2 or name == FAN_OUT}
+        return {
+            name: probe for name, probe in chosen.items() if len(Plan.of(probe).roles) == 2 or name == FAN_OUT
+        }
     return probes(_ON_TESTBED, rate, seconds) if testbed else probes(_ON_LOOPBACK, None, seconds)
 
 
@@ -94,7 +96,7 @@ def run(
         for number, (name, probe) in enumerate(chosen.items()):
             if progress is not None:
                 progress((turn + number / len(chosen)) / turns)
-            records = run_on(hosts, probe) if hosts else execute(probe, testbed=testbed).records
+            records = run_on(hosts, probe) if hosts else execute(Plan.of(probe), testbed=testbed).records
             measured[name].append(records)
     return measured
 

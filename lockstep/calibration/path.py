@@ -14,6 +14,7 @@ from scipy.optimize import least_squares
 from lockstep.calibration.probes import PACE_S
 from lockstep.calibration.readings import exchanges_s
 from lockstep.executor.shaping import DATA, FRAME
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
 from lockstep.scenarios.network import Burst
 from lockstep.simulator.engine import simulate
@@ -104,7 +105,7 @@ def fit(
 
 def exchanges(probe: Scenario, settings: Mapping[str, float]) -> np.ndarray:
     """A probe's exchanges in the simulator (s), on a cluster with these settings."""
-    return exchanges_s(simulate(on_cluster(probe, settings)).records)
+    return exchanges_s(simulate(Plan.of(on_cluster(probe, settings))).records)
 
 
 def on_cluster(scenario: Scenario, settings: Mapping[str, float]) -> Scenario:

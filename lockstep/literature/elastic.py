@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from lockstep.job.plan import Plan
 from lockstep.literature.claim import Check, Claim, Interval, Runs
 from lockstep.literature.figures import Array
 from lockstep.scenarios import Scenario
@@ -34,7 +35,7 @@ def spread(scenario: Scenario) -> dict[str, float]:
     """
     from lockstep.simulator.engine import Simulation
 
-    simulation = Simulation(scenario)
+    simulation = Simulation(Plan.of(scenario))
     learner = simulation.learner
     assert learner is not None
     last: dict[int, Array] = {}

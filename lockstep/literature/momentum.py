@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lockstep.job.plan import Plan
 from lockstep.literature.claim import Check, Claim, Runs
 from lockstep.literature.figures import Array
 from lockstep.scenarios import Scenario
@@ -36,7 +37,7 @@ def _mean_path(scenario: Scenario, seeds: Sequence[int]) -> tuple[Array, Array]:
 
     paths, curvature = [], np.empty(0)
     for seed in seeds:
-        simulation = Simulation(scenario.model_copy(update={"seed": seed}))
+        simulation = Simulation(Plan.of(scenario.model_copy(update={"seed": seed})))
         simulation.run()
         problem = simulation.learner
         assert isinstance(problem, Quadratic)

@@ -70,7 +70,7 @@ def _workers_links(result: Result) -> float:
 def _seconds_a_round(result: Result) -> float:
     records = result.records
     ends = records.loc[
-        (records["event"] == "update") & (records["node"] == result.holders[0]), "end"
+        (records["event"] == "update") & (records["node"] == result.plan.owners.ranks[0]), "end"
     ].unique()
     return float((ends[-1] - ends[0]) / (len(ends) - 1))
 
@@ -93,7 +93,7 @@ def at_the_root(scenario: Scenario) -> dict[str, float]:
     """Bytes of pushes that reach the server for each mini-batch, and samples per second."""
     result = lockstep.simulate(scenario)
     metrics, pushes = result.metrics, _messages(result, "push")
-    reached = pushes.loc[pushes["peer"] == result.holders[0], "nbytes"].sum()
+    reached = pushes.loc[pushes["peer"] == result.plan.owners.ranks[0], "nbytes"].sum()
     return {
         "bytes": float(reached * scenario.workload.batch_size / metrics["samples"]),
         "samples per s": metrics["throughput"],

@@ -14,6 +14,7 @@ from typing import Any
 from lockstep.recommendation.runs import Row
 from lockstep.recommendation.space import Candidate, Target
 from lockstep.strategies import find
+from lockstep.strategies.owners import Replicated
 from lockstep.strategies.strategy import FACTORS
 
 ALIKE = 0.02  # a difference for which nobody would let the workers fall out of step
@@ -140,7 +141,7 @@ def in_step(row: Row) -> bool:
     factors = {factor: row[f"strategy.{factor}"] for factor in FACTORS if row.get(f"strategy.{factor}")}
     strategy = find(row["strategy.name"], factors)
     encoded = row.get("strategy.codec", "none") != "none"
-    if strategy.models != "same" or strategy.pushes != "gradients" or encoded:
+    if strategy.owners is not Replicated or strategy.pushes != "gradients" or encoded:
         return False
     if not strategy.equal_steps and row["cluster.workers"] > 1:  # one alone is in step with itself
         return False

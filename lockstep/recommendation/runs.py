@@ -8,6 +8,7 @@ exchange something `EXCHANGES` times or more, estimated by a short run, the pilo
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from lockstep.job.quota import quota
 from lockstep.recommendation.space import Candidate
 from lockstep.scenarios import Scenario
 from lockstep.strategies import STRATEGIES
@@ -16,7 +17,6 @@ from lockstep.sweeping.points import Plan, Run
 from lockstep.sweeping.running import outcomes
 from lockstep.sweeping.version import version
 from lockstep.workloads import sizes
-from lockstep.workloads.quota import quota
 
 EXCHANGES = 25  # what is under way when time is up is then at most 2% of all on average
 _PILOT = 2  # exchanges from which the time of one is estimated

@@ -349,7 +349,7 @@ def _with(values: Sequence[Any], more: Sequence[Any]) -> list[Any]:
 
 def _check_memory(scenario: Scenario, strategy: Strategy) -> None:
     hosts = scenario.cluster.hosts
-    if strategy.models == "shared" and hosts > 1:
+    if strategy.owners.in_one_memory and hosts > 1:
         raise ScenarioError(f"its workers share one memory, but the cluster has {hosts} hosts")
 
 

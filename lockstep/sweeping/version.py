@@ -13,7 +13,7 @@ from lockstep.scenarios import ScenarioError
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "simpy", "torch", "torchvision")
 # Of analysis what makes rows of records: pictures, reports and timelines change no figure.
 _ROOMS = (
-    *("scenarios/*.py", "strategies/**/*.py", "workloads/**/*.py", "workloads/*.csv"),
+    *("scenarios/*.py", "job/*.py", "strategies/**/*.py", "workloads/**/*.py", "workloads/*.csv"),
     *(
         f"analysis/{name}.py"
         for name in (

@@ -60,7 +60,7 @@ def _stretch(result: Result) -> float | None:
     messages = of(result.records, "message", ["node", "start", "end", "nbytes"])
     messages = messages[messages["nbytes"] > 0]
     at_once = messages.groupby(["node", "start"])["nbytes"].transform("sum")
-    shared = at_once.where(messages["node"] < workers, messages["nbytes"] * len(result.holders))
+    shared = at_once.where(messages["node"] < workers, messages["nbytes"] * len(result.plan.owners.ranks))
     alone_s = float(shared.sum()) / (network.bandwidth * network.goodput)
     alone_s += len(messages) * (network.latency + network.receive_overhead)
     return float((messages["end"] - messages["start"]).sum()) / alone_s if alone_s else None

@@ -133,7 +133,7 @@ def pareto(mean: float, shape: float) -> dict[str, Any]:
 def update_times(result: Result) -> Array:
     """When the first holder of parameters made its updates, seconds, shape (updates,)."""
     updates = result.records[result.records["event"] == "update"]
-    own = updates[updates["node"] == result.holders[0]].drop_duplicates("version")
+    own = updates[updates["node"] == result.plan.owners.ranks[0]].drop_duplicates("version")
     return own["end"].to_numpy()
 
 

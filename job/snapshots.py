@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lockstep.strategies.owners import Owners
     from lockstep.workloads.base import Evaluation
 
 _BUDGET = 64 << 20  # bytes of parameters held by all holders together
@@ -64,10 +65,10 @@ def merged(processes: Sequence[Snapshots]) -> Snapshots:
     return whole
 
 
-def assemble(holders: Sequence[Snapshots], own: bool) -> Iterator[tuple[int, float, Any]]:
+def assemble(holders: Sequence[Snapshots], owners: Owners) -> Iterator[tuple[int, float, Any]]:
     """(version, time at which the last holder reached it, all parameters), ending with the last there are.
 
-    Models of their `own` may be at different versions in the end, the least of which is then told.
+    Owners that are `apart` may be at different versions in the end, the least of which is then told.
     """
     common = set.intersection(*(set(holder.taken) for holder in holders))
     whole = [
@@ -76,19 +77,19 @@ def assemble(holders: Sequence[Snapshots], own: bool) -> Iterator[tuple[int, flo
     last = [holder.last for holder in holders if holder.last is not None]
     versions = [version for version, _, _ in last]
     if len(last) == len(holders) and max(versions) > 0:
-        if own and whole and whole[-1][0] == min(versions):
+        if owners.apart and whole and whole[-1][0] == min(versions):
             whole.pop()
         if not whole or whole[-1][0] < min(versions):
             whole.append((min(versions), max(time for _, time, _ in last), [part for _, _, part in last]))
     for version, time, parts in whole:
-        yield version, time, joined(parts, own)
+        yield version, time, together(parts, owners)
 
 
-def joined(parts: Sequence[Any], own: bool) -> Any:
-    """The vector that is evaluated: shards end to end, or the mean of models, added in the order of ranks."""
+def together(parts: Sequence[Any], owners: Owners) -> Any:
+    """The vector that is evaluated, from the tensors of those of the owners that are evaluated."""
     import torch
 
-    return sum(parts[1:], parts[0]) / len(parts) if own else torch.cat(list(parts))
+    return owners.together(parts, lambda pieces: torch.cat(list(pieces)))
 
 
 def once(evaluate: Callable[[Any], Evaluation]) -> Callable[[Any], Evaluation]:

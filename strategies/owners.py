@@ -1,0 +1,104 @@
+"""Who owns the parameters: who counts versions of them, and what a snapshot of all is put together from.
+
+Every owner keeps its part at some versions (workloads/snapshots.py); what is evaluated is put together from
+the parts of all owners whose parameters are looked at.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from lockstep.strategies.placement import Role
+
+Concatenate = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Ranks that own parameters, and count versions, each of its own part."""
+
+    ranks: Sequence[int]
+
+    apart: ClassVar[bool] = False
+    """Whether they may be at different versions when the run ends."""
+    in_one_memory: ClassVar[bool] = False
+    """Whether all workers have the same parameters in the memory of one host."""
+
+    @classmethod
+    def among(cls, roles: Sequence[Role]) -> "Owners":
+        """The owners of a job with these roles."""
+        return cls(range(len(roles)))
+
+    @property
+    def evaluated(self) -> Sequence[int]:
+        """Those whose parts, together, are evaluated."""
+        return self.ranks
+
+    @property
+    def copies(self) -> int:
+        """How many times the whole vector's size a snapshot of all parts takes."""
+        return 1
+
+    def owner(self, rank: int) -> int:
+        """At which owner an update is counted that `rank` makes."""
+        return rank
+
+    def keeps(self, rank: int) -> bool:
+        """Whether this rank's process keeps snapshots."""
+        return rank in self.evaluated
+
+    def together(self, parts: Sequence[Any], concatenate: Concatenate) -> Any:
+        """The vector that is evaluated, from the parts of those evaluated, in their order."""
+        return concatenate(parts)
+
+
+class Sharded(Owners):
+    """A server for each shard of the parameters."""
+
+    @classmethod
+    def among(cls, roles: Sequence[Role]) -> Owners:
+        """The servers."""
+        return cls([rank for rank, role in enumerate(roles) if role.kind == "server"])
+
+
+class Replicated(Owners):
+    """Every worker holds all parameters, and all hold the same."""
+
+    @property
+    def evaluated(self) -> Sequence[int]:
+        """One: the others have the same."""
+        return self.ranks[:1]
+
+
+class OneModelEach(Owners):
+    """Every worker holds a model of its own; their mean is evaluated."""
+
+    apart = True
+
+    @property
+    def copies(self) -> int:
+        """As many as there are models."""
+        return len(self.ranks)
+
+    def together(self, parts: Sequence[Any], concatenate: Concatenate) -> Any:
+        """The mean of the models, added in the order of ranks."""
+        return sum(parts[1:], parts[0]) / len(parts)
+
+
+class SharedMemory(Owners):
+    """All workers have one vector in memory that they share; it counts as the first one's."""
+
+    in_one_memory = True
+
+    @classmethod
+    def among(cls, roles: Sequence[Role]) -> Owners:
+        """The first worker stands for the memory."""
+        return cls(range(1))
+
+    def owner(self, rank: int) -> int:
+        """The memory."""
+        return 0
+
+    def keeps(self, rank: int) -> bool:
+        """Every worker sees some of the versions."""
+        return True
