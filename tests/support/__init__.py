@@ -3,3 +3,4 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]  # of the repository
+ROOMS = ("analysis", "executor", "lockstep", "scenarios", "simulator", "strategies", "workloads")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOMS, ROOT
 from tests.support.command_line import of_the_run
 
 PAGE = (ROOT / "docs" / "add-a-strategy.md").read_text(encoding="utf-8")
@@ -22,8 +22,7 @@ BLOCK = re.compile(
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()
 ]
-COPIED = ["analysis", "executor", "lockstep", "scenarios", "simulator", "strategies", "workloads"]
-COPIED += ["tests", "pyproject.toml"]
+COPIED = [*ROOMS, "tests", "pyproject.toml"]
 # One process for all commands, because it takes seconds to import torch. Each is run as if by itself.
 DRIVER = """
 import contextlib, io, json, sys

@@ -16,7 +16,7 @@ from lockstep.analysis.plots import KINDS
 from lockstep.cli import app
 from lockstep.scenarios import Scenario, shipped
 from lockstep.sweeping.points import plan
-from tests.support import ROOT
+from tests.support import ROOMS, ROOT
 from tests.support.command_line import Lockstep
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -142,6 +142,16 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_scenarios_named_are_shipped(page: Path) -> None:
     for found in re.findall(r"`((?:strategies|claims)/[\w-]+)`", page.read_text(encoding="utf-8")):
         assert found in shipped() or (ROOT / found).is_dir() or page == FOLLOWED, found
+
+
+def test_the_tests_that_are_named_are_there() -> None:
+    """By their path, or by their name alone."""
+    folders = [ROOT / name for name in (*ROOMS, "benchmarks", "docs", "tests")]
+    texts = [*PAGES, *(path for folder in folders for path in folder.rglob("*.py"))]
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    for path in texts:
+        for found in re.findall(r"\b(?:tests/[\w/]+|test_\w+)\.py\b", path.read_text(encoding="utf-8")):
+            assert (ROOT / found).is_file() if "/" in found else found in tests, f"{name(path)}: {found}"
 
 
 def test_every_page_is_listed() -> None:

@@ -61,6 +61,14 @@ def test_the_rule_can_fail() -> None:
     assert allowed("lockstep.analysis.records.Recorder", "simulator")
 
 
+def test_no_test_imports_a_test() -> None:
+    for path in (ROOT / "tests").rglob("*.py"):
+        wrong = {name for name in imported(path) if ".test_" in f".{name}"}
+        assert not wrong, (
+            f"{path.relative_to(ROOT)} imports {sorted(wrong)}: what tests share is in tests/support"
+        )
+
+
 def loaded(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sys.modules)"
     command = [sys.executable, "-c", code]

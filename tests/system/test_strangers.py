@@ -34,6 +34,7 @@ from lockstep.executor.sockets import Doors, Place
 from lockstep.executor.transport import MessagesLost, Transport
 from lockstep.executor.watchdog import Watchdog
 from lockstep.scenarios import ScenarioError, dump
+from tests.support import ROOMS, ROOT
 from tests.support.commands import HANGS, SOON, Command, processes, started, until
 from tests.support.scenarios import scenario
 
@@ -385,11 +386,10 @@ def test_a_strangers_results_run_nothing(tmp_path: Path, name: str) -> None:
 
 def test_nothing_that_reads_files_can_unpickle() -> None:
     """Of the modules that a stranger's file, or a socket, comes to, none has a pickle in its text."""
-    root = Path(lockstep.__file__).parent.parent
     mentioned = {
-        str(path.relative_to(root))
-        for room in ("analysis", "executor", "lockstep", "scenarios", "simulator", "strategies", "workloads")
-        for path in (root / room).rglob("*.py")
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
         if any(
             word in path.read_text()
             for word in ("pickle.load", "import pickle", "marshal", "torch.load(", "dill")
