@@ -27,7 +27,7 @@ MEMORY = 0.8
 _LOOK_S = 0.5  # of the beginning of a run that may have more messages than these
 _SMALL = 200_000
 _LOOKS = 6  # runs at most whose beginning is looked at, however many there are
-# Measured on one core of an AMD EPYC; tests/test_work.py holds them against runs.
+# Measured on one core of an AMD EPYC; tests/lockstep/test_work.py holds them against runs.
 _MESSAGE_S = 15e-6  # of simulation, with all that comes with it
 _RECORD_S, _RECORD_BYTES = 2e-6, 36  # of a run's figures, for each of its records
 _COPIES = 9  # of all records, while they are put in order

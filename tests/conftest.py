@@ -1,48 +1,22 @@
-"""Shared by all tests: small scenarios, both engines, and the command."""
+"""Fixtures of all tests, and what marks do."""
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-import lockstep
 from lockstep import Result, Scenario, cli
+from tests.support.command_line import Ended, Lockstep
+from tests.support.scenarios import ENGINES, LEARNING, SIZES
 
 # No deadlines: machines are noisy. In CI the same examples every time; elsewhere new ones, to find more.
 settings.register_profile("lockstep", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("lockstep")
-
-
-def scenario(**changes: Any) -> Scenario:
-    """A small sizes-only scenario: 4 workers, 1 server, constant 10 ms; `a__b=value` changes key a.b."""
-    document: dict[str, Any] = {
-        "name": "test",
-        "cluster": {
-            "workers": 4,
-            "servers": 1,
-            "network": {},
-            "compute": {"time": {"distribution": "constant", "value": "10 ms"}},
-        },
-        "workload": {"parameters": 1000},
-        "strategy": {"name": "asynchronous"},
-        "stop": {"steps": 5},
-        "seed": 3,
-    }
-    for key, value in changes.items():
-        *path, last = key.split("__")
-        place = document
-        for word in path:
-            place = place[word]
-        place[last] = value
-    return Scenario.model_validate(document)
-
-
-ENGINES: dict[str, Callable[[Scenario], Result]] = {"simulator": lockstep.simulate, "executor": lockstep.run}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,33 +49,6 @@ def engine(request: pytest.FixtureRequest) -> Callable[[Scenario], Result]:
     return ENGINES[request.param]
 
 
-SIZES = """\
-# Nothing is learned here. This sentence is not shown.
-name: small
-cluster:
-  workers: 2
-  network: {bandwidth: 1 Gbit/s, latency: 50 us}
-  compute: {time: {distribution: exponential, mean: 20 ms}}
-workload: {parameters: 1000, batch_size: 8}
-strategy: asynchronous
-stop: {steps: 6}
-seed: 5
-"""
-LEARNING = SIZES.replace("{parameters: 1000, batch_size: 8}", "{problem: quadratic, batch_size: 8}")
-COMMAND = [sys.executable, "-c", "from lockstep.cli import main; main()"]
-
-
-class Ended(NamedTuple):
-    """How a command ended, and what it printed."""
-
-    status: int
-    out: str
-    err: str
-
-
-Lockstep = Callable[..., Ended]
-
-
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lockstep:
     """Run `lockstep` with these arguments in this process."""
@@ -128,14 +75,3 @@ def learning(tmp_path: Path) -> Path:
     path = tmp_path / "learning.yaml"
     path.write_text(LEARNING)
     return path
-
-
-def of_the_run(warnings: Iterable[str]) -> list[str]:
-    """Those that do not come of a machine which others use too."""
-    busy = "longer than their emulated time", "other guests of this machine's host"
-    return [warning for warning in warnings if not any(words in warning for words in busy)]
-
-
-def fine(ended: Ended) -> str:
-    assert ended.status == 0, ended.err
-    return ended.out

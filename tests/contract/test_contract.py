@@ -1,0 +1,128 @@
+"""Each row of rows.py in both engines: what a strategy promises, whatever it does."""
+
+import numpy as np
+import pytest
+import torch
+
+import lockstep
+from lockstep import Result, Scenario
+from lockstep.strategies import STRATEGIES
+from lockstep.strategies.owners import OneModelEach
+from lockstep.workloads import build, deterministic_threads
+from tests.contract.rows import ROWS, Row
+from tests.support.scenarios import ENGINES, scenario
+
+WORKERS, STEPS, RATE = 2, 8, 0.2
+PARAMETERS = 320 + 18_496 + 32_896 + 2_580 + 210  # of the cnn on 8 × 8 images, layer by layer
+
+
+def learning(row: Row, workers: int = WORKERS) -> Scenario:
+    return scenario(
+        cluster__workers=workers,
+        cluster__servers=row.servers,
+        cluster__compute={"time": {"distribution": "lognormal", "mean": "8 ms", "cv": 0.3}},
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 16},
+        strategy={"learning_rate": RATE, **row.strategy},
+        stop={"steps": STEPS},
+    )
+
+
+def serial_sgd(config: Scenario) -> np.ndarray:
+    """Plain SGD in one process, written with torch's own optimizer, on the mini-batches of all workers."""
+    workers = config.cluster.workers
+    values = {"momentum": 0.0, **config.strategy.parameters}
+    with deterministic_threads():
+        learner = build(config.workload, workers, config.seed)
+        parameters = torch.nn.Parameter(learner.initial())
+        optimizer = torch.optim.SGD([parameters], lr=values["learning_rate"], momentum=values["momentum"])
+        for step in range(config.stop.steps or 0):
+            gradients = [learner.gradient(parameters.data, worker, step) for worker in range(workers)]
+            parameters.grad = torch.stack(gradients).mean(0)
+            optimizer.step()
+    return parameters.detach().numpy()
+
+
+def test_every_strategy_has_a_row() -> None:
+    assert {row.strategy["name"] for row in ROWS} == set(STRATEGIES)
+
+
+ALONE = [("simulator", row) for row in ROWS if row.is_sgd_alone]
+# Real workers of the others end with the simulator's bits when there are two of them: see the next test.
+ALONE += [("executor", row) for _, row in ALONE if not row.deterministic or "native" in str(row)]
+
+
+@pytest.mark.parametrize(("engine", "row"), ALONE, ids=str)
+def test_one_worker_of_anything_is_serial_sgd(engine: str, row: Row) -> None:
+    config = learning(row, workers=1)
+    assert ENGINES[engine](config).parameters == pytest.approx(serial_sgd(config), abs=1e-6)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_both_engines_run_the_same_strategy(row: Row) -> None:
+    config = learning(row)
+    predicted, measured = lockstep.simulate(config), lockstep.run(config)
+    for result in (predicted, measured):
+        check_promises(row, result)
+    if row.same_bytes and not row.drops:
+        assert measured.metrics["bytes_sent"] == predicted.metrics["bytes_sent"]
+    if not row.deterministic:
+        return
+    # bitwise where the order of additions is fixed: everywhere but in gloo's all-reduce
+    if row.strategy.get("algorithm") == "native":
+        assert measured.parameters == pytest.approx(predicted.parameters, abs=1e-6)
+    else:
+        assert np.array_equal(predicted.parameters, measured.parameters)
+    if row.is_sgd:
+        assert predicted.parameters == pytest.approx(serial_sgd(config), abs=1e-6)
+
+
+def check_promises(row: Row, result: Result) -> None:
+    metrics, records = result.metrics, result.records
+    assert metrics["updates"] > 0 if row.updates is None else metrics["updates"] == row.updates
+    assert row.drops or metrics["samples"] == WORKERS * STEPS * 16
+    assert row.drops or metrics["dropped"] == 0
+    steps = records[records["event"] == "gradient"].groupby("node")["version"].apply(list)
+    made = dict.fromkeys(range(WORKERS), STEPS) if row.even else steps.map(len).to_dict()
+    assert steps.to_dict() == {worker: list(range(count)) for worker, count in made.items()}
+    assert sum(made.values()) == WORKERS * STEPS
+    updates = records[records["event"] == "update"]
+    if STRATEGIES[row.strategy["name"]].owners is not OneModelEach:  # those may come from who is ahead
+        assert (updates["staleness"] >= 0).all()
+    if row.deterministic:
+        assert updates["staleness"].max() == row.age
+    assert (records["end"] >= records["start"]).all()
+    assert np.isfinite(metrics["loss"])
+    assert 0 <= metrics["accuracy"] <= 1
+    assert sum(metrics["breakdown"].values()) == pytest.approx(1)
+    assert result.curve["version"].is_monotonic_increasing
+    assert result.parameters.shape == (PARAMETERS,)
+
+
+def sizes_only(row: Row) -> Scenario:
+    return scenario(
+        cluster__workers=WORKERS, cluster__servers=row.servers,
+        workload={"dataset": "digits", "model": "cnn", "batch_size": 16, "learning": False},
+        strategy=row.strategy, stop={"steps": STEPS},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.same_bytes and not row.drops], ids=str)
+def test_sizes_only_moves_the_same_bytes(row: Row) -> None:
+    """A message of a sizes-only simulation is as large as a real one."""
+    runs = [lockstep.simulate(config) for config in (learning(row), sizes_only(row))]
+    assert runs[0].metrics["bytes_sent"] == runs[1].metrics["bytes_sent"]
+
+
+# of each kind of body: gradients, parts and encoded ones, moves, collectives, models; and none
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "name",
+    ["synchronous-3", "synchronous-1-bit-3", "asynchronous", "aeasgd-3", "all-reduce-ring",
+     "all-reduce-native", "all-reduce-1-bit-3", "all-reduce-fp16-3", "ssp-2",
+     "downpour-blocking-3", "local-sgd-3", "sgp", "gossip-0.5", "hogwild"],
+)  # fmt: skip
+def test_a_real_run_of_sizes_only_moves_the_same_bytes(name: str) -> None:
+    (row,) = (row for row in ROWS if str(row) == name)
+    predicted, measured = lockstep.simulate(sizes_only(row)), lockstep.run(sizes_only(row))
+    assert measured.metrics["bytes_sent"] == predicted.metrics["bytes_sent"]

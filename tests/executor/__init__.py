@@ -1,0 +1,1 @@
+"""What real runs are made of, without a whole run."""

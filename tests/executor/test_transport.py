@@ -1,0 +1,177 @@
+"""Messages over ZeroMQ: what is sent is what arrives, whatever its size."""
+
+import json
+import marshal
+import os
+import pickle
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Timer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import zmq
+
+from lockstep.executor import process, signals
+from lockstep.executor.sockets import Place
+from lockstep.executor.transport import Transport
+from lockstep.strategies import find
+from lockstep.strategies.placement import roles
+from tests.support.scenarios import scenario
+
+HEADER = ["push", 0, 7, 1, 0, 0.5, [[0, 6, 1], [1, 5, 2]], 1.25]
+
+
+@pytest.fixture
+def transports(tmp_path: Path) -> Iterator[list[Transport]]:
+    store, initial = dist.HashStore(), torch.zeros(1_000_001)
+    made = [Transport(store, rank, Place(tmp_path), initial, [1 - rank]) for rank in range(2)]
+    yield made
+    for transport in made:
+        transport.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+@pytest.mark.parametrize("length", [0, 1, 16_383, 16_384, 65_535, 65_536, 1_000_001])
+def test_a_body_arrives_as_it_was_sent(transports: list[Transport], length: int, dtype: torch.dtype) -> None:
+    body = torch.arange(length).to(dtype)
+    transports[0].send(1, HEADER, body)
+    header, arrived = transports[1].receive(5) or pytest.fail("nothing came")
+    assert header == HEADER
+    assert torch.equal(arrived, body)
+    arrived += 1  # it is the receiver's own memory
+    assert transports[1].receive(0) is None
+
+
+def test_a_message_without_a_body_and_the_order_of_several(transports: list[Transport]) -> None:
+    bodies = [None, torch.ones(100_000), torch.ones(3), None]
+    for number, body in enumerate(bodies):
+        transports[0].send(1, ["word\n", 0, number, *HEADER[3:]], body)
+    for number, body in enumerate(bodies):
+        header, arrived = transports[1].receive(5) or pytest.fail("nothing came")
+        assert header == ["word\n", 0, number, *HEADER[3:]]
+        assert arrived is None if body is None else torch.equal(arrived, body)
+
+
+LARGE = 1 << 20
+
+
+def front(nbytes: object) -> bytes:
+    return f"[1,{nbytes},false,{json.dumps(HEADER)[1:]}\n".encode()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"GET / HTTP/1.1\r\n\r\n"],
+        [b"\xff\xfe\n"],
+        [b"7\n"],
+        [b"[]\n"],
+        [b'[1,-1,false,"push",0]\n'],
+        [front(-1).replace(b'"push", 0', b'"push", 1')],  # from whom nothing can come
+        [front(-1) + b"12"],
+        [front('"8"') + b"12345678"],
+        [front(7) + b"1234567"],  # no whole number of elements
+        [front(8) + b"1234567"],
+        [front(LARGE)],  # nothing follows
+        [front(LARGE), bytes(LARGE - 4)],
+        [marshal.dumps((("push", 0), False, b"1234"))],
+        [pickle.dumps(print)],
+    ],
+)
+def test_what_is_no_message_is_an_error_at_once(transports: list[Transport], frames: list[bytes]) -> None:
+    with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
+        stranger.connect(transports[1].store.get("address/1").decode())
+        stranger.send_multipart(frames)
+        with pytest.raises(ValueError, match=r"no message of a run came in, but b.* bytes: who else sends"):
+            transports[1].receive(5)
+
+
+# ---------------------------------------------------------------------- connections, before the start
+
+
+def test_connecting_waits_until_the_others_have_connected(transports: list[Transport]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(transports[0].connect, [1])
+        with pytest.raises(TimeoutError):
+            first.result(timeout=0.2)
+        transports[1].connect([0])
+        first.result(timeout=5)
+    assert all(each.receive(0) is None for each in transports)  # nothing that is not for the node
+    assert all(each.sent.total() == 0 for each in transports)
+
+
+def test_a_process_that_waits_for_connections_can_be_told_to_end(transports: list[Transport]) -> None:
+    with signals.handled(signals.terminate, *signals.ENDING):
+        Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        with pytest.raises(signals.Terminated):
+            transports[0].connect([1])
+
+
+def test_a_connection_that_does_not_come_is_told(
+    transports: list[Transport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.executor.transport._CONNECT_S", 0.0)
+    with pytest.raises(TimeoutError, match=r"no connection from rank 1 .*: does all TCP pass"):
+        transports[0].connect([1])
+
+
+def test_workers_of_a_large_run_are_not_connected_each_with_each() -> None:
+    gossip = find("gossip", {})
+    assert len(process._peers(roles(process._MOST_CONNECTED, 0), 0, gossip)) == process._MOST_CONNECTED - 1
+    assert process._peers(roles(process._MOST_CONNECTED + 1, 0), 0, gossip) == []
+
+
+def control_of(folder: Path) -> process.Control:
+    """One for all processes, which report to nobody."""
+    heartbeat: Any = SimpleNamespace()
+    return process.Control(
+        dist.HashStore(), heartbeat, Place(folder), lambda name, file: None, folder, folder
+    )
+
+
+class _Begun(BaseException):
+    """The clock would start now."""
+
+
+TREE = {"cluster__workers": 4, "cluster__servers": {"hierarchy": {"groups": 2}}}
+PEERS: list[tuple[dict[str, Any], Sequence[set[int]]]] = [
+    ({"cluster__workers": 2, "cluster__servers": 2}, [{2, 3}, {2, 3}, {0, 1}, {0, 1}]),
+    (TREE, [{5}, {5}, {6}, {6}, {5, 6}, {0, 1, 4}, {2, 3, 4}]),
+    ({"strategy": "d-psgd", "cluster__workers": 3}, [{1, 2}, {0, 2}, {0, 1}]),
+    ({"strategy": "hogwild", "cluster__workers": 2, "cluster__workers_per_host": 2}, [set(), set()]),
+]
+
+
+@pytest.mark.parametrize(("changes", "peers"), PEERS, ids=["servers", "tree", "peers", "shared memory"])
+def test_all_connections_are_there_when_the_clock_starts(
+    changes: dict[str, Any], peers: Sequence[set[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The processes of a run, as threads of this one."""
+    control, made = control_of(tmp_path), {}
+
+    class Seen(Transport):
+        def __init__(self, store: dist.Store, rank: int, *given: Any) -> None:
+            super().__init__(store, rank, *given)
+            made[rank] = self
+
+    def begin(*_: Any, **__: Any) -> float:
+        raise _Begun
+
+    monkeypatch.setattr(process, "Transport", Seen)
+    monkeypatch.setattr(process, "_start_together", begin)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(process, "keep_freed_memory", lambda: None)
+    config = scenario(**{"strategy": "synchronous", "workload__parameters": 10, **changes})
+    with ThreadPoolExecutor(len(peers)) as pool:
+        running = [pool.submit(process.participate, config, r, control) for r in range(len(peers))]
+        assert all(isinstance(each.exception(timeout=10), _Begun) for each in running)
+    assert [set(made[rank]._peers) for rank in range(len(peers))] == peers
+    for each in made.values():
+        each.close()

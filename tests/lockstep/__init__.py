@@ -1,0 +1,1 @@
+"""The verbs, on the command line and in Python."""

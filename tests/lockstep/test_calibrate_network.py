@@ -1,0 +1,245 @@
+"""Calibration of a network: what is read off records, what is fitted, and real probes."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lockstep.calibration import hosts, network, path, readings
+from lockstep.calibration.hosts import run_on
+from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
+from lockstep.executor.launch import RunFailed
+from lockstep.job.plan import Plan
+from lockstep.scenarios import ScenarioError
+from lockstep.simulator.engine import simulate
+from tests.support.commands import SOON, is_alive, until
+from tests.support.testbed import needs_testbed
+
+SOLVED = 1e-5  # how near the solver comes: without noise, intervals are narrower than that
+BUSY = {"network.message_overhead": 1e-4, "network.receive_overhead": 3e-5, "apply_overhead": 1.5e-4}
+OURS = {"memory_bandwidth": 3e9, **BUSY}
+SHAPED = {"network.latency": 3e-4, "network.goodput": 0.93, "network.burst.size": 6e3, **OURS}
+PLAIN = {"network.latency": 1e-4, "network.bandwidth": 1.5e9, **OURS}
+
+
+def some(shaped: bool) -> network.Probes:
+    """Every second probe, and the first: simulating all of them again and again takes its time."""
+    chosen = network.all_probes(shaped, False, seconds=0.25)
+    return {name: probe for number, (name, probe) in enumerate(chosen.items()) if number % 2 == 0}
+
+
+def synthetic(chosen: network.Probes, settings: dict[str, float]) -> dict[str, list[pd.DataFrame]]:
+    """What the probes would measure on a cluster like that, twice."""
+    return {
+        name: [simulate(Plan.of(path.on_cluster(probe, settings))).records] * 2
+        for name, probe in chosen.items()
+    }
+
+
+@pytest.mark.parametrize(("shaped", "true"), [(True, SHAPED), (False, PLAIN)])
+def test_the_path_is_found_again(shaped: bool, true: dict[str, float]) -> None:
+    chosen = some(shaped)
+    measured = {
+        name: [readings.exchanges_s(r) for r in runs] for name, runs in synthetic(chosen, true).items()
+    }
+    fit = path.fit(chosen, measured, path.SHAPED if shaped else path.PLAIN, OURS)
+    values = dict(fit.values)
+    if not shaped:
+        values["network.bandwidth"] = 1 / values.pop(path.BYTE.key)
+    assert values == pytest.approx({key: true[key] for key in values}, rel=0.01)
+    for name, simulated in fit.simulated.items():
+        assert simulated == pytest.approx(float(np.median(measured[name][0])), rel=1e-3)
+    for key, (low, high) in fit.intervals.items():
+        assert low <= fit.values[key] * (1 + SOLVED)
+        assert high >= fit.values[key] * (1 - SOLVED)
+
+
+def test_noise_widens_the_intervals_but_hardly_moves_the_path() -> None:
+    chosen = some(True)
+    rng = np.random.default_rng(1)
+    measured = {}
+    for name, runs in synthetic(chosen, SHAPED).items():
+        clean = readings.exchanges_s(runs[0])
+        noise = rng.gamma(1.0, 5e-5, size=(2, len(clean))) - 5e-5 * np.log(2)  # of median 0
+        measured[name] = [clean + noise[0], clean + noise[1]]
+    measured[ONE] = [times + (rng.random(len(times)) < 0.2) * 10e-3 for times in measured[ONE]]  # outliers
+    fit = path.fit(chosen, measured, path.SHAPED, OURS)
+    for key, value in fit.values.items():
+        low, high = fit.intervals[key]
+        assert low < value < high
+        assert low <= SHAPED[key] <= high
+    assert fit.values["network.latency"] == pytest.approx(3e-4, abs=3e-5)
+    assert fit.values["network.goodput"] == pytest.approx(0.93, abs=2e-3)
+
+
+def test_an_update_touches_what_the_simulator_counts() -> None:
+    chosen = network.all_probes(True, False, seconds=0.25)
+    found = network._busy(chosen, synthetic(chosen, SHAPED))["memory_bandwidth"]
+    # the overhead is read off an update of one value, whose four bytes take 4e-6 of the time of a large one
+    assert float(np.median(found)) == pytest.approx(OURS["memory_bandwidth"], rel=1e-5)
+
+
+def messages(*rows: tuple[int, int, float, float]) -> pd.DataFrame:
+    """Answers: (sender, receiver, sent at, taken in at)."""
+    table = pd.DataFrame(rows, columns=["node", "peer", "start", "end"])
+    return table.assign(event="message", kind="parameters", nbytes=4)
+
+
+def test_overheads_are_read_off_what_one_process_does_in_a_row() -> None:
+    fan_out = messages((2, 0, 1.0, 1.1), (2, 1, 1.0001, 1.1), (2, 0, 2.0, 2.1), (2, 1, 2.0003, 2.1))
+    assert readings.sending_s(fan_out) == pytest.approx([1e-4, 3e-4])
+    # The second waited while the first was taken in, the third did not; the receiver's clock is 5 s ahead.
+    backlog = messages((1, 0, 1.0, 6.001), (1, 0, 1.0005, 6.00175), (1, 0, 1.002, 6.003))
+    assert readings.taking_in_s(backlog) == pytest.approx([7.5e-4])
+
+
+def test_findings_have_settings_intervals_and_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = some(False)
+    sample = {key: np.full(9, value) for key, value in OURS.items()}
+    monkeypatch.setattr(network, "_busy", lambda *_: sample)
+    found = network.found(chosen, synthetic(chosen, PLAIN), "loopback")
+    assert found.settings["network.intra_host.bandwidth"] == found.settings["network.bandwidth"]
+    for key, value in found.settings.items():
+        low, high = found.intervals[key]
+        assert low <= value * (1 + SOLVED)
+        assert high >= value * (1 - SOLVED)
+    rows = found.evidence["network"]["probes"]
+    assert [row["probe"] for row in rows] == list(chosen)
+    for row in rows:
+        assert row["quartiles"][0] <= row["measured"] <= row["quartiles"][1]
+        assert abs(row["error"]) < 1e-3
+        assert row["exchanges"] >= 3
+
+
+def test_a_path_that_is_too_slow_for_the_probes_is_said_to_be() -> None:
+    chosen = some(False)
+    nothing = {name: [table.iloc[:0] for table in runs] for name, runs in synthetic(chosen, PLAIN).items()}
+    with pytest.raises(RunFailed, match="too slow"):
+        network.found(chosen, nothing, "path")
+
+
+@pytest.mark.parametrize(("reading", "what"), [("updates_s", "an update"), ("exchanges_s", "an exchange")])
+def test_bytes_hidden_by_noise_are_an_error(reading: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = network.all_probes(False, False, seconds=0.25)
+    chosen = {name: chosen[name] for name in (ONE, FAN_OUT, BACKLOG, "1 worker, 1,000,000 B")}
+    measured = synthetic(chosen, PLAIN)
+    monkeypatch.setattr(readings, reading, lambda records: np.full(5, 2e-3))
+    said = rf"^{what} of 1,000,000 bytes took 2 ms, no longer than of 4 \(2 ms\): .* measure again when"
+    with pytest.raises(RunFailed, match=said):
+        network.found(chosen, measured, "loopback")
+
+
+def small(monkeypatch: pytest.MonkeyPatch, largest: int, *names: str) -> None:
+    """Let calibration make a few short probes only."""
+
+    def few(sizes: Any, rate: float | None, seconds: float) -> network.Probes:
+        chosen = probes((1, 4000, 16_000, largest), rate, 0.3)
+        return {name: chosen[name] for name in chosen if name in names}
+
+    monkeypatch.setattr(network, "probes", few)
+    monkeypatch.setattr(network, "_TURNS", 1)
+    monkeypatch.setattr(network, "_LARGE", 500_000)  # few updates say nothing of less: noise hides it
+
+
+def looks_right(found: network.Findings, *keys: str) -> None:
+    assert {*BUSY, "network.latency", *keys} <= set(found.settings)
+    assert set(found.intervals) <= set(found.settings)
+    assert all(np.isfinite(value) and value >= 0 for value in found.settings.values())
+    assert 0 < found.settings["network.message_overhead"] < 0.01
+    assert len(found.evidence["network"]["probes"]) >= 3
+
+
+@pytest.mark.real
+@pytest.mark.alone
+def test_the_loopback_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch, 1_000_000, ONE, FAN_OUT, BACKLOG, "1 worker, 4,000,000 B")
+    told: list[float] = []
+    looks_right(network.measure(progress=told.append), "network.bandwidth", "network.intra_host.latency")
+    assert told == sorted(told)
+    assert told[0] == 0.0
+
+
+@pytest.mark.real
+@pytest.mark.alone
+@needs_testbed
+def test_a_testbed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch, 64_000, ONE, FAN_OUT, BACKLOG, "1 worker, 256,000 B")
+    found = network.measure(testbed=True)
+    looks_right(found, "network.goodput")
+    assert ("network.burst.size" in found.settings) == ("network.burst.line_rate" in found.settings)
+    assert "network.bandwidth" not in found.settings
+    assert 0.8 < found.settings["network.goodput"] <= 1.0
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a command named ssh on the PATH: it does what is given, in a shell with HOST and COMMAND."""
+
+    def put(does: str) -> None:
+        script = tmp_path / "ssh"
+        script.write_text(
+            f'#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done; HOST="$1" COMMAND="$2"\n{does}\n',
+            encoding="utf-8",
+        )
+        script.chmod(script.stat().st_mode | stat.S_IEXEC)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return put
+
+
+@pytest.mark.real
+def test_two_hosts_run_a_probe(ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh('exec sh -c "$COMMAND"')
+    chosen = network.all_probes(False, True, seconds=0.15)
+    assert all(probe.cluster.workers <= 2 for probe in chosen.values())
+    records = run_on(["me@127.0.0.1", "127.0.0.1"], chosen[ONE])
+    assert len(readings.exchanges_s(records)) >= 3
+
+
+def test_a_host_that_fails_is_named(ssh: Callable[[str], None]) -> None:
+    ssh('[ "$HOST" = good ] && exec cat\necho "ssh: no such host as $HOST: Name error" >&2; exit 255')
+    probe = network.all_probes(False, True)[ONE]
+    with pytest.raises(RunFailed, match="host bad failed: ssh: no such host as bad"):
+        run_on(["good", "bad"], probe)
+
+
+def test_a_process_that_is_killed_is_told_without_torchruns_traceback(ssh: Callable[[str], None]) -> None:
+    said = [
+        "error: the run ends",
+        "Signal 15 (SIGTERM) received by PID 7",
+        "  traceback : Signal 9 (SIGKILL) received by PID 77",
+        "error_file: <N/A>",
+    ]
+    ssh("printf '%s\\n' " + " ".join(f"'{line}'" for line in said) + " >&2; exit 1")
+    with pytest.raises(RunFailed, match=r"failed: Signal 9 \(SIGKILL\) received by PID 77$") as failed:
+        run_on(["one", "two"], network.all_probes(False, True)[ONE])
+    assert failed.value.details == ""
+
+
+def test_a_host_that_hears_nothing_any_more_ends_its_part(
+    ssh: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of torchrun: what would sleep for long, on one host deaf to SIGTERM."""
+    ssh('export HOST; [ "$HOST" = deaf ] && trap "" TERM; exec sh -c "$COMMAND"')
+    (tmp_path / "torchrun").write_text(f'#!/bin/sh\necho $$ > "{tmp_path}/pid-$HOST"\nexec sleep 100\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "torchrun"))
+    monkeypatch.setattr(hosts, "_LOST_S", 1)
+    with pytest.raises(RunFailed, match="the part of host hears failed: "):
+        run_on(["hears", "deaf"], network.all_probes(False, True)[ONE])
+    for host in ("hears", "deaf"):
+        assert until(lambda host=host: not is_alive(int((tmp_path / f"pid-{host}").read_text())), SOON)
+
+
+@pytest.mark.parametrize("named", [("one",), ("one", "two", "three"), ("one", ""), ("-oProxyCommand=x", "b")])
+def test_hosts_must_be_two(named: tuple[str, ...]) -> None:
+    with pytest.raises(ScenarioError, match="two hosts"):
+        network.measure(hosts=named)
+    with pytest.raises(ScenarioError, match="one of the two"):
+        network.measure(testbed=True, hosts=named)

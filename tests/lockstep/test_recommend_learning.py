@@ -1,0 +1,144 @@
+"""`lockstep recommend` until a target accuracy, what its folder is good for, and `--validate-top`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import lockstep
+from lockstep import Scenario, recommendation, validation
+from lockstep.recommendation import Recommendation, space
+from lockstep.recommendation.what_if import CHANGES
+from lockstep.scenarios import dump
+from tests.support.command_line import Lockstep, fine
+from tests.support.scenarios import scenario
+
+TWO = ("synchronous", "asynchronous")
+
+
+def digits(**changes: Any) -> Scenario:
+    """Three workers, the last of them 20 times slower, learn digits."""
+    return scenario(
+        cluster__workers=3, cluster__stragglers=[{"worker": 2, "slowdown": 20}],
+        workload={"dataset": "digits", "model": "mlp", "batch_size": 16},
+        strategy={"name": "synchronous", "learning_rate": 0.1}, stop={"steps": 60, "target_accuracy": 0.75},
+        **changes,
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers, two seeds, and only what is asked of the bandwidth: to be fast."""
+    monkeypatch.setattr(space, "_WORKERS", (1,))
+    monkeypatch.setattr(space, "_placements", lambda scenario: [space._placement(scenario)])
+    monkeypatch.setattr(recommendation, "SEEDS", 2)
+    monkeypatch.setattr(recommendation, "CHANGES", {key: CHANGES[key] for key in ["no stragglers"]})
+
+
+@pytest.fixture(scope="module")
+def searched() -> Recommendation:
+    """A search that learns, with its ranking, by hours of machines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(space, "_WORKERS", (1,))
+        patch.setattr(space, "_placements", lambda scenario: [space._placement(scenario)])
+        patch.setattr(space, "KNOBS", {})
+        patch.setattr(recommendation, "SEEDS", 2)
+        patch.setattr(recommendation, "CHANGES", {key: CHANGES[key] for key in ["no stragglers"]})
+        return Recommendation(digits(), "machine-hours", TWO, 1).run(10)
+
+
+def test_who_waits_for_a_slow_worker_comes_later(searched: Recommendation) -> None:
+    first = searched.ranking[0]
+    assert first.candidate.strategy == "asynchronous"
+    row = first.rows[0]
+    assert first.values[0] == pytest.approx(row["time_to_target_s"] * 4 / 3600)
+    assert lockstep.simulate(searched.best).metrics["time_to_target_s"] is not None
+
+
+def test_every_strategy_has_three_learning_rates(searched: Recommendation) -> None:
+    for name in TWO:
+        rates = {
+            dict(each.settings).get("strategy.learning_rate")
+            for each in searched.search_.rows
+            if each.strategy == name
+        }
+        assert len(rates) >= 3
+    assert searched.search_.simulated <= 10
+
+
+def test_what_coincides_has_one_search_of_the_rate() -> None:
+    """With k = 1 k-async is asynchronous; it is tried with the rate that suits that one."""
+    own = digits().strategy.model_validate({"name": "k-async", "k": 1, "learning_rate": 0.1})
+    what = digits().model_copy(update={"strategy": own})
+    search = Recommendation(what, None, ["asynchronous", "k-async"], 1).search_
+    search.run(16, 1, lambda: None)
+    rates = [(each.strategy, dict(each.settings).get("strategy.learning_rate")) for each in search.rows]
+    assert [name for name, _ in rates[:4]] == ["asynchronous", "k-async", "asynchronous", "asynchronous"]
+    tried = {rate for name, rate in rates if name == "asynchronous"}
+    assert next(rate for name, rate in rates[2:] if name == "k-async") in tried
+
+
+def test_who_exchanged_nothing_yet_is_not_judged_by_that() -> None:
+    """Nor does it coincide with others that have not: they all are where they began."""
+    what = digits().model_copy(update={"stop": digits().stop.model_copy(update={"steps": 4})})
+    search = Recommendation(what, None, ["aeasgd", "eamsgd"], 1).search_
+    search.run(10, 1, lambda: None)
+    rarely = [row for each, row in search.rows.items() if "communication_window=32" in each.words]
+    assert not rarely[0]["updates"]
+    often = [each.strategy for each in search.rows if "communication_window=2" in each.words]
+    assert min(often.count("aeasgd"), often.count("eamsgd")) >= 3
+
+
+def test_no_bound_in_mini_batches_holds_the_fast_workers_up(searched: Recommendation) -> None:
+    assert "stop.steps" not in searched.table
+    assert searched.search_.longest == pytest.approx(60 * 20 * 0.01, rel=0.05)  # in step with the slowest
+
+
+def test_a_run_that_cannot_win_is_stopped(searched: Recommendation) -> None:
+    search = searched.search_
+    best = min(filter(None, (row["time_to_target_s"] for row in search.rows.values())))
+    last = list(search.rows.values())[-1]
+    assert last["stop.time"] <= 2.01 * best or last["stop.time"] <= search.longest / 8
+    assert all(row["stop.time"] <= search.longest for row in search.rows.values())
+
+
+def test_an_error_is_not_called_an_interruption(
+    command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: Recommendation) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recommendation, "rank", failing)
+    names = [word for name in TWO for word in ("--strategy", name)]
+    ended = command("recommend", sizes_only, *names, "--budget", 4, "--jobs", 1, "--out", tmp_path / "out")
+    assert ended.status == 3
+    assert "Interrupted" not in ended.out
+    assert "Ended early by an error" in ended.out
+    assert (tmp_path / "out" / "results.parquet").exists()
+
+
+def test_the_folder_can_be_plotted_reported_and_run(
+    command: Lockstep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By machine-hours where nothing is learned; the real engine is the simulator here."""
+    monkeypatch.setattr(validation, "measure_loopback", lambda _: "none")
+    monkeypatch.setattr(validation, "on_loopback", lambda each, loopback: each)
+    monkeypatch.setattr(lockstep, "run", lambda each, progress, testbed: lockstep.simulate(each, progress))
+    file, out = tmp_path / "small.yaml", tmp_path / "out"
+    file.write_text(dump(scenario(cluster__workers=2)))
+    names = [word for name in TWO for word in ("--strategy", name)]
+    arguments = ["--target", "machine-hours", "--budget", 4, "--jobs", 1, "--validate-top", 2, "--out", out]
+    shown = fine(command("recommend", file, *names, *arguments))
+    document = json.loads((out / "recommendation.json").read_text())
+    (first,) = [each for each in document["ranking"] if each["label"] == document["recommended"]]
+    assert document["answer"].split(". ")[0] in shown
+    assert first["mean"] == pytest.approx(first["machines"] * 1e6 / first["throughput"] / 3600)
+    assert [each["error"]["throughput"] for each in document["validated"]] == [0, 0]
+    assert document["validated"][0]["predicted"]["strategy"] == first["strategy"]
+    assert len(list((out / "validated").iterdir())) == 2
+    assert pd.read_parquet(out / "results.parquet")["throughput"].notna().all()
+    fine(command("plot", out, "--kind", "throughput", "--format", "svg", "--out", tmp_path / "pictures"))
+    assert list((tmp_path / "pictures").glob("*.svg"))
+    fine(command("report", out))

@@ -1,0 +1,222 @@
+"""The estimate of a command's work: near what comes of it, and asked about only where it is much."""
+
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import lockstep
+from lockstep import ScenarioError, scenarios, work
+from lockstep.recommendation import Recommendation
+from lockstep.resources import RESOURCES
+from lockstep.simulator.pilot import pilot
+from lockstep.work import Work
+from lockstep.workloads import memory
+from tests.support.command_line import Lockstep, fine
+from tests.support.scenarios import scenario
+
+SHIPPED = [name for name in scenarios.shipped() if not name.startswith("claims/")]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_nobody_is_asked_before_what_is_shipped(name: str) -> None:
+    config = lockstep.load(name)
+    for estimate in (work.simulating(config), work.running(config)):
+        assert estimate.seconds < work.LONGEST_S / 6  # on a machine that is a sixth as fast, not either
+
+
+@pytest.mark.parametrize("name", ["quickstart", "sizes-only", "digits-parameter-server", "racks"])
+def test_nobody_is_asked_before_a_recommendation(name: str) -> None:
+    found = Recommendation(lockstep.load(name))
+    assert work.of_many(found.usual(), work.simulating, count=found.expected()).seconds < work.LONGEST_S
+
+
+@pytest.mark.parametrize(
+    ("strategy", "workers", "stop"),
+    [
+        ("asynchronous", 50, {"steps": 400}),
+        ("synchronous", 50, {"updates": 400}),
+        ("all-reduce", 16, {"time": "8 s"}),
+        ("gossip", 50, {"steps": 400}),
+        ("downpour", 50, {"updates": 3000}),
+    ],
+)
+def test_the_beginning_tells_the_rest(strategy: str, workers: int, stop: dict[str, object]) -> None:
+    """How many steps a run has and how long it is, whatever the machine: within a third."""
+    network = {"bandwidth": "1 Gbit/s", "latency": "50 us"}
+    config = scenario(
+        cluster__workers=workers, cluster__network=network, strategy=strategy, stop=stop,
+        cluster__compute={"time": {"distribution": "exponential", "mean": "10 ms"}},
+    )  # fmt: skip
+    seen, result = pilot(config, 0.05), lockstep.simulate(config)
+    gradients = (result.records["event"] == "gradient").sum()
+    assert seen.done <= 1
+    assert seen.steps / seen.done == pytest.approx(gradients, rel=1 / 3)
+    assert seen.virtual_s / seen.done == pytest.approx(result.metrics["duration_s"], rel=1 / 3)
+
+
+def test_seconds_are_told_within_a_factor_of_four() -> None:
+    """Such as 0.5 s of a pilot that others have disturbed; minutes and days are a thousand apart."""
+    config = scenario(cluster__workers=40, stop={"steps": 1000})
+    estimate, begin = work.simulating(config), time.monotonic()
+    _ = lockstep.simulate(config).metrics
+    assert 1 / 4 < estimate.seconds / (time.monotonic() - begin) < 4
+
+
+def test_a_run_that_ends_at_once_is_known_as_a_whole() -> None:
+    seen = pilot(scenario(stop={"steps": 5, "time": "1 h"}), 1.0)
+    assert (seen.done, seen.steps, seen.virtual_s < 1) == (1.0, 20, True)
+
+
+def test_real_gradients_take_their_time() -> None:
+    config = scenario(
+        stop={"steps": 100}, cluster__compute={"time": {"distribution": "constant", "value": "9 s"}}
+    )
+    assert work.running(config).seconds == pytest.approx(900, rel=0.05)
+
+
+def test_to_say_why_takes_as_many_simulations_as_there_are_resources() -> None:
+    config = scenario()
+    once = work.simulating(config).seconds
+    assert work.simulating(config, why=True).seconds == pytest.approx((2 + len(RESOURCES)) * once)
+
+
+def test_work_adds_up() -> None:
+    once = Work(10.0, 5.0)
+    assert once + Work(1.0, 9.0) == Work(11.0, 9.0)
+    assert once.times(6, at_once=2) == Work(30.0, 10.0)
+    assert work.of_many(range(1000), lambda number: once, at_once=4) == Work(2500.0, 20.0)
+    assert work.of_many([1], lambda number: once, count=7) == Work(70.0, 5.0)
+    assert work.of_many([], lambda number: once) == Work(0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (7200, "2 hours"),
+        (3700, "62 minutes"),
+        (5 * 86400, "5 days"),
+        (1e9, "32 years"),
+        (1e20, "millions of years"),
+    ],
+)
+def test_long_times_in_words(seconds: float, words: str) -> None:
+    assert work.duration(seconds) == words
+
+
+COMMANDS = [
+    ["simulate", "FILE", "--set", "stop.steps=1_000_000_000"],
+    ["simulate", "FILE", "--set", "stop={time: 1e9 s}"],
+    ["run", "FILE", "--set", "stop={time: 3 h}"],
+    ["run", "FILE", "--set", "stop={steps: 1000}", "--set", "cluster.compute.time.mean=1 min"],
+    ["validate", "FILE", "--set", "stop={time: 3 h}"],
+    ["sweep", "FILE", "--set", "sweep={seed: [1, 2, 3]}", "--set", "stop.steps=300_000_000"],
+    ["recommend", "FILE", "--set", "stop.steps=30_000_000"],
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments[::2]))
+def test_without_a_terminal_it_is_refused_in_one_line(
+    command: Lockstep, sizes_only: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    given = [str(sizes_only) if word == "FILE" else word for word in arguments]
+    ended = command(*given, *([] if given[0] == "recommend" else ["--out", tmp_path / "out"]))
+    assert ended.status == 2
+    assert ended.err.startswith("error: this takes about ")
+    assert ended.err.endswith("or say --yes\n")
+    assert ended.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_yes_is_an_answer_and_so_are_y_and_n_on_a_terminal(
+    command: Lockstep, sizes_only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "LONGEST_S", 0.0)
+    assert command("simulate", sizes_only, "--json").status == 2
+    fine(command("simulate", sizes_only, "--json", "--yes"))
+    monkeypatch.setattr("lockstep.commands.options.on_a_terminal", lambda: True)
+    for answer, status in (("y", 0), ("n", 130)):
+        monkeypatch.setattr("builtins.input", lambda *_, answer=answer: answer)
+        ended = command("simulate", sizes_only, "--json")
+        assert ended.status == status
+        assert "This takes about" in ended.err
+        assert ("throughput" in ended.out) == (answer == "y")
+
+
+def test_a_sweep_that_is_nearly_done_is_not_asked_about_again(
+    command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = ["sweep", sizes_only, "--set", "sweep={seed: [1, 2]}", "--jobs", 1, "--out", tmp_path / "out"]
+    fine(command(*sweep))
+    monkeypatch.setattr(work, "LONGEST_S", 0.0)
+    fine(command(*sweep))
+
+
+def test_nobody_is_asked_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "LONGEST_S", 0.0)
+    assert lockstep.simulate(scenario()).metrics["updates"] == 20
+
+
+MEASURE = """
+import pathlib, scenarios, torch, numpy
+from lockstep.workloads import build, datasets
+workload = scenarios.{kind}.model_validate({document})
+def peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+build(scenarios.Problem.model_validate(dict(problem="{warm}", dimension=5)), 1, 0).gradient
+pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak from now on, not that of the imports
+before = peak()
+learner = build(workload, 1, 0)
+learner.gradient(learner.initial(), 0, 0)
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        ("Problem", {"problem": "logistic", "dimension": 20_000}),
+        ("Problem", {"problem": "logistic", "dimension": 10_000, "density": 0.1}),
+        ("Problem", {"problem": "quadratic", "dimension": 20_000_000}),
+    ],
+)
+def test_the_memory_of_a_workload_is_told_within_a_half(kind: str, document: dict[str, object]) -> None:
+    code = MEASURE.format(kind=kind, document=document, warm=document["problem"])
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    told = memory.bytes_of(getattr(scenarios, kind).model_validate(document))
+    assert told == pytest.approx(int(said), rel=0.5)  # the allocator rounds, and keeps what was freed
+
+
+def test_the_memory_of_data_grows_with_the_mini_batch_and_needs_no_data() -> None:
+    told = [
+        memory.bytes_of(
+            scenarios.Data.model_validate({"dataset": "cifar10", "model": "cnn", "batch_size": size})
+        )
+        for size in (32, 4096, 32_768)
+    ]
+    assert told[0] >= 28 * 60_000 * 3072  # while the images are normalised
+    assert told[2] > 7 * told[1]
+    nothing = scenarios.Data.model_validate({"dataset": "cifar10", "learning": False})
+    assert memory.bytes_of(nothing) == 4 * 4 * 197_322
+
+
+def test_the_container_may_have_less_than_the_machine(tmp_path: Path) -> None:
+    for name, text in {"max": "1000", "current": "700", "stat": "anon 500\ninactive_file 200\n"}.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert memory._of_the_container(tmp_path) == 500
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._of_the_container(tmp_path) == float("inf")
+    assert memory._of_the_container(tmp_path / "nowhere") == float("inf")
+    assert memory.free_bytes() > resource.getpagesize()
+
+
+def test_what_needs_more_than_there_is_names_its_key() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"it takes 1,000,000\.0 GB of memory, and .* free; do less"
+    ) as caught:
+        memory.require(1e15, "it", "stop.steps", "do less")
+    assert caught.value.key == "stop.steps"

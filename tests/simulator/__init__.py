@@ -1,0 +1,1 @@
+"""Virtual time: the network, processors and memory of a cluster."""

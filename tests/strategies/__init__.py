@@ -1,0 +1,1 @@
+"""What each strategy does, in virtual time."""

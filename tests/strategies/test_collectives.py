@@ -1,0 +1,231 @@
+"""Sums over all workers: the right sum, the same bits everywhere, and the closed forms of what they cost."""
+
+from math import ceil, log2
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lockstep
+from lockstep.strategies import STRATEGIES, Collective, Node, Strategy
+from lockstep.strategies import all_reduce as module
+from lockstep.strategies.bounds import problem
+from lockstep.strategies.collectives import (
+    ALGORITHMS,
+    binomial,
+    chosen,
+    halving_doubling,
+    parameter_server,
+    recursive_doubling,
+    ring,
+    two_level,
+)
+from tests.support.scenarios import scenario
+
+B, ALPHA = 1e6, 3e-3  # bytes/s, s
+WORKERS = [1, 2, 3, 5, 6, 7, 8]
+
+
+def sums(
+    collective: Collective,
+    vectors: list[torch.Tensor],
+    hosts: list[int] | None = None,
+    late: list[float] | None = None,
+    rounds: int = 2,
+) -> list[list[torch.Tensor]]:
+    """What every worker gets, in each round, from a simulated collective of the workers' vectors."""
+    found: list[list[torch.Tensor]] = [[] for _ in vectors]
+
+    async def program(node: Node) -> None:
+        if hosts is not None:
+            node.hosts = hosts
+        for number in range(rounds):
+            await node.sleep(late[node.index] if late else 0)
+            found[node.index].append(await node.collective(collective, vectors[node.index] * (number + 1)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(STRATEGIES, "under-test", Strategy(program))
+        lockstep.simulate(
+            scenario(
+                cluster__workers=len(vectors), cluster__network={"bandwidth": "1 MB/s", "latency": "1 us"},
+                workload={"problem": "quadratic"}, strategy="under-test",
+            )
+        )  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("length", [1, 4, 7, 100])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_everyone_has_the_sum_to_the_same_bits(name: str, workers: int, length: int) -> None:
+    """In two rounds, with workers up to a whole round late."""
+    generator = torch.Generator().manual_seed(workers)
+    vectors = [torch.randn(length, generator=generator) for _ in range(workers)]
+    found = sums(ALGORITHMS[name], vectors, late=[1e-4 * (index % 3) for index in range(workers)])
+    exact = torch.stack(vectors).double().sum(0)
+    for number in range(2):
+        assert all(torch.equal(results[number], found[0][number]) for results in found)
+        # float32 has 2⁻²⁴ of relative error an addition
+        scale = torch.stack(vectors).abs().double().sum(0)
+        assert (found[0][number] / (number + 1) - exact).abs().le(scale * workers * 2**-24).all()
+
+
+@given(data=st.data(), workers=st.integers(1, 9), length=st.integers(1, 20))
+def test_two_levels_with_any_hosts(data: st.DataObject, workers: int, length: int) -> None:
+    hosts = data.draw(st.lists(st.integers(0, 3), min_size=workers, max_size=workers))
+    vectors = [torch.arange(length) + 100.0 * index for index in range(workers)]
+    for results in sums(two_level, vectors, hosts):
+        assert torch.equal(results[0], torch.stack(vectors).sum(0))
+
+
+def test_the_vectors_given_are_left_alone() -> None:
+    for collective in ALGORITHMS.values():
+        vectors = [torch.ones(5) for _ in range(3)]
+        sums(collective, vectors)
+        assert all(torch.equal(vector, torch.ones(5)) for vector in vectors)
+
+
+def round_of(algorithm: str, workers: int, latency: float = ALPHA) -> tuple[float, int, int]:
+    """Seconds and bytes sent of one all-reduce without any computing, and the bytes of the vector."""
+    parameters = 840 * 1024  # divisible by every number of workers used here
+    run = lockstep.simulate(
+        scenario(
+            cluster__workers=workers, workload={"parameters": parameters}, stop={"steps": 3},
+            cluster__network={"bandwidth": "1 MB/s", "latency": f"{latency} s"},
+            cluster__compute={"time": {"distribution": "constant", "value": "0 s"}},
+            strategy={"name": "all-reduce", "algorithm": algorithm},
+        )
+    )  # fmt: skip
+    return run.metrics["duration_s"] / 3, run.metrics["bytes_sent"] // 3, 4 * parameters
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("algorithm", ["ring", "native", "two-level", "auto"])
+def test_time_of_a_ring(algorithm: str, workers: int) -> None:
+    """2(p−1)α + 2(p−1)/p·M/B; two levels with one worker a host are a ring, and so is auto's choice."""
+    took, sent, m = round_of(algorithm, workers)
+    p = workers
+    assert took == pytest.approx(2 * (p - 1) * ALPHA + 2 * (p - 1) / p * m / B, rel=1e-9)
+    assert sent == 2 * (p - 1) * m
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
+def test_time_of_halving_doubling(workers: int) -> None:
+    """2·lg p·α + 2(p−1)/p·M/B."""
+    took, sent, m = round_of("halving-doubling", workers)
+    p = workers
+    assert took == pytest.approx(2 * log2(p) * ALPHA + 2 * (p - 1) / p * m / B, rel=1e-9)
+    assert sent == 2 * (p - 1) * m
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
+def test_time_of_recursive_doubling(workers: int) -> None:
+    """lg p·(α + M/B)."""
+    took, sent, m = round_of("recursive-doubling", workers)
+    assert took == pytest.approx(log2(workers) * (ALPHA + m / B), rel=1e-9)
+    assert sent == workers * log2(workers) * m
+
+
+@pytest.mark.parametrize("workers", [3, 5, 6, 7])
+@pytest.mark.parametrize("algorithm", ["halving-doubling", "recursive-doubling"])
+def test_bytes_of_folding(algorithm: str, workers: int) -> None:
+    """Other numbers of workers send 2M more for each worker above the largest power of two."""
+    power = 2 ** int(log2(workers))
+    _, sent, m = round_of(algorithm, workers)
+    assert sent == round_of(algorithm, power)[1] + 2 * (workers - power) * m
+
+
+@pytest.mark.parametrize("workers", [3, 5, 6, 7])
+@pytest.mark.parametrize("collective", [halving_doubling, recursive_doubling])
+def test_time_of_folding(collective: Collective, workers: int) -> None:
+    """2(α + M/B) more than the largest power of two, if nobody else sends while vectors are folded in."""
+    power, length, alpha = 2 ** int(log2(workers)), 840, 1e-6  # alpha: of the network in `sums`
+    hop = alpha + 4 * length / B
+    ends = []
+
+    async def timed(node: Node, vector: torch.Tensor) -> torch.Tensor:
+        total = await collective(node, vector)
+        ends.append(node.now)
+        return total
+
+    vectors = [torch.ones(length)] * workers
+    sums(timed, vectors[:power], rounds=1)
+    inner = max(ends)
+    ends.clear()
+    sums(timed, vectors, late=[hop * (workers - power <= i < power) for i in range(workers)], rounds=1)
+    assert max(ends) == pytest.approx(inner + 2 * hop, rel=1e-9)
+
+
+@pytest.mark.parametrize("workers", [*WORKERS, 16])
+def test_time_of_a_binomial_tree(workers: int) -> None:
+    """2·⌈lg p⌉·(α + M/B): exactly for powers of two, at most for others."""
+    took, sent, m = round_of("binomial", workers)
+    most = 2 * ceil(log2(workers)) * (ALPHA + m / B)
+    assert sent == 2 * (workers - 1) * m
+    if log2(workers).is_integer():
+        assert took == pytest.approx(most, rel=1e-9)
+    else:
+        assert took <= most * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5, 8])
+def test_time_through_the_owners_of_the_chunks(workers: int) -> None:
+    """2α + 2(p−1)/p·M/B."""
+    took, sent, m = round_of("parameter-server", workers)
+    p = workers
+    assert took == pytest.approx(2 * ALPHA + 2 * (p - 1) / p * m / B, rel=1e-9)
+    assert sent == 2 * (p - 1) * m
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_nobody_beats_the_lower_bound(algorithm: str, workers: int) -> None:
+    """2(p−1)/p·M/B, whatever the algorithm."""
+    took, _, m = round_of(algorithm, workers, latency=0)
+    assert took >= 2 * (workers - 1) / workers * m / B * (1 - 1e-9)
+
+
+def test_only_first_workers_speak_to_other_hosts() -> None:
+    hosts = [0, 0, 0, 1, 1, 2]
+    spoken: set[tuple[int, int]] = set()
+
+    async def spied(node: Node, vector: torch.Tensor) -> torch.Tensor:
+        send = node.send
+
+        def spy(to, kind, body=None, **more):
+            spoken.add((node.rank, to))
+            return send(to, kind, body, **more)
+
+        node.send = spy
+        return await two_level(node, vector)
+
+    sums(spied, [torch.ones(6)] * 6, hosts, rounds=1)
+    inside = {(0, 1), (0, 2), (3, 4)}
+    assert spoken == inside | {(b, a) for a, b in inside} | {(0, 3), (3, 5), (5, 0)}
+
+
+def test_auto_chooses_by_size_and_workers() -> None:
+    assert chosen(nbytes=9_999, length=2_500, workers=8) is recursive_doubling
+    assert chosen(nbytes=10_000, length=2_500, workers=8) is ring
+    assert chosen(nbytes=10_000, length=2_500, workers=2_500) is binomial
+
+
+def test_every_algorithm_can_be_named_in_a_scenario() -> None:
+    assert all(problem(name, module.Algorithm) is None for name in ALGORITHMS)
+    assert len(module.Algorithm.__args__) == len(ALGORITHMS)
+    assert {halving_doubling, parameter_server} < set(ALGORITHMS.values())
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("ring", "native")])
+def test_three_real_workers_end_with_the_simulated_bits(algorithm: str) -> None:
+    """An odd number folds, and has chunks of unequal lengths."""
+    config = scenario(
+        cluster__workers=3, workload={"problem": "logistic"}, stop={"steps": 3},
+        strategy={"name": "all-reduce", "algorithm": algorithm},
+        cluster__compute={"time": {"distribution": "constant", "value": "1 ms"}},
+    )  # fmt: skip
+    measured, predicted = lockstep.run(config), lockstep.simulate(config)
+    assert (measured.parameters == predicted.parameters).all()
+    assert measured.metrics["bytes_sent"] == predicted.metrics["bytes_sent"]

@@ -1,0 +1,158 @@
+"""Real `lockstep run` commands that a test can strike at, and what is left of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import lockstep
+from tests.support.pace import slowness
+
+HANGS = 150  # s; nothing here takes that long, even on a slow machine that does something else too
+SOON = 8 * slowness()  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
+COMMAND = """
+import contextlib, os, pathlib
+from lockstep import cli, terminal
+
+@contextlib.contextmanager
+def progress(doing, quiet):
+    yield lambda fraction: pathlib.Path(os.environ["PROGRESS"]).write_text(str(fraction))
+
+terminal.progress = progress
+cli.main()
+"""
+LONG = """
+name: long
+cluster:
+  workers: 3
+  servers: 2
+  compute: {time: {distribution: constant, value: 20 ms}}
+workload: {problem: quadratic}
+strategy: asynchronous
+stop: {time: 10 min}
+"""
+
+
+def processes(session: int) -> dict[int, int]:
+    """The processes of a session, oldest first, and their parents; what waits to be reaped does not count."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue
+        state, parent, _, its_session, started = fields[0], *map(int, (*fields[1:4], fields[19]))
+        if its_session == session and state != "Z":
+            found[int(entry.name)] = (started, parent)
+    order = sorted(found, key=lambda pid: (found[pid][0], pid))
+    return {pid: found[pid][1] for pid in order}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], Any], seconds: float) -> Any:
+    """Wait for a condition; what it was in the end."""
+    end = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
+
+
+def nodes(records: pd.DataFrame | None, event: str) -> set[int]:
+    """Who has records of this event."""
+    return set() if records is None else set(records.loc[records["event"] == event, "node"])
+
+
+def wait_until_on_disk(out: Path, **events: set[int]) -> None:
+    """Wait until a run has written records of these events by these nodes: what a SIGKILL cannot take.
+
+    A process writes twice a second, and a command is under way as soon as one of its nodes is.
+    """
+
+    def written() -> bool:
+        try:
+            records = lockstep.records(out)
+        except lockstep.ScenarioError:
+            return False
+        return all(nodes(records, event) >= who for event, who in events.items())
+
+    assert until(written, HANGS), f"no records in {out} of some of {events}"
+
+
+class Command:
+    """A `lockstep run` in a session of its own, and with a folder of its own for temporary files."""
+
+    def __init__(self, folder: Path, *options: str, scenario: str = LONG) -> None:
+        self.out, self.temporary, self.progress = folder / "out", folder / "tmp", folder / "progress"
+        self.temporary.mkdir(parents=True)
+        self.stderr = folder / "stderr"
+        file = folder / "long.yaml"
+        file.write_text(scenario)
+        environment = {**os.environ, "TMPDIR": str(self.temporary), "PROGRESS": str(self.progress)}
+        arguments = ["run", str(file), "--json", "--out", str(self.out), *options]
+        with open(self.stderr, "w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", COMMAND, *arguments],
+                env=environment, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_until_under_way(self) -> None:
+        assert until(lambda: self.progress.exists() or self.process.poll() is not None, HANGS)
+        assert self.process.poll() is None, self.stderr.read_text()
+
+    def ranks(self) -> list[int]:
+        """The processes of the run in the order of their ranks: those that another one was forked from."""
+        found = processes(self.process.pid)
+        return [pid for pid, parent in found.items() if found.get(parent) == self.process.pid]
+
+    def ends(self, soon: float = SOON) -> tuple[int, str]:
+        """Exit status, and standard error; soon, and with nothing left behind but PyTorch's cache folder."""
+        status = self.process.wait(soon)
+        assert until(lambda: not processes(self.process.pid), SOON), processes(self.process.pid)
+        assert not [path.name for path in self.temporary.iterdir() if "torchinductor" not in path.name]
+        assert self.process.stdout is not None
+        assert self.process.stdout.read() == b""
+        return status, self.stderr.read_text()
+
+    def kept(self) -> pd.DataFrame:
+        assert [path.name for path in self.out.iterdir()] == ["incomplete"]
+        kept = self.out / "incomplete"
+        names = ["records.parquet", "scenario.yaml", "status.json"]
+        assert sorted(path.name for path in kept.iterdir()) == names
+        assert lockstep.load(kept / "scenario.yaml").name in ("long", "cut")
+        return pd.read_parquet(kept / "records.parquet")
+
+    def kill(self) -> None:
+        for pid in processes(self.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(HANGS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def started(
+    folder: Path, options: Mapping[str, Sequence[str]], scenario: str = LONG
+) -> Iterator[dict[str, Command]]:
+    """Several at the same time, under way; killed at the end."""
+    commands = {name: Command(folder / name, *each, scenario=scenario) for name, each in options.items()}
+    try:
+        for command in commands.values():
+            command.wait_until_under_way()
+        yield commands
+    finally:
+        for command in commands.values():
+            command.kill()

@@ -1,0 +1,29 @@
+"""Runs that torchrun starts."""
+
+SCENARIO = """
+name: small
+cluster:
+  workers: 2
+  servers: 1
+  compute: {time: {distribution: constant, value: 10 ms}}
+workload: {dataset: digits, model: mlp, batch_size: 32}
+strategy: {name: synchronous, learning_rate: 0.2}
+stop: {steps: 6}
+seed: 7
+"""
+QUADRATIC = "workload={problem: quadratic}"
+
+# The real program; when worker 0 tells how far it is, it tells this test too.
+ENTRY = """
+import os, pathlib
+from lockstep.executor import node
+from lockstep.executor.__main__ import main
+
+def tell(self, fraction, real=node.RealNode._tell_progress):
+    if self.now > 1.5:  # what has been recorded by then is on disk, in part
+        pathlib.Path(os.environ["PROGRESS"]).touch()
+    real(self, fraction)
+
+node.RealNode._tell_progress = tell
+raise SystemExit(main())
+"""

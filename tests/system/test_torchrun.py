@@ -1,0 +1,265 @@
+"""`torchrun … -m lockstep.executor`: the same run as `lockstep run`, started by torchrun.
+
+Runs start two at a time, because starting is what takes time.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lockstep
+from tests.support.commands import HANGS, SOON, is_alive, nodes, until, wait_until_on_disk
+from tests.support.torchrun import ENTRY, QUADRATIC, SCENARIO
+
+pytestmark = pytest.mark.real
+
+KEYS = {
+    "schema", "engine", "scenario", "seed", "workers", "strategy", "duration_s", "updates", "updates_per_s",
+    "samples", "throughput", "dropped", "staleness", "speedup", "efficiency", "bytes_sent", "breakdown",
+    "breakdown_by_worker", "utilisation", "bottleneck", "loss", "accuracy", "target", "time_to_target_s",
+    "parameters_sha256", "warnings",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many processes, and what is changed in the scenario."""
+
+    processes: int
+    changes: tuple[str, ...] = ()
+
+
+CASES = {
+    "synchronous": Case(3),
+    "ring": Case(2, (QUADRATIC, "strategy={name: all-reduce}")),
+    "native": Case(2, (QUADRATIC, "strategy={name: all-reduce, algorithm: native}")),
+    "target": Case(2, ("strategy={name: all-reduce, algorithm: native, learning_rate: 0.2}",
+                       "stop={target_accuracy: 0.5, steps: 2000}")),
+    "too few": Case(1),
+    "unknown strategy": Case(2, ("strategy.name=synchronos",)),
+}  # fmt: skip
+
+
+def torchrun(count: int, *program: str) -> list[str]:
+    options = ["--standalone", f"--nproc-per-node={count}"]
+    return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Torchrun leaves empty logs behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Future]]:
+    """The run of a case, once it has ended, and its --out."""
+    file = tmp_path_factory.mktemp("torchrun") / "small.yaml"
+    file.write_text(SCENARIO)
+
+    def run(name: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+        out, case = file.parent / name, CASES[name]
+        options = [option for change in case.changes for option in ("--set", change)]
+        command = torchrun(case.processes, "-m", "lockstep.executor", str(file), "--out", str(out), *options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANGS), out
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = {name: pool.submit(run, name) for name in CASES}
+        yield lambda name: futures[name].result(len(CASES) * HANGS)
+        for future in futures.values():
+            future.cancel()
+
+
+@pytest.mark.parametrize("name", ["synchronous", "ring", "native"])
+def test_it_is_the_run_that_lockstep_would_have_made(ended, name: str, tmp_path: Path) -> None:
+    done, out = ended(name)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    result = json.loads(done.stdout)  # exactly one object, and nothing else
+    assert set(result) == KEYS
+    assert sorted(path.name for path in out.iterdir()) == [
+        "interleaving.parquet", "parameters.npy", "records.parquet", "result.json", "scenario.yaml",
+    ]  # fmt: skip
+    assert json.loads((out / "result.json").read_text()) == result
+
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    here = lockstep.run(lockstep.load(tmp_path / "small.yaml", CASES[name].changes))
+    assert np.array_equal(np.load(out / "parameters.npy"), here.parameters)
+    same = ("updates", "samples", "bytes_sent", "loss", "accuracy", "parameters_sha256")
+    assert {key: result[key] for key in same} == {key: here.metrics[key] for key in same}
+
+
+def test_a_target_ends_it(ended) -> None:
+    done, _ = ended("target")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["time_to_target_s"] is not None
+    assert result["updates"] < 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("too few", "the scenario needs 3 processes (2 for workers, 1 for servers), torchrun started 1"),
+        ("unknown strategy", "strategy.name: unknown strategy 'synchronos'; did you mean 'synchronous'?"),
+    ],
+)
+def test_bad_input_is_told_once(ended, name: str, message: str) -> None:
+    done, out = ended(name)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    complaints = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(complaints) == 1
+    assert message in complaints[0]
+    assert "exitcode  : 2 " in done.stderr  # torchrun's own summary
+    assert not (out / "result.json").exists()
+
+
+def test_without_torchrun_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    command = [sys.executable, "-m", "lockstep.executor", str(tmp_path / "small.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode == 2
+    assert "torchrun" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------ runs that do not end well
+
+
+class Torchrun:
+    """torchrun with a run of two workers that has begun to measure."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out, progress = folder / "out", folder / "progress"
+        (folder / "small.yaml").write_text(SCENARIO)
+        (folder / "entry.py").write_text(ENTRY)
+        changes = ["--set", QUADRATIC, "--set", "strategy=all-reduce", "--set", "stop={time: 10 min}"]
+        program = [str(folder / "entry.py"), str(folder / "small.yaml"), "--out", str(self.out), *changes]
+        self.process = subprocess.Popen(
+            torchrun(2, *program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PROGRESS": str(progress)},
+        )  # fmt: skip
+        assert until(lambda: progress.exists() or self.process.poll() is not None, HANGS)
+        self.ranks = children(self.process.pid)
+
+    def ends(self) -> str:
+        """What torchrun says in the end; soon, and with no process left behind."""
+        said = self.process.communicate(timeout=2 * SOON)[1]
+        assert self.process.returncode != 0
+        assert until(lambda: not any(map(is_alive, self.ranks)), SOON)
+        assert not list(Path(os.environ["TMPDIR"]).glob(f"lockstep-{self.process.pid}-*"))
+        return said
+
+
+@pytest.fixture
+def under_way(tmp_path: Path) -> Iterator[Torchrun]:
+    run = Torchrun(tmp_path)
+    try:
+        assert len(run.ranks) == 2, run.process.communicate(timeout=SOON)
+        yield run
+    finally:
+        for pid in (*run.ranks, run.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        run.process.communicate(timeout=SOON)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_rank_that_is_killed_is_named_and_the_records_of_the_others_are_kept(under_way: Torchrun) -> None:
+    wait_until_on_disk(under_way.out, gradient={0, 1}, update={0, 1})
+    os.kill(under_way.ranks[0], signal.SIGKILL)
+    said = under_way.ends()
+    cause = said[said.index("Root Cause") :]
+    assert "rank      : 0 " in cause
+    assert "SIGKILL" in cause
+    assert f"What was measured until then: {under_way.out / 'incomplete'}" in said
+    records = lockstep.records(under_way.out)
+    assert nodes(records, "gradient") == nodes(records, "update") == {0, 1}
+
+
+MISTAKEN = """
+from lockstep.executor.__main__ import main
+from lockstep.strategies import STRATEGIES, Strategy
+
+async def mistaken(node):
+    while await node.next_batch_available():
+        gradient = await node.gradient(node.initial_parameters())
+        if node.index == 1 and node.step == 3:
+            raise LookupError("the strategy's own")
+        await node.all_reduce(gradient)
+
+STRATEGIES["mistaken"] = Strategy(mistaken, equal_steps=True)
+raise SystemExit(main())
+"""
+
+
+STRANGER = """
+import os, sys
+import torch.distributed as dist
+os.setuid(65534)
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False)
+for key in ("outcome/0", "failure/0", "stop", "ending", "scenario", "batches", "leaving"):
+    for prefix in ("", "worker/attempt_0/", "/worker/attempt_0/"):
+        store.set(prefix + key, "1")
+print("written")
+"""
+
+
+def test_who_writes_into_torchruns_store_changes_nothing(under_way: Torchrun) -> None:
+    """It is anyone's: nothing of a run is there."""
+    environ = Path(f"/proc/{under_way.ranks[0]}/environ").read_bytes().split(b"\0")
+    (port,) = [each.decode().partition("=")[2] for each in environ if each.startswith(b"MASTER_PORT=")]
+    command = [sys.executable, "-c", STRANGER, port]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=HANGS).stdout == "written\n"
+    time.sleep(2)
+    assert all(map(is_alive, under_way.ranks))
+    under_way.process.send_signal(signal.SIGINT)
+    under_way.ends()
+    assert nodes(lockstep.records(under_way.out), "gradient") == {0, 1}
+
+
+def test_a_mistake_in_a_strategy_is_told_with_its_traceback(tmp_path: Path) -> None:
+    """Worker 1 makes it; the other fails only because it waits for worker 1 in a collective."""
+    out = tmp_path / "out"
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    (tmp_path / "entry.py").write_text(MISTAKEN)
+    changes = ["--set", QUADRATIC, "--set", "strategy=mistaken", "--out", str(out)]
+    command = torchrun(2, str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), *changes)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode != 0
+    cause = done.stderr[done.stderr.index("Root Cause") :]
+    assert "rank      : 1 " in cause
+    assert "in mistaken\n" in cause
+    assert "LookupError: the strategy's own" in cause
+    records = lockstep.records(out)
+    assert records[records["event"] == "gradient"].groupby("node")["version"].max().to_dict() == {0: 2, 1: 2}
+
+
+def test_ctrl_c_keeps_all_records(under_way: Torchrun) -> None:
+    wait_until_on_disk(under_way.out, gradient={0, 1})
+    under_way.process.send_signal(signal.SIGINT)
+    under_way.ends()
+    assert nodes(lockstep.records(under_way.out), "gradient") == {0, 1}
+    assert not (under_way.out / "result.json").exists()
+
+
+def test_nothing_outlives_a_torchrun_that_is_killed(under_way: Torchrun) -> None:
+    under_way.process.kill()
+    under_way.ends()

@@ -1,0 +1,1 @@
+"""What the clock judges; each test needs the machine for itself."""

@@ -1,0 +1,53 @@
+"""Every schedule whose runs depend on who is first: real runs against their predictions.
+
+The others end with the same parameters in both engines (test_contract.py). Nothing is learned here, so that
+two cores stand for four workers: processes sleep for what they draw.
+"""
+
+import pytest
+
+import lockstep
+from lockstep import Scenario, validation
+from lockstep.strategies import find
+from lockstep.validation import Loopback
+from tests.contract.rows import ROWS, Row
+from tests.support.pace import longer
+from tests.support.scenarios import scenario
+
+pytestmark = [pytest.mark.real, pytest.mark.alone]
+
+STEPS = 50
+
+
+def takes_time(row: Row) -> bool:
+    """What a rule does with a push takes next to none: it is that of the strategy without."""
+    values = dict(row.strategy)
+    return not row.deterministic and find(values.pop("name"), values).rule is None
+
+
+def timed(row: Row) -> Scenario:
+    return scenario(
+        cluster__servers=row.servers,
+        cluster__compute={"time": {"distribution": "lognormal", "mean": longer(50), "cv": 0.4}},
+        cluster__stragglers=[{"worker": 3, "slowdown": 1.5}],
+        strategy=row.strategy,
+        stop={"steps": STEPS},
+    )
+
+
+@pytest.fixture(scope="module")
+def loopback() -> Loopback:
+    return validation.measure_loopback(1000)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if takes_time(row)], ids=str)
+def test_throughput_and_staleness_are_predicted(row: Row, loopback: Loopback) -> None:
+    config = timed(row)
+    predicted = lockstep.simulate(validation.on_loopback(config, loopback))
+    for attempt in range(3):  # the machine may be shared, and was perhaps when the loopback was measured
+        error = validation.compare(predicted, lockstep.run(config))["error"]
+        if max(abs(error["throughput"]), error["staleness_ks"]) < 0.1 or attempt == 2:
+            break
+        predicted = lockstep.simulate(validation.on_loopback(config, validation.measure_loopback(1000)))
+    assert abs(error["throughput"]) < 0.1
+    assert error["staleness_ks"] < 0.1

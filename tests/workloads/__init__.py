@@ -1,0 +1,1 @@
+"""What is trained, on which samples, and how long a gradient takes."""
