@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 from lockstep.analysis.records import Recorder
-from lockstep.executor import vectors
 from lockstep.executor.activities import Activities
 from lockstep.executor.backward import Beside, Later
 from lockstep.executor.devices import to_device
@@ -18,6 +17,7 @@ from lockstep.executor.mailbox import Mailbox, Received
 from lockstep.executor.running import Done, Stopped, run_to_end
 from lockstep.executor.settling import settle
 from lockstep.executor.transport import Transport
+from lockstep.job.arithmetic import OnTensors
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import Snapshots
 from lockstep.strategies import Collective, Contribution, Message, Source, Vector
@@ -66,7 +66,8 @@ class RealNode:
         self.loss = nan
         self.memory: WorkerMemory | None = None
         self.initial = initial
-        self.concatenate, self.add_parts = vectors.concatenate, vectors.add_parts
+        arithmetic = OnTensors(initial)
+        self.concatenate, self.add_parts = arithmetic.concatenate, arithmetic.add_parts
         self.transport = transport
         self.store = transport.store
         self.compute = compute

@@ -67,6 +67,11 @@ class Plan:
         """Their ranks."""
         return range(self.scenario.cluster.workers)
 
+    @cached_property
+    def worker_hosts(self) -> Sequence[int]:
+        """The hosts of the workers: one list for all nodes."""
+        return self.hosts[: len(self.workers)]
+
     @property
     def has_servers(self) -> bool:
         """Whether the parameters are on servers."""

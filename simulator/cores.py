@@ -12,7 +12,8 @@ from functools import partial
 
 import simpy
 
-from lockstep.simulator.events import Moment
+from lockstep.job.events import Event
+from lockstep.simulator.events import soon
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Flow, Link
 
@@ -37,17 +38,17 @@ class Cores:
         """Whether the host of a process may have more processes that compute than cores."""
         return rank in self._paths
 
-    def compute(self, rank: int, milestones: Sequence[float]) -> list[Moment]:
+    def compute(self, rank: int, milestones: Sequence[float]) -> list[Event]:
         """Let a process whose cores are shared compute; what happens when it has done so much work.
 
         Milestones are core-seconds from the beginning, in ascending order.
         """
-        events = [Moment() for _ in milestones]
+        events = [Event() for _ in milestones]
 
         def go_on(number: int) -> None:
             self._under_way.pop(rank, None)
             if number:
-                events[number - 1].soon(self._environment)
+                soon(self._environment, events[number - 1])
             if number == len(milestones):
                 return
             work = milestones[number] - (milestones[number - 1] if number else 0.0)

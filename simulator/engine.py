@@ -7,7 +7,7 @@ clock: a run is a pure function of (scenario, seed).
 
 import gc
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from math import nextafter
 from typing import Any, NoReturn
@@ -17,51 +17,31 @@ from simpy.core import StopSimulation
 from simpy.events import URGENT
 
 from lockstep.analysis.records import Recorder, Result, of
+from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
+from lockstep.job.ending import Ending, counting
+from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.quota import Quota
 from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
-from lockstep.simulator.events import Activity, Aside, Call, Environment
-from lockstep.simulator.memory import Race
+from lockstep.simulator.events import Aside, Call, Environment, Process
+from lockstep.simulator.memory import Race, WorkerMemory
 from lockstep.simulator.network import Network
-from lockstep.simulator.node import SimulatedNode
+from lockstep.simulator.port import VirtualPort
 from lockstep.simulator.ring import Disturbed, Rings
-from lockstep.simulator.sized import Sized, concatenate
 from lockstep.simulator.topology import topology
 from lockstep.simulator.traffic import compete, vary
 from lockstep.simulator.usage import Usage
-from lockstep.strategies import Vector
-from lockstep.strategies.codecs import Codec
 from lockstep.strategies.strategy import Program
-from lockstep.workloads import Learner, build, deterministic_threads, layouts
+from lockstep.workloads import Learner, build, deterministic_threads
 from lockstep.workloads.compute_time import compute_times, mean_gradient_s
 from lockstep.workloads.memory import require
 
 Progress = Callable[[float], None]
 _LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
 _COPIES = 5  # of all records besides them, while they are put in order
-
-
-class Batches:
-    """Who may still take how many mini-batches. One taken out is a worker's until it is used."""
-
-    def __init__(self, limits: Quota, workers: int) -> None:
-        self.limits = limits
-        self.left = limits.together
-        self.reserved = [False] * workers
-
-    def available(self, worker: int, taken: int) -> bool:
-        """Whether the worker, which has used `taken`, has another one."""
-        if self.limits.each is not None and taken >= self.limits.each:
-            return False
-        if self.left is not None and not self.reserved[worker]:
-            if self.left == 0:
-                return False
-            self.left -= 1
-            self.reserved[worker] = True
-        return True
 
 
 class Simulation:
@@ -72,14 +52,13 @@ class Simulation:
         scenario, cluster = plan.scenario, plan.scenario.cluster
         self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
-        self.initial: Any = Sized(self.sizes.parameters, self.sizes.itemsize)
+        self.arithmetic: Arithmetic = OnSizes(self.sizes.parameters, self.sizes.itemsize)
         if scenario.workload.learns:
             self.learner = build(scenario.workload, cluster.workers, scenario.seed)
-            self.initial = self.learner.initial()
+            self.arithmetic = OnTensors(self.learner.initial())
             self.evaluate = once(self.learner.evaluate)  # for the target in the run, for the curve after it
 
         self.roles, self.workers, self.owners = plan.roles, plan.workers, plan.owners
-        self.worker_hosts = plan.hosts[: cluster.workers]  # one list for all nodes
 
         network = cluster.network
         overheads = network.message_overhead, network.receive_overhead
@@ -94,23 +73,20 @@ class Simulation:
         self.compute = compute_times(scenario, self.sizes)
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
         self._codecs: dict[Any, CodecCost] = cluster.codecs
-        self.servers_speed = cluster.servers.speed
         self.additions = 0  # to shared memory, that have been completed
         in_memory = self.owners.in_one_memory and self.learner is not None
         self.race = Race(self.initial.numpy()) if in_memory else None
         self.backward = getattr(cluster.compute, "backward", 0.0)
-        self.batches = Batches(plan.quota, cluster.workers)
+        self.ending = self._ending()
         self.recorder = Recorder()
         nbytes, first = self.owners.copies * self.sizes.nbytes, self.initial if self.owners.apart else None
         self.snapshots = {rank: Snapshots(nbytes, first) for rank in self.owners.evaluated}
-        self.versions: dict[int, int] = {}
-        self.last_version = scenario.stop.updates  # the run is over when every holder is there
-        self._endless = self.batches.limits == Quota(None, None)  # but for a time, or a number of updates
+        self._endless = plan.quota == Quota(None, None)  # but for a time, or a number of updates
         self.steps = self._steps_before = 0
-        self._instant = 0.0
+        self._came_to = 0.0, 0  # an instant, and the updates made by then where they bring the end closer
         self.progress: Progress | None = None
         self.over = False
-        self.nodes = [SimulatedNode(self, rank, role) for rank, role in enumerate(self.roles)]
+        self.nodes = [self._node(rank) for rank in range(len(self.roles))]
         self.inboxes = [node.take_in for node in self.nodes]
         self.programs = []
         for rank, role in enumerate(self.roles):
@@ -121,13 +97,35 @@ class Simulation:
         if self.apply_s(1) or cluster.codecs:
             for node, role in zip(self.nodes, self.roles, strict=True):
                 if role.kind != "worker":
-                    self.usage.add(role.name, node.applied_s)
+                    self.usage.add(role.name, node.done_s)
 
-    def begin(self, node: SimulatedNode, program: Program) -> Activity:
+    @property
+    def initial(self) -> Any:
+        """The first parameters, or their size."""
+        return self.arithmetic.initial
+
+    def _ending(self) -> Ending:
+        over = lambda: Call(self.environment, 0.0, self._stop, URGENT)  # noqa: E731
+        return Ending(self.plan, counting(), over)
+
+    def _node(self, rank: int) -> Node:
+        plan, learner = self.plan, self.learner
+        snapshots = self.snapshots.get(self.owners.owner(rank)) if learner is not None else None
+        epoch = learner.epoch(rank) if learner is not None and rank in plan.workers else plan.epoch(rank)
+        port = VirtualPort(self, rank)
+        node = Node(plan, rank, port, self.recorder, self.ending, self.arithmetic, snapshots, epoch)
+        if self.owners.in_one_memory:
+            node.memory = WorkerMemory(self, node)
+        return node
+
+    def begin(self, node: Node, program: Program) -> Process:
         """Let a node run its program."""
-        return self.start(node.rank, program(node))
+        is_worker = node.rank in self.plan.workers
+        return self.start(node.rank, program(node), node.end if is_worker else None)
 
-    def start(self, rank: int, program: Coroutine[Any, Any, None]) -> Activity:
+    def start(
+        self, rank: int, program: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
+    ) -> Process:
         """Let a program run; its failure ends the simulation."""
 
         def failed(error: BaseException) -> NoReturn:
@@ -140,46 +138,7 @@ class Simulation:
                 f"{who} (rank {rank}) failed: {type(error).__name__}: {error}", "".join(lines)
             ) from error
 
-        return Activity(self.environment, program, failed)
-
-    def vector(self, values: Sequence[float]) -> Any:
-        """A vector of these values, or its size."""
-        if self.learner is None:
-            return Sized(len(values), self.sizes.itemsize)
-        return self.initial.new_tensor(values)
-
-    def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any:
-        """A vector plus one, or a multiple of one, at each of its slices."""
-        return self.concatenate([vector[place] + part for place, part in zip(slices, parts, strict=True)])
-
-    def concatenate(self, parts: Sequence[Any]) -> Any:
-        """Join vectors, or sizes, end to end."""
-        if len(parts) == 1:
-            return parts[0]
-        if self.learner is None:
-            return concatenate(list(parts))
-        import torch
-
-        return torch.cat(list(parts))
-
-    def encode(self, vector: Any, codec: Codec, seed: int) -> Any:
-        """The body that a codec sends, or its size: so many bytes."""
-        if self.learner is None:
-            nbytes = layouts.nbytes(codec, len(vector), vector.itemsize)
-            return Sized(len(vector), nbytes // len(vector)) if codec.sums and nbytes else Sized(nbytes, 1)
-        from lockstep.workloads import codecs
-
-        return codecs.encode(vector, codec, seed)
-
-    def decode(self, body: Any, codec: Codec, length: int) -> Any:
-        """What is left of a vector of `length` elements, or its size."""
-        if self.learner is None:
-            if body.nbytes != layouts.nbytes(codec, length, self.sizes.itemsize):
-                raise ValueError(f"{body.nbytes} bytes are not {length} elements as {codec.name} sends them")
-            return Sized(length, self.sizes.itemsize)
-        from lockstep.workloads import codecs
-
-        return codecs.decode(body, codec, length, self.initial.dtype)
+        return Process(self.environment, program, failed, ended)
 
     def codec_s(self, name: str, decoding: bool, nbytes: int) -> float:
         """Seconds that a codec takes to encode, or decode, a vector of `nbytes` bytes."""
@@ -195,45 +154,13 @@ class Simulation:
         """Seconds that work on `nbytes` bytes of memory takes."""
         return self._apply_overhead + self.memory_s(nbytes)
 
-    def gradient(self, node: SimulatedNode, parameters: Any, step: int) -> Vector:
-        """The gradient itself, and the loss at the node: real, or its size alone."""
-        if self.learner is None:
-            return parameters  # type: ignore[no-any-return]
-        gradient = self.learner.gradient(parameters, node.rank, step)
-        node.loss = self.learner.loss
-        return gradient
+    def show(self, version: int) -> None:
+        """A snapshot has been kept: see whether the target is reached, if all parts are there."""
+        last = self.ending.last
+        if (last is None or version < last) and self._target_reached(version):
+            self.ending.reached(version)
 
-    def epoch(self, worker: int) -> int:
-        """Mini-batches in one pass over a worker's samples."""
-        if self.learner is None:
-            return self.plan.epoch(worker)
-        return self.learner.epoch(worker)
-
-    def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
-        """Take note of new parameters; True when the node's part in the run is over."""
-        self.versions[node.holder] = version
-        if self.last_version is not None:
-            self._steps_before = self.steps  # it comes closer to its end, even if no time passes
-        if self.learner is not None and node.holder in self.snapshots:
-            snapshots = self.snapshots[node.holder]
-            if self.race is not None:  # the memory itself, not what a worker has read
-                parameters = self._in_memory() if snapshots.wants(version) else None
-            kept = snapshots.offer(version, node.now, parameters)
-            earlier = self.last_version is None or version < self.last_version
-            if kept and earlier and self._target_reached(version):
-                self.last_version = version
-        last = self.last_version
-        if last is None or version < last:
-            return False
-        everyone = all(self.versions.get(holder, 0) >= last for holder in self.owners.ranks)
-        if everyone:
-            Call(self.environment, 0.0, self._stop, URGENT)
-        # Relays may have made more updates of the same pushes at this shard than at others, which will need
-        # more pushes from workers that wait for this one. Who has no more to do has no part to end.
-        ended = node.rank < len(self.programs) and not self.programs[node.rank].alive
-        return version == self.scenario.stop.updates and (everyone or not self.plan.relayed) and not ended
-
-    def _in_memory(self) -> Any:
+    def in_memory(self) -> Any:
         """A copy of what is in shared memory now; at the end of the run's time, just before."""
         assert self.race is not None
         now, until = self.environment.now, self.scenario.stop.time
@@ -262,8 +189,11 @@ class Simulation:
             if self.rings is not None:
                 self.rings.end()
             return
-        ended = {rank for rank, version in self.versions.items() if version == self.scenario.stop.updates}
-        stuck = [rank for rank, program in enumerate(self.programs) if program.alive and rank not in ended]
+        stuck = [
+            rank
+            for rank, program in enumerate(self.programs)
+            if program.alive and not self.ending.retired(rank)
+        ]
         if stuck:
             waits = "; ".join(self._waits(rank) for rank in stuck[:4])
             raise SimulationError(f"the nodes wait for each other for ever: {waits}")
@@ -282,17 +212,17 @@ class Simulation:
 
     def _check_that_time_passes(self) -> None:
         """Where nothing takes any time, a run may neither come to the instant nor the update that ends it."""
-        if self.environment.now > self._instant:
-            self._instant, self._steps_before = self.environment.now, self.steps
+        come_to = self.environment.now, self.ending.made
+        if come_to > self._came_to:
+            self._came_to, self._steps_before = come_to, self.steps
         if self.steps - self._steps_before > 1000 * len(self.workers):
             raise SimulationError(
-                f"virtual time stands still at {self._instant:g} s, and the run does not end: "
+                f"virtual time stands still at {self._came_to[0]:g} s, and the run does not end: "
                 "give gradients or messages a time, or stop.steps"
             )
 
-    def begin_batch(self, worker: int) -> None:
-        """A worker uses the mini-batch it has; now and then tell who wants to know what is done."""
-        self.batches.reserved[worker] = False
+    def count_step(self) -> None:
+        """A gradient is begun; now and then tell who wants to know what is done."""
         self.steps += 1
         if self._endless:
             self._check_that_time_passes()
@@ -304,14 +234,14 @@ class Simulation:
 
     def fraction(self, steps: float) -> float:
         """How much of the run is done, from 0 to 1, by the nearest bound of `stop`, with so many steps."""
-        limits, stop = self.batches.limits, self.scenario.stop
+        limits, stop = self.plan.quota, self.scenario.stop
         parts = [0.0 if stop.time is None else self.environment.now / stop.time]
         if limits.each is not None:
             parts.append(steps / (limits.each * len(self.workers)))
         if limits.together is not None:
             parts.append(steps / limits.together)
         if stop.updates is not None:
-            parts.append(min(self.versions.values(), default=0) / stop.updates)
+            parts.append(min(self.ending.versions.values(), default=0) / stop.updates)
         return min(1.0, max(parts))
 
     def _waits(self, rank: int) -> str:
@@ -324,7 +254,7 @@ class Simulation:
         """What the run left; held-out loss and accuracy are computed now, off the clock."""
         parameters = None
         if self.race is not None:
-            self.snapshots[0].finish(self._in_memory())
+            self.snapshots[0].finish(self.in_memory())
         if self.learner is not None:
             for version, time, vector in assemble(list(self.snapshots.values()), self.owners):
                 found = self.evaluate(vector)
@@ -351,7 +281,7 @@ class Simulation:
             warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
         if cluster.network.server_bandwidth is not None and cluster.servers.colocated:
             warnings.append("cluster.network.server_bandwidth means nothing to co-located servers: ignored")
-        if not self.versions:
+        if not self.ending.versions:
             warnings.append("the run stopped before the first update")
         return warnings
 

@@ -5,13 +5,15 @@ own classes do besides costs more than the rest of a run: a method call for each
 failed events, processes that wait for each other or are interrupted.
 """
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
 from typing import Any
 
 import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT, EventPriority
+
+from lockstep.job.events import Event, Retired
 
 NORMAL = EventPriority(1)
 
@@ -40,39 +42,6 @@ class Aside(Call):
     __slots__ = ()
 
 
-class Moment:
-    """What one activity waits for: awaiting it gives the value with which it happened."""
-
-    __slots__ = ("_value", "callbacks")
-    _ok = True
-
-    def __init__(self) -> None:
-        self.callbacks: list[Callable[[Moment], object]] | None = []
-        self._value: Any = None
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        if self.callbacks is not None:
-            yield self
-        return self._value
-
-    def happen(self, value: Any = None) -> None:
-        """Go on now, before anything else of this instant."""
-        callbacks, self.callbacks = self.callbacks, None
-        self._value = value
-        for callback in callbacks or ():
-            callback(self)
-
-    def then(self, call: Callable[["Moment"], object]) -> None:
-        """Call a function too when it happens, which must not have been yet."""
-        assert self.callbacks is not None
-        self.callbacks.append(call)
-
-    def soon(self, environment: simpy.Environment, value: Any = None) -> None:
-        """Go on in this instant, after what is due already."""
-        self._value = value
-        schedule(environment, self, 0.0)
-
-
 def schedule(
     environment: simpy.Environment, event: Any, delay: float, priority: EventPriority = NORMAL
 ) -> None:
@@ -80,27 +49,34 @@ def schedule(
     heappush(environment._queue, (environment._now + delay, priority, next(environment._eid), event))
 
 
-def pause(environment: simpy.Environment, seconds: float) -> Moment:
-    """A moment that happens after a while; raises ValueError where that would be in the past."""
+def timeout(environment: simpy.Environment, seconds: float) -> Event:
+    """What happens after a while; raises ValueError where that would be in the past."""
     if not seconds >= 0:
         raise ValueError(f"a pause of {seconds} s")
-    moment = Moment()
-    schedule(environment, moment, seconds)
-    return moment
+    event = Event()
+    schedule(environment, event, seconds)
+    return event
 
 
-class Activity:
-    """Drives a coroutine from moment to moment; `failed` is told soon of an exception that ends it."""
+def soon(environment: simpy.Environment, event: Event) -> None:
+    """Let an event happen in this instant, after what is due already."""
+    schedule(environment, event, 0.0)
 
-    __slots__ = ("_environment", "_failed", "_go_on", "_send", "alive")
+
+class Process:
+    """Drives a coroutine from event to event; `failed` is told soon of an exception that ends it."""
+
+    __slots__ = ("_ended", "_environment", "_failed", "_go_on", "_send", "alive")
 
     def __init__(
         self,
         environment: simpy.Environment,
         program: Coroutine[Any, Any, None],
         failed: Callable[[BaseException], object],
+        ended: Callable[[], object] | None = None,
     ) -> None:
         self.alive = True
+        self._ended = ended  # called when the program comes to its end
         self._environment = environment
         self._send, self._failed, self._go_on = program.send, failed, self._resume
         Call(environment, 0.0, self._go_on, URGENT)
@@ -109,6 +85,10 @@ class Activity:
         try:
             awaited = self._send(None)
         except StopIteration:
+            self.alive = False
+            if self._ended is not None:
+                self._ended()
+        except Retired:
             self.alive = False
         except BaseException as error:
             self.alive = False

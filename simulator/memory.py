@@ -8,16 +8,16 @@ Not modelled: that all are slower while many use the bus; caches; processors tha
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.simulator.events import pause
+from lockstep.job.node import Node
 from lockstep.strategies import Vector
 
 if TYPE_CHECKING:
-    from lockstep.simulator.node import SimulatedNode
+    from lockstep.simulator.engine import Simulation
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -114,8 +114,12 @@ class Race:
 class WorkerMemory:
     """See `strategies.node.Memory`: one worker's way to it."""
 
-    def __init__(self, node: "SimulatedNode") -> None:
-        self.node, self.simulation = node, node.simulation
+    def __init__(self, simulation: "Simulation", node: Node) -> None:
+        self.simulation, self.node = simulation, node
+
+    def now(self) -> Any:
+        """A copy of what is in it now."""
+        return self.simulation.in_memory()
 
     async def read(self) -> tuple[Vector, int]:
         simulation, race, start = self.simulation, self.simulation.race, self.node.now
@@ -131,7 +135,7 @@ class WorkerMemory:
     async def add(self, update: Vector) -> int:
         simulation, race, start = self.simulation, self.simulation.race, self.node.now
         if overhead := simulation.apply_s(0):
-            await pause(self.node.environment, overhead)
+            await self.node.port.wait(overhead)
         seconds = simulation.memory_s(2 * update.nbytes)
         if race is not None:
             values: Floats = update.numpy()  # type: ignore[attr-defined]
@@ -146,6 +150,6 @@ class WorkerMemory:
     async def _spend(self, seconds: float, start: float, kind: str) -> None:
         """Let the time of a read or addition pass; record it, since `start`, if it took any."""
         if seconds:
-            await pause(self.node.environment, seconds)
+            await self.node.port.wait(seconds)
         if self.node.now > start:
             self.node.recorder.memory(self.node.rank, start, self.node.now, kind)

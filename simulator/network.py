@@ -18,7 +18,8 @@ from typing import Any
 
 import simpy
 
-from lockstep.simulator.events import NORMAL, Aside, Call, Moment
+from lockstep.job.events import Event
+from lockstep.simulator.events import NORMAL, Aside, Call, soon
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Flow
 from lockstep.simulator.queues import Queues
@@ -29,7 +30,7 @@ class Transfer(Flow):
     """A message on its way. Awaiting it waits until its last byte has left, which is at `left_at`."""
 
     __slots__ = (
-        *("arrived", "callbacks", "connection", "left_at", "message", "moment", "nbytes", "network", "start"),
+        *("arrived", "callbacks", "connection", "left_at", "message", "away", "nbytes", "network", "start"),
     )
     _ok = True  # it is its own event when it arrives
 
@@ -50,19 +51,19 @@ class Transfer(Flow):
         self.arrived = arrived
         self.start: float = network.environment._now
         self.left_at = inf
-        self.moment: Moment | None = None  # made only if somebody waits
+        self.away: Event | None = None  # made only if somebody waits
         self.callbacks = network.arrivals
 
     def __await__(self) -> Generator[Any, Any, None]:
         if self.left_at == inf:
-            self.moment = self.moment or Moment()
-            yield from self.moment.__await__()
+            self.away = self.away or Event()
+            yield from self.away.__await__()
 
     def sent(self) -> None:
         """The last byte has left the sender."""
         self.left_at = self.network.environment._now
-        if self.moment is not None:
-            self.moment.soon(self.network.environment)
+        if self.away is not None:
+            soon(self.network.environment, self.away)
 
     def done(self) -> None:
         """The last byte has passed all links: the next message may go, this one arrives a latency later."""

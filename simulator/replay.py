@@ -13,12 +13,14 @@ from typing import Any, Never
 import pandas as pd
 
 from lockstep.analysis.records import Entry, Result
+from lockstep.job.ending import Ending, Endless
+from lockstep.job.events import Event
+from lockstep.job.node import Node
 from lockstep.job.plan import Plan
+from lockstep.job.port import Arrival
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.errors import SimulationError
-from lockstep.simulator.events import Activity, Moment
-from lockstep.simulator.network import Transfer
-from lockstep.simulator.node import SimulatedNode
+from lockstep.simulator.events import Environment, Process, soon
 from lockstep.strategies import Collective, Contribution, Message, Vector
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import deterministic_threads
@@ -35,21 +37,21 @@ class ReplayedNode:
     entry's turn.
     """
 
-    def __init__(self, node: SimulatedNode, name: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, node: Node, environment: Environment, name: str, entries: Sequence[Entry]) -> None:
         self.entries = entries
         self.done = 0  # entries that have been
-        self._node = node
+        self._node, self._environment = node, environment
         self._name = name
         self._own: defaultdict[int, deque[tuple[int, Entry]]] = defaultdict(deque)  # by activity
         for place, entry in enumerate(entries):
             self._own[entry.activity].append((place, entry))
         self._activity: int | None = None  # whose turn it is
         self._spawned = 0
-        self._waiting: dict[int, Moment] = {}  # for the turn of an entry
+        self._waiting: dict[int, Event] = {}  # for the turn of an entry
         self._wanted = {(entry.kind, entry.peer) for entry in entries if entry.word == "receive"}
         self._mail: dict[tuple[str, int, int], Message] = {}  # by kind, sender and number
         self._numbers: Counter[tuple[str, int]] = Counter()
-        self._awaited: tuple[tuple[str, int, int], Moment] | None = None
+        self._awaited: tuple[tuple[str, int, int], Event] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
@@ -73,7 +75,7 @@ class ReplayedNode:
 
     async def _next(self, activity: int, word: str) -> tuple[int, Entry]:
         if not self._own[activity]:
-            await Moment()  # for ever: here the real run ended
+            await Event()  # for ever: here the real run ended
         place, entry = self._own[activity].popleft()
         if entry.word != word:
             self._misfit(place, f"the strategy calls {word}")
@@ -83,7 +85,7 @@ class ReplayedNode:
         """Wait for the turn of an entry."""
         place, entry = next_
         if place != self.done or self._activity is not None:
-            self._waiting[place] = moment = Moment()
+            self._waiting[place] = moment = Event()
             await moment
         self._activity = entry.activity
         self.done += 1
@@ -93,7 +95,7 @@ class ReplayedNode:
         self._activity = None
         waiting = self._waiting.pop(self.done, None)
         if waiting is not None:
-            waiting.soon(self._node.environment)
+            soon(self._environment, waiting)
 
     def _at_once(self, word: str, kind: str | None = None) -> Entry:
         """The entry of a word that does not wait."""
@@ -122,18 +124,18 @@ class ReplayedNode:
             return f"{self._name}, {self._described(self.done - 1)}: no such message comes"
         return f"{self._name}, {self._described(self.done)}: the strategy does not come to it"
 
-    def take_in(self, transfer: Transfer) -> None:
+    def take_in(self, arrival: Arrival) -> None:
         """Keep a message that has arrived, until it is its turn."""
-        self._node.take_in(transfer)
-        message: Message = transfer.message
+        self._node.take_in(arrival)
+        message = arrival.message
         key = message.kind, message.sender
         if key not in self._wanted:
             return
         number = self._numbers[key] = self._numbers[key] + 1
         self._mail[*key, number] = message
         if self._awaited is not None and self._awaited[0] == (*key, number):
-            (_, arrival), self._awaited = self._awaited, None
-            arrival.happen()
+            (_, there), self._awaited = self._awaited, None
+            there.happen()
 
     @property
     def now(self) -> float:
@@ -145,7 +147,7 @@ class ReplayedNode:
         if kind not in (None, entry.kind) or sender not in (None, entry.peer):
             self._misfit(place, f"the strategy wants {kind or 'any'} from {sender}")
         if key not in self._mail:
-            self._awaited = key, Moment()
+            self._awaited = key, Event()
             await self._awaited[1]
         message = self._mail.pop(key)
         self._node.mail.remove(message)
@@ -181,8 +183,9 @@ class ReplayedNode:
         await node.gradient_unless(parameters, kind)
         node.loss = loss
         if node.step == step:  # the message is there already
-            node._begin()
-            node._record(step, 0.0)
+            number, start, work = node._begin(parameters)
+            work.give_up()
+            node.recorder.gradient(node.rank, start, start, number)
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
         return program(self, vector)
@@ -200,7 +203,7 @@ class ReplayedNode:
         await self._node.updated(version, parameters, contributions)
         if entry.answer:
             self._give_up_turn()
-            await Moment()  # for ever: this update was the last
+            await Event()  # for ever: this update was the last
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         self._spawned += 1
@@ -225,21 +228,22 @@ class Replay(Simulation):
             raise Misfit(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
         super().__init__(plan, shortcuts=False)  # collectives by their messages, as in the log
 
-    def begin(self, node: SimulatedNode, program: Program) -> Activity:
+    def begin(self, node: Node, program: Program) -> Process:
         role = self.roles[node.rank]
         name = f"{role.name} (rank {node.rank})"
-        replayed = ReplayedNode(node, name, self.logs[node.rank])
+        replayed = ReplayedNode(node, self.environment, name, self.logs[node.rank])
         self.replayed.append(replayed)
         self.inboxes[node.rank] = replayed.take_in
         return self.start(node.rank, replayed.run(program(replayed)))
 
-    def updated(self, node: SimulatedNode, version: int, parameters: Any) -> bool:
-        self.versions[node.holder] = version
-        if self.learner is not None and node.holder in self.snapshots:
-            self.snapshots[node.holder].offer(version, node.now, parameters)
-        return False
+    def _ending(self) -> Ending:
+        return Endless(self.plan)
 
-    def begin_batch(self, worker: int) -> None:
+    def show(self, version: int) -> None:
+        """The log says where the run ended."""
+
+    def count_step(self) -> None:
+        """Tell how much of the log has been."""
         self.steps += 1
         if self.progress is not None and self.steps % 64 == 0:
             done = sum(node.done for node in self.replayed)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from simpy.events import NORMAL
 
-from lockstep.simulator.events import Moment
+from lockstep.job.events import Event
+from lockstep.job.node import Node
 from lockstep.simulator.network import Network
-from lockstep.simulator.node import SimulatedNode
 from lockstep.strategies import Vector
 from lockstep.strategies.parameter_server import shard_of
 from lockstep.workloads.memory import require
@@ -161,7 +161,7 @@ class Ring:
         self.nbytes = nbytes
         self.entered = np.full(p, np.nan)
         self.vectors: list[Any] = [None] * p
-        self.waits: list[Any] = [None] * p  # as in `SimulatedNode.waiting`
+        self.waits: list[Any] = [None] * p  # as in `Node.waiting`
         self.missing = self.inside = p  # workers that have still to enter; that are not done
         self.times: Times | None = None
 
@@ -180,7 +180,7 @@ class Rings:
         """What the messages would go through; None: they share links, and only messages can tell."""
         return separate_lanes(self.simulation.network, range(len(self.simulation.workers)))
 
-    def enter(self, node: SimulatedNode, vector: Vector) -> Moment:
+    def enter(self, node: Node, vector: Vector) -> Event:
         """Let a worker take part, there being lanes; what happens when it is done, with the sum."""
         if not self._open or not self._open[-1].missing:
             if self.simulation.network.messages:
@@ -189,7 +189,7 @@ class Rings:
         ring, index = self._open[-1], node.index
         if len(vector) != ring.length:
             raise Disturbed
-        done = Moment()
+        done = Event()
         wait = ("ring", self.simulation.workers[index - 1], done)
         ring.entered[index], ring.vectors[index], ring.waits[index] = node.now, vector, wait
         node.waiting.append(wait)
@@ -230,13 +230,13 @@ class Rings:
         simulation = self.simulation
         total = ring.vectors[0]
         if simulation.learner is not None:
-            total = simulation.concatenate(ring_sum(ring.vectors))
+            total = simulation.arithmetic.concatenate(ring_sum(ring.vectors))
         ring.vectors.clear()  # no longer needed
         ring.times = self._times(ring)
         simulation.network.ready[: len(ring.entered)] = ring.times.ready.tolist()
         if ring.times.sums is not None:
             for worker, instant in enumerate(ring.times.sums.free.tolist()):
-                simulation.nodes[worker].applying = instant
+                simulation.nodes[worker].busy_until = instant
         done: dict[float, list[int]] = {}
         for worker, instant in enumerate(ring.times.done.tolist()):
             done.setdefault(instant, []).append(worker)
@@ -248,7 +248,7 @@ class Rings:
         assert lanes is not None
         ready = np.array(network.ready[: len(ring.entered)])
         overhead, add_s = network.message_overhead, self.simulation.apply_s
-        free = np.array([node.applying for node in self.simulation.nodes[: len(ready)]])
+        free = np.array([node.busy_until for node in self.simulation.nodes[: len(ready)]])
         return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: Any) -> None:

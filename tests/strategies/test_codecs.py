@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Scenario
+from lockstep.job.node import Node as RunningNode
 from lockstep.job.plan import Plan
+from lockstep.job.sized import Sized
 from lockstep.simulator.engine import Simulation
-from lockstep.simulator.node import SimulatedNode
-from lockstep.simulator.sized import Sized
 from lockstep.strategies.codecs import NAMES, Codec, Encoder, decode
 from lockstep.workloads import codecs, layouts
 from tests.support.nodes import at_once, real_nodes
@@ -209,7 +209,7 @@ QUADRATIC = scenario(
 LOSSY = [Codec(name, 0.05) for name in NAMES if name != "none"]
 
 
-def simulated(config=QUADRATIC) -> SimulatedNode:
+def simulated(config=QUADRATIC) -> RunningNode:
     """Worker 1 after a run that did not touch its random numbers."""
     simulation = Simulation(Plan.of(config))
     simulation.run()

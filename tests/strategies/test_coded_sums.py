@@ -9,7 +9,7 @@ import torch
 
 import lockstep
 from lockstep import ScenarioError
-from lockstep.simulator.node import SimulatedNode
+from lockstep.job.node import Node as RunningNode
 from lockstep.strategies.codecs import SUMMABLE, Codec
 from lockstep.strategies.collectives import ALGORITHMS
 from lockstep.workloads import build, codecs, layouts
@@ -95,14 +95,14 @@ def test_what_an_answer_leaves_out_comes_with_a_later_one(codec: str) -> None:
     target = torch.randn(20, generator=torch.Generator().manual_seed(1))
     left: list[float] = []
 
-    async def gradient(self: SimulatedNode, parameters: torch.Tensor) -> torch.Tensor:
+    async def gradient(self: RunningNode, parameters: torch.Tensor) -> torch.Tensor:
         left.append(float((parameters - target).norm() / target.norm()))
         await compute(self, parameters)
         return 0.0 * target if self.step > 1 else -target
 
-    compute = SimulatedNode.gradient
+    compute = RunningNode.gradient
     strategy = {"name": "asynchronous", "answer_codec": codec, "codec_ratio": 0.2, "learning_rate": 1.0}
-    with mock.patch.object(SimulatedNode, "gradient", gradient):
+    with mock.patch.object(RunningNode, "gradient", gradient):
         lockstep.simulate(learning(cluster__workers=1, strategy=strategy, stop={"steps": 60}))
     assert left[0] == 1.0
     assert left[-1] < 1e-4

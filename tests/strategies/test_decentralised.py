@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import Result, Scenario
 from lockstep.executor import process
+from lockstep.job.node import Node as RunningNode
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import Snapshots, assemble
 from lockstep.scenarios import override
 from lockstep.simulator.engine import Simulation
-from lockstep.simulator.node import SimulatedNode
 from lockstep.strategies import gossip
 from lockstep.strategies.own_model import OwnModel
 from lockstep.strategies.owners import OneModelEach, Sharded
@@ -124,13 +124,13 @@ def test_the_sum_of_the_weights_of_gossip_is_kept(
 
 
 def test_the_weights_of_sgp_stay_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights, send = [], SimulatedNode.send
+    weights, send = [], RunningNode.send
 
     def seen(self: Any, *arguments: Any, **more: Any) -> Any:
         weights.append(more["weight"])
         return send(self, *arguments, **more)
 
-    monkeypatch.setattr(SimulatedNode, "send", seen)
+    monkeypatch.setattr(RunningNode, "send", seen)
     lockstep.simulate(case("sgp", cluster__workers=6))
     assert weights == [0.5] * 6 * 20
 
@@ -175,13 +175,13 @@ def test_gossip_that_is_never_sent_leaves_workers_by_themselves() -> None:
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[int, Any]]:
     """The last model that each worker of a simulation told at each version."""
     found: dict[int, dict[int, Any]] = {}
-    updated = SimulatedNode.updated
+    updated = RunningNode.updated
 
-    async def noted(self: SimulatedNode, version: int, parameters: Any, contributions: Any) -> None:
+    async def noted(self: RunningNode, version: int, parameters: Any, contributions: Any) -> None:
         found.setdefault(self.rank, {})[version] = parameters
         await updated(self, version, parameters, contributions)
 
-    monkeypatch.setattr(SimulatedNode, "updated", noted)
+    monkeypatch.setattr(RunningNode, "updated", noted)
     return found
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result
-from lockstep.simulator.node import SimulatedNode
+from lockstep.job.node import Node as RunningNode
 from lockstep.strategies import parameter_server
 from lockstep.strategies.placement import shards_of
 from lockstep.workloads import build
@@ -98,19 +98,19 @@ def test_the_distance_is_from_the_version_that_was_pulled(
     """With commits, and fetches at other times than pushes: by the history of all versions."""
     history: dict[tuple[int, int], torch.Tensor] = {}
     pushes: dict[tuple[int, int], list[Any]] = defaultdict(list)
-    update, send = SimulatedNode.updated, SimulatedNode.send
+    update, send = RunningNode.updated, RunningNode.send
 
-    def updated(self: SimulatedNode, version: int, parameters: Any, contributions: Any) -> Any:
+    def updated(self: RunningNode, version: int, parameters: Any, contributions: Any) -> Any:
         history[self.rank, version] = parameters
         return update(self, version, parameters, contributions)
 
-    def sent(self: SimulatedNode, to: int, kind: str, body: Any = None, **header: Any) -> Any:
+    def sent(self: RunningNode, to: int, kind: str, body: Any = None, **header: Any) -> Any:
         if kind in ("push", "commit"):
             pushes[self.rank, to].append((body, header["version"]))
         return send(self, to, kind, body, **header)
 
     config = learning(**world, strategy={"learning_rate": RATE, **strategy})
-    with mock.patch.multiple(SimulatedNode, updated=updated, send=sent):
+    with mock.patch.multiple(RunningNode, updated=updated, send=sent):
         run = lockstep.simulate(config)
     learner = build(config.workload, world["cluster__workers"], config.seed)
     shards = shards_of(config.cluster, True, learner.sizes.parameters)

@@ -5,8 +5,8 @@ from math import cos, pi, sqrt
 import pytest
 import torch
 
-from lockstep.executor.vectors import add_parts
-from lockstep.simulator.sized import Sized
+from lockstep.job.arithmetic import OnTensors
+from lockstep.job.sized import Sized
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.optimizers import Age, Transformation, block_momentum, optimizer, server_optimizer
 from lockstep.strategies.rules import (
@@ -127,7 +127,7 @@ def test_parts_are_added_as_if_they_were_put_together_first() -> None:
     steps = [Multiple(-RATE, gradient[place]) for place in slices[:2]] + [gradient[slices[2]]]
     expected = torch.cat([parameters[place] + step for place, step in zip(slices, steps, strict=True)])
     before = parameters.clone()
-    assert torch.equal(add_parts(parameters, slices, steps), expected)
+    assert torch.equal(OnTensors(parameters).add_parts(parameters, slices, steps), expected)
     assert torch.equal(parameters, before)
 
 

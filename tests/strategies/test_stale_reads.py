@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import ScenarioError
-from lockstep.simulator.node import SimulatedNode
+from lockstep.job.node import Node as RunningNode
 from lockstep.workloads import build
 from tests.support.scenarios import scenario
 from tests.support.worlds import TIMES, learning, recording, worlds
@@ -90,7 +90,7 @@ def test_a_read_at_clock_c_holds_everyones_first_c_minus_bound_pushes_and_all_ow
     clocks: dict[int, int] = defaultdict(int)
     least: list[int] = []
 
-    async def gradient(self: SimulatedNode, parameters: torch.Tensor) -> torch.Tensor:
+    async def gradient(self: RunningNode, parameters: torch.Tensor) -> torch.Tensor:
         inside = (parameters - self.initial_parameters())[:workers].round().int().tolist()
         assert inside[self.rank] == clocks[self.rank]  # own moves at once, and once
         assert min(inside) >= clocks[self.rank] - bound
@@ -102,9 +102,9 @@ def test_a_read_at_clock_c_holds_everyones_first_c_minus_bound_pushes_and_all_ow
         counting[self.rank] = -1.0
         return counting
 
-    compute = SimulatedNode.gradient
+    compute = RunningNode.gradient
     strategy = {"name": "ssp", "bound": bound, "prefetch": prefetch, "learning_rate": 1.0}
-    with mock.patch.object(SimulatedNode, "gradient", gradient):
+    with mock.patch.object(RunningNode, "gradient", gradient):
         lockstep.simulate(learning(**world, strategy=strategy))
     assert max(least) <= bound
 

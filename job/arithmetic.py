@@ -1,0 +1,84 @@
+"""What a node does with vectors beyond their operators: on tensors, or on sizes where nothing is learned."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from lockstep.job.sized import Sized, concatenate
+from lockstep.strategies.codecs import Codec
+from lockstep.strategies.multiple import multiple
+from lockstep.workloads import layouts
+
+
+class Arithmetic(Protocol):
+    """See `strategies.Node` for what each member means."""
+
+    initial: Any
+    itemsize: int  # bytes of an element
+
+    def vector(self, values: Sequence[float]) -> Any: ...  # noqa: D102
+    def concatenate(self, parts: Sequence[Any]) -> Any: ...  # noqa: D102
+    def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any: ...  # noqa: D102
+
+    def encode(self, vector: Any, codec: Codec, seed: int) -> Any:
+        """The body that a codec sends."""
+
+    def decode(self, body: Any, codec: Codec, length: int) -> Any:
+        """What is left of a vector of `length` elements."""
+
+
+class OnTensors:
+    """Of torch, of the type and on the device of the `initial` parameters, shape (n,)."""
+
+    def __init__(self, initial: Any) -> None:
+        import torch
+
+        from lockstep.workloads import codecs
+
+        self.initial, self.itemsize = initial, initial.itemsize
+        self._torch, self._codecs = torch, codecs
+
+    def vector(self, values: Sequence[float]) -> Any:  # noqa: D102
+        return self.initial.new_tensor(values)
+
+    def concatenate(self, parts: Sequence[Any]) -> Any:  # noqa: D102
+        return parts[0] if len(parts) == 1 else self._torch.cat(list(parts))
+
+    def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any:
+        """Sums are made where they are to be: one pass over the memory, rounded once."""
+        total = self._torch.empty_like(vector)
+        for place, part in zip(slices, map(multiple, parts), strict=True):
+            self._torch.add(vector[place], part.vector, alpha=part.factor, out=total[place])
+        return total
+
+    def encode(self, vector: Any, codec: Codec, seed: int) -> Any:  # noqa: D102
+        return self._codecs.encode(vector, codec, seed)
+
+    def decode(self, body: Any, codec: Codec, length: int) -> Any:  # noqa: D102
+        return self._codecs.decode(body, codec, length, self.initial.dtype)
+
+
+class OnSizes:
+    """Of vectors that know nothing but their sizes."""
+
+    def __init__(self, length: int, itemsize: int) -> None:
+        self.initial, self.itemsize = Sized(length, itemsize), itemsize
+
+    def vector(self, values: Sequence[float]) -> Sized:  # noqa: D102
+        return Sized(len(values), self.initial.itemsize)
+
+    def concatenate(self, parts: Sequence[Any]) -> Any:  # noqa: D102
+        return parts[0] if len(parts) == 1 else concatenate(list(parts))
+
+    def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any:  # noqa: D102
+        return self.concatenate([vector[place] + part for place, part in zip(slices, parts, strict=True)])
+
+    def encode(self, vector: Any, codec: Codec, seed: int) -> Sized:
+        """As many bytes."""
+        nbytes = layouts.nbytes(codec, len(vector), vector.itemsize)
+        return Sized(len(vector), nbytes // len(vector)) if codec.sums and nbytes else Sized(nbytes, 1)
+
+    def decode(self, body: Any, codec: Codec, length: int) -> Sized:
+        """Raises ValueError where the body is not as long as that codec's."""
+        if body.nbytes != layouts.nbytes(codec, length, self.initial.itemsize):
+            raise ValueError(f"{body.nbytes} bytes are not {length} elements as {codec.name} sends them")
+        return Sized(length, self.initial.itemsize)

@@ -1,0 +1,36 @@
+"""What programs wait for, on any clock: an event happens once, and wakes those who await it."""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+
+class Event:
+    """Awaiting it gives the value with which it happened. SimPy's queue takes it for one of its own."""
+
+    __slots__ = ("_value", "callbacks")
+    _ok = True
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[Event], object]] | None = []
+        self._value: Any = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self.callbacks is not None:
+            yield self
+        return self._value
+
+    def happen(self, value: Any = None) -> None:
+        """Wake those who wait now, before anything else of this instant."""
+        callbacks, self.callbacks = self.callbacks, None
+        self._value = value
+        for callback in callbacks or ():
+            callback(self)
+
+    def then(self, call: Callable[["Event"], object]) -> None:
+        """Call a function too when it happens, which must not have been yet."""
+        assert self.callbacks is not None
+        self.callbacks.append(call)
+
+
+class Retired(BaseException):
+    """The program's node has no more part in the run."""

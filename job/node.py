@@ -1,0 +1,286 @@
+"""A node of a running job, on any engine: what every operation of the strategy language means.
+
+Identity, mailbox, counters and records are here; time, messages and the device are the port's (job/port.py).
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
+from math import nan
+from random import Random
+from typing import Any, TypeVar
+
+from lockstep.analysis.records import Recorder
+from lockstep.job.arithmetic import Arithmetic
+from lockstep.job.ending import Ending
+from lockstep.job.events import Event, Retired
+from lockstep.job.plan import Plan
+from lockstep.job.port import Arrival, Port, Work
+from lockstep.job.snapshots import Snapshots
+from lockstep.strategies.codecs import Codec
+from lockstep.strategies.node import Collective, Contribution, Message, Source, Vector
+
+T = TypeVar("T")
+Waiting = tuple[str | None, int | None, Event]  # for a message of that kind and sender; None: any
+
+
+async def ready(value: T) -> T:
+    """A value that is there already."""
+    return value
+
+
+class Later(Awaitable[T]):
+    """What `make` returns, but not before an event."""
+
+    __slots__ = ("event", "make")
+
+    def __init__(self, event: Event, make: Callable[[], T]) -> None:
+        self.event, self.make = event, make
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self.event.callbacks is not None:
+            yield self.event
+        return self.make()
+
+
+class Node:
+    """See `strategies.Node` for what each member means."""
+
+    __slots__ = (
+        *("rank", "index", "shard", "role", "workers", "parents", "children", "shards", "hosts", "rng"),
+        *("step", "epoch", "budget", "loss", "memory", "concatenate", "add_parts"),
+        *("port", "recorder", "ending", "snapshots", "arithmetic", "owner", "program_ended", "collectives"),
+        *("computing", "mail", "waiting", "interrupt", "busy_until", "worked_s", "_is_worker", "vector"),
+    )
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        port: Port,
+        recorder: Recorder,
+        ending: Ending,
+        arithmetic: Arithmetic,
+        snapshots: Snapshots | None,
+        epoch: int,
+    ) -> None:
+        self.role = role = plan.roles[rank]
+        self.rank, self.index, self.shard = rank, role.index, role.shard
+        self.workers: Sequence[int] = plan.workers
+        self.parents: Sequence[int] = role.parents
+        self.children: Sequence[int] = role.children
+        self.shards, self.hosts = plan.shards, plan.worker_hosts
+        self.rng = Random(f"{plan.scenario.seed}/node/{rank}")
+        self.step, self.epoch, self.budget = 0, epoch, plan.budget
+        self.loss = nan
+        self.memory: Any = None
+        self.port, self.recorder, self.ending, self.snapshots = port, recorder, ending, snapshots
+        self.arithmetic = arithmetic
+        self.vector = arithmetic.vector
+        self.concatenate, self.add_parts = arithmetic.concatenate, arithmetic.add_parts
+        self.owner = plan.owners.owner(rank)  # in the records: of the parameters it updates
+        self.program_ended = False
+        self.collectives = 0
+        self.computing: dict[int, float] = {}  # whose end is not known: when the gradient of a step was begun
+        self.mail: deque[Message] = deque()
+        self.waiting: list[Waiting] = []
+        self.interrupt: tuple[str, Event] | None = None  # what ends a gradient that is under way
+        self.busy_until = 0.0  # with updates and codecs that are charged
+        self.worked_s = 0.0  # how long it has been, or will have been, altogether
+        self._is_worker = role.kind == "worker"
+
+    def end(self) -> None:
+        """Its program has come to its end; it only answers from now on."""
+        self.program_ended = True
+
+    @property
+    def now(self) -> float:
+        return self.port.now
+
+    def initial_parameters(self) -> Vector:
+        initial: Vector = self.arithmetic.initial
+        return initial
+
+    # ---------------------------------------------------------------- messages
+
+    def send(
+        self,
+        to: int,
+        kind: str,
+        body: Vector | None = None,
+        *,
+        version: int = 0,
+        batches: int = 0,
+        part: int = 0,
+        weight: float = 1.0,
+        sources: tuple[Source, ...] = (),
+    ) -> Awaitable[None]:
+        return self.port.post(to, Message(kind, self.rank, body, version, batches, part, weight, sources))
+
+    def take_in(self, arrival: Arrival) -> None:
+        """Hand a message that has arrived to whoever waited for it first, or keep it."""
+        message = arrival.message
+        kind, sender = message.kind, message.sender
+        self.recorder.message(
+            sender, self.rank, arrival.start, arrival.left_at, self.port.now, kind, arrival.nbytes
+        )
+        for place, (wanted, by, event) in enumerate(self.waiting):
+            if (wanted is None or wanted == kind) and (by is None or by == sender):
+                del self.waiting[place]
+                event.happen(message)
+                return
+        self.mail.append(message)
+        if self.interrupt is not None and self.interrupt[0] == kind:
+            self._stop_computing(False)
+
+    def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
+        if self.mail:
+            for place, message in enumerate(self.mail):
+                if _matches(message, kind, sender):
+                    del self.mail[place]
+                    return ready(message)
+        event = Event()
+        self.waiting.append((kind, sender, event))
+        return event
+
+    def arrived(self, kind: str | None = None) -> bool:
+        self.port.collect()
+        return any(_matches(message, kind, None) for message in self.mail)
+
+    # ---------------------------------------------------------------- gradients
+
+    async def next_batch_available(self) -> bool:
+        return self.ending.available(self.rank, self.step)
+
+    async def gradient(self, parameters: Vector) -> Vector:
+        work = self._compute(parameters)
+        await work.done
+        gradient, self.loss = work.gradient()
+        return gradient
+
+    async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
+        if self.arrived(kind):
+            return None
+        step, start, work = self._begin(parameters)
+        self.computing[step] = start
+        self.interrupt = (kind, stopped := Event())
+        work.done.then(lambda _: self._stop_computing(True) if self.interrupt == (kind, stopped) else None)
+        finished = await stopped
+        self.recorder.gradient(self.rank, self.computing.pop(step), self.port.now, step)
+        if finished:
+            gradient, self.loss = work.gradient()
+            return gradient
+        work.give_up()
+        return None
+
+    def _stop_computing(self, finished: bool) -> None:
+        assert self.interrupt is not None
+        (_, stopped), self.interrupt = self.interrupt, None
+        self.port.wait(0.0).then(lambda _: stopped.happen(finished))
+
+    def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
+        work = self._compute(parameters, [part.start for part in parts])
+        computed: list[Vector] = []
+
+        def take(part: slice) -> Vector:
+            if not computed:
+                gradient, self.loss = work.gradient()
+                computed.append(gradient)
+            return computed[0][part]
+
+        return [Later(event, partial(take, part)) for event, part in zip(work.parts, parts, strict=True)]
+
+    def _begin(self, parameters: Vector, down_to: Sequence[int] = ()) -> tuple[int, float, Work]:
+        """Take a mini-batch: its number, when that was, and what computes its gradient."""
+        step, start = self.step, self.port.now
+        self.ending.use(self.rank)
+        self.step = step + 1
+        return step, start, self.port.compute(parameters, step, down_to)
+
+    def _compute(self, parameters: Vector, down_to: Sequence[int] = ()) -> Work:
+        """Take a mini-batch, and record its gradient: at once, if it is known how long it takes."""
+        step, start, work = self._begin(parameters, down_to)
+        if work.end is not None:
+            self.recorder.gradient(self.rank, start, work.end, step)
+        else:
+            self.computing[step] = start
+            work.done.then(
+                lambda _: self.recorder.gradient(self.rank, self.computing.pop(step), self.port.now, step)
+            )
+        return work
+
+    # ---------------------------------------------------------------- work on vectors
+
+    def encode(self, vector: Vector, codec: Codec) -> Awaitable[Vector]:
+        seed, encode = codec.seed(self.rng), self.arithmetic.encode
+        cost = self.port.cost(vector.nbytes, codec.name)
+        return self._work(lambda: encode(vector, codec, seed), cost, "encode")
+
+    def decode(self, body: Vector, codec: Codec, length: int) -> Awaitable[Vector]:
+        decode, itemsize = self.arithmetic.decode, self.arithmetic.itemsize
+        cost = self.port.cost(length * itemsize, codec.name, decoding=True)
+        return self._work(lambda: decode(body, codec, length), cost, "decode")
+
+    def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
+        return self._work(function, self.port.cost(nbytes), "apply")
+
+    async def _work(self, function: Callable[[], T], seconds: float, kind: str) -> T:
+        """Be busy, after all that there was to do before: for so long, or for as long as it takes."""
+        start = self.port.now
+        if not seconds:
+            value = function()
+            if self._is_worker and (end := self.port.now) > start:
+                self.recorder.work(self.rank, start, end, kind)
+            return value
+        start = max(self.busy_until, start)
+        self.busy_until = start + seconds
+        self.worked_s += seconds
+        if self._is_worker:
+            self.recorder.work(self.rank, start, self.busy_until, kind)
+        await self.port.wait(self.busy_until - self.port.now)
+        return function()
+
+    def done_s(self) -> float:
+        """How long it has been busy with updates and codecs so far, s."""
+        return self.worked_s - max(0.0, self.busy_until - self.port.now)
+
+    # ---------------------------------------------------------------- updates
+
+    async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
+        owner, now = self.owner, self.port.now
+        for part in contributions:
+            self.recorder.update(owner, part.worker, now, version - 1, part.staleness, part.batches)
+        if self.snapshots is not None:
+            kept: Any = parameters
+            if self.memory is not None:  # itself, not what a worker has read
+                kept = self.memory.now() if self.snapshots.wants(version) else None
+            if self.snapshots.offer(version, now, kept):
+                self.port.show(version, kept)
+        if self.ending.updated(owner, version, self.program_ended):
+            raise Retired
+
+    def dropped(self, push: Message) -> None:
+        for source in push.pushed_by:
+            self.recorder.drop(self.rank, source.worker, self.port.now, source.version, source.batches)
+
+    # ---------------------------------------------------------------- collectives, and the rest
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+        return self.port.collective(program, vector) or program(self, vector)
+
+    async def all_reduce(self, vector: Vector) -> Vector:
+        start, number = self.port.now, self.collectives
+        self.collectives += 1
+        total, nbytes = await self.port.all_reduce(vector)
+        self.recorder.collective(self.rank, start, self.port.now, number, nbytes)
+        return total
+
+    def spawn(self, program: Coroutine[Any, Any, None]) -> None:
+        self.port.start(program)
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        return self.port.wait(seconds)
+
+
+def _matches(message: Message, kind: str | None, sender: int | None) -> bool:
+    return (kind is None or kind == message.kind) and (sender is None or sender == message.sender)

@@ -1,0 +1,87 @@
+"""What a node stands on: the few things that take time, or that only an engine can do.
+
+No member is an operation of the strategy language; what these mean is `Node`'s to say (job/node.py). Two
+engines have ports: virtual time (simulator/port.py) and real time (executor/).
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lockstep.job.events import Event
+from lockstep.strategies.node import Collective, Message, Vector
+
+
+@dataclass(slots=True)
+class Work:
+    """A gradient that the device computes."""
+
+    end: float | None  # when it will be computed, in s on the port's clock; None: not known beforehand
+    done: Event
+    parts: Sequence[Event]  # when it has come down to each of the elements that were asked for
+    gradient: Callable[[], tuple[Vector, float]]  # and the loss; of each part, once that has happened
+    give_up: Callable[[], None]
+
+
+class Arrival(Protocol):
+    """A message that has arrived, and when it was on its way: in s on the port's clock."""
+
+    @property
+    def message(self) -> Message: ...  # noqa: D102
+    @property
+    def start(self) -> float: ...  # noqa: D102
+    @property
+    def left_at(self) -> float:
+        """When its last byte had left the sender; nan if unknown."""
+        ...
+
+    @property
+    def nbytes(self) -> int: ...  # noqa: D102
+
+
+class Port(Protocol):
+    """One node's."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the job started."""
+        ...
+
+    def post(self, to: int, message: Message) -> Awaitable[None]:
+        """Send a message to a rank; awaiting this waits until its last byte has left."""
+        ...
+
+    def collect(self) -> None:
+        """Hand the node what has arrived, if that does not come by itself."""
+        ...
+
+    def wait(self, seconds: float) -> Event:
+        """What happens after a while."""
+        ...
+
+    def compute(self, parameters: Vector, step: int, down_to: Sequence[int] = ()) -> Work:
+        """Let the device compute the gradient of mini-batch `step`.
+
+        The backward pass goes from the last element to the first; `down_to`: elements at which to say so.
+        """
+        ...
+
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
+        """Seconds that work on so many bytes is charged, perhaps a codec's; 0: as long as it takes."""
+        ...
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
+        """A shorter way to what a collective comes to; None if there is none."""
+        ...
+
+    def all_reduce(self, vector: Vector) -> Awaitable[tuple[Vector, int]]:
+        """The engine's own sum over all workers; and the bytes that it sent which are no messages."""
+        ...
+
+    def show(self, version: int, part: Vector) -> None:
+        """Let a snapshot be seen by what evaluates the run while it goes on."""
+        ...
+
+    def start(self, program: Coroutine[Any, Any, None]) -> None:
+        """Run a program of the node beside those it has."""
+        ...
