@@ -5,12 +5,13 @@ from threading import Lock, Thread
 from typing import Any
 
 _GRACE_S = 1.0  # for an activity to see that it is over
+Program = Coroutine[Any, Any, None]
 
 
 class Activities:
-    """`run` runs one to its end."""
+    """`run(program, number)` runs one to its end; they are numbered from 1."""
 
-    def __init__(self, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def __init__(self, run: Callable[[Program, int], None]) -> None:
         self.failure: BaseException | None = None  # of one of them
         self._run = run
         self._threads: list[Thread] = []
@@ -26,17 +27,17 @@ class Activities:
         """How many have not ended."""
         return self._alive
 
-    def start(self, program: Coroutine[Any, Any, None]) -> None:
+    def start(self, program: Program) -> None:
         """Begin another one."""
         with self._counting:
             self._alive += 1
-        thread = Thread(target=self._run_beside, args=(program,), daemon=True)
+        thread = Thread(target=self._run_beside, args=(program, len(self._threads) + 1), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _run_beside(self, program: Coroutine[Any, Any, None]) -> None:
+    def _run_beside(self, program: Program, number: int) -> None:
         try:
-            self._run(program)
+            self._run(program, number)
         except BaseException as error:
             self.failure = error
         finally:

@@ -7,19 +7,18 @@ the others wait in words, as in the simulator. So the order of the answers is al
 activity that reads `step` or `loss` while another computes reads what depends on the moment.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from math import nan
 from struct import Struct
-from threading import Lock, get_ident
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from lockstep.executor.node import RealNode
-from lockstep.executor.running import Stopped
+from lockstep.executor.turns import Turns
+from lockstep.job.events import Retired
+from lockstep.job.node import Node
 from lockstep.strategies import Collective, Contribution, Message, Vector
 
-T = TypeVar("T")
 # What never changes about a node, and words that answer the same in every run.
 _SAME = (
     *("rank", "index", "workers", "parents", "children", "shards", "shard", "hosts", "rng", "epoch"),
@@ -74,46 +73,20 @@ class Interleaving:
 class LoggedNode:
     """A real node as its strategy sees it. Words that are not here answer the same in every run."""
 
-    def __init__(self, node: RealNode, device: str) -> None:
+    def __init__(self, node: Node, turns: Turns, device: str) -> None:
         self.log = Interleaving(node.rank)
-        self._node = node
+        self._node, self._turns = node, turns
         self._device = device
-        self._turn = Lock()
-        self._activity = 0  # whose turn it is
-        self._holder: int | None = None  # the thread that has it
-        self._spawned = 0
         for name in _SAME:  # at hand: `__getattr__` would be felt
             setattr(self, name, getattr(node, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
 
-    async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
-        """Run a program in turns with the node's other activities."""
-        self._take_turn(activity)
-        try:
-            self._note("begin", self._device)
-            await program
-        finally:
-            if self._holder == get_ident():  # not if a signal came while it waited for its turn
-                self._give_up_turn()
-
-    async def _wait(self, word: Callable[..., Awaitable[T]], *given: Any) -> T:
-        """What a word answers, while other activities have their turns."""
-        activity = self._activity
-        self._give_up_turn()
-        try:
-            return await word(*given)
-        finally:
-            self._take_turn(activity)
-
-    def _take_turn(self, activity: int) -> None:
-        self._turn.acquire()
-        self._holder, self._activity = get_ident(), activity
-
-    def _give_up_turn(self) -> None:
-        self._holder = None
-        self._turn.release()
+    async def run(self, program: Coroutine[Any, Any, None]) -> None:
+        """Run a program of the node."""
+        self._note("begin", self._device)
+        await program
 
     def _note(
         self,
@@ -124,7 +97,7 @@ class LoggedNode:
         version: int = -1,
         answer: float = nan,
     ) -> None:
-        self.log.note(self._activity, word, kind, peer, number, version, answer)
+        self.log.note(self._turns.activity, word, kind, peer, number, version, answer)
 
     @property
     def now(self) -> float:
@@ -132,8 +105,11 @@ class LoggedNode:
         self._note("now", answer=now)
         return now
 
-    async def receive(self, kind: str | None = None, sender: int | None = None) -> Message:
-        found: Any = await self._wait(self._node.receive, kind, sender)
+    def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
+        return self._received(self._node.receive(kind, sender))
+
+    async def _received(self, receiving: Awaitable[Message]) -> Message:
+        found: Any = await receiving
         self._note("receive", found.kind, found.sender, found.number, found.version)
         return found  # type: ignore[no-any-return]
 
@@ -148,36 +124,35 @@ class LoggedNode:
         return found
 
     async def gradient(self, parameters: Vector) -> Vector:
-        gradient = await self._wait(self._node.gradient, parameters)
+        gradient = await self._node.gradient(parameters)
         self._note("gradient")
         return gradient
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         step = self._node.step
-        gradient = await self._wait(self._node.gradient_unless, parameters, kind)
+        gradient = await self._node.gradient_unless(parameters, kind)
         self._note("gradient_unless", kind, number=self._node.step - step, answer=gradient is not None)
         return gradient
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        return program(self, vector)
+        return program(self, vector)  # type: ignore[arg-type]
 
     async def all_reduce(self, vector: Vector) -> Vector:
-        total = await self._wait(self._node.all_reduce, vector)
+        total = await self._node.all_reduce(vector)
         self._note("all_reduce")
         return total
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
         try:
             await self._node.updated(version, parameters, contributions)
-        except Stopped:
+        except Retired:
             self._note("updated", version=version, answer=True)
             raise
         self._note("updated", version=version, answer=False)
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        self._spawned += 1
-        self._node.spawn(self.run(program, self._spawned))
+        self._node.spawn(self.run(program))
 
     async def sleep(self, seconds: float) -> None:
-        await self._wait(self._node.sleep, seconds)
+        await self._node.sleep(seconds)
         self._note("sleep")

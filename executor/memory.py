@@ -6,18 +6,20 @@ worker 0's /proc, and it is gone with the last process that maps it, however tha
 
 import mmap
 import os
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from fcntl import LOCK_EX, LOCK_UN, flock
 from math import inf
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from lockstep.executor.devices import Place
-from lockstep.executor.node import RealNode
-from lockstep.executor.running import Done, Stopped
+from lockstep.executor.port import RealPort
+from lockstep.job.events import Retired
+from lockstep.job.node import Node
 from lockstep.scenarios import ScenarioError
 from lockstep.strategies import Vector
 
@@ -56,7 +58,7 @@ class SharedMemory:
         ours, theirs = self.parameters.numpy(), update.numpy()
         np.add(ours, theirs, out=ours, where=theirs != 0)
 
-    def completed(self, node: RealNode) -> tuple[int, float]:
+    def completed(self, node: Node) -> tuple[int, float]:
         """Count an addition; its number, from 1, and the node's time, which are in the same order."""
         with self._counting:
             flock(self._file, LOCK_EX)
@@ -70,51 +72,51 @@ class SharedMemory:
 class WorkerMemory:
     """See `strategies.node.Memory`: one worker's way to it."""
 
-    def __init__(self, node: RealNode, shared: SharedMemory) -> None:
-        self.node, self.shared = node, shared
-        self.last = node.scenario.stop.updates or inf  # the version that ends the run
+    def __init__(self, node: Node, port: RealPort, shared: SharedMemory) -> None:
+        self.node, self.port, self.shared = node, port, shared
+        self.last = port.plan.scenario.stop.updates or inf  # the version that ends the run
         self.completed = 0.0  # when this worker's last addition was
 
-    def copy(self) -> torch.Tensor:
+    def now(self) -> torch.Tensor:
         """The parameters, while others may be adding to them."""
-        return self.shared.parameters.to(self.node.initial.device, copy=True)
+        return self.shared.parameters.to(self.port.initial.device, copy=True)
 
-    def read(self) -> Awaitable[tuple[Vector, int]]:
+    async def read(self) -> tuple[Vector, int]:
         node, start, before = self.node, self.node.now, self.shared.additions
-        parameters: Vector = self.copy()
+        parameters: Any = self.now()
         node.recorder.memory(node.rank, start, node.now, "read")
-        return Done((parameters, before))
+        return parameters, before
 
-    def add(self, update: Vector) -> Awaitable[int]:
-        node = self.node
-        node._look_for_the_end()
+    async def add(self, update: Vector) -> int:
+        node, change = self.node, update.cpu()  # type: ignore[attr-defined]
+        self.port.look_for_the_end()
         if self.shared.additions >= self.last:
-            raise Stopped
+            raise Retired
         start = node.now
-        if node.learner is None:  # all zeros: only the time counts
-            self.shared.parameters.add_(update.cpu())
+        if self.port.learner is None:  # all zeros: only the time counts
+            self.shared.parameters.add_(change)
         else:
-            self.shared.add(update.cpu())
+            self.shared.add(change)
         version, self.completed = self.shared.completed(node)
         node.recorder.memory(node.rank, start, self.completed, "add")
-        return Done(version)
+        return version
 
-    def updated(self, version: int) -> tuple[float, torch.Tensor]:
-        """When the memory came to that version, and what is in it now: a copy, if that is to be kept.
+    def completed_at(self, version: int) -> float:
+        """When the memory came to that version, by an addition of this worker's.
 
-        Raises Stopped for one beyond the last: others were adding when that was completed.
+        Raises Retired for one beyond the last: others were adding when that was completed.
         """
         if version > self.last:
-            raise Stopped
-        node = self.node
-        wanted = node.learner is not None and node.snapshots.wants(version)
-        return self.completed, self.copy() if wanted else self.shared.parameters
+            raise Retired
+        return self.completed
 
     def leave(self) -> None:
         """Keep what the run leaves in memory, if this worker's addition was the last."""
         snapshots = self.node.snapshots
+        if snapshots is None:
+            return
         if snapshots.last is not None and snapshots.last[0] == min(self.shared.additions, self.last):
-            snapshots.finish(self.copy())
+            snapshots.finish(self.now())
         else:
             snapshots.last = None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from lockstep.analysis.records import Recorder
 from lockstep.executor import signals, sockets
 from lockstep.executor.devices import Place, choose, computes_on
 from lockstep.executor.heap import keep_freed_memory
@@ -21,14 +22,17 @@ from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import LoggedNode
 from lockstep.executor.meeting import meet
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
-from lockstep.executor.node import RealNode
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.peers import check_ends
+from lockstep.executor.port import RealPort
 from lockstep.executor.report import Report
 from lockstep.executor.running import run_to_end
 from lockstep.executor.snapshot_file import write
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
+from lockstep.job.arithmetic import OnTensors
+from lockstep.job.ending import Ending
+from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import Snapshots
 from lockstep.scenarios import Scenario
@@ -80,36 +84,30 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if is_worker and workers > 1 and plan.native:
         join_workers()
     emulated = is_worker and scenario.cluster.compute != "measured"
-    node = RealNode(
-        plan,
-        rank,
-        initial.to(device),
-        transport,
-        compute_times(scenario, size)[rank] if emulated else None,
-        learner,
-        _snapshots(plan, rank, initial),
-    )
+    compute = compute_times(scenario, size)[rank] if emulated else None
+    port = RealPort(plan, rank, initial.to(device), transport, compute, learner)
+    node = running(port, _snapshots(plan, rank, initial) if learner else None)
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
-        node.memory = WorkerMemory(node, SharedMemory(store, rank, initial))
-    node.join_workers = join_workers
-    node.leave = lambda name, content: _leave(control, name, lambda file: file.write_bytes(content))
+        node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))
+    port.join_workers = join_workers
+    port.leave = lambda name, content: _leave(control, name, lambda file: file.write_bytes(content))
     if learner and is_worker:
         start = time.monotonic()
-        learner.gradient(node.initial, rank, 0)  # the first one is slow: not on the clock
-        node.longest_s = time.monotonic() - start
+        learner.gradient(port.initial, rank, 0)  # the first one is slow: not on the clock
+        port.longest_s = time.monotonic() - start
     meet(store, "addresses of inboxes", world)
     transport.connect(_connected(plan, rank))  # not on the clock either
-    node.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
-    logged = LoggedNode(node, computes_on(device))
-    report = Report(node, logged.log, control.kept)
+    port.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
+    logged = LoggedNode(node, port.turns, computes_on(device))
+    report = Report(port, logged.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
     program = plan.program(rank)(logged)
     with ExitStack() as deaf:
         try:
             try:
-                run_to_end(logged.run(program))
-                node.finish()
+                run_to_end(logged.run(program), port)
+                port.finish()
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
         finally:  # of a second try: a signal can come on the way into the first one
@@ -117,15 +115,25 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
             for file in report.files:
                 if file.exists():
                     control.leave(file.name, file)
-            if node.snapshots is not None:
-                _leave(control, f"snapshots-{rank}.npz", lambda file: write(file, node.snapshots))
-            said = json.dumps({"overruns": node.overruns, "rank": rank}).encode()
+            if (snapshots := node.snapshots) is not None:
+                _leave(control, f"snapshots-{rank}.npz", lambda file: write(file, snapshots))
+            said = json.dumps({"overruns": port.overruns, "rank": rank}).encode()
             _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
     control.heartbeat.end()
     meet(store, "end", world)
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def running(port: RealPort, snapshots: Snapshots | None) -> Node:
+    """The node that stands on a port."""
+    plan, rank, stopping, learner = port.plan, port.rank, port.stopping, port.learner
+    ending = Ending(plan, stopping.count, stopping.say)
+    epoch = learner.epoch(rank) if learner and rank in plan.workers else plan.epoch(rank)
+    arithmetic = OnTensors(port.initial)
+    port.node = Node(plan, rank, port, Recorder(), ending, arithmetic, snapshots, epoch)
+    return port.node
 
 
 def _leave(control: Control, name: str, write: Callable[[Path], object]) -> None:

@@ -5,39 +5,47 @@ from threading import Lock
 
 import lockstep.analysis.streams as streams
 from lockstep.executor.interleaving import Interleaving
-from lockstep.executor.node import RealNode
+from lockstep.executor.port import RealPort
 from lockstep.executor.watchdog import Status
 
 
 class Report:
     """Of one process; a thread asks for `status` and calls `write` now and then."""
 
-    def __init__(self, node: RealNode, log: Interleaving, kept: Path) -> None:
+    def __init__(self, port: RealPort, log: Interleaving, kept: Path) -> None:
         """kept: the folder for its records."""
-        self.node, self.log = node, log
-        self.files = [streams.file_of(kept, node.rank, what) for what in (streams.RECORDS, streams.LOG)]
+        self.port, self.node, self.log = port, port.node, log
+        self.files = [streams.file_of(kept, port.rank, what) for what in (streams.RECORDS, streams.LOG)]
         self._streams = [streams.Stream(file) for file in self.files]
         self._writing, self._closed = Lock(), False
         self._refused = 0
 
     def status(self) -> Status:
         """What the node is at, which may change meanwhile."""
-        node, transport = self.node, self.node.transport
+        node, port, transport = self.node, self.port, self.port.transport
         sent, taken = dict(transport.sent), dict(transport.taken)
-        activities = node.activities.alive() + (not node.program_ended)
         looked, transport.looked = transport.looked, False
         self._refused += transport.refused
         return Status(
             done=node.step + node.collectives + sum(sent.values()) + sum(taken.values()) + self.log.nbytes,
-            waits=(("all-reduce", None),) if node.in_collective else node.mailbox.waited_for(activities),
+            waits=port.waits(),
             begun=True,
-            longest_s=node.longest_s,
+            longest_s=port.longest_s,
             sent=sent,
             taken=taken,
             looked=looked,
             refused=self._refused,
-            done_share=node.done_share,
+            done_share=self._done_share(),
         )
+
+    def _done_share(self) -> float:
+        """How much of the run this process knows to be done, from 0 to 1."""
+        ending, found = self.node.ending, [self.port.stopping.done_share]
+        if ending.quota.each:
+            found.append(self.node.step / ending.quota.each)
+        if ending.limit:
+            found.append(ending.versions.get(self.node.owner, 0) / ending.limit)
+        return max(found)
 
     def write(self) -> None:
         """Put what has been recorded since the last time on disk. Raises OSError."""

@@ -1,33 +1,38 @@
-"""How a strategy's coroutine is run in real time: what it awaits has happened by then."""
+"""How a strategy's coroutine is run in real time: a thread blocks until what it awaits has happened."""
 
-from collections.abc import Awaitable, Coroutine, Generator
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
-T = TypeVar("T")
-
-
-class Stopped(BaseException):
-    """This node's part in the run is over."""
+from lockstep.executor.turns import Turns
+from lockstep.job.events import Event, Retired
 
 
-class Done(Awaitable[T]):
-    """The value of something that has been done."""
+class Blocks(Protocol):
+    """What can let a thread wait."""
 
-    def __init__(self, value: T) -> None:
-        self.value = value
+    turns: Turns
 
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self.value
-        yield
+    def until(self, event: Event) -> None:
+        """Return when it has happened."""
 
 
-def run_to_end(program: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never really waits."""
+def run_to_end(program: Coroutine[Any, Any, None], port: Blocks, activity: int = 0) -> None:
+    """Run an activity of a node to its end, or the node's; in turns with the node's others."""
+    port.turns.take(activity)
     try:
-        program.send(None)
-    except StopIteration:
+        failure: BaseException | None = None
+        while True:
+            awaited = program.send(None) if failure is None else program.throw(failure)
+            if not isinstance(awaited, Event):
+                program.close()
+                raise TypeError("a strategy may only await members of its node")
+            try:
+                port.until(awaited)
+            except BaseException as error:
+                failure = error
+            else:
+                failure = None
+    except (StopIteration, Retired):
         return
-    except Stopped:
-        return
-    program.close()
-    raise TypeError("a strategy may only await members of its node")
+    finally:
+        port.turns.give_up()

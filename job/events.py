@@ -7,22 +7,22 @@ from typing import Any
 class Event:
     """Awaiting it gives the value with which it happened. SimPy's queue takes it for one of its own."""
 
-    __slots__ = ("_value", "callbacks")
-    _ok = True
+    __slots__ = ("callbacks", "value")
+    _ok = True  # for SimPy
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[Event], object]] | None = []
-        self._value: Any = None
+        self.value: Any = None
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self.callbacks is not None:
             yield self
-        return self._value
+        return self.value
 
     def happen(self, value: Any = None) -> None:
         """Wake those who wait now, before anything else of this instant."""
         callbacks, self.callbacks = self.callbacks, None
-        self._value = value
+        self.value = value
         for callback in callbacks or ():
             callback(self)
 

@@ -204,10 +204,13 @@ class Node:
             self.recorder.gradient(self.rank, start, work.end, step)
         else:
             self.computing[step] = start
-            work.done.then(
-                lambda _: self.recorder.gradient(self.rank, self.computing.pop(step), self.port.now, step)
-            )
+            work.done.then(partial(self._computed, step))
         return work
+
+    def _computed(self, step: int, done: Event) -> None:
+        """Record a gradient whose end is known now: it may be the value with which it happened."""
+        end = self.port.now if done.value is None else done.value
+        self.recorder.gradient(self.rank, self.computing.pop(step), end, step)
 
     # ---------------------------------------------------------------- work on vectors
 
@@ -247,7 +250,8 @@ class Node:
     # ---------------------------------------------------------------- updates
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
-        owner, now = self.owner, self.port.now
+        owner = self.owner
+        now = self.port.now if self.memory is None else self.memory.completed_at(version)
         for part in contributions:
             self.recorder.update(owner, part.worker, now, version - 1, part.staleness, part.batches)
         if self.snapshots is not None:

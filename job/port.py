@@ -27,16 +27,16 @@ class Arrival(Protocol):
     """A message that has arrived, and when it was on its way: in s on the port's clock."""
 
     @property
-    def message(self) -> Message: ...  # noqa: D102
+    def message(self) -> Message: ...
     @property
-    def start(self) -> float: ...  # noqa: D102
+    def start(self) -> float: ...
     @property
     def left_at(self) -> float:
         """When its last byte had left the sender; nan if unknown."""
         ...
 
     @property
-    def nbytes(self) -> int: ...  # noqa: D102
+    def nbytes(self) -> int: ...
 
 
 class Port(Protocol):

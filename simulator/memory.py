@@ -117,6 +117,10 @@ class WorkerMemory:
     def __init__(self, simulation: "Simulation", node: Node) -> None:
         self.simulation, self.node = simulation, node
 
+    def completed_at(self, version: int) -> float:
+        """When the memory came to that version: now."""
+        return self.node.now
+
     def now(self) -> Any:
         """A copy of what is in it now."""
         return self.simulation.in_memory()

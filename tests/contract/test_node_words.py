@@ -28,7 +28,7 @@ def seen_in_both(config: Scenario, program: Any, monkeypatch: pytest.MonkeyPatch
     predicted, found = found, {}
     with real_nodes(config) as nodes, deterministic_threads():
         for node in nodes:
-            run_to_end(noting(node))
+            run_to_end(noting(node), node.port)
     return predicted, found
 
 

@@ -16,8 +16,8 @@ from lockstep.executor import process
 from lockstep.executor.backward import Beside
 from lockstep.executor.devices import to_device, to_host
 from lockstep.executor.launch import RunFailed
-from lockstep.executor.node import RealNode
 from lockstep.executor.running import run_to_end
+from lockstep.job.node import Node
 from lockstep.strategies.placement import cut
 from lockstep.validation import _measured_compute
 from lockstep.workloads import build, deterministic_threads, models
@@ -44,13 +44,13 @@ def measured(**changes: Any) -> lockstep.Scenario:
     )
 
 
-def awaited(awaitable: Any) -> Any:
+def awaited(awaitable: Any, node: Node) -> Any:
     found = []
 
     async def program() -> None:
         found.append(await awaitable)
 
-    run_to_end(program())
+    run_to_end(program(), node.port)
     return found[0]
 
 
@@ -62,7 +62,7 @@ def test_the_parts_are_those_of_the_gradient(name: str) -> None:
         parameters = node.initial_parameters()
         for step, buckets in enumerate([1, 3, 50]):
             parts = node.backward(parameters, cut(len(parameters), [1] * buckets))
-            values = [awaited(part) for part in reversed(parts)][::-1]
+            values = [awaited(part, node) for part in reversed(parts)][::-1]
             expected = other.gradient(parameters, 0, step)
             assert torch.equal(torch.cat(values), expected)
             assert node.loss == other.loss
@@ -84,9 +84,9 @@ class _Held(torch.autograd.Function):
         return gradient
 
 
-def two_layers(node: RealNode, between: Callable[[Tensor], Tensor]) -> None:
+def two_layers(node: Node, between: Callable[[Tensor], Tensor]) -> None:
     """Let something happen between the two layers of a node's mlp."""
-    learner = node.learner
+    learner = node.port.learner
     assert isinstance(learner, Classifier)
     learner.module.insert(2, Between(between))  # type: ignore[operator]
 
@@ -108,11 +108,11 @@ def test_the_last_layer_s_part_is_there_before_the_first_layer_s_is_computed() -
         first = 64 * 64 + 64  # weights and biases of the first layer
         slices = [slice(0, first), slice(first, len(parameters))]
         front, back = node.backward(parameters, slices)
-        assert awaited(back).shape == (650,)  # the pass is held up behind it
-        assert not front._there.is_set()
+        assert awaited(back, node).shape == (650,)  # the pass is held up behind it
+        assert not front.event.due()
         assert node.step == 1
         _Held.word.set()
-        assert awaited(front).shape == (first,)
+        assert awaited(front, node).shape == (first,)
 
 
 def test_a_failure_in_the_pass_is_raised_where_a_part_is_awaited() -> None:
@@ -124,12 +124,13 @@ def test_a_failure_in_the_pass_is_raised_where_a_part_is_awaited() -> None:
         return x
 
     with real_nodes(measured(workload=MODELS["mlp"])) as nodes:
-        two_layers(nodes[0], breaking)
-        parameters = nodes[0].initial_parameters()
-        front, back = nodes[0].backward(parameters, [slice(0, 4160), slice(4160, len(parameters))])
-        assert awaited(back).shape == (650,)
+        node = nodes[0]
+        two_layers(node, breaking)
+        parameters = node.initial_parameters()
+        front, back = node.backward(parameters, [slice(0, 4160), slice(4160, len(parameters))])
+        assert awaited(back, node).shape == (650,)
         with pytest.raises(LookupError, match="of the first layer") as caught:
-            awaited(front)
+            awaited(front, node)
         assert "broken" in [frame.name for frame in caught.traceback]
 
 
@@ -150,8 +151,11 @@ def test_one_gradient_after_the_other() -> None:
         return gradient
 
     for _ in range(3):
-        (part,) = beside.backward(compute, [slice(1, 3)], lambda: None, lambda: None)
-        assert awaited(part).tolist() == [1, 2]
+        found = beside.backward(compute, [1], lambda: 0.5)
+        found.parts[0].block()
+        assert found.gradient is gradient
+        found.done.block()
+        assert found.done.value == 0.5
     assert len(set(seen)) == 1
     assert seen[0] is not threading.current_thread()
 
@@ -164,11 +168,15 @@ def test_on_a_gpu(name: str) -> None:
     parameters = learner.initial()
     for step in range(3):
         slices = cut(len(parameters), [1] * 4)
-        parts = beside.backward(
+        found = beside.backward(
             lambda ready, at=parameters, n=step: learner.gradient(at, 0, n, ready),
-            slices, lambda: None, lambda: None,
+            [part.start for part in slices], lambda: 0.0,
         )  # fmt: skip
-        host = torch.cat([to_host(awaited(part)) for part in reversed(parts)][::-1])
+        pieces = []
+        for part, where in reversed([*zip(found.parts, slices, strict=True)]):
+            part.block()
+            pieces.insert(0, to_host(found.gradient[where]))
+        host = torch.cat(pieces)
         whole = learner.gradient(parameters, 0, step)
         assert torch.equal(host, whole.cpu())
         assert torch.equal(to_device(host, device), whole)

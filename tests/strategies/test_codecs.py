@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Scenario
+from lockstep.job.events import Event
 from lockstep.job.node import Node as RunningNode
 from lockstep.job.plan import Plan
 from lockstep.job.sized import Sized
 from lockstep.simulator.engine import Simulation
+from lockstep.strategies import Message
 from lockstep.strategies.codecs import NAMES, Codec, Encoder, decode
 from lockstep.workloads import codecs, layouts
 from tests.support.nodes import at_once, real_nodes
@@ -313,14 +315,21 @@ def test_encoded_and_plain_bodies_cross_the_network(dtype: str, length: int) -> 
             body = at_once(one.encode(vector, codec))
             one.send(other.rank, "encoded", body)
             one.send(other.rank, "plain", vector)
-            arrived = other.receive("encoded", one.rank).value.body
+            arrived = received(other, "encoded").body
             assert arrived.dtype == body.dtype
             assert torch.equal(arrived, body)
             back = at_once(other.decode(arrived, codec, length))
             assert torch.equal(back, at_once(one.decode(body, codec, length)))
-            plain = other.receive("plain").value.body
+            plain = received(other, "plain").body
             assert plain.dtype == DTYPES[dtype]
             assert torch.equal(plain, vector)
+
+
+def received(node: RunningNode, kind: str) -> Message:
+    waiting = node.receive(kind)
+    if isinstance(waiting, Event):
+        node.port.until(waiting)
+    return at_once(waiting)
 
 
 def test_a_sizes_only_simulation_with_a_codec_loads_no_torch() -> None:

@@ -11,9 +11,11 @@ import torch
 import torch.distributed as dist
 
 from lockstep import Scenario
-from lockstep.executor.node import RealNode
+from lockstep.executor.port import RealPort
+from lockstep.executor.process import running
 from lockstep.executor.sockets import Place
 from lockstep.executor.transport import Transport
+from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import Snapshots
 from lockstep.workloads import build
@@ -33,7 +35,7 @@ def at_once(waiting: Awaitable[T]) -> T:
 
 
 @contextmanager
-def real_nodes(config: Scenario) -> Iterator[list[RealNode]]:
+def real_nodes(config: Scenario) -> Iterator[list[Node]]:
     """The nodes of a run that has not begun, by rank; each has a learner of its own."""
     plan, store = Plan.of(config), dist.HashStore()
     nodes, folder = [], Path(tempfile.mkdtemp())
@@ -47,9 +49,9 @@ def real_nodes(config: Scenario) -> Iterator[list[RealNode]]:
             compute = compute_times(config, plan.sizes)[rank] if emulated else None
             transport = Transport(store, rank, Place(folder), initial, range(len(plan.roles)))
             snapshots = Snapshots(plan.sizes.nbytes)
-            nodes.append(RealNode(plan, rank, initial, transport, compute, learner, snapshots))
+            nodes.append(running(RealPort(plan, rank, initial, transport, compute, learner), snapshots))
         yield nodes
     finally:
         for node in nodes:
-            node.transport.close()
+            node.port.transport.close()
         shutil.rmtree(folder)

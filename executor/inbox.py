@@ -1,0 +1,77 @@
+"""What has arrived at a node and is not in its mailbox yet, and the threads that wait for more."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import nan
+from threading import Condition
+
+from lockstep.job.events import Event
+from lockstep.strategies import Message
+
+
+@dataclass(slots=True, eq=False)
+class Received(Message):
+    """A message that has come over the network."""
+
+    number: int = 0  # from 1, of those of its kind from its sender
+
+
+@dataclass(slots=True, eq=False)
+class Arrived:
+    """A message, and when it was on its way: see `job.port.Arrival`."""
+
+    message: Message
+    start: float
+    nbytes: int
+    left_at: float = nan
+
+
+class Inbox:
+    """`fetch(timeout_s)` gives what arrives next: None if nothing does in time, False if it is no message.
+
+    One thread at a time fetches, for all.
+    """
+
+    def __init__(self, fetch: Callable[[float], Arrived | bool | None]) -> None:
+        self.handed_over = 0  # messages so far
+        self._fetch = fetch
+        self._arrivals: deque[Arrived] = deque()
+        self._fetching = False
+        self._news = Condition()  # something has arrived, or was handed over, or nobody fetches any more
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def wait(self, timeout_s: float, event: Event | None = None) -> bool:
+        """Wait for what arrives next, or for another thread's news, unless `event` has happened.
+
+        Whether something came.
+        """
+        with self._news:
+            if event is not None and event.callbacks is None:
+                return False
+            if self._fetching:
+                self._news.wait(timeout_s)
+                return False
+            self._fetching = True
+            try:
+                self._news.release()
+                found = self._fetch(timeout_s)
+            finally:
+                self._news.acquire()
+                self._fetching = False
+                self._news.notify_all()
+            if isinstance(found, Arrived):
+                self._arrivals.append(found)
+            return found is not None
+
+    def hand_over(self, take_in: Callable[[Arrived], None]) -> None:
+        """Hand over what has arrived: for the activity whose turn it is."""
+        if not self._arrivals:
+            return
+        while self._arrivals:
+            self.handed_over += 1
+            take_in(self._arrivals.popleft())
+        with self._news:
+            self._news.notify_all()
