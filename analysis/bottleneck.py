@@ -5,7 +5,7 @@ Here are values; `analysis.bottleneck_words` makes words of them.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -152,7 +152,13 @@ def typical_run(runs: "pd.DataFrame") -> "pd.Series | None":
 def typical(runs: "pd.DataFrame") -> Bottleneck | None:
     """What limits the runs of a point: that of its `typical_run`."""
     run = typical_run(runs)
-    return None if run is None else Bottleneck.of_json(run["bottleneck_data"])
+    return None if run is None else of_row(run)
+
+
+def of_row(run: "Mapping[str, Any] | pd.Series") -> Bottleneck | None:
+    """What limits a run, a row of a table; None if it did nothing."""
+    text = run.get("bottleneck_data")
+    return Bottleneck.of_json(text) if isinstance(text, str) else None
 
 
 class _Busiest(NamedTuple):
