@@ -37,7 +37,7 @@ def groups(runs: pd.DataFrame) -> dict[Group, pd.DataFrame]:
     by = [runs["engine"], works(runs)]
     several = by[1].nunique() > 1
     return {
-        Group(str(engine), work if several else ""): group
+        Group(str(engine), str(work) if several else ""): group
         for (engine, work), group in runs.groupby(by, sort=False)
     }
 

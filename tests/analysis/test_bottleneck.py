@@ -249,7 +249,7 @@ def saturated(strategy: str, shards: Any, **changes: Any) -> Result:
 
 
 def moved(first: Callable[[Any], Result]) -> tuple[str, Any, Result]:
-    """The direction of the server's card that limits a run; what more shards move it to; a run with so many."""
+    """The direction of the server's card that limits a run; what more shards move it to; a run with them."""
     before = first(1)
     found = before.bottleneck
     assert found is not None
