@@ -14,7 +14,7 @@ import pandas as pd
 
 from lockstep.analysis.records import Result
 from lockstep.job.plan import Plan
-from lockstep.strategies.placement import Role, owners, residents
+from lockstep.strategies.placement import Role, link_owners, residents
 from lockstep.strategies.resource import ResourceId
 
 EVALUATIONS = "evaluations"
@@ -52,7 +52,7 @@ def tracks(plan: Plan) -> Tracks:
     whose: list[Role | ResourceId] = []
     own, up, down, inner = (np.zeros(len(everyone), int) for _ in range(4))
     half = cluster.network.duplex == "half"
-    for host, (ranks, owner) in enumerate(zip(on_host, owners(residents(cluster)), strict=False)):
+    for host, (ranks, owner) in enumerate(zip(on_host, link_owners(residents(cluster)), strict=False)):
         for rank in ranks:
             own[rank] = len(whose)
             whose.append(everyone[rank])

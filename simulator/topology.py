@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from lockstep.scenarios import Cluster, FatTree, Network, Racks, Sites
 from lockstep.simulator.bucket import Bucket
 from lockstep.simulator.links import Link
-from lockstep.strategies.placement import Role, owners, residents
+from lockstep.strategies.placement import Role, link_owners, residents
 from lockstep.strategies.resource import Direction, ResourceId
 
 Path = tuple[Link, ...]
@@ -34,7 +34,7 @@ class Topology:
         everywhere = range(len(residents))
         workers = len(residents) - len(server_groups)
         self._group = [*(network.topology.group_of(host) for host in range(workers)), *server_groups]
-        self._owners = owners(residents)
+        self._owners = link_owners(residents)
         cards = network.cards_of(workers, len(server_groups))
         self._up: list[Path] = []
         self._down: list[Path] = []

@@ -117,7 +117,7 @@ def residents(cluster: Any) -> list[list[Role]]:
     return found
 
 
-def owners(residents: Sequence[Sequence[Role]]) -> list[tuple[str, int]]:
+def link_owners(residents: Sequence[Sequence[Role]]) -> list[tuple[str, int]]:
     """Whose every host's links are: the one process's there, or, if there are several, ("host", 0)'s."""
     return [
         (who[0].kind, who[0].index) if len(who) == 1 else ("host", host) for host, who in enumerate(residents)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import scenario
 
 import lockstep
 from lockstep.analysis import before, plots, saved
@@ -21,6 +20,7 @@ from lockstep.scenarios import ScenarioError
 from lockstep.simulator.topology import topology
 from lockstep.strategies.resource import FIELDS, ResourceId
 from lockstep.truth.digest import digest
+from tests.support.scenarios import scenario
 
 INNER = {"intra_host": {"bandwidth": "1 GB/s"}}
 NETWORKS: dict[str, Any] = {
