@@ -5,25 +5,26 @@ Here are values; `analysis.bottleneck_words` makes words of them.
 """
 
 import json
-import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from lockstep.analysis import before
 from lockstep.analysis.records import of
+from lockstep.analysis.utilisation import busy_resources
+from lockstep.strategies.resource import ResourceId
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from lockstep.analysis.records import Result
 
-Kind = Literal["link", "processor", "computing", "updating", "waiting", "memory", "network", "latency"]
+Activity = Literal["computing", "updating", "waiting", "memory", "network", "latency"]
+Kind = Literal["link", "processor"] | Activity
 _IN_TURN = 1.05  # both directions of a link together, when one rests while the other is busy
 _ALIKE = 0.9  # times as busy as the busiest: all of a class that are so are named together
-_DOES = {"server": "applying updates", "relay": "adding up updates"}  # what a processor is busy with
-_PROCESSOR = re.compile(r"(server|relay) \d+")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Remedy:
     """So many shards of the parameters would move it `to` something else; None: load all hosts alike."""
 
     shards: int
-    to: str | None
+    to: ResourceId | Activity | None
+    """All links that do the same, or what the workers do."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Bottleneck:
     """
 
     kind: Kind
-    who: str
-    """The resource ("server 0's up-link"), or all of a kind ("the servers' up-links"), or "workers"."""
+    who: ResourceId | None
+    """The link or processor, or all that do the same (its `number` is None); None: the workers."""
     share: float
     """Of the run's duration, for which it was busy."""
     remedy: Remedy | None = None
@@ -57,6 +59,10 @@ class Bottleneck:
     """How many times the median worker's."""
     busiest: dict[str, float] = field(default_factory=dict)
     """How busy the busiest link and processor were, if any was; empty where that is not known."""
+    together: bool = False
+    """Both directions of the link, of which one rests while the other is busy."""
+    serving: bool = False
+    """All those links that do the same and are of hosts with servers, which not all hosts have."""
 
     def to_json(self) -> str:
         """All of it as a JSON object."""
@@ -65,9 +71,12 @@ class Bottleneck:
     @staticmethod
     def of_json(text: str) -> "Bottleneck":
         """What `to_json` gave."""
-        found: dict[str, Any] = json.loads(text)
-        remedy = found.pop("remedy")
-        return Bottleneck(**found, remedy=None if remedy is None else Remedy(**remedy))
+        found: dict[str, Any] = before.with_fields(json.loads(text))
+        who, remedy = found.pop("who"), found.pop("remedy")
+        if remedy is not None:
+            to = remedy["to"]
+            remedy = Remedy(remedy["shards"], ResourceId.of(to) if isinstance(to, dict) else to)
+        return Bottleneck(**found, who=who and ResourceId.of(who), remedy=remedy)
 
 
 def bottleneck(result: "Result") -> Bottleneck | None:
@@ -84,10 +93,10 @@ def bottleneck(result: "Result") -> Bottleneck | None:
     median = {str(part): float(share) for part, share in result.breakdown.median().items()}
     compute, update, wait = (median[part] for part in ("compute", "update", "wait"))
     communicate = median["send"] + median["network"]
-    busy = result.busy or {}
-    links = {name: share for name, share in busy.items() if "link" in name}
+    busy = busy_resources(result)
+    links = {id: share for id, share in busy.items() if id.kind != "processor"}
     link = _Busiest.of(links, _serving(result))
-    processor = _Busiest.of({name: share for name, share in busy.items() if "link" not in name})
+    processor = _Busiest.of({id: share for id, share in busy.items() if id.kind == "processor"})
     accounted = min(communicate, link.both) if link else 0.0
     share = max(link.share, accounted) if link else 0.0
     if result.scenario.cluster.network.background:  # which may fill a link that holds no worker up
@@ -102,14 +111,15 @@ def bottleneck(result: "Result") -> Bottleneck | None:
         "latency": communicate - accounted - applying,
     }
     kind = max(shares, key=lambda each: shares[each])  # the first of equals
-    who, remedy, most = "workers", None, shares[kind]
-    other = {"computing": compute, "own updates": update}
+    who, remedy, most, together, serving = None, None, shares[kind], False, False
+    other: dict[Activity, float] = {"computing": compute, "updating": update}
     if link and kind == "link":
         together = accounted > link.share and link.opposite >= link.share / 2 and link.both <= _IN_TURN
-        who, most = link.who(together), min(1.0, link.both) if together else link.share
-        remedy = _more_shards(result, link, links, share, other | {"waiting for others": wait})
+        who, serving = link.who, link.alike and link.serving
+        most = min(1.0, link.both) if together else link.share
+        remedy = _more_shards(result, link, links, share, {**other, "waiting": wait})
     elif processor and kind == "processor":
-        who = processor.who()
+        who = processor.who
         if not result.scenario.cluster.apply_overhead:  # which an update of any size takes
             remedy = _more_shards(result, processor, links, applying, other)
     elif kind == "latency":
@@ -126,6 +136,8 @@ def bottleneck(result: "Result") -> Bottleneck | None:
         {"compute": compute, "update": update, "communicate": communicate, "wait": wait},
         *_slowest(result),
         {name: found.share for name, found in (("link", link), ("processor", processor)) if found},
+        together,
+        serving,
     )
 
 
@@ -140,86 +152,64 @@ def typical_run(runs: "pd.DataFrame") -> "pd.Series | None":
 def typical(runs: "pd.DataFrame") -> Bottleneck | None:
     """What limits the runs of a point: that of its `typical_run`."""
     run = typical_run(runs)
-    return None if run is None else Bottleneck.of_json(run["bottleneck_data"])
+    return None if run is None else of_row(run)
+
+
+def of_row(run: "Mapping[str, Any] | pd.Series") -> Bottleneck | None:
+    """What limits a run, a row of a table; None if it did nothing."""
+    text = run.get("bottleneck_data")
+    return Bottleneck.of_json(text) if isinstance(text, str) else None
 
 
 class _Busiest(NamedTuple):
     """The busiest of some resources, and the others of its class that are as busy."""
 
-    name: str
+    id: ResourceId
     share: float  # of the run's duration that it was busy
     opposite: float  # of the duration that the opposite direction of the link was
     alike: bool  # all of its class are about as busy, and there are several
     serving: bool = False  # its class is the links of those hosts that have servers, which not all have
 
     @staticmethod
-    def of(resources: dict[str, float], serving: Collection[str] = ()) -> "_Busiest | None":
+    def of(resources: dict[ResourceId, float], serving: Collection[int] = ()) -> "_Busiest | None":
         """`serving`: the hosts with servers, where others have none; these are then a class of their own."""
         if not any(resources.values()):
             return None
-        name = max(resources, key=lambda resource: resources[resource])
-        share, card = resources[name], _undirected(name)
-        opposite = sum(s for other, s in resources.items() if other != name and _undirected(other) == card)
-        serves = _owner(name) in serving
-        class_ = [
-            s
-            for other, s in resources.items()
-            if class_of(other) == class_of(name) and serves == (_owner(other) in serving)
-        ]
-        return _Busiest(name, share, opposite, len(class_) > 1 and min(class_) >= _ALIKE * share, serves)
+
+        def serves(each: ResourceId) -> bool:
+            return each.owner == "host" and each.number in serving
+
+        id = max(resources, key=lambda resource: resources[resource])
+        share, cable = resources[id], id.towards("both")
+        opposite = sum(s for other, s in resources.items() if other != id and other.towards("both") == cable)
+        class_ = [s for o, s in resources.items() if o.all == id.all and serves(o) == serves(id)]
+        return _Busiest(id, share, opposite, len(class_) > 1 and min(class_) >= _ALIKE * share, serves(id))
 
     @property
     def both(self) -> float:
         """How busy both directions were, one after the other."""
         return self.share + self.opposite
 
-    def who(self, together: bool = False) -> str:
-        """Its name, or that of all that are alike; `together` with the link's opposite direction."""
-        name = in_words(self.name)
-        if self.alike:
-            name = class_of(self.name).replace("the ", "the serving " if self.serving else "the ", 1)
-        return re.sub(r"\b(up|down)-link(s?)", r"up-link\2 and down-link\2", name) if together else name
+    @property
+    def who(self) -> ResourceId:
+        """It, or all that are alike."""
+        return self.id.all if self.alike else self.id
 
 
-def in_words(name: str) -> str:
-    """A resource in a sentence: "server 0" is its processor."""
-    found = _PROCESSOR.fullmatch(name)
-    return f"{name}'s processor ({_DOES[found[1]]})" if found else name
-
-
-def class_of(name: str) -> str:
-    """All that do the same as a resource: "the workers' up-links"; of a name that is not known, the name."""
-    if found := _PROCESSOR.fullmatch(name):
-        return f"the {found[1]}s' processors ({_DOES[found[1]]})"
-    if re.fullmatch(r"the link from site \d+ to site \d+", name):
-        return "the links between the sites"
-    found = re.fullmatch(r"(\w+) \d+'s (.*)", name)
-    if found is None:
-        return name
-    owners = {"leaf": "leaves"}.get(found[1], found[1] + "s")
-    return f"the {owners}' " + re.sub(r" \d+$", "s", re.sub("link$|link(?= )", "links", found[2]))
-
-
-def _serving(result: "Result") -> set[str]:
+def _serving(result: "Result") -> Collection[int]:
     """The hosts that have servers beside workers, if others have none."""
     cluster, shards = result.scenario.cluster, len(result.plan.owners.ranks)
     if not cluster.servers.colocated or not result.plan.has_servers or shards >= cluster.hosts:
-        return set()
-    return {f"host {shard}" for shard in range(shards)}
-
-
-def _owner(link: str) -> str:
-    """Whose link it is: "host 0"."""
-    return link.partition("'")[0]
-
-
-def _undirected(link: str) -> str:
-    """What the names of both directions of a link have in common."""
-    return re.sub(r"\b(up|down)\b( to| from)?", "", link)
+        return ()
+    return range(shards)
 
 
 def _more_shards(
-    result: "Result", busiest: _Busiest, links: dict[str, float], share: float, others: dict[str, float]
+    result: "Result",
+    busiest: _Busiest,
+    links: dict[ResourceId, float],
+    share: float,
+    others: dict[Activity, float],
 ) -> Remedy | None:
     """How many shards would make something else the bottleneck; None where more of them would not.
 
@@ -233,13 +223,14 @@ def _more_shards(
         return None  # no server, or more of them would change more than their number
     if servers.colocated:
         return Remedy(result.scenario.cluster.hosts, None) if busiest.serving else None
-    if not busiest.name.startswith("server "):
+    if busiest.id.owner != "server":
         return None
-    needed = {what: share / other for what, other in others.items() if other > 0}  # times as many shards
-    for name, other in links.items():
-        if other > 0 and not name.startswith("server "):
-            class_ = class_of(name)
-            needed[class_] = min(needed.get(class_, np.inf), busiest.share / other)
+    needed: dict[ResourceId | Activity, float] = {  # times as many shards
+        what: share / other for what, other in others.items() if other > 0
+    }
+    for id, other in links.items():
+        if other > 0 and id.owner != "server":
+            needed[id.all] = min(needed.get(id.all, np.inf), busiest.share / other)
     if not needed:
         return None
     following = min(needed, key=lambda what: needed[what])

@@ -1,13 +1,14 @@
 """A bottleneck in words: a sentence, the cell of a table, the end of a sentence."""
 
-import re
 from math import ceil
 
-from lockstep.analysis.bottleneck import Bottleneck
+from lockstep.analysis.bottleneck import Bottleneck, Remedy
 from lockstep.analysis.words import NOTHING
+from lockstep.strategies.resource import ResourceId
 
 _STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
 _MUCH = 0.2  # of the workers' time, that is said beside what takes more of it
+_DOES = {"server": "applying updates", "relay": "adding up updates"}  # what a processor is busy with
 _NAMES = {
     "computing": "computing",
     "updating": "own updates",
@@ -22,8 +23,8 @@ def sentence(found: Bottleneck | None) -> str | None:
     """What limits a run, and what would move it elsewhere; None for nothing."""
     if found is None:
         return None
-    if found.kind in ("link", "processor"):
-        return f"{found.who}, {_busy(found)}{_shards(found)}"
+    if found.who is not None:
+        return f"{_who(found, found.who)}, {_busy(found)}{_shards(found.remedy)}"
     name, share = _NAMES[found.kind], f"{found.share:.0%} of their time"
     if found.kind == "waiting":
         return f"{name} {found.share:.0%}: {_who_is_slow(found)}"
@@ -41,28 +42,45 @@ def in_short(found: Bottleneck | None) -> str:
     """As the cell of a table: "servers' down-links"; a dash for nothing."""
     if found is None:
         return NOTHING
-    what = found.who.partition(" (")[0] if found.kind in ("link", "processor") else _NAMES[found.kind]
-    return re.sub(r"up-link(s?) and down-links?", r"link\1", what.removeprefix("the "))
+    if found.who is None:
+        return _NAMES[found.kind]
+    who = found.who.towards("both") if found.together else found.who
+    return f"{_serving(found)}{who.whose} {who.noun}".strip()
 
 
 def bound_by(found: Bottleneck) -> str:
     """As the end of a sentence: "server 0's down-link (93% busy)"."""
-    if found.kind in ("link", "processor"):
-        return f"{found.who} ({_busy(found)})"
+    if found.who is not None:
+        return f"{_who(found, found.who)} ({_busy(found)})"
     more = f": {_who_is_slow(found)}" if found.kind == "waiting" else ""
     return f"{_NAMES[found.kind]} ({found.share:.0%} of the workers' time{more or _besides(found)})"
 
 
+def _who(found: Bottleneck, who: ResourceId) -> str:
+    """ "server 0's up-link and down-link", "the servers' processors (applying updates)"."""
+    what = who.noun
+    if found.together:
+        what = f"{who.towards('up').noun} and {who.towards('down').noun}"
+    if who.kind == "processor":
+        what += f" ({_DOES[who.owner]})"
+    return " ".join(part for part in (who.the, _serving(found) + who.whose, what) if part)
+
+
+def _serving(found: Bottleneck) -> str:
+    return "serving " if found.serving else ""
+
+
 def _busy(found: Bottleneck) -> str:
-    together = "together " if "up-link" in found.who and "down-link" in found.who else ""
-    return f"{together}{found.share:.0%} busy"
+    return f"{'together ' if found.together else ''}{found.share:.0%} busy"
 
 
-def _shards(found: Bottleneck) -> str:
-    if found.remedy is None:
+def _shards(remedy: Remedy | None) -> str:
+    if remedy is None:
         return ""
-    shards, to = f"; {found.remedy.shards:,} shards", found.remedy.to
-    return f"{shards} would spread it over all hosts" if to is None else f"{shards} would move it to {to}"
+    shards, to = f"; {remedy.shards:,} shards", remedy.to
+    if to is None:
+        return f"{shards} would spread it over all hosts"
+    return f"{shards} would move it to {to.name if isinstance(to, ResourceId) else _NAMES[to]}"
 
 
 def _besides(found: Bottleneck) -> str:

@@ -271,7 +271,8 @@ class Result:
     """How busy links and processors were: a row per resource and interval; None where it is not known.
 
     Columns: `resource` ("server 0's down-link", or "server 0" for its processor), `start` and `end` (s since
-    the job started), `busy` (fraction of the interval, in [0, 1]), `bytes` (carried; NaN for a processor).
+    the job started), `busy` (fraction of the interval, in [0, 1]), `bytes` (carried; NaN for a processor);
+    and the fields of its `ResourceId`: `kind`, `owner`, `number`, `direction` and `other`.
     """
     interleaving: pd.DataFrame | None = None
     """What a real run can be repeated from (`lockstep.replay`): a row for each `Entry`, node after node.
@@ -325,10 +326,7 @@ class Result:
 
     @cached_property
     def busy(self) -> dict[str, float] | None:
-        """Of every link and processor the fraction of the run in which it was busy, in [0, 1].
-
-        None where it is not known: in a real run.
-        """
+        """Of every link and processor, by name, the share of the run that it was busy; None of a real run."""
         from lockstep.analysis.utilisation import mean_busy
 
         return mean_busy(self)

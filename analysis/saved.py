@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep import scenarios
-from lockstep.analysis import incomplete
+from lockstep.analysis import before, incomplete
 from lockstep.analysis.folders import INCOMPLETE, settle
 from lockstep.analysis.records import Result, in_order
 from lockstep.job.plan import Plan
@@ -65,7 +65,7 @@ def load(folder: str | Path) -> Result:
             gradient_s=scenario.workload.batch_size * speedup / throughput if speedup else 0.0,
             parameters=parameters,
             warnings=metrics["warnings"],
-            utilisation=utilisation,
+            utilisation=None if utilisation is None else before.with_identities(utilisation),
             interleaving=interleaving,
         )
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:

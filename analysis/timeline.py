@@ -83,13 +83,13 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
     table = slices(result, found)
     start, end, track = (table[name].to_numpy() for name in ("start", "end", "track"))
     lane = lanes(track, start, end)
-    used = np.zeros(len(found.names), int)
+    used = np.zeros(found.evaluations + 1, int)
     np.maximum.at(used, track, lane)
     first = np.cumsum(np.append(0, used + 1))  # the thread of each track's first lane
     thread = first[track] + lane + _THREADS
     yield from _names(result, pid, found, used, first)
     flows, at_slice = _flows(result, table)
-    describe = _descriptions(result.records, found.ranks)
+    describe = _descriptions(result.records, [role.name for role in found.roles])
     for at in range(0, len(table), _CHUNK):
         part = slice(at, at + _CHUNK)
         columns = (

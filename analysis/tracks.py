@@ -14,17 +14,18 @@ import pandas as pd
 
 from lockstep.analysis.records import Result
 from lockstep.job.plan import Plan
-from lockstep.strategies.placement import host_names, residents
+from lockstep.strategies.placement import Role, link_owners, residents
+from lockstep.strategies.resource import ResourceId
 
 EVALUATIONS = "evaluations"
 
 
 @dataclass(frozen=True)
 class Tracks:
-    """The tracks of a run: their names, and those of each rank. Without servers there are none of theirs."""
+    """The tracks of a run, and those of each rank. Without servers there are none of theirs."""
 
-    names: Sequence[str]
-    ranks: Sequence[str]  # the name of each rank
+    whose: Sequence[Role | ResourceId]  # of all tracks but the last, which has the evaluations
+    roles: Sequence[Role]  # of each rank
     own: np.ndarray  # (ranks,): the number of each rank's own track
     up: np.ndarray  # (ranks,): of the link on which it sends
     down: np.ndarray  # (ranks,): of the link on which it receives
@@ -32,9 +33,14 @@ class Tracks:
     host: np.ndarray  # (ranks,): its host
 
     @property
+    def names(self) -> list[str]:
+        """What the tracks are called."""
+        return [*(each.name for each in self.whose), EVALUATIONS]
+
+    @property
     def evaluations(self) -> int:
         """The number of the last track, of the evaluations."""
-        return len(self.names) - 1
+        return len(self.whose)
 
 
 def tracks(plan: Plan) -> Tracks:
@@ -43,20 +49,20 @@ def tracks(plan: Plan) -> Tracks:
     on_host: list[list[int]] = [[] for _ in range(max(placed) + 1)]
     for rank, host in enumerate(placed):
         on_host[host].append(rank)
-    names: list[str] = []
+    whose: list[Role | ResourceId] = []
     own, up, down, inner = (np.zeros(len(everyone), int) for _ in range(4))
     half = cluster.network.duplex == "half"
-    for host, (ranks, name) in enumerate(zip(on_host, host_names(residents(cluster)), strict=False)):
+    for host, (ranks, owner) in enumerate(zip(on_host, link_owners(residents(cluster)), strict=False)):
         for rank in ranks:
-            own[rank] = len(names)
-            names.append(everyone[rank].name)
-        up[ranks], down[ranks] = len(names), len(names) + (not half)
-        names += [f"{name}'s link"] if half else [f"{name}'s up-link", f"{name}'s down-link"]
+            own[rank] = len(whose)
+            whose.append(everyone[rank])
+        up[ranks], down[ranks] = len(whose), len(whose) + (not half)
+        card = ResourceId("card", *owner)
+        whose += [card] if half else [card.towards("up"), card.towards("down")]
         if len(ranks) > 1:
-            inner[ranks] = len(names)
-            names.append(f"host {host}'s inner link")
-    names.append(EVALUATIONS)
-    return Tracks(names, [role.name for role in everyone], own, up, down, inner, np.array(placed))
+            inner[ranks] = len(whose)
+            whose.append(ResourceId("inner", "host", host))
+    return Tracks(whose, everyone, own, up, down, inner, np.array(placed))
 
 
 def tracks_of(result: Result) -> Tracks:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from lockstep.strategies.resource import FIELDS, ResourceId
+
 if TYPE_CHECKING:
     from lockstep.analysis.records import Result
 
@@ -21,6 +23,16 @@ def mean_busy(result: "Result") -> dict[str, float] | None:
     seconds = table["busy"] * within.clip(lower=0)
     busy = seconds.groupby(table["resource"], sort=False, observed=True).sum()
     return {str(name): float(share) for name, share in (busy / (finish - begin)).clip(0, 1).items()}
+
+
+def busy_resources(result: "Result") -> dict[ResourceId, float]:
+    """`Result.busy` by what each resource is, in the order of the table; empty where it is not known."""
+    table, busy = result.utilisation, result.busy
+    if table is None or busy is None:
+        return {}
+    first = table[~table["resource"].duplicated()]
+    ids = map(ResourceId.of, first[list(FIELDS)].to_dict("records"))  # type: ignore[arg-type]
+    return dict(zip(ids, (busy[str(name)] for name in first["resource"]), strict=True))
 
 
 def utilisation(result: "Result") -> dict[str, float] | None:

@@ -1,7 +1,7 @@
 """What all sections of a scenario share: known keys only, nothing forgotten, and messages that help."""
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -30,8 +30,13 @@ def is_factor(value: float) -> bool:
 def nearest(word: object, valid: Iterable[str]) -> str:
     """Return `; did you mean 'x'? (valid: …)`, the question only where a name is near."""
     names = sorted(valid)
-    near = difflib.get_close_matches(str(word)[:60], names, n=1)
-    return (f"; did you mean '{near[0]}'?" if near else "") + f" (valid: {', '.join(names)})"
+    return f"{did_you_mean(word, names)} (valid: {', '.join(names)})"
+
+
+def did_you_mean(word: object, valid: Sequence[str]) -> str:
+    """Return `; did you mean 'x'?` if a name is near, else nothing."""
+    near = difflib.get_close_matches(str(word)[:60], valid, n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 class Section(BaseModel):

@@ -16,6 +16,7 @@ from lockstep.job.events import Event
 from lockstep.simulator.events import soon
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Flow, Link
+from lockstep.strategies.resource import ResourceId
 
 
 class Cores:
@@ -29,10 +30,13 @@ class Cores:
         if per_host is None:
             return
         crowded = {host for host, processes in Counter(host_of).items() if processes > per_host}
-        hosts = {host: Link(f"host {host}'s cores", float(per_host)) for host in sorted(crowded)}
+        hosts = {
+            host: Link(ResourceId("other", "cores of host", host), float(per_host))
+            for host in sorted(crowded)
+        }
         for rank, host in enumerate(host_of):
             if host in crowded:
-                self._paths[rank] = hosts[host], Link(f"rank {rank}'s core", 1.0)
+                self._paths[rank] = hosts[host], Link(ResourceId("other", "core of rank", rank), 1.0)
 
     def shared(self, rank: int) -> bool:
         """Whether the host of a process may have more processes that compute than cores."""

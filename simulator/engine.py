@@ -97,7 +97,7 @@ class Simulation:
         if self.apply_s(1) or cluster.codecs:
             for node, role in zip(self.nodes, self.roles, strict=True):
                 if role.kind != "worker":
-                    self.usage.add(role.name, node.done_s)
+                    self.usage.add(role.processor, node.done_s)
 
     @property
     def initial(self) -> Any:

@@ -147,7 +147,7 @@ class Flows:
     def set_capacity(self, link: Link, capacity: float) -> None:
         """Give a link another capacity, in bytes/s, from now on; its flows go on at their new rates."""
         now, tokens = self.environment.now, link.tokens
-        positive(link.name, capacity, None if tokens is None else tokens.bucket)
+        positive(link.id, capacity, None if tokens is None else tokens.bucket)
         link.offered, link.sustained_since = self.offered(link), now
         if tokens is not None:
             self._read_tokens(link)
@@ -338,7 +338,7 @@ class Flows:
     def _calm(self, link: Link, load: float, fastest: float) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
         if load > link.capacity * (1 + 1e-9):
-            raise SimulationError(f"{link.name} carries more than its capacity")
+            raise SimulationError(f"{link.id.name} carries more than its capacity")
         self._plan_tokens(link, load)
         return not link.count and fastest * len(link.flows) <= link.sustained
 

@@ -4,6 +4,7 @@ from math import inf
 from typing import Protocol
 
 from lockstep.simulator.bucket import Bucket, Tokens
+from lockstep.strategies.resource import ResourceId
 
 
 class Listener(Protocol):
@@ -22,13 +23,13 @@ class Link:
     """
 
     __slots__ = (
-        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "listeners", "name"),
+        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "id", "listeners"),
         *("offered", "rate", "since", "sustained", "sustained_since", "tokens", "used", "wake"),
     )
 
-    def __init__(self, name: str, capacity: float, bucket: Bucket | None = None) -> None:
-        self.name = name
-        self.sustained = positive(name, capacity, bucket)
+    def __init__(self, id: ResourceId, capacity: float, bucket: Bucket | None = None) -> None:
+        self.id = id
+        self.sustained = positive(id, capacity, bucket)
         self.capacity = capacity if bucket is None else bucket.line_rate
         self.tokens = None if bucket is None else Tokens(bucket)
         self.sustained_since = 0.0  # when that became its capacity
@@ -45,12 +46,12 @@ class Link:
         self.wake = inf  # the instant at which it will be looked at again
 
 
-def positive(name: str, capacity: float, bucket: Bucket | None) -> float:
-    """The capacity (bytes/s) of a link of that name; raises ValueError for one that no link can have."""
+def positive(id: ResourceId, capacity: float, bucket: Bucket | None) -> float:
+    """The capacity (bytes/s) of that link; raises ValueError for one that no link can have."""
     if not 0 < capacity < inf:
-        raise ValueError(f"{name}: a capacity is a positive number of bytes/s, not {capacity}")
+        raise ValueError(f"{id.name}: a capacity is a positive number of bytes/s, not {capacity}")
     if bucket is not None and not (bucket.size > 0 and bucket.line_rate >= capacity):
-        raise ValueError(f"{name}: a bucket has a size above 0 and a line rate not below the capacity")
+        raise ValueError(f"{id.name}: a bucket has a size above 0 and a line rate not below the capacity")
     return capacity
 
 

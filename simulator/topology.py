@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from lockstep.scenarios import Cluster, FatTree, Network, Racks, Sites
 from lockstep.simulator.bucket import Bucket
 from lockstep.simulator.links import Link
-from lockstep.strategies.placement import host_names, residents
+from lockstep.strategies.placement import Role, link_owners, residents
+from lockstep.strategies.resource import Direction, ResourceId
 
 Path = tuple[Link, ...]
 # From a host to one of another group: the links between their cards, and the latency (s) they add.
@@ -25,32 +26,32 @@ class Topology:
     """All links of a network, and the path from any host to any other."""
 
     def __init__(
-        self, network: Network, residents: Sequence[Sequence[str]], server_groups: Sequence[int] = ()
+        self, network: Network, residents: Sequence[Sequence[Role]], server_groups: Sequence[int] = ()
     ) -> None:
-        """`residents[host]` names the processes there; the last hosts are those in `server_groups`."""
+        """`residents[host]`: the processes there; the last hosts are those in `server_groups`."""
         self.links: list[Link] = []
         self._network = network
         everywhere = range(len(residents))
         workers = len(residents) - len(server_groups)
         self._group = [*(network.topology.group_of(host) for host in range(workers)), *server_groups]
-        self._names = host_names(residents)
+        self._owners = link_owners(residents)
         cards = network.cards_of(workers, len(server_groups))
         self._up: list[Path] = []
         self._down: list[Path] = []
         for host in everywhere:
-            name, capacity = self._names[host], cards[host]
+            owner, capacity = self._owners[host], cards[host]
             if network.duplex == "half":
-                self._up.append(self._card(f"{name}'s link", capacity))
+                self._up.append(self._card(ResourceId("card", *owner), capacity))
                 self._down.append(self._up[-1])
             else:
-                self._up.append(self._card(f"{name}'s up-link", capacity))
-                self._down.append(self._card(f"{name}'s down-link", capacity))
+                self._up.append(self._card(ResourceId("card", *owner, "up"), capacity))
+                self._down.append(self._card(ResourceId("card", *owner, "down"), capacity))
         inner = network.intra_host
         self._inner: dict[int, Path] = {}
         if inner is not None and inner.bandwidth is not None:
             for host in everywhere:
                 if len(residents[host]) > 1:
-                    self._inner[host] = self._add(Link(f"host {host}'s inner link", inner.bandwidth))
+                    self._inner[host] = self._add(Link(ResourceId("inner", "host", host), inner.bandwidth))
         self._between = self._fabric(network.topology.groups(workers))
 
     def path(self, source: int, target: int) -> tuple[Path, float]:
@@ -68,16 +69,16 @@ class Topology:
         self.links.append(link)
         return (link,)
 
-    def _cable(self, name: str, bandwidth: float | None) -> Path:
+    def _cable(self, id: ResourceId, bandwidth: float | None) -> Path:
         """A link between switches; none if it is unlimited."""
-        return () if bandwidth is None else self._add(Link(name, bandwidth * self._network.goodput))
+        return () if bandwidth is None else self._add(Link(id, bandwidth * self._network.goodput))
 
-    def _card(self, name: str, bandwidth: float | None) -> Path:
+    def _card(self, id: ResourceId, bandwidth: float | None) -> Path:
         burst, goodput = self._network.burst, self._network.goodput
         if bandwidth is None or burst is None:
-            return self._cable(name, bandwidth)
+            return self._cable(id, bandwidth)
         bucket = Bucket(burst.size * goodput, burst.line_rate * goodput)
-        return self._add(Link(name, bandwidth * goodput, bucket))
+        return self._add(Link(id, bandwidth * goodput, bucket))
 
     def _fabric(self, groups: int) -> Between:
         shape = self._network.topology
@@ -91,15 +92,15 @@ class Topology:
 
     def _racks(self, shape: Racks, racks: int) -> Between:
         capacity = shape.capacity(self._network.bandwidth)
-        up = [self._cable(f"rack {rack}'s up-link", capacity) for rack in range(racks)]
-        down = [self._cable(f"rack {rack}'s down-link", capacity) for rack in range(racks)]
+        up = [self._cable(ResourceId("fabric", "rack", rack, "up"), capacity) for rack in range(racks)]
+        down = [self._cable(ResourceId("fabric", "rack", rack, "down"), capacity) for rack in range(racks)]
         group = self._group
         return lambda source, target: ((*up[group[source]], *down[group[target]]), shape.latency)
 
     def _fat_tree(self, shape: FatTree, leaves: int) -> Between:
         places = [(leaf, spine) for leaf in range(leaves) for spine in range(shape.spines)]
-        up = {at: self._cable(f"leaf {at[0]}'s link up to spine {at[1]}", shape.link) for at in places}
-        down = {at: self._cable(f"leaf {at[0]}'s link down from spine {at[1]}", shape.link) for at in places}
+        up = {at: self._cable(_to_spine(*at, "up"), shape.link) for at in places}
+        down = {at: self._cable(_to_spine(*at, "down"), shape.link) for at in places}
 
         def between(source: int, target: int) -> tuple[Path, float]:
             spine = target % shape.spines
@@ -110,7 +111,11 @@ class Topology:
 
     def _sites(self, shape: Sites, sites: int) -> Between:
         wan: dict[tuple[int, int], tuple[Path, float]] = {}
-        for pair in [(a, b) for a in range(sites) for b in range(sites) if a != b]:
-            bandwidth, latency = shape.wan(*pair)
-            wan[pair] = self._cable(f"the link from site {pair[0]} to site {pair[1]}", bandwidth), latency
+        for a, b in [(a, b) for a in range(sites) for b in range(sites) if a != b]:
+            bandwidth, latency = shape.wan(a, b)
+            wan[a, b] = self._cable(ResourceId("fabric", "site", a, "out", b), bandwidth), latency
         return lambda source, target: wan[self._group[source], self._group[target]]
+
+
+def _to_spine(leaf: int, spine: int, direction: Direction) -> ResourceId:
+    return ResourceId("fabric", "leaf", leaf, direction, spine)

@@ -20,6 +20,7 @@ from lockstep.simulator.events import Aside
 from lockstep.simulator.links import Flow, Link
 from lockstep.simulator.network import Network
 from lockstep.simulator.topology import Path, Topology
+from lockstep.strategies.resource import ResourceId
 from lockstep.workloads import seeds
 
 
@@ -31,7 +32,7 @@ def varying_links(topology: Topology, entries: Sequence[Varying]) -> list[list[L
     """
     found = []
     for index, entry in enumerate(entries):
-        links = [link for link in topology.links if _is_called(link.name, entry.links)]
+        links = [link for link in topology.links if _is_called(link.id.name, entry.links)]
         if not links:
             raise ScenarioError(_no_link(topology, entry.links), f"cluster.network.varying[{index}].links")
         found.append(links)
@@ -43,19 +44,19 @@ def varying_links(topology: Topology, entries: Sequence[Varying]) -> list[list[L
             least, most = bounds[link] = least * min(factors), most * max(factors)
             if not (is_factor(least) and is_factor(most)):
                 problem = (
-                    f"with the entries before it, {link.name} has {least:g} to {most:g} times its bandwidth; "
-                    f"their product must be {FACTOR}"
+                    f"with the entries before it, {link.id.name} has {least:g} to {most:g} times its "
+                    f"bandwidth; their product must be {FACTOR}"
                 )
                 raise ScenarioError(problem, f"cluster.network.varying[{index}]")
     return found
 
 
 def _is_called(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, pattern) or fnmatchcase(name.removeprefix("the "), pattern)
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"the {pattern}")
 
 
 def _no_link(topology: Topology, pattern: str) -> str:
-    names = [link.name for link in topology.links]
+    names = [link.id.name for link in topology.links]
     if not names:
         return "there is no link: bandwidths are unlimited; give cluster.network.bandwidth"
     near = difflib.get_close_matches(pattern[:60], names[:1000], n=1)
@@ -122,7 +123,8 @@ def compete(network: Network, entries: Sequence[Background], goodput: float, see
         for number in range(entry.flows if path else 0):
             own: Path = ()
             if entry.bandwidth is not None:
-                own = (Link(f"background {index}, flow {number}", entry.bandwidth * goodput),)
+                limit = ResourceId("other", "background", index, "out", number)
+                own = (Link(limit, entry.bandwidth * goodput),)
             source = _Source(network, (*own, *path))
             if entry.on is None or entry.off is None:
                 source.turn_on()

@@ -6,7 +6,7 @@ changes nothing, so a run is the same with it and without.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ import pandas as pd
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
+from lockstep.strategies.resource import FIELDS, ResourceId
 
 _MOST = 128
 _FLOWS_PER_VALUE = 3  # that end before a value is read again: it then takes about one percent of the run
@@ -34,18 +35,20 @@ class Usage:
     def __init__(self, flows: Flows, links: Sequence[Link]) -> None:
         self._flows = flows
         self._links = links
-        self._others: dict[str, Callable[[], float]] = {}
+        self._others: dict[ResourceId, Callable[[], float]] = {}
         self._bursts = np.array([link.tokens.bucket.size if link.tokens else 0.0 for link in links])
         self._readings: list[Reading] = []
         self._distance = 1  # between two readings, in flows that have ended
         flows.watch(self._watch)
 
-    def add(self, name: str, busy_seconds: Callable[[], float]) -> None:
+    def add(self, id: ResourceId, busy_seconds: Callable[[], float]) -> None:
         """Watch another resource, before the run: how many seconds it has been busy since its start."""
-        self._others[name] = busy_seconds
+        self._others[id] = busy_seconds
 
     def table(self, until: float) -> pd.DataFrame:
-        """Per resource and interval, in the order of both: resource, start, end (s), bytes, busy.
+        """Per resource and interval, in the order of both: resource (its name), start, end (s), bytes, busy.
+
+        The columns `kind`, `owner`, `number`, `direction` and `other` are the fields of its `ResourceId`.
 
         `busy` is the bytes as a fraction of those that the link's capacity, time-varying or not, allows in
         the interval; above 1 where a token bucket lets a burst through. Of other resources, whose `bytes`
@@ -67,16 +70,18 @@ class Usage:
         carried = in_each_interval([reading.carried for reading in readings])
         offered = in_each_interval([reading.offered for reading in readings])
         worked = in_each_interval([reading.worked for reading in readings])
-        names = [*(link.name for link in self._links), *self._others]
+        ids = [*(link.id for link in self._links), *self._others]
         return pd.DataFrame(
             {
                 "resource": pd.Categorical.from_codes(
-                    np.repeat(np.arange(len(names)), len(start)), categories=pd.Index(names, dtype=str)
+                    np.repeat(np.arange(len(ids)), len(start)),
+                    categories=pd.Index([id.name for id in ids], dtype=str),
                 ),
-                "start": np.tile(start, len(names)),
-                "end": np.tile(end, len(names)),
+                "start": np.tile(start, len(ids)),
+                "end": np.tile(end, len(ids)),
                 "bytes": np.concatenate([carried, np.full(worked.shape, np.nan)]).ravel(),
                 "busy": np.concatenate([carried / offered, worked / (end - start)]).ravel(),
+                **{name: _repeated([getattr(id, name) for id in ids], len(start)) for name in FIELDS},
             }
         )
 
@@ -112,4 +117,15 @@ class Usage:
         entered = np.array([link.entered for link in self._links])
         above = np.flatnonzero(carried > offered + self._bursts + 1e-9 * reading.offered + 1e-12 * entered)
         if len(above):
-            raise SimulationError(f"{self._links[above[0]].name} has carried more than its capacity allows")
+            raise SimulationError(
+                f"{self._links[above[0]].id.name} has carried more than its capacity allows"
+            )
+
+
+def _repeated(values: Sequence[Any], times: int) -> Any:
+    """Each value so many times in a row; texts as categories."""
+    if not values or isinstance(values[0], int):
+        return np.repeat(np.array(values, np.int32), times)
+    categories = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    codes = np.repeat(np.array([categories[value] for value in values], np.int8), times)
+    return pd.Categorical.from_codes(codes, categories=pd.Index(list(categories), dtype=str))

@@ -12,6 +12,8 @@ from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any
 
+from lockstep.strategies.resource import ResourceId
+
 
 @dataclass(frozen=True)
 class Role:
@@ -27,6 +29,11 @@ class Role:
     def name(self) -> str:
         """What people read, such as "worker 0"."""
         return f"{self.kind} {self.index}"
+
+    @property
+    def processor(self) -> ResourceId:
+        """What it adds up and applies with, as utilisation has it."""
+        return ResourceId("processor", self.kind, self.index, "")
 
 
 def roles(workers: int, shards: int, groups: int = 0, fan_out: int | None = None) -> list[Role]:
@@ -97,22 +104,24 @@ def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool
     ]
 
 
-def residents(cluster: Any) -> list[list[str]]:
-    """The names of the processes on every host of the `cluster` of a scenario.
+def residents(cluster: Any) -> list[list[Role]]:
+    """The processes on every host of the `cluster` of a scenario.
 
     Servers and relays are there even if the strategy has none: names and numbers stay the same.
     """
     everyone = roles_of(cluster, has_servers=True)
-    found: list[list[str]] = [[] for _ in range(cluster.hosts + cluster.servers.hosts)]
+    found: list[list[Role]] = [[] for _ in range(cluster.hosts + cluster.servers.hosts)]
     placed = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
     for role, host in zip(everyone, placed, strict=True):
-        found[host].append(role.name)
+        found[host].append(role)
     return found
 
 
-def host_names(residents: Sequence[Sequence[str]]) -> list[str]:
-    """What every host is called: as the one process there, or "host 0" if there are several."""
-    return [who[0] if len(who) == 1 else f"host {host}" for host, who in enumerate(residents)]
+def link_owners(residents: Sequence[Sequence[Role]]) -> list[tuple[str, int]]:
+    """Whose every host's links are: the one process's there, or, if there are several, ("host", 0)'s."""
+    return [
+        (who[0].kind, who[0].index) if len(who) == 1 else ("host", host) for host, who in enumerate(residents)
+    ]
 
 
 def as_if_on_one_host(cluster: Any) -> list[str]:

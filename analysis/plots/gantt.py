@@ -20,6 +20,8 @@ from lockstep.analysis.runs import describe
 from lockstep.analysis.summary import DONE
 from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
 from lockstep.analysis.words import count
+from lockstep.strategies.placement import Role
+from lockstep.strategies.resource import ResourceId
 
 _ITERATIONS = 3
 _MOST = {"worker": 4, "server": 2, "relay": 2}  # of each kind that are drawn
@@ -44,6 +46,7 @@ class _Row(NamedTuple):
     top: float
     height: float
     link: str  # "sending" or "receiving"; nothing for a process
+    waits: bool = False  # when it does nothing: a worker's
 
 
 @styled
@@ -101,17 +104,17 @@ def _window(result: Result, iterations: int) -> float:
 def _rows(found: Tracks) -> list[_Row]:
     """The rows that are drawn, from top to bottom: of some processes, and of their hosts' links."""
     links = dict.fromkeys(found.up.tolist(), "sending") | dict.fromkeys(found.down.tolist(), "receiving")
-    drawn = {rank for rank, name in enumerate(found.ranks) if int(name.split()[1]) < _MOST[name.split()[0]]}
-    own = {int(found.own[rank]): found.ranks[rank] for rank in drawn}
+    drawn = {rank for rank, role in enumerate(found.roles) if role.index < _MOST[role.kind]}
+    own = {int(found.own[rank]) for rank in drawn}
     wanted = {int(track) for rank in drawn for track in (found.up[rank], found.down[rank])}
     rows: list[_Row] = []
     top = 0.0
-    for track, name in enumerate(found.names):
-        if track in own:
+    for track, whose in enumerate(found.whose):
+        if isinstance(whose, Role) and track in own:
             top += 0.25  # apart from the host above
-            rows.append(_Row(track, name, top, 1.0, ""))
-        elif track in wanted:
-            rows.append(_Row(track, name.rpartition("'s ")[2], top, _LINK, links[track]))
+            rows.append(_Row(track, whose.name, top, 1.0, "", whose.kind == "worker"))
+        elif isinstance(whose, ResourceId) and track in wanted:
+            rows.append(_Row(track, whose.noun, top, _LINK, links[track]))
         else:
             continue
         top += rows[-1].height
@@ -132,7 +135,7 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
     for row in rows:
         here = (table["track"] == row.track).to_numpy()
         if not row.link:
-            if row.name.startswith("worker"):
+            if row.waits:
                 ax.barh(row.top + 0.5, until * over.factor, 0.86, color=_WAITS, lw=0)
                 entries.append("waiting")
             entries += _process(ax, row, table["event"].to_numpy()[here], since[here], takes[here])
@@ -207,10 +210,10 @@ def _arrows(
 
 def _left_out(shown: Sequence[Result], panels: int) -> str:
     """What is not drawn, in words."""
-    ranks = max((tracks_of(result).ranks for result in shown), key=len)
+    roles = max((tracks_of(result).roles for result in shown), key=len)
     texts = []
     for kind, most in _MOST.items():
-        more = sum(name.startswith(kind) for name in ranks) - most
+        more = sum(role.kind == kind for role in roles) - most
         if more > 0:
             texts.append(count(more, f"more {kind}"))
     if panels:

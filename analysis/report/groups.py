@@ -1,7 +1,7 @@
 """Runs that one sentence may speak of: all predicted or all measured, and all of the same work."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -20,14 +20,26 @@ def works(runs: pd.DataFrame) -> "pd.Series[str]":
     return pd.Series(found, index=runs.index, dtype=object)
 
 
-def groups(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The runs by what is to be said before their answer: "Predicted", or "Measured, cnn on digits"."""
+class Group(NamedTuple):
+    """Runs of one engine on the same work, in words; "" if all runs are on the same."""
+
+    engine: str
+    work: str
+
+    @property
+    def title(self) -> str:
+        """What is said before their answer: "Predicted", or "Measured, cnn on digits"."""
+        return ", ".join(part for part in (DONE[self.engine].capitalize(), self.work) if part)
+
+
+def groups(runs: pd.DataFrame) -> dict[Group, pd.DataFrame]:
+    """The runs of each group, in the order of their first."""
     by = [runs["engine"], works(runs)]
     several = by[1].nunique() > 1
-    found: dict[str, pd.DataFrame] = {}
-    for (engine, work), group in runs.groupby(by, sort=False):
-        found[f"{DONE[str(engine)].capitalize()}{f', {work}' if several else ''}"] = group
-    return found
+    return {
+        Group(str(engine), str(work) if several else ""): group
+        for (engine, work), group in runs.groupby(by, sort=False)
+    }
 
 
 def _named(row: Mapping[str, Any]) -> str:

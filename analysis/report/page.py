@@ -15,10 +15,9 @@ from lockstep.analysis.report import tables
 from lockstep.analysis.report.answer import Answer, answer, validation
 from lockstep.analysis.report.asked import asked
 from lockstep.analysis.report.gather import Gathered
-from lockstep.analysis.report.groups import groups, works
+from lockstep.analysis.report.groups import Group, groups, works
 from lockstep.analysis.report.pictures import pictures
 from lockstep.analysis.report.points import Point, points, varied
-from lockstep.analysis.summary import DONE
 from lockstep.analysis.words import count
 from lockstep.scenarios.sweep import parts
 
@@ -30,7 +29,6 @@ _KINDS = {
     "validation": "predicted and measured",
 }
 T = TypeVar("T")
-_PREDICTED = DONE["simulator"].capitalize()
 _SENTENCES = 4  # in a headline
 _PATH = re.compile(r"(?<![\w.:/…])/(?:[^/\s'\":,]+/)+")
 
@@ -67,19 +65,19 @@ def best_run(gathered: Gathered) -> pd.Series | None:
     return typical_run(_tried(_answers(gathered)).ranking[0].runs)
 
 
-def _answers(gathered: Gathered, gains: Sequence[Gain] | None = None) -> dict[str, Answer]:
-    """The answer of each group of runs, by what is to be said before it; `gains` are those of `_tried`'s."""
+def _answers(gathered: Gathered, gains: Sequence[Gain] | None = None) -> dict[Group, Answer]:
+    """The answer of each group of runs; `gains` are those of `_tried`'s."""
     found = {}
-    for said, group in groups(gathered.runs).items():
-        at = points(group, varied(group, _swept(gathered)))
-        found[said] = (at, group[group["status"] == "ok"])
+    for group, runs in groups(gathered.runs).items():
+        at = points(runs, varied(runs, _swept(gathered)))
+        found[group] = (at, runs[runs["status"] == "ok"])
     first = _tried(found)
-    return {said: answer(*each, gains if each is first else None) for said, each in found.items()}
+    return {group: answer(*each, gains if each is first else None) for group, each in found.items()}
 
 
-def _tried(groups: Mapping[str, T]) -> T:
+def _tried(groups: Mapping[Group, T]) -> T:
     """Of the groups that whose best run may be tried: the first that was predicted, if any was."""
-    predicted = (each for said, each in groups.items() if said.startswith(_PREDICTED))
+    predicted = (each for group, each in groups.items() if group.engine == "simulator")
     return next(predicted, next(iter(groups.values())))
 
 
@@ -119,8 +117,8 @@ def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]
         "points": []
         if single or validated
         else [
-            tables.of_points(each.ranking, each.wanted, said if len(answers) > 1 else "")
-            for said, each in answers.items()
+            tables.of_points(each.ranking, each.wanted, group.title if len(answers) > 1 else "")
+            for group, each in answers.items()
         ],
         "warnings": tables.warnings(found),
         "left_out": gathered.left_out,
@@ -131,13 +129,13 @@ def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]
     }
 
 
-def _said(answers: Mapping[str, Answer], gathered: Gathered) -> tuple[list[str], list[str]]:
+def _said(answers: Mapping[Group, Answer], gathered: Gathered) -> tuple[list[str], list[str]]:
     """The answer of each group of runs, and notes on them; what there is no room for is counted."""
     left_out = [f"Left out: {each}." for each in gathered.left_out]
     if gathered.kind == "validation":
         sentence, notes = validation(gathered.comparisons)
         return [sentence], [*notes, *left_out]
-    sentences = [f"{said}: {each.sentence}" for said, each in answers.items()]
+    sentences = [f"{group.title}: {each.sentence}" for group, each in answers.items()]
     notes = list(dict.fromkeys(note for each in answers.values() for note in each.notes))
     if len(sentences) > 1:
         notes.insert(0, "Predicted and measured runs, and those of different workloads, are not compared.")

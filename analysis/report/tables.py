@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from lockstep.analysis.bottleneck import of_row
 from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.report.points import Figure, Point, phrase, title
 from lockstep.analysis.report.reproduce import written
@@ -136,7 +137,7 @@ def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
         "Staleness": "" if stale["mean"] == NOTHING
         else "mean {mean}, median {p50}, 99th percentile {p99}, maximum {max} versions".format(**stale),
         "Workers' time": ", ".join(f"{name} {share}" for name, share in parts.items()),
-        "Bottleneck": row["bottleneck"] or NOTHING,
+        "Bottleneck": sentence(of_row(row)) or NOTHING,
         "Dropped": f"{row['dropped']:,} mini-batches" if row["dropped"] else "",
         "Sent": size(row["bytes_sent"]),
         "Held-out loss": "" if row["loss"] is None else number(row["loss"]),

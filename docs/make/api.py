@@ -12,7 +12,7 @@ from lockstep.analysis.records import Recorder
 
 PAGE = ROOT / "docs" / "api.md"
 FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/records.py", "analysis/plots/kinds.py"
-LIMITS = "analysis/bottleneck.py"
+LIMITS, RESOURCE = "analysis/bottleneck.py", "strategies/resource.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 
 ONE_RUN = ("load", "simulate", "why", "run", "records", "validate", "replay")
@@ -129,6 +129,10 @@ def page() -> str:
         members(RECORDS, "Result"),
         f"`Bottleneck`: {words(LIMITS, 'Bottleneck')}\n",
         members(LIMITS, "Bottleneck"),
+        f"`Remedy`: {words(LIMITS, 'Remedy')}\n",
+        members(LIMITS, "Remedy"),
+        f"`ResourceId`: {words(RESOURCE, 'ResourceId')}\n",
+        members(RESOURCE, "ResourceId"),
         "`Gain`, of what `lockstep.why` returns: " + words("analysis/gains.py", "Gain") + "\n",
         members("analysis/gains.py", "Gain"),
         "### The records\n",

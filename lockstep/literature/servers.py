@@ -5,6 +5,7 @@ import pandas as pd
 
 import lockstep
 from lockstep import Result
+from lockstep.analysis.utilisation import busy_resources
 from lockstep.literature.claim import Check, Claim, Interval, Runs
 from lockstep.scenarios import Scenario, override
 
@@ -63,8 +64,7 @@ def traffic(scenario: Scenario) -> dict[str, float]:
 
 
 def _workers_links(result: Result) -> float:
-    busy = result.metrics["utilisation"]
-    return float(np.mean([part for link, part in busy.items() if link.startswith("worker")]))
+    return float(np.mean([part for id, part in busy_resources(result).items() if id.owner == "worker"]))
 
 
 def _seconds_a_round(result: Result) -> float:

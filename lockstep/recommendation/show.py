@@ -12,6 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lockstep import scenarios
+from lockstep.analysis.bottleneck import of_row
+from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.gains import lines
 from lockstep.analysis.words import NOTHING, number, percent
 from lockstep.recommendation import Recommendation
@@ -80,8 +82,8 @@ def _limits(ranking: Sequence[Ranked]) -> list[tuple[str, str]]:
     """The places in the ranking, and the bottleneck of those that are there: each bottleneck once."""
     found: dict[str, list[str]] = {}
     for place, each in enumerate(ranking, 1):
-        if each.rows[0]["bottleneck"]:
-            found.setdefault(each.rows[0]["bottleneck"], []).append(str(place))
+        if words := sentence(of_row(each.rows[0])):
+            found.setdefault(words, []).append(str(place))
     return [(", ".join(places), words) for words, places in found.items()]
 
 
@@ -168,7 +170,7 @@ def _ranked(found: Recommendation, each: Ranked, ranking: Sequence[Ranked]) -> d
         "efficiency": each.average("efficiency"),
         "staleness_mean": each.average("staleness.mean"),
         "loss": each.average("loss"),
-        "bottleneck": each.rows[0]["bottleneck"],
+        "bottleneck": sentence(of_row(each.rows[0])),
         "warnings": sorted({warning for row in each.rows for warning in json.loads(row["warnings"])}),
     }
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from lockstep.analysis.records import Result, of
+from lockstep.analysis.utilisation import busy_resources
 
 Digest = dict[str, Any]
 _PARTS = ("compute", "network", "wait")  # the committed measurements know no own updates
@@ -17,7 +18,7 @@ def digest(result: Result) -> Digest:
     """
     m = result.metrics
     histogram = {int(value): count for value, count in m["staleness"]["histogram"].items()}
-    link, share = _busiest(m["utilisation"])
+    link, share = _busiest_link(result)
     curve = result.curve
     return {
         "throughput": m["throughput"],
@@ -41,12 +42,12 @@ def digest(result: Result) -> Digest:
     }
 
 
-def _busiest(utilisation: dict[str, float] | None) -> tuple[str | None, float | None]:
-    links = {name: share for name, share in (utilisation or {}).items() if "link" in name}
+def _busiest_link(result: Result) -> tuple[str | None, float | None]:
+    links = {id: share for id, share in busy_resources(result).items() if id.kind != "processor"}
     if not links:
         return None, None
-    name = max(links, key=lambda each: links[each])
-    return name, links[name]
+    busiest = max(links, key=lambda each: links[each])
+    return busiest.name, links[busiest]
 
 
 def _stretch(result: Result) -> float | None:

@@ -29,12 +29,13 @@ Progress = Callable[[float], None]
 
 def chosen(name: str) -> Point:
     """The point of that name. Raises ScenarioError."""
-    from lockstep.scenarios.section import nearest
+    from lockstep.scenarios.section import did_you_mean
 
     every = {point.name: point for point in [*grid(), *learning()]}
     if name not in every:
-        near = nearest(name, every).partition(" (valid")[0]
-        raise ScenarioError(f"no point has the name {name!r}{near}", key="--point")
+        raise ScenarioError(
+            f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
+        )
     return every[name]
 
 

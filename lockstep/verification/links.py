@@ -6,6 +6,7 @@ import simpy
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.simulator.max_min import max_min
+from lockstep.strategies.resource import ResourceId
 from lockstep.verification.case import Array, Case, Outcome, exact, grid
 
 Paths = dict[int, list[int]]
@@ -91,7 +92,7 @@ def flows_over_time(loads: int) -> Outcome:
 def _flow_ends(paths: Paths, capacity: dict[int, float], starts: Array, sizes: Array) -> Array:
     environment = simpy.Environment()
     flows, ends = Flows(environment), np.zeros(len(paths))
-    links = {link: Link(str(link), rate) for link, rate in capacity.items()}
+    links = {link: Link(ResourceId("other", "link", link), rate) for link, rate in capacity.items()}
 
     def end(flow: int) -> None:
         ends[flow] = environment.now

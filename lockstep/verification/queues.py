@@ -5,6 +5,7 @@ import simpy
 
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
+from lockstep.strategies.resource import ResourceId
 from lockstep.verification import theory_queues as theory
 from lockstep.verification.case import (
     Case,
@@ -63,7 +64,7 @@ def alone() -> Outcome:
 def one_station(workers: int) -> Outcome:
     """N customers of one link of the simulator's: the machine repairman. Messages of every size, mean S."""
     environment = simpy.Environment()
-    flows, link = Flows(environment), Link("the link", BYTES / TRANSFER)
+    flows, link = Flows(environment), Link(ResourceId("other", "link", 0), BYTES / TRANSFER)
     rng, ends = np.random.default_rng(5), list[float]()
 
     def customer() -> simpy.events.ProcessGenerator:

@@ -14,6 +14,8 @@ from lockstep.scenarios import Network
 from lockstep.simulator import topology as topologies
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
+from lockstep.strategies.placement import Role
+from lockstep.strategies.resource import ResourceId
 from lockstep.verification import simgrid
 from lockstep.verification.simgrid import Case
 
@@ -51,7 +53,9 @@ def simulated(case: Case) -> list[float]:
     """Return the seconds at which a case's flows end in our simulator."""
     environment = simpy.Environment()
     flows, ends = Flows(environment), [0.0] * len(case.flows)
-    links = [Link(str(number), capacity) for number, capacity in enumerate(case.capacity)]
+    links = [
+        Link(ResourceId("other", "link", number), capacity) for number, capacity in enumerate(case.capacity)
+    ]
 
     def start(number: int, event: simpy.Event) -> None:
         _, path, size = case.flows[number]
@@ -69,7 +73,7 @@ def simulated(case: Case) -> list[float]:
 def described(hosts: int, **network: Any) -> Topology:
     """The links of so many hosts with cards of 10 Gbit/s, and whatever else `cluster.network` says."""
     section = Network.model_validate({"bandwidth": "10 Gbit/s", **network})
-    topology = topologies.Topology(section, [[f"worker {host}"] for host in range(hosts)])
+    topology = topologies.Topology(section, [[Role("worker", host)] for host in range(hosts)])
     number = {link: index for index, link in enumerate(topology.links)}
     capacity = [link.capacity for link in topology.links]
     return capacity, lambda source, target: tuple(number[link] for link in topology.path(source, target)[0])

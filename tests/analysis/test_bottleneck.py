@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import nan
 from typing import Any
 
@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 
 import lockstep
-from lockstep.analysis.bottleneck import Bottleneck, Remedy, class_of, in_words
+from lockstep.analysis import before
+from lockstep.analysis.bottleneck import Bottleneck, Remedy
 from lockstep.analysis.bottleneck_words import bound_by, in_short, sentence
 from lockstep.analysis.records import Recorder, Result
-from lockstep.analysis.utilisation import mean_busy
+from lockstep.analysis.utilisation import busy_resources, mean_busy
+from lockstep.strategies.resource import ResourceId
 from tests.support.results import result_of
 from tests.support.scenarios import scenario
 
@@ -21,7 +23,8 @@ from tests.support.scenarios import scenario
 def table(busy: dict[str, float], end: float = 10.0) -> pd.DataFrame:
     """A utilisation of one interval."""
     rows = [(name, 0.0, end, share, nan) for name, share in busy.items()]
-    return pd.DataFrame(rows, columns=["resource", "start", "end", "busy", "bytes"])
+    table = pd.DataFrame(rows, columns=["resource", "start", "end", "busy", "bytes"])
+    return before.with_identities(table)
 
 
 def run(
@@ -151,7 +154,7 @@ def updating(compute: float, update: float, communicate: float) -> Result:
 def test_own_updates_are_apart() -> None:
     found = updating(0.3, 0.45, 0.25).bottleneck
     assert found is not None
-    assert (found.kind, found.who, found.share) == ("updating", "workers", pytest.approx(0.45))
+    assert (found.kind, found.who, found.share) == ("updating", None, pytest.approx(0.45))
     own = "own updates: workers step, sum and code 45% of their time"
     assert sentence(found) == f"{own}, and compute 30% and communicate 25%"
     assert in_short(found) == "own updates"
@@ -165,7 +168,7 @@ def test_who_computes_half_of_the_time_is_told_what_the_other_half_is() -> None:
 def test_the_values_beneath_the_words() -> None:
     found = run(0.2, 0.8, {"server 0's down-link": 0.97}).bottleneck
     assert found is not None
-    assert (found.kind, found.who, found.share) == ("link", "server 0's down-link", 0.97)
+    assert (found.kind, found.who, found.share) == ("link", ResourceId("card", "server", 0, "down"), 0.97)
     assert found.remedy == Remedy(5, "computing")
     assert (in_short(found), bound_by(found)) == ("server 0's down-link", "server 0's down-link (97% busy)")
     waits = run(0.31, 0.05, None, slow=3.0).bottleneck
@@ -185,19 +188,27 @@ def test_a_run_that_did_nothing_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "class_"),
+    ("id", "name", "all"),
     [
-        ("server 0", "server 0's processor (applying updates)", "the servers' processors (applying updates)"),
-        ("relay 3", "relay 3's processor (adding up updates)", "the relays' processors (adding up updates)"),
-        ("worker 3's up-link", "worker 3's up-link", "the workers' up-links"),
-        ("host 12's inner link", "host 12's inner link", "the hosts' inner links"),
-        ("leaf 0's link up to spine 1", "leaf 0's link up to spine 1", "the leaves' links up to spines"),
-        ("the link from site 0 to site 1", "the link from site 0 to site 1", "the links between the sites"),
-        ("the backbone", "the backbone", "the backbone"),
+        (("processor", "server", 0, ""), "server 0", "the servers' processors"),
+        (("processor", "relay", 3, ""), "relay 3", "the relays' processors"),
+        (("card", "worker", 3, "up"), "worker 3's up-link", "the workers' up-links"),
+        (("card", "host", 3, "both"), "host 3's link", "the hosts' links"),
+        (("inner", "host", 12, "both"), "host 12's inner link", "the hosts' inner links"),
+        (("fabric", "rack", 1, "down"), "rack 1's down-link", "the racks' down-links"),
+        (("fabric", "leaf", 0, "up", 1), "leaf 0's link up to spine 1", "the leaves' links up to spines"),
+        (("fabric", "leaf", 2, "down", 0), "leaf 2's link down from spine 0",
+         "the leaves' links down from spines"),
+        (("fabric", "site", 0, "out", 1), "the link from site 0 to site 1", "the links between the sites"),
     ],
 )  # fmt: skip
-def test_names(name: str, words: str, class_: str) -> None:
-    assert (in_words(name), class_of(name)) == (words, class_)
+def test_names(id: Any, name: str, all: str) -> None:
+    found = ResourceId(*id)
+    assert (found.name, found.all.name) == (name, all)
+    for each in (found, found.all):  # what a run of before has of it
+        old = {"who": each.name, "remedy": {"shards": 2, "to": each.name}}
+        assert before.with_fields(old)["who"] == asdict(each)
+        assert before.with_fields(old)["remedy"]["to"] == asdict(each)
 
 
 # --- the truth of the clause about shards -------------------------------------------------------------------
@@ -237,30 +248,31 @@ def saturated(strategy: str, shards: Any, **changes: Any) -> Result:
     )
 
 
-def moved(first: Callable[[Any], Result]) -> tuple[str, str, Result]:
-    """What limits a run with one shard, to what some more should move it, and the run with so many."""
+def moved(first: Callable[[Any], Result]) -> tuple[str, Any, Result]:
+    """The direction of the server's card that limits a run; what more shards move it to; a run with them."""
     before = first(1)
     found = before.bottleneck
     assert found is not None
-    assert found.who.startswith("server 0's ")
+    assert found.who is not None
+    assert (found.who.kind, found.who.owner, found.who.number) == ("card", "server", 0)
     assert found.remedy is not None
     assert found.remedy.to is not None
     after, fewer = first(found.remedy.shards), first(found.remedy.shards - 2).bottleneck
     assert fewer is not None
-    assert "server" in fewer.who, fewer  # no more shards than it takes; with one fewer it may be a tie
-    return found.who.removeprefix("server 0's "), found.remedy.to, after
+    assert fewer.who is not None
+    assert fewer.who.owner == "server", fewer  # no more shards than it takes; with one fewer it may be a tie
+    return found.who.direction, found.remedy.to, after
 
 
 def test_as_many_shards_move_it_to_the_workers_links() -> None:
     # Times of 20 ms that vary, so that pushes and pulls overlap; a gradient takes 100 ms to send.
     compute = {"time": {"distribution": "exponential", "mean": "20 ms"}}
     what, to, after = moved(lambda shards: saturated("asynchronous", shards, cluster__compute=compute))
-    assert what in ("up-link", "down-link")
-    assert to in ("the workers' up-links", "the workers' down-links")
-    busy = mean_busy(after)
-    assert busy is not None
-    servers = max(share for name, share in busy.items() if name.startswith("server"))
-    assert max(share for name, share in busy.items() if class_of(name) == to) > servers
+    assert what in ("up", "down")
+    assert to in [ResourceId("card", "worker", None, way) for way in ("up", "down")]
+    busy = busy_resources(after)
+    servers = max(share for id, share in busy.items() if id.owner == "server")
+    assert max(share for id, share in busy.items() if id.all == to) > servers
     assert (bottleneck(after) or "").startswith("the workers'")
 
 

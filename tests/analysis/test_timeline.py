@@ -140,7 +140,7 @@ CLUSTERS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", CLUSTERS)
 def test_links_are_called_as_in_the_simulator(changes: dict[str, Any]) -> None:
     plan = Plan.of(scenario(**{"cluster__network": {"bandwidth": "1 Gbit/s"}, **changes}))
-    there = [link.name for link in topology(plan.scenario.cluster).links]
+    there = [link.id.name for link in topology(plan.scenario.cluster).links]
     here = [name for name in tracks(plan).names if "'s" in name]
     assert [name for name in here if "inner" not in name] == [name for name in there if "inner" not in name]
     assert {name for name in there if "inner" in name} <= set(here)

@@ -12,6 +12,7 @@ from lockstep.simulator.bucket import Bucket
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.simulator.max_min import max_min
+from lockstep.strategies.resource import ResourceId
 
 Sent = tuple[float, tuple[int, ...], float]  # at, links, bytes
 
@@ -88,7 +89,10 @@ def plainly(load: Load) -> Outcome:
 def fast(load: Load) -> Outcome:
     environment = simpy.Environment()
     flows, found = Flows(environment), Outcome()
-    links = [Link(str(n), rate, load.buckets.get(n)) for n, rate in enumerate(load.capacity)]
+    links = [
+        Link(ResourceId("other", "link", n), rate, load.buckets.get(n))
+        for n, rate in enumerate(load.capacity)
+    ]
     started = {}
 
     def run():
@@ -243,15 +247,18 @@ def test_flows_that_have_ended_are_not_cancelled() -> None:
     assert found.carried[-1] == [100.0]
 
 
+LINK = ResourceId("other", "link", 0)
+
+
 @pytest.mark.parametrize("capacity", [0.0, -1.0, inf, float("nan")])
 def test_a_capacity_is_positive(capacity: float) -> None:
-    with pytest.raises(ValueError, match="server's link: a capacity is a positive number"):
-        Link("server's link", capacity)
+    with pytest.raises(ValueError, match="server 0's link: a capacity is a positive number"):
+        Link(ResourceId("card", "server", 0), capacity)
     with pytest.raises(ValueError, match="positive"):
-        Flows(simpy.Environment()).set_capacity(Link("link", 1.0), capacity)
+        Flows(simpy.Environment()).set_capacity(Link(LINK, 1.0), capacity)
 
 
 @pytest.mark.parametrize("bucket", [Bucket(0.0, 2.0), Bucket(1.0, 0.5)])
 def test_a_bucket_bursts(bucket: Bucket) -> None:
     with pytest.raises(ValueError, match="a line rate not below the capacity"):
-        Link("link", 1.0, bucket)
+        Link(LINK, 1.0, bucket)

@@ -9,6 +9,7 @@ from lockstep import scenarios
 from lockstep.simulator.max_min import max_min
 from lockstep.simulator.network import Network
 from lockstep.simulator.topology import Topology
+from lockstep.strategies.placement import Role
 from lockstep.verification.links import water_filling
 from tests.support.delivery import messages
 
@@ -46,7 +47,9 @@ def test_rates_equal_those_of_an_independent_solver(load) -> None:
 
 def deliver(hosts: list[int], sends, **network) -> tuple[list[tuple[float, int]], Network]:
     """What `messages` returns, between ranks on the given hosts, with cards of 100 B/s."""
-    residents = [[f"rank {rank}" for rank, h in enumerate(hosts) if h == host] for host in sorted(set(hosts))]
+    residents = [
+        [Role("worker", rank) for rank, h in enumerate(hosts) if h == host] for host in sorted(set(hosts))
+    ]
     described = scenarios.Network.model_construct(**{"bandwidth": 100.0, **network})
     overheads = {key: value for key, value in network.items() if key.endswith("overhead")}
     return messages(Topology(described, residents), hosts, sends, **overheads)
@@ -116,7 +119,10 @@ def test_overheads_of_both_ends_add_up() -> None:
 
 def test_a_transfer_knows_when_its_last_byte_left() -> None:
     environment = simpy.Environment()
-    star = Topology(scenarios.Network.model_construct(bandwidth=100.0, latency=3.0), [["a"], ["b"]])
+    star = Topology(
+        scenarios.Network.model_construct(bandwidth=100.0, latency=3.0),
+        [[Role("worker", 0)], [Role("worker", 1)]],
+    )
     network = Network(environment, star, [0, 1], receive_overhead=4.0)
     ends = []
     transfer = network.send(0, 1, 200, None, lambda t: ends.append((t.left_at, environment.now)))

@@ -11,6 +11,7 @@ import lockstep
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.simulator.queues import Queues
+from lockstep.strategies.resource import ResourceId
 from tests.support.delivery import Sends, arrivals
 from tests.support.packets import Packets
 from tests.support.scenarios import scenario
@@ -73,7 +74,7 @@ def test_messages_take_as_long_as_in_packets(window: float, together: bool) -> N
 def test_links_carry_what_is_sent_and_no_more() -> None:
     environment = simpy.Environment()
     flows = Flows(environment)
-    first, other, last = (Link(name, 100.0) for name in ("first", "other", "last"))
+    first, other, last = (Link(ResourceId("other", "link", n), 100.0) for n in range(3))
     queues, told = Queues(flows, 100.0), list[tuple[str, float]]()
 
     def heard(what: str):

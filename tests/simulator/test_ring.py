@@ -20,6 +20,7 @@ from lockstep.simulator.ring import Disturbed, Lanes, schedule, separate_lanes
 from lockstep.simulator.topology import Topology
 from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
 from lockstep.strategies.collectives import ring
+from lockstep.strategies.placement import Role
 from lockstep.workloads import deterministic_threads
 from tests.support.scenarios import scenario
 
@@ -245,7 +246,9 @@ def test_paths_that_share_a_link_are_not_separate() -> None:
     """Two workers on one host, each with a neighbour elsewhere."""
 
     def network(*hosts: int) -> Network:
-        residents = [[f"worker {w}" for w, host in enumerate(hosts) if host == h] for h in sorted(set(hosts))]
+        residents = [
+            [Role("worker", w) for w, host in enumerate(hosts) if host == h] for h in sorted(set(hosts))
+        ]
         return Network(simpy.Environment(), Topology(NetworkSection(bandwidth="1 MB/s"), residents), hosts)
 
     assert separate_lanes(network(0, 1, 2, 3), range(4)) is not None

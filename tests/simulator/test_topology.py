@@ -28,11 +28,11 @@ def built(cluster: dict[str, Any] | None = None, **network: Any) -> Topology:
 
 
 def names(links: Topology) -> list[str]:
-    return [link.name for link in links.links]
+    return [link.id.name for link in links.links]
 
 
 def path(links: Topology, source: int, target: int) -> list[str]:
-    return [link.name for link in links.path(source, target)[0]]
+    return [link.id.name for link in links.path(source, target)[0]]
 
 
 def test_a_star_has_two_links_for_each_host() -> None:
@@ -216,7 +216,7 @@ def test_every_path_is_of_links_that_exist_and_mirrors_the_way_back(shape: Any, 
         assert latency == latency_back
         assert [link.sustained for link in reversed(there)] == [link.sustained for link in back]
         if duplex == "full" and shape != "star" and shape.get("spines", 1) == 1:
-            assert [mirrored(link.name) for link in reversed(there)] == [link.name for link in back]
+            assert [mirrored(link.id.name) for link in reversed(there)] == [link.id.name for link in back]
 
 
 @settings(max_examples=50)

@@ -19,7 +19,10 @@ MAY_IMPORT = {
         *("job", "strategies", "scenarios", "workloads"),
         *("analysis.records", "analysis.streams", "analysis.incomplete"),
     },
-    "analysis": {"job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"},
+    "analysis": {
+        *("job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"),
+        "strategies.resource",
+    },
     "lockstep": {"job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"},
 }
 
