@@ -20,7 +20,7 @@ COMMANDS = {
     "sweep": "sweep",
     "plot": "plot",
     "report": "report",
-    **dict.fromkeys(("verify", "claims"), "truths"),
+    **dict.fromkeys(("verify", "claims"), "studies"),
     "calibrate": "calibrate",
     "key": "key",
     **dict.fromkeys(("scenarios", "clusters", "workloads", "profiles", "strategies", "schema"), "lists"),

@@ -12,13 +12,12 @@ import pandas as pd
 import pytest
 
 import lockstep
-from lockstep import terminal
-from lockstep.literature import chosen, claims
-from lockstep.literature.claim import Check, Claim, Interval, Runs, verdict
-from lockstep.literature.figures import CHANCE, crossing, learned, until
-from lockstep.literature.table import HEAD, figure, markdown, row
-from lockstep.literature.trial import judge
 from lockstep.scenarios import Scenario, shipped
+from lockstep.studies.reproductions import chosen, claims
+from lockstep.studies.reproductions.claim import Check, Claim, Interval, Runs, verdict
+from lockstep.studies.reproductions.experiment import judge
+from lockstep.studies.reproductions.figures import CHANCE, crossing, learned, until
+from lockstep.studies.reproductions.table import HEAD, figure, markdown, row, show
 from tests.support import ROOT
 from tests.support.command_line import Lockstep
 
@@ -202,7 +201,7 @@ def test_a_claim_that_does_not_hold_is_no_failure(command, monkeypatch: pytest.M
             Check("÷ (n − 1)", runs.mean("8 workers", "relative"), 8 / 7 - 0.01, 8 / 7 + 0.01)
         ],
     )
-    monkeypatch.setattr("lockstep.literature.claims", lambda: [wrong])
+    monkeypatch.setattr("lockstep.studies.reproductions.claims", lambda: [wrong])
     status, out, err = command("--json")
     found = json.loads(out)
     assert (status, err) == (0, "")
@@ -211,7 +210,9 @@ def test_a_claim_that_does_not_hold_is_no_failure(command, monkeypatch: pytest.M
 
 
 def test_the_command_prints_a_table(command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("lockstep.literature.claims", lambda: [made_up(), made_up(name="hierarchy")])
+    monkeypatch.setattr(
+        "lockstep.studies.reproductions.claims", lambda: [made_up(), made_up(name="hierarchy")]
+    )
     status, out, err = command("--claim", "FAN", "--out", str(tmp_path / "new"))
     assert status == 0
     assert "Seeds count up." in out
@@ -231,7 +232,7 @@ def test_a_pattern_that_is_in_no_name(command) -> None:
 def test_from_python() -> None:
     found = lockstep.claims(["fan-out"])
     assert [row["verdict"] for row in found["claims"]] == ["holds"]
-    terminal.show_claims(found, None)
+    show(found, None)
 
 
 # The claims
@@ -274,7 +275,7 @@ def test_an_identity_is_one() -> None:
 
 def test_momentum_of_one_worker_is_none() -> None:
     """And its rate is the scenario's: what is fitted is exact where nothing is random."""
-    from lockstep.literature import momentum
+    from lockstep.studies.reproductions import momentum
 
     scenario = lockstep.load("claims/implicit-momentum", ["cluster.workers=1"])
     path, curvature = momentum._mean_path(scenario, range(2))

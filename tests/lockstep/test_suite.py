@@ -17,13 +17,13 @@ import lockstep
 from lockstep.executor.launch import RunFailed
 from lockstep.scenarios import Scenario, load
 from lockstep.scenarios.profile import Profile
-from lockstep.truth import campaign, profiles, suite
-from lockstep.truth.campaign import Campaign
-from lockstep.truth.measuring import measure
-from lockstep.truth.order import suite as ordered
-from lockstep.truth.point import Point
-from lockstep.truth.predicting import pooled, predict
-from lockstep.truth.profiles import kept, read_profiles, with_profile
+from lockstep.studies.accuracy_suite import campaign, profiles, suite
+from lockstep.studies.accuracy_suite.campaign import Campaign
+from lockstep.studies.accuracy_suite.measuring import measure
+from lockstep.studies.accuracy_suite.order import suite as ordered
+from lockstep.studies.accuracy_suite.point import Point
+from lockstep.studies.accuracy_suite.predicting import pooled, predict
+from lockstep.studies.accuracy_suite.profiles import kept, read_profiles, with_profile
 from tests.support.command_line import Lockstep
 from tests.support.testbed import needs_testbed
 

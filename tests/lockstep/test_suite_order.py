@@ -10,10 +10,10 @@ import pytest
 
 import lockstep
 from lockstep.scenarios import Scenario
-from lockstep.truth.grid import REGIMES, SHARDS, STRAGGLERS, STRATEGIES, WORKERS, grid
-from lockstep.truth.learning import learning
-from lockstep.truth.order import DEFAULT, suite
-from lockstep.truth.point import FACTORS, Point
+from lockstep.studies.accuracy_suite.grid import REGIMES, SHARDS, STRAGGLERS, STRATEGIES, WORKERS, grid
+from lockstep.studies.accuracy_suite.learning import learning
+from lockstep.studies.accuracy_suite.order import DEFAULT, suite
+from lockstep.studies.accuracy_suite.point import FACTORS, Point
 
 ORDERED = list(suite())
 PAIRS = list(combinations(FACTORS, 2))
@@ -57,7 +57,7 @@ def test_the_default_has_three_seeds_of_everything_that_learns() -> None:
 
 def test_no_chance_is_in_it() -> None:
     code = (
-        "from itertools import islice; from lockstep.truth.order import suite; "
+        "from itertools import islice; from lockstep.studies.accuracy_suite.order import suite; "
         "print(*(p.key for p in islice(suite(), 60)))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}

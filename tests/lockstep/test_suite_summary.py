@@ -5,10 +5,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lockstep.truth.comparing import compare
-from lockstep.truth.point import FACTORS
-from lockstep.truth.summary import ranking, summarise
-from lockstep.truth.tables import BEGIN, END, between_markers, markdown
+from lockstep.studies.accuracy_suite.comparing import compare
+from lockstep.studies.accuracy_suite.point import FACTORS
+from lockstep.studies.accuracy_suite.summary import ranking, summarise
+from lockstep.studies.accuracy_suite.tables import BEGIN, END, between_markers, markdown
 
 
 def side(name: str, throughput: float | None, **more: Any) -> dict[str, Any]:

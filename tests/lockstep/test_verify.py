@@ -10,12 +10,20 @@ import numpy as np
 import pytest
 
 import lockstep
-from lockstep import terminal
 from lockstep.scenarios import Cluster, override
 from lockstep.simulator import max_min
 from lockstep.simulator.errors import SimulationError
-from lockstep.verification import cases, chosen, simgrid, theory, theory_queues, theory_rounds, verify
-from lockstep.verification.case import Case, Outcome, estimate, within
+from lockstep.studies.verification import (
+    cases,
+    chosen,
+    simgrid,
+    table,
+    theory,
+    theory_queues,
+    theory_rounds,
+    verify,
+)
+from lockstep.studies.verification.case import Case, Outcome, estimate, within
 from tests.support.command_line import Lockstep
 
 CASES = {case.name: case for case in cases()}
@@ -82,7 +90,7 @@ def test_without_simgrid_a_line_says_so(command, monkeypatch: pytest.MonkeyPatch
 
 def test_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    terminal.show_verification(verify(chosen(["queue alone"])))
+    table.show(verify(chosen(["queue alone"])))
     assert "The simulator against theory" in capsys.readouterr().out
 
 
@@ -111,7 +119,7 @@ def slow_workers(patch: pytest.MonkeyPatch) -> str:
 
 
 def unfair_rates(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr("lockstep.verification.links.max_min", _one_flow_slower)
+    patch.setattr("lockstep.studies.verification.links.max_min", _one_flow_slower)
     return "max-min"
 
 
@@ -147,7 +155,7 @@ def test_a_simulation_that_breaks_down_is_a_case_that_fails(monkeypatch: pytest.
     def breaks() -> Outcome:
         raise SimulationError("the nodes wait for each other for ever")
 
-    monkeypatch.setattr("lockstep.verification.cases", lambda: [Case("one", breaks)])
+    monkeypatch.setattr("lockstep.studies.verification.cases", lambda: [Case("one", breaks)])
     status, out, _ = command("--json")
     row = json.loads(out)["cases"][0]
     assert status == 3

@@ -9,7 +9,7 @@ from lockstep import scenarios
 from lockstep.simulator.max_min import max_min
 from lockstep.simulator.network import Network
 from lockstep.simulator.topology import Topology
-from lockstep.verification.links import water_filling
+from lockstep.studies.verification.links import water_filling
 from tests.support.delivery import messages
 
 

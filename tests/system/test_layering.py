@@ -20,7 +20,21 @@ MAY_IMPORT = {
         *("analysis.records", "analysis.streams", "analysis.incomplete"),
     },
     "analysis": {"job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"},
-    "lockstep": {"job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"},
+    "studies": {
+        *("job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"),
+        # what a user calls, and what the commands that try many runs share
+        *("", "Result", "Scenario", "machine", "pool", "selection", "terminal", "validation"),
+    },
+    "lockstep": {
+        "job",
+        "scenarios",
+        "strategies",
+        "workloads",
+        "simulator",
+        "executor",
+        "analysis",
+        "studies",
+    },
 }
 
 
@@ -58,6 +72,8 @@ def test_the_rule_can_fail() -> None:
     assert not allowed("lockstep.analysis.metrics", "simulator")
     assert not allowed("lockstep.simulator", "analysis")
     assert not allowed("lockstep", "simulator")
+    assert not allowed("lockstep.commands.options", "studies")
+    assert not allowed("lockstep.studies.verification", "analysis")
     assert not allowed("simulator.engine", "lockstep")  # only the folder is called so
     assert allowed("lockstep.analysis.records.Recorder", "simulator")
 
