@@ -105,7 +105,7 @@ def _warn(*runs: dict[str, Any]) -> None:
         print(f"warning: {runs[0]['strategy']}: {warning}", file=sys.stderr)
 
 
-def fits(table: "Table") -> bool:
+def narrow_enough(table: "Table") -> bool:
     """Whether no cell of a table has to be broken."""
     console = _console()
     # a table that may have all the width that it wants: otherwise what is measured is what it gets

@@ -6,16 +6,14 @@ from math import exp, inf
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 import lockstep
+from lockstep.analysis.student import half_width_of
 from lockstep.scenarios import Scenario, override
 from lockstep.studies.reproductions.figures import Array, learned
 
 Figures = dict[str, float]
 Verdict = Literal["holds", "does not hold", "undecided"]
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,7 @@ class Interval:
     def of(cls, sample: Array) -> "Interval":
         """By Student's t, of independent values, shape (seeds,), at least two."""
         mean = float(sample.mean())
-        t = float(stdtrit(len(sample) - 1, (1 + CONFIDENCE) / 2))
-        half = t * float(sample.std(ddof=1)) / len(sample) ** 0.5
+        half = float(half_width_of(sample))
         return cls(mean, mean - half, mean + half)
 
     @classmethod

@@ -1,6 +1,7 @@
-"""Estimates from repeated timings, with 95% intervals."""
+"""What a measurement found; and estimates from repeated timings, with 95% intervals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,18 +9,24 @@ import numpy as np
 RESAMPLES = 400
 
 
+@dataclass(frozen=True)
+class Estimates:
+    """Values by the dotted key of a scenario's cluster, such as `network.latency`, in base units.
+
+    `intervals`: 95% confidence, of those that have one. `evidence`: the numbers behind them, by name; plain
+    lists, dicts, strings and numbers.
+    """
+
+    settings: Mapping[str, float] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Line(NamedTuple):
     """Seconds = `overhead` (s) + bytes ÷ `bandwidth` (bytes/s)."""
 
     overhead: float
     bandwidth: float
-
-
-def median_interval(values: Sequence[float]) -> list[float]:
-    """The order statistics between which the median lies with 95%, by the binomial distribution."""
-    ordered, n = sorted(values), len(values)
-    reach = 0.98 * n**0.5 + 0.5
-    return [ordered[max(0, int(n / 2 - reach))], ordered[min(n - 1, int(n / 2 + reach))]]
 
 
 def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Line:
