@@ -24,7 +24,8 @@ _RELATED = 0.05  # a lower correlation counts as none
 class Family(NamedTuple):
     """A distribution: scipy's, what of it is fixed in a fit, and its keys in a scenario.
 
-    `named` makes the keys' values of scipy's parameters, `frozen` scipy's distribution of the keys' values.
+    `named` makes values of the keys of scipy's parameters, `frozen` scipy's distribution of such values, or
+    of arrays of them.
     """
 
     keys: tuple[str, ...]
@@ -37,9 +38,15 @@ class Family(NamedTuple):
         """The likeliest values of the keys, for times of shape (n,)."""
         return np.array(self.named(*self.of.fit(x, **self.fixed)))
 
-    def ks(self, parameters: Array, x: Array) -> float:
-        """The Kolmogorov–Smirnov distance of times from the distribution with these values of the keys."""
-        return float(stats.ks_1samp(x, self.frozen(*parameters).cdf, method="asymp").statistic)
+    def ks(self, parameters: Array, x: Array) -> Array:
+        """Kolmogorov–Smirnov distances: x of shape (…, n), the keys' values of shape (…, k).
+
+        `stats.ks_1samp`, which takes one sample at a time, is ten times slower over the bootstrap's.
+        """
+        n = x.shape[-1]
+        expected = self.frozen(*np.moveaxis(parameters, -1, 0)[..., None]).cdf(np.sort(x, -1))
+        above = np.arange(1, n + 1) / n - expected
+        return np.asarray(np.maximum(above, expected - np.arange(n) / n).max(-1))
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ def _lognormal(s: float, _: float, scale: float) -> tuple[float, float]:
     return scale * np.exp(s**2 / 2), np.sqrt(np.expm1(s**2))
 
 
-def _lognormal_of(mean: float, cv: float) -> Any:
+def _lognormal_of(mean: Array, cv: Array) -> Any:
     variance = np.log1p(cv**2)
     return stats.lognorm(np.sqrt(variance), scale=mean * np.exp(-variance / 2))
 
@@ -67,7 +74,7 @@ def _gamma(shape: float, _: float, scale: float) -> tuple[float, float]:
     return shape * scale, shape**-0.5
 
 
-def _gamma_of(mean: float, cv: float) -> Any:
+def _gamma_of(mean: Array, cv: Array) -> Any:
     return stats.gamma(cv**-2, scale=mean * cv**2)
 
 
@@ -76,7 +83,7 @@ def _pareto(shape: float, _: float, least: float) -> tuple[float, float]:
     return shape * least / (shape - 1), shape
 
 
-def _pareto_of(mean: float, shape: float) -> Any:
+def _pareto_of(mean: Array, shape: Array) -> Any:
     least = mean * (shape - 1) / shape * (1 - 1e-12)  # rounded up, it would rule out the smallest time itself
     return stats.pareto(shape, scale=least)
 
@@ -123,7 +130,7 @@ def candidates(times: Any) -> list[Fit]:
             likelihood = float(family.frozen(*parameters).logpdf(x).sum())
             aic = 2 * len(family.keys) - 2 * likelihood
             named = dict(zip(family.keys, map(float, parameters), strict=True))
-            found.append(Fit(name, named, aic, family.ks(parameters, x)))
+            found.append(Fit(name, named, aic, float(family.ks(parameters, x))))
     return sorted(found, key=lambda fit: fit.aic)
 
 
@@ -151,7 +158,7 @@ def with_intervals(fit: Fit, times: Any, seed: int = 0) -> Fit:
     n = round(min(draws, _MOST))
     replicates = family.frozen(*estimate).rvs((REPLICATES, n), random_state=rng)
     again = np.array([family.fit(each) for each in replicates])
-    distances = np.array([family.ks(*both) for both in zip(again, replicates, strict=True)])
+    distances = family.ks(again, replicates)
     p = float((1 + (np.sqrt(n) * distances >= np.sqrt(draws) * fit.ks).sum()) / (1 + REPLICATES))
     low, high = np.quantile(again - estimate, [0.025, 0.975], axis=0) * np.sqrt(n / draws)
     bounds = np.stack([np.maximum(estimate - high, 0.0), estimate - low], -1)
