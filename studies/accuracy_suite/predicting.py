@@ -6,7 +6,6 @@ simulations, each with a latency that is a microsecond longer than the last one'
 where anything is learned.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import lockstep
-from lockstep.pool import results
+from lockstep.pool import cores, results
 from lockstep.scenarios import Scenario
 from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite.campaign import Campaign
@@ -79,7 +78,7 @@ def predict_all(
     progress: Callable[[float], None] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each point; one that cannot be predicted has its `error`. Raises ScenarioError."""
-    jobs = min(os.cpu_count() or 1, max(1, len(points) // 4))  # fewer are there before processes are
+    jobs = min(cores(), max(1, len(points) // 4))  # fewer are there before processes are
     found = []
     with results([partial(_row, point, profiles, campaign) for point in points], jobs) as rows:
         for row in rows:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,7 +28,6 @@ def judge(
     """
     runs = [(claim, key, scenario) for claim in these for key, scenario in claim.scenarios().items()]
     made: dict[str, dict[tuple[str, int], Figures]] = {claim.name: {} for claim in these}
-    jobs = min(jobs or os.cpu_count() or 1, len(runs))
     found = _summary([])
     calls = [partial(claim.figures, scenario) for claim, _, scenario in runs]
     with _kept(out) as keep, results(calls, jobs) as all_figures:

@@ -108,11 +108,6 @@ def k_batch_async(k: int, n: int, mean: float) -> float:
     return k * mean / n
 
 
-def backup_workers_with_cancellation(n: int, backups: int, mean: float) -> float:
-    """Seconds per update on the first n of n+b fresh exponentials: (H_{n+b} − H_b)/μ: k-sync, really."""
-    return exponential_order_statistic(n, n + backups, mean)
-
-
 def backup_workers(n: int, backups: int, mean: float) -> float:
     """Seconds per update on the first n gradients of the present version when late ones are not cancelled.
 
