@@ -15,6 +15,7 @@ import pytest
 
 import lockstep
 from lockstep.executor.launch import RunFailed
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, load
 from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite import campaign, profiles, suite
@@ -53,7 +54,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
         return lockstep.simulate(scenario)
 
     monkeypatch.setattr(lockstep, "run", run)
-    monkeypatch.setattr(lockstep, "check", lambda scenario, testbed=False: None)
+    monkeypatch.setattr(lockstep, "check", lambda scenario, testbed=False: Plan.of(scenario))
     return names
 
 
