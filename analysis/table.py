@@ -8,13 +8,12 @@ list, or a mapping without fixed keys, is JSON text. A metric that only repeats 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pydantic import BaseModel
-from scipy import stats
 
 from lockstep.analysis.flat import flat
 from lockstep.analysis.records import Result
+from lockstep.analysis.student import half_width
 from lockstep.scenarios import Scenario
 
 # What the keys of the scenario say already.
@@ -69,5 +68,5 @@ def intervals(table: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFra
     groups = table.dropna(subset=[metric]).groupby(list(by), sort=False, dropna=False)[metric]
     found = groups.agg(["mean", "sem", "count"]).reset_index()
     runs = found.pop("count").to_numpy()
-    half = found.pop("sem").fillna(0.0).to_numpy() * stats.t.ppf(0.975, np.maximum(runs - 1, 1))
+    half = half_width(found.pop("sem").fillna(0.0).to_numpy(), runs)
     return found.assign(low=found["mean"] - half, high=found["mean"] + half, runs=runs)

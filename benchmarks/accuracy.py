@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from lockstep.truth.tables import between_markers
+from lockstep.studies.accuracy_suite.tables import between_markers
 
 ROOT = Path(__file__).parent.parent
 

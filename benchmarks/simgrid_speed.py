@@ -23,14 +23,14 @@ from simulation_speed import REPEATS, scenario
 from lockstep import Scenario
 from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
-from lockstep.verification import simgrid
+from lockstep.studies.verification import simgrid
 from lockstep.workloads import sizes
 from lockstep.workloads.compute_time import compute_times
 
 HERE = Path(__file__).parent
 TARGET = {128: 1.0, 1000: 10.0}  # workers: times SimGrid's rate
 CHECKED = 10
-# As in lockstep/verification/simgrid_child.py, with SimGrid's usual precision and what makes it fastest here.
+# As in studies/verification/simgrid_child.py, with SimGrid's usual precision and what makes it fastest here.
 # Slower: the default network/optim:Lazy, network/solver:fairbottleneck and bmf. No faster:
 # sendto() without a server.
 CONFIGURATION = [

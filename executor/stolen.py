@@ -2,10 +2,9 @@
 
 import os
 import time
-from pathlib import Path
 
-_STAT = Path("/proc/stat")
-_STEAL = 8  # the column of "cpu", in ticks: proc(5)
+import psutil
+
 _MUCH, _LEAST_S = 0.01, 0.1  # of the processors' time; a tick or two say little
 
 
@@ -26,8 +25,4 @@ class Stolen:
 
 def _seconds() -> float:
     """Stolen since the machine was started; 0 where the system does not tell."""
-    try:
-        line = _STAT.read_text("ascii").partition("\n")[0]
-    except OSError:
-        return 0.0
-    return int(line.split()[_STEAL]) / os.sysconf("SC_CLK_TCK")
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))

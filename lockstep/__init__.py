@@ -265,7 +265,7 @@ def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> di
 
     `patterns`: parts of names of cases; all cases if empty. Raises ScenarioError for one in no name.
     """
-    from lockstep.verification import chosen, verify
+    from lockstep.studies.verification import chosen, verify
 
     return verify(chosen(patterns), progress)
 
@@ -278,7 +278,7 @@ def claims(
     `patterns`: parts of names of claims; all claims, which take minutes, if empty. With `out`, everything
     measured is written to that folder. Raises ScenarioError for a pattern in no name.
     """
-    from lockstep.literature import chosen
-    from lockstep.literature.trial import judge
+    from lockstep.studies.reproductions import chosen
+    from lockstep.studies.reproductions.experiment import judge
 
     return judge(chosen(patterns), progress, out)

@@ -20,7 +20,7 @@ COMMANDS = {
     "sweep": "sweep",
     "plot": "plot",
     "report": "report",
-    **dict.fromkeys(("verify", "claims"), "truths"),
+    **dict.fromkeys(("verify", "claims"), "studies"),
     "calibrate": "calibrate",
     "key": "key",
     **dict.fromkeys(("scenarios", "clusters", "workloads", "profiles", "strategies", "schema"), "lists"),
@@ -71,7 +71,8 @@ def main() -> None:
         else:
             status = _complain(f"{error.filename or 'output'}: {said}", 3)
     except RuntimeError as error:
-        if type(error).__name__ not in ("RunFailed", "SimulationError", "Misfit", "ReplayDiffers"):
+        kinds = {kind.__name__ for kind in type(error).__mro__}  # which are loaded where they are raised
+        if not kinds & {"RunFailed", "SimulationError", "ReplayDiffers"}:
             raise
         print(getattr(error, "details", ""), end="", file=sys.stderr)
         status = _complain(str(error), 3)

@@ -2,13 +2,12 @@
 
 import os
 import time
-from pathlib import Path
+
+import psutil
 
 from lockstep.analysis.words import percent
 
 MUCH = 0.1  # of the processors' time: daemons take less, one program on eight cores more
-_PROC = Path("/proc")
-_FIELDS = slice(11, 15)  # of /proc/PID/stat behind the name: utime, stime, and those of children that ended
 
 
 class Others:
@@ -37,21 +36,11 @@ class Others:
 
 
 def _seconds() -> float | None:
-    """Processor time that all programs but our own have had; None where there is no /proc of Linux's."""
-    ticks, parents = {}, {}
+    """Processor time that all programs but our own have had; None where the system does not tell."""
     try:
-        entries = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    except OSError:
+        programs = {its.pid: its.info["cpu_times"] for its in psutil.process_iter(["cpu_times"])}
+        ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    except (OSError, psutil.Error):
         return None
-    for pid in entries:
-        try:
-            fields = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[_FIELDS]))
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    if os.getpid() not in ticks:
-        return None
-    return sum(its for pid, its in ticks.items() if pid not in ours) / os.sysconf("SC_CLK_TCK")
+    # user and system, of a program itself and of its children that ended
+    return sum(sum(took[:4]) for pid, took in programs.items() if took and pid not in ours)

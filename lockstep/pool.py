@@ -19,6 +19,13 @@ _QUIET = "ignore:resource_tracker:UserWarning"
 Submit = Callable[..., "Future[Any]"]  # function and arguments, which must be picklable
 
 
+def cores() -> int:
+    """How many processes can compute at once: what the machine, or the container, has for this one."""
+    from joblib import cpu_count
+
+    return int(cpu_count())
+
+
 @contextmanager
 def pool(jobs: int) -> Iterator[Submit]:
     """So many processes; they stay for the next time if all goes well."""
@@ -74,11 +81,12 @@ def _start_trackers() -> None:
 
 
 @contextmanager
-def results(calls: Sequence[Callable[[], T]], jobs: int) -> Iterator[Iterator[T]]:
+def results(calls: Sequence[Callable[[], T]], jobs: int | None = None) -> Iterator[Iterator[T]]:
     """What each of the calls returns, in their order, as it comes; with one job they are made here.
 
-    Leaving early, by an error or Ctrl-C, ends what is under way.
+    `jobs`: processes, one a core if None. Leaving early, by an error or Ctrl-C, ends what is under way.
     """
+    jobs = min(jobs or cores(), len(calls))
     if jobs <= 1:
         yield (call() for call in calls)
         return

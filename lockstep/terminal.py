@@ -57,10 +57,10 @@ def show(result: "Result", out: Path | None) -> None:
     """One run, as a table of its figures in words and units."""
     m = result.metrics
     title = f"{m['scenario']}: {m['strategy']}, {count(m['workers'], 'worker')}"
-    table = _table(title, "", DONE[result.engine])
+    table = titled(title, "", DONE[result.engine])
     for name, value in figures(result).items():
         table.add_row(name, value)
-    _console().print(table)
+    show_table(table)
     _warn(m)
     if out is not None:
         print(f"Written to {out}.")
@@ -75,7 +75,7 @@ def show_gains(gains: Sequence[Gain]) -> None:
 
 def show_comparison(comparisons: list[dict[str, Any]]) -> None:
     """Predicted against measured: for each figure, a row a strategy."""
-    table = _table("Predicted and measured", "", "strategy")
+    table = titled("Predicted and measured", "", "strategy")
     for head in ("predicted", "measured", "error"):
         table.add_column(head, justify="right")
     for figure, (error, value) in _COMPARED.items():
@@ -86,7 +86,7 @@ def show_comparison(comparisons: list[dict[str, Any]]) -> None:
                 table.add_row(name, c["predicted"]["strategy"], a, b, percent(c["error"][error], sign=True))
                 name = ""
         table.add_section()
-    _console().print(table)
+    show_table(table)
     for c in comparisons:
         _warn(c["measured"], c["predicted"])
 
@@ -99,75 +99,13 @@ _COMPARED: dict[str, tuple[str, Callable[[dict[str, Any]], float | None]]] = {
 }  # figure: its error's key, and its value in the metrics
 
 
-def show_verification(found: dict[str, Any]) -> None:
-    """Theory against simulation: a row a case, as a table on a terminal and as bare columns in a pipe."""
-    from rich.table import Table
-
-    head = ("case", "theory", "simulated", "error", "tolerance", "verdict")
-    title = "The simulator against theory"
-    table = _table(title) if sys.stdout.isatty() else Table.grid(padding=(0, 2))
-    for name in head:
-        right = name not in ("case", "verdict")
-        table.add_column(name, justify="right" if right else "left", no_wrap=right)
-    if not sys.stdout.isatty():
-        table.add_row(*head)
-    for row in found["cases"]:
-        figures = [
-            number(row["theory"]),
-            number(row["simulated"]),
-            *map(_small, (row["error"], row["tolerance"])),
-        ]
-        style = "bold red" if row["verdict"] == "fail" else None
-        table.add_row(row["case"], *figures, row["verdict"], style=style)
-    _console().print(table)
-    for what, why in found["skipped"].items():
-        print(f"{what}: skipped ({why})")
-    print(f"{count(len(found['cases']), 'case')}, {found['failed'] or 'none'} failed.")
-
-
-def show_claims(found: dict[str, Any], out: Path | None) -> None:
-    """Claims, what was published, what was measured, and the verdicts."""
-    from lockstep.literature import table as claims
-
-    table = _table("Published behaviour", show_lines=True)
-    for name, share in zip(claims.HEAD, (4, 2, 3, 6, 1), strict=True):
-        table.add_column(name, ratio=share)
-    for row in found["claims"]:
-        style = None if row["verdict"] == "holds" else "bold"
-        table.add_row(*claims.row(row), style=style)
-    _console().print(table)
-    print(", ".join(f"{count} {verdict}" for verdict, count in found["verdicts"].items()) + ".")
-    if out is not None:
-        print(f"Written to {out}: claims.md, claims.json, runs.csv.")
-
-
-def show_accuracy(summary: dict[str, Any], out: Path) -> None:
-    """How near the suite's predictions were: the bars, errors by group, times to the target."""
-    from lockstep.truth import tables
-
-    for title, head, rows in tables.tables(summary):
-        table = _table(title)
-        for number_, name in enumerate(head):
-            table.add_column(name, justify="right" if number_ else "left")
-        for row in rows:
-            table.add_row(*row, style="bold red" if row[-1] == "missed" else None)
-        _console().print(table)
-    for line in tables.lines(summary):
-        print(line)
-    print(f"Written to {out}: accuracy.md, summary.json, results.parquet and the pictures.")
-
-
-def _small(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1e}"
-
-
 def _warn(*runs: dict[str, Any]) -> None:
     """Print what the runs of one strategy warn of, each thing once."""
     for warning in dict.fromkeys(warning for metrics in runs for warning in metrics["warnings"]):
         print(f"warning: {runs[0]['strategy']}: {warning}", file=sys.stderr)
 
 
-def fits(table: "Table") -> bool:
+def narrow_enough(table: "Table") -> bool:
     """Whether no cell of a table has to be broken."""
     console = _console()
     # a table that may have all the width that it wants: otherwise what is measured is what it gets
@@ -180,7 +118,8 @@ def show_table(table: "Table") -> None:
     _console().print(table)
 
 
-def _table(title: str, *heads: str, **options: Any) -> "Table":
+def titled(title: str, *heads: str, **options: Any) -> "Table":
+    """A table whose title stands on the left."""
     from rich.table import Table
 
     return Table(*heads, title=title, title_justify="left", **options)

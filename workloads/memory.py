@@ -3,6 +3,8 @@
 from math import inf, prod
 from pathlib import Path
 
+import psutil
+
 from lockstep.scenarios import ScenarioError, Workload
 from lockstep.scenarios import workload as described
 from lockstep.workloads.forms import FORMS
@@ -39,16 +41,8 @@ def bytes_of(workload: Workload) -> int:
 
 
 def free_bytes() -> float:
-    """Return the bytes that this machine, or the container, can still give; ∞ where it does not tell."""
-    return min(_of_the_machine(), _of_the_container())
-
-
-def _of_the_machine() -> float:
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return inf
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), inf)
+    """Return the bytes that this machine, or the container, can still give."""
+    return min(float(psutil.virtual_memory().available), _of_the_container())
 
 
 def _of_the_container(group: Path = Path("/sys/fs/cgroup")) -> float:

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 from lockstep.analysis.plots import style
 from lockstep.analysis.plots.series import Unfit, axes, lines, once, panels, ready, within
@@ -15,6 +14,7 @@ from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import METRICS, Scale, label, scale
 from lockstep.analysis.records import Result
 from lockstep.analysis.runs import describe
+from lockstep.analysis.student import half_width_of
 from lockstep.scenarios import ScenarioError
 
 _BANDS = "Bands: 95% intervals over seeds."
@@ -85,7 +85,7 @@ def _line(
         over = over[(over >= max(run[0][0] for run in runs)) & (over <= min(run[0][-1] for run in runs))]
         each = np.array([np.interp(over, *run) for run in runs])
         values = each.mean(axis=0)
-        half = stats.sem(each, axis=0) * stats.t.ppf(0.975, len(runs) - 1)
+        half = half_width_of(each)
         ax.fill_between(over, values - half, values + half, color=look["color"], alpha=0.18, lw=0)
     every = max(1, len(over) // _MARKS)
     start = number * every // max(1, count)  # not all at the same places

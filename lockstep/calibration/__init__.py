@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
-from lockstep.calibration.findings import Findings
+from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
 from lockstep.scenarios import Data, Scenario, ScenarioError
 from lockstep.scenarios.section import nearest
@@ -45,7 +45,7 @@ def calibrate(
         network.check(testbed, named)
     rate = scenarios[0].cluster.network.bandwidth or network.RATE
     steps = [*(f"compute {name}" for name in workloads if "compute" in parts), *parts]
-    found: list[Findings] = []
+    found: list[Estimates] = []
     timed: list[dict[str, Any]] = []
     samples: dict[str, list[float]] = {}
 
@@ -57,9 +57,9 @@ def calibrate(
         compute.sample(scenarios[0].workload)  # which says why there is nothing to measure
     if "compute" in parts:
         for name, workload in workloads.items():
-            entry, findings, samples[name] = _compute(name, workload)
+            entry, estimates, samples[name] = _compute(name, workload)
             timed.append(entry)
-            found.append(findings)
+            found.append(estimates)
             done(f"compute {name}")
     if "apply" in parts:
         found.append(apply.measure())
@@ -81,7 +81,7 @@ def _name(key: dict[str, Any]) -> str:
     return "-".join(str(value) for value in key.values())
 
 
-def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Findings, list[float]]:
+def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Estimates, list[float]]:
     """The entry of a workload in a profile's `compute`, its intervals and evidence, and the sample."""
     times, device = compute.sample(workload)
     fits, evidence = compute.judged(times)
@@ -94,10 +94,10 @@ def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Findings, list[f
         intervals[f"compute.{name}.backward"] = (low, high)
         evidence |= split
     entry = {"workload": compute.key(workload), "compute": compute.compute_of(fits[0], backward)}
-    return entry, Findings({}, intervals, {"compute": {name: {"device": device, **evidence}}}), times
+    return entry, Estimates({}, intervals, {"compute": {name: {"device": device, **evidence}}}), times
 
 
-def _together(found: Sequence[Findings]) -> Findings:
+def _together(found: Sequence[Estimates]) -> Estimates:
     settings: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
     evidence: dict[str, Any] = {}
@@ -106,4 +106,4 @@ def _together(found: Sequence[Findings]) -> Findings:
         intervals |= each.intervals
         for key, value in each.evidence.items():
             evidence[key] = evidence.get(key, {}) | value if isinstance(value, dict) else value
-    return Findings(settings, intervals, evidence)
+    return Estimates(settings, intervals, evidence)

@@ -11,8 +11,8 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from lockstep.calibration.estimate import line, resampled
-from lockstep.calibration.findings import Findings
+from lockstep.analysis.student import half_width_of
+from lockstep.calibration.estimates import Estimates, line, resampled
 from lockstep.calibration.process import alone, timed
 from lockstep.strategies import Message, rules
 from lockstep.strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
@@ -45,7 +45,7 @@ def known_rules() -> dict[str, tuple[Rule, int]]:
     }
 
 
-def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Findings:
+def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Estimates:
     """`apply_overhead` of plain sgd, and `memory_bandwidth`, the geometric mean of all rules'.
 
     A rule's own are those of the line through its smallest and its largest size. In the evidence `off` is,
@@ -60,7 +60,7 @@ def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Findings
             raise no_slope(f"an update by {name}", (sizes[0], sizes[-1]), (first, last))
     overhead, interval = fitted[PLAIN][0].overhead, fitted[PLAIN][1][0]
     logs = np.log([own.bandwidth for own, _ in fitted.values()])
-    bandwidth, spread = float(np.exp(logs.mean())), 1.96 * float(logs.std(ddof=1)) / len(logs) ** 0.5
+    bandwidth, spread = float(np.exp(logs.mean())), float(half_width_of(logs))
     evidence: dict[str, Any] = {"sizes": list(sizes), "rules": {}}
     for name, (touched, samples) in found.items():
         own, (overheads, bandwidths) = fitted[name]
@@ -75,7 +75,7 @@ def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Findings
             "bandwidth_interval": list(bandwidths),
             "off": [float(off) for off in expected / seconds - 1],
         }
-    return Findings(
+    return Estimates(
         {"apply_overhead": overhead, "memory_bandwidth": bandwidth},
         {
             "apply_overhead": interval,

@@ -7,8 +7,7 @@ from typing import get_args
 
 import torch
 
-from lockstep.calibration.estimate import rate, resampled
-from lockstep.calibration.findings import Findings
+from lockstep.calibration.estimates import Estimates, rate, resampled
 from lockstep.calibration.process import alone, timed
 from lockstep.scenarios.machine import CodecName
 from lockstep.strategies.codecs import Codec
@@ -19,7 +18,7 @@ _LEAST, _LEAST_S, _PACE_S = 7, 0.05, 0.001
 _RATIO = 0.01  # what top-k and random-k send, the default
 
 
-def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Findings:
+def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Estimates:
     """`codecs.NAME.encode` and `.decode`; in the evidence the rates at each size."""
     settings: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
@@ -30,7 +29,7 @@ def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Findings
             settings[key], (intervals[key],) = resampled(partial(rate, sizes), samples)
             rates = [nbytes / median(times) for nbytes, times in zip(sizes, samples, strict=True)]
             evidence.setdefault(name, {})[way] = rates
-    return Findings(settings, intervals, {"codecs": {"sizes": list(sizes), "rates": evidence}})
+    return Estimates(settings, intervals, {"codecs": {"sizes": list(sizes), "rates": evidence}})
 
 
 def _measure(name: str, sizes: Sequence[int], least_s: float) -> dict[str, list[list[float]]]:

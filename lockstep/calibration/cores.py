@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from lockstep.calibration.estimate import resampled
-from lockstep.calibration.findings import Findings
+from lockstep.calibration.estimates import Estimates, resampled
 from lockstep.calibration.process import barrier, together
 from lockstep.scenarios import Data, Problem, ScenarioError, Sizes, Workload
 from lockstep.workloads import build
@@ -20,7 +19,7 @@ _SECONDS, _ROUNDS = 1.0, 3
 _MOST = 8  # different numbers of processes
 
 
-def measure(workload: Workload, seconds: float = _SECONDS, rounds: int = _ROUNDS) -> Findings:
+def measure(workload: Workload, seconds: float = _SECONDS, rounds: int = _ROUNDS) -> Estimates:
     """`cores_per_host`: the c for which m processes run at min(1, c ÷ m) of the speed of one, rounded.
 
     In the evidence c as it is (`effective`), and `slowdown`: how much longer a gradient takes with m.
@@ -41,7 +40,7 @@ def measure(workload: Workload, seconds: float = _SECONDS, rounds: int = _ROUNDS
     slowdown = {str(m): median(times) / alone_s for m, times in zip(counts, samples, strict=True)}
     evidence: dict[str, Any] = {"effective": effective, "interval": [low, high], "slowdown": slowdown}
     cores = max(1, round(effective))
-    return Findings({"cores_per_host": cores}, {}, {"cores": evidence})
+    return Estimates({"cores_per_host": cores}, {}, {"cores": evidence})
 
 
 def effective_cores(counts: Sequence[int], seconds: Sequence[float]) -> float:

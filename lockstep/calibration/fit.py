@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import stats
 
 Array = NDArray[np.float64]
 REPLICATES = 400
@@ -22,15 +22,31 @@ _RELATED = 0.05  # a lower correlation counts as none
 
 
 class Family(NamedTuple):
-    """A distribution: its keys in a scenario, and what fits it.
+    """A distribution: scipy's, what of it is fixed in a fit, and its keys in a scenario.
 
-    `fit` is given times of shape (…, n) and returns parameters of shape (…, k); `frozen` is given the
-    parameters, each of shape (…,), and returns scipy's distribution.
+    `named` makes values of the keys of scipy's parameters, `frozen` scipy's distribution of such values, or
+    of arrays of them.
     """
 
     keys: tuple[str, ...]
-    fit: Callable[[Array], Array]
+    of: Any
+    fixed: Mapping[str, float]
+    named: Callable[..., tuple[float, ...]]
     frozen: Callable[..., Any]
+
+    def fit(self, x: Array) -> Array:
+        """The likeliest values of the keys, for times of shape (n,)."""
+        return np.array(self.named(*self.of.fit(x, **self.fixed)))
+
+    def ks(self, parameters: Array, x: Array) -> Array:
+        """Kolmogorov–Smirnov distances: x of shape (…, n), the keys' values of shape (…, k).
+
+        `stats.ks_1samp`, which takes one sample at a time, is ten times slower over the bootstrap's.
+        """
+        n = x.shape[-1]
+        expected = self.frozen(*np.moveaxis(parameters, -1, 0)[..., None]).cdf(np.sort(x, -1))
+        above = np.arange(1, n + 1) / n - expected
+        return np.asarray(np.maximum(above, expected - np.arange(n) / n).max(-1))
 
 
 @dataclass(frozen=True)
@@ -45,39 +61,8 @@ class Fit:
     intervals: Mapping[str, tuple[float, float]] | None = None  # 95%
 
 
-def _uniform(x: Array) -> Array:
-    return np.stack([x.min(-1), x.max(-1)], -1)
-
-
-def _exponential(x: Array) -> Array:
-    return np.asarray(x.mean(-1)[..., None])
-
-
-def _shifted_exponential(x: Array) -> Array:
-    return np.stack([x.min(-1), x.mean(-1) - x.min(-1)], -1)
-
-
-def _lognormal(x: Array) -> Array:
-    logs = np.log(x)
-    variance = logs.var(-1)
-    return np.stack([np.exp(logs.mean(-1) + variance / 2), np.sqrt(np.expm1(variance))], -1)
-
-
-def _gamma(x: Array) -> Array:
-    """The shape k solves log k − ψ(k) = log mean − mean log: Newton's steps from Minka's approximation."""
-    mean = x.mean(-1)
-    s = np.maximum(np.log(mean) - np.log(x).mean(-1), 1e-12)
-    k = (3 - s + np.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s)
-    for _ in range(8):
-        k = 1 / (1 / k + (np.log(k) - special.digamma(k) - s) / (k - k**2 * special.polygamma(1, k)))
-    return np.stack([mean, k**-0.5], -1)
-
-
-def _pareto(x: Array) -> Array:
-    """The mean and the tail index, which is more than 1 where there is a mean."""
-    least = x.min(-1)
-    shape = np.maximum(1 / np.log(x / least[..., None]).mean(-1), _FLATTEST)
-    return np.stack([shape * least / (shape - 1), shape], -1)
+def _lognormal(s: float, _: float, scale: float) -> tuple[float, float]:
+    return scale * np.exp(s**2 / 2), np.sqrt(np.expm1(s**2))
 
 
 def _lognormal_of(mean: Array, cv: Array) -> Any:
@@ -85,21 +70,43 @@ def _lognormal_of(mean: Array, cv: Array) -> Any:
     return stats.lognorm(np.sqrt(variance), scale=mean * np.exp(-variance / 2))
 
 
-def _pareto_of(mean: float, shape: float) -> Any:
+def _gamma(shape: float, _: float, scale: float) -> tuple[float, float]:
+    return shape * scale, shape**-0.5
+
+
+def _gamma_of(mean: Array, cv: Array) -> Any:
+    return stats.gamma(cv**-2, scale=mean * cv**2)
+
+
+def _pareto(shape: float, _: float, least: float) -> tuple[float, float]:
+    shape = max(shape, _FLATTEST)  # more than 1, where there is a mean
+    return shape * least / (shape - 1), shape
+
+
+def _pareto_of(mean: Array, shape: Array) -> Any:
     least = mean * (shape - 1) / shape * (1 - 1e-12)  # rounded up, it would rule out the smallest time itself
     return stats.pareto(shape, scale=least)
 
 
+_FROM_0 = {"floc": 0.0}
 FAMILIES = {
-    "uniform": Family(("low", "high"), _uniform, lambda low, high: stats.uniform(low, high - low)),
-    "exponential": Family(("mean",), _exponential, lambda mean: stats.expon(scale=mean)),
-    "shifted-exponential": Family(
-        ("shift", "mean"), _shifted_exponential, lambda shift, mean: stats.expon(shift, mean)
+    "uniform": Family(
+        ("low", "high"),
+        stats.uniform,
+        {},
+        lambda low, width: (low, low + width),
+        lambda low, high: stats.uniform(low, high - low),
     ),
-    "lognormal": Family(("mean", "cv"), _lognormal, _lognormal_of),
-    "gamma": Family(("mean", "cv"), _gamma, lambda mean, cv: stats.gamma(cv**-2, scale=mean * cv**2)),
-    "pareto": Family(("mean", "shape"), _pareto, _pareto_of),
-}  # `constant` is for a sample without any spread
+    "exponential": Family(
+        ("mean",), stats.expon, _FROM_0, lambda _, mean: (mean,), lambda mean: stats.expon(scale=mean)
+    ),
+    "shifted-exponential": Family(
+        ("shift", "mean"), stats.expon, {}, lambda shift, mean: (shift, mean), stats.expon
+    ),
+    "lognormal": Family(("mean", "cv"), stats.lognorm, _FROM_0, _lognormal, _lognormal_of),
+    "gamma": Family(("mean", "cv"), stats.gamma, _FROM_0, _gamma, _gamma_of),
+    "pareto": Family(("mean", "shape"), stats.pareto, _FROM_0, _pareto, _pareto_of),
+}  # fmt: skip; `constant` is for a sample without any spread
 
 
 def fits(times: Any, seed: int = 0) -> list[Fit]:
@@ -123,7 +130,7 @@ def candidates(times: Any) -> list[Fit]:
             likelihood = float(family.frozen(*parameters).logpdf(x).sum())
             aic = 2 * len(family.keys) - 2 * likelihood
             named = dict(zip(family.keys, map(float, parameters), strict=True))
-            found.append(Fit(name, named, aic, float(_ks(family, parameters, x))))
+            found.append(Fit(name, named, aic, float(family.ks(parameters, x))))
     return sorted(found, key=lambda fit: fit.aic)
 
 
@@ -150,18 +157,10 @@ def with_intervals(fit: Fit, times: Any, seed: int = 0) -> Fit:
     draws = independent_draws(x)
     n = round(min(draws, _MOST))
     replicates = family.frozen(*estimate).rvs((REPLICATES, n), random_state=rng)
-    again = family.fit(replicates)
-    distances = _ks(family, again, replicates)
+    again = np.array([family.fit(each) for each in replicates])
+    distances = family.ks(again, replicates)
     p = float((1 + (np.sqrt(n) * distances >= np.sqrt(draws) * fit.ks).sum()) / (1 + REPLICATES))
     low, high = np.quantile(again - estimate, [0.025, 0.975], axis=0) * np.sqrt(n / draws)
     bounds = np.stack([np.maximum(estimate - high, 0.0), estimate - low], -1)
     intervals = {key: (float(a), float(b)) for key, (a, b) in zip(family.keys, bounds, strict=True)}
     return replace(fit, p=p, intervals=intervals)
-
-
-def _ks(family: Family, parameters: Array, x: Array) -> Array:
-    """Kolmogorov–Smirnov distances: x of shape (…, n), parameters of shape (…, k)."""
-    n = x.shape[-1]
-    expected = family.frozen(*np.moveaxis(parameters, -1, 0)[..., None]).cdf(np.sort(x, -1))
-    above = np.arange(1, n + 1) / n - expected
-    return np.asarray(np.maximum(above, expected - np.arange(n) / n).max(-1))

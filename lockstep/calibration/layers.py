@@ -5,7 +5,8 @@ from collections import defaultdict
 from statistics import median
 from typing import Any
 
-from lockstep.calibration.estimate import median_interval
+from scipy import stats
+
 from lockstep.calibration.process import alone
 from lockstep.scenarios import Data
 from lockstep.workloads.classifier import Classifier
@@ -57,9 +58,10 @@ def _split(workload: Data) -> dict[str, Any]:
             for key, value in _measured(events, start, end).items():
                 took[key].append(value)
     found = {key: median(values) for key, values in took.items()}
+    low, high = stats.quantile_test(took["backward", ""]).confidence_interval()
     return {
         "backward": found["backward", ""],
-        "interval": median_interval(took["backward", ""]),
+        "interval": [float(low), float(high)],
         "layers": [
             [name, found["forward", name], found.get(("backward", name), 0.0)] for name in names.values()
         ],

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep.calibration import path, readings
-from lockstep.calibration.estimate import resampled
-from lockstep.calibration.findings import Findings
+from lockstep.calibration.estimates import Estimates, resampled
 from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
@@ -47,7 +46,7 @@ def measure(
     hosts: Sequence[str] = (),
     progress: Progress | None = None,
     rate: float = RATE,
-) -> Findings:
+) -> Estimates:
     """Measure the network of real runs, of one worker or two: on the loopback, a testbed, or two `hosts`.
 
     `rate`: of a testbed's cables, bytes/s.
@@ -101,7 +100,7 @@ def run(
     return measured
 
 
-def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Findings:
+def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Estimates:
     """What the records of the probes say. Raises RunFailed for too little, or too noisy, ones."""
     exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
@@ -134,7 +133,7 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
             values[f"network.intra_host.{key}"] = values[f"network.{key}"]
             intervals[f"network.intra_host.{key}"] = intervals[f"network.{key}"]
     rows = [_row(name, runs, fit.simulated[name]) for name, runs in exchanges.items()]
-    return Findings(values, intervals, {"network": {"probes": rows}})
+    return Estimates(values, intervals, {"network": {"probes": rows}})
 
 
 def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:

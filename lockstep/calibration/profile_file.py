@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from lockstep.calibration.findings import Findings
+from lockstep.calibration.estimates import Estimates
 from lockstep.machine import processor, system
 from lockstep.scenarios.machine import Machine
 from lockstep.scenarios.units import Quantity
@@ -63,11 +63,11 @@ def _within(kinds: Any, wanted: type) -> list[Any]:
 
 
 def document(
-    findings: Findings, timed: list[dict[str, Any]], where: str | None, bandwidth: float | None
+    estimates: Estimates, timed: list[dict[str, Any]], where: str | None, bandwidth: float | None
 ) -> dict[str, Any]:
     """A profile as plain values. `timed`: the entries of `compute`, with times in seconds."""
     cluster: dict[str, Any] = {}
-    for key, value in findings.settings.items():
+    for key, value in estimates.settings.items():
         *above, last = key.split(".")
         place = cluster
         for word in above:
@@ -75,7 +75,7 @@ def document(
         place[last] = quantity(value, unit_of(key))
     intervals = {
         key: [quantity(end, _unit_of_interval(key)) for end in ends]
-        for key, ends in findings.intervals.items()
+        for key, ends in estimates.intervals.items()
     }
     return {
         "profile": 1,
@@ -84,7 +84,7 @@ def document(
         "cluster": cluster,
         "compute": [_with_units(entry) for entry in timed],
         "intervals": intervals,
-        "evidence": short(dict(findings.evidence)),
+        "evidence": short(dict(estimates.evidence)),
     }
 
 

@@ -100,12 +100,11 @@ def recommend(
 
 def _work(found: "Recommendation", budget: int | None, top: int, testbed: bool, jobs: int | None) -> "Work":
     """That of so many simulations, and of the runs that are asked for."""
-    from joblib import cpu_count
-
     from lockstep import work
+    from lockstep.pool import cores
 
     count = found.expected(budget)
-    runs = work.of_many(found.usual(), work.simulating, count=count, at_once=jobs or cpu_count())
+    runs = work.of_many(found.usual(), work.simulating, count=count, at_once=jobs or cores())
     return runs + work.validating(found.scenario, testbed).times(top) if top else runs
 
 

@@ -101,16 +101,15 @@ def sweep(
 
 def _work(planned: "Plan", out: Path | None, jobs: int | None) -> "Work":
     """That of the runs that are not there yet."""
-    from joblib import cpu_count
-
     from lockstep import work
+    from lockstep.pool import cores
     from lockstep.sweeping.store import ended
 
     there = ended(out) if out is not None else set()
     todo = [run.scenario for run in planned.runs if run.key not in there]
     if planned.engine == "executor":
         return work.of_many(todo, partial(work.running, testbed=planned.testbed))
-    return work.of_many(todo, work.simulating, jobs or cpu_count())
+    return work.of_many(todo, work.simulating, jobs or cores())
 
 
 def _points(text: str, points: int) -> Collection[int]:

@@ -75,7 +75,7 @@ def validate(
     """
     output = Output(out, Printing(json_, csv), quiet, timeline=timeline)
     if suite:
-        from lockstep.commands.suite import validate_suite
+        from lockstep.commands.studies import validate_suite
 
         one_run = {
             "FILE": file,

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from lockstep.pool import Submit, pool
+from lockstep.pool import Submit, cores, pool
 from lockstep.scenarios import ScenarioError
 from lockstep.sweeping.points import Plan
 
@@ -36,9 +36,7 @@ def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Ca
     if name == "joblib":
         if scheduler is not None:
             raise ScenarioError("is for dask and ray; say --backend too", key="--scheduler")
-        from joblib import cpu_count
-
-        jobs = min(jobs or cpu_count(), len(plan.runs))
+        jobs = min(jobs or cores(), len(plan.runs))
         return partial(_cores, jobs) if jobs > 1 else here
     if jobs is not None:
         raise ScenarioError(f"is for joblib; {name} has as many as its cluster", key="--jobs")

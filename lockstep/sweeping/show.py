@@ -59,7 +59,7 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     for without in _TOO_WIDE:
         some = {name: texts[:_ROWS] for name, texts in columns.items() if name not in without}
         drawn = _drawn(title, some, ("point", *heads.values(), "bottleneck"), in_bold)
-        if terminal.fits(drawn):
+        if terminal.narrow_enough(drawn):
             break
     terminal.show_table(drawn)
     if missing := [name for name in without if name in columns]:

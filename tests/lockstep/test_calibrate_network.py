@@ -147,7 +147,7 @@ def small(monkeypatch: pytest.MonkeyPatch, largest: int, *names: str) -> None:
     monkeypatch.setattr(network, "_LARGE", 500_000)  # few updates say nothing of less: noise hides it
 
 
-def looks_right(found: network.Findings, *keys: str) -> None:
+def looks_right(found: network.Estimates, *keys: str) -> None:
     assert {*BUSY, "network.latency", *keys} <= set(found.settings)
     assert set(found.intervals) <= set(found.settings)
     assert all(np.isfinite(value) and value >= 0 for value in found.settings.values())

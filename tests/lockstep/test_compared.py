@@ -2,12 +2,13 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import lockstep
-from lockstep import compared, others, validation
+from lockstep import compared, validation
 from lockstep.others import Others
 from tests.support.command_line import Lockstep, fine
 
@@ -130,35 +131,34 @@ def test_a_sweep_that_cannot_be_compared_is_refused(
 # --- other programs -----------------------------------------------------------------------------------------
 
 
-def stat(folder: Path, pid: int, parent: int, ticks: int) -> None:
-    (folder / str(pid)).mkdir(exist_ok=True)
-    before = " ".join(["0"] * 9)
-    (folder / str(pid) / "stat").write_text(f"{pid} (a (b) c) S {parent} {before} {ticks} 0 0 0 20 0\n")
+def program(pid: int, seconds: float) -> Any:
+    """As psutil tells of a program: half of its time is that of children that have ended."""
+    return SimpleNamespace(
+        pid=pid, info={"cpu_times": (seconds / 4, seconds / 4, seconds / 4, seconds / 4, 9.0)}
+    )
 
 
-def test_others_are_all_but_this_one_and_its_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_are_all_but_this_one_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
     me, clock = os.getpid(), iter((10.0, 12.0, 20.0))
-    monkeypatch.setattr(others, "_PROC", tmp_path)
+    before = [program(pid, 10.0) for pid in (me, 10, 11, 20)]
+    ours = [program(pid, 14.0) for pid in (me, 10, 11)]  # what the run itself takes
+    unknown = SimpleNamespace(pid=30, info={"cpu_times": None})
+    programs = iter(
+        [before, [*ours, program(20, 10.8), program(21, 0.2), unknown], [*ours, program(20, 10.8)]]
+    )
+    monkeypatch.setattr("psutil.process_iter", lambda _: next(programs))
+    monkeypatch.setattr("psutil.Process.children", lambda *_, recursive: [program(10, 0), program(11, 0)])
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr("os.sysconf", lambda _: 100)  # ticks a second
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    for pid, parent in ((me, 1), (10, me), (11, 10), (20, 1)):
-        stat(tmp_path, pid, parent, 1000)
     found = Others()
-    for pid, parent in ((me, 1), (10, me), (11, 10)):
-        stat(tmp_path, pid, parent, 1400)  # what the run itself takes
-    stat(tmp_path, 20, 1, 1080)
-    stat(tmp_path, 21, 20, 20)
     assert found.share() == pytest.approx(1.0 / 4)  # one second of two processors' two
-    stat(tmp_path, 21, 20, 0)
     assert "it was not busy" in found.said()
 
 
-def test_a_system_without_processes_to_look_at_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(others, "_PROC", tmp_path / "no")
+def test_a_system_without_processes_to_look_at_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise FileNotFoundError("/proc")
+
+    monkeypatch.setattr("psutil.process_iter", refuse)
     assert Others().share() is None
     assert "is not known" in Others().said()

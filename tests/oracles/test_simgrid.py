@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lockstep.verification import simgrid
-from lockstep.verification.simgrid import Case
-from lockstep.verification.simgrid_cases import (
+from lockstep.studies.verification import simgrid
+from lockstep.studies.verification.simgrid import Case
+from lockstep.studies.verification.simgrid_cases import (
     TOLERANCE,
     compare,
     difference,

@@ -3,4 +3,14 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]  # of the repository
-ROOMS = ("analysis", "executor", "job", "lockstep", "scenarios", "simulator", "strategies", "workloads")
+ROOMS = (
+    "analysis",
+    "executor",
+    "job",
+    "lockstep",
+    "scenarios",
+    "simulator",
+    "strategies",
+    "studies",
+    "workloads",
+)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from lockstep.truth import campaign, suite
-from lockstep.truth.comparing import compare
-from lockstep.truth.predicting import predict
-from lockstep.truth.summary import summarise
-from lockstep.truth.tables import between_markers, markdown
+from lockstep.studies.accuracy_suite import campaign, suite
+from lockstep.studies.accuracy_suite.comparing import compare
+from lockstep.studies.accuracy_suite.predicting import predict
+from lockstep.studies.accuracy_suite.summary import summarise
+from lockstep.studies.accuracy_suite.tables import between_markers, markdown
 from tests.support import ROOT
 
 TRUTH = ROOT / "benchmarks" / "truth"

@@ -61,6 +61,8 @@ def test_the_rule_can_fail() -> None:
     assert not allowed("lockstep.analysis.metrics", "simulator")
     assert not allowed("lockstep.simulator", "analysis")
     assert not allowed("lockstep", "simulator")
+    assert not allowed("lockstep.commands.options", "studies")
+    assert not allowed("lockstep.studies.verification", "analysis")
     assert not allowed("simulator.engine", "lockstep")  # only the folder is called so
     assert allowed("lockstep.analysis.records.Recorder", "simulator")
 

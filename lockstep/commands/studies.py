@@ -1,0 +1,113 @@
+"""`lockstep verify`, `claims` and `validate --suite`: against theory, literature and reality."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import lockstep
+from lockstep import terminal
+from lockstep.commands.options import Csv, Json, Out, Output, Quiet, check_out
+from lockstep.printing import Printing
+from lockstep.scenarios import ScenarioError
+
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", metavar="PATTERN", help="Only cases with this in their name; repeatable."),
+]
+
+Claims = Annotated[
+    list[str] | None,
+    typer.Option("--claim", metavar="PATTERN", help="Only claims with this in their name; repeatable."),
+]
+
+
+def verify(case: Cases = None, json_: Json = False, csv: Csv = False, quiet: Quiet = False) -> None:
+    """Check the simulator against closed forms.
+
+    A case that fails makes the exit status 3.
+    """
+    printing = Printing(json_, csv)
+    from lockstep.studies.verification import chosen, table, verify
+
+    cases = chosen(case or [])
+    with terminal.progress("verifying", quiet or bool(printing)) as progress:
+        found = verify(cases, progress)
+    if not printing.print(found, lambda: found["cases"]):
+        table.show(found)
+    if found["failed"]:
+        raise typer.Exit(3)
+
+
+def claims(
+    claim: Claims = None, out: Out = None, json_: Json = False, csv: Csv = False, quiet: Quiet = False
+) -> None:
+    """Try what was published about strategies, in virtual time.
+
+    A claim that does not hold is a finding, not a failure: the exit status is 0.
+    """
+    printing = Printing(json_, csv)
+    from lockstep.studies.reproductions import chosen, table
+    from lockstep.studies.reproductions.experiment import judge
+
+    these = chosen(claim or [])
+    check_out(out)
+    with terminal.progress(f"trying {len(these)} claims", quiet or bool(printing)) as progress:
+        found = judge(these, progress, out)
+    if not printing.print(found, lambda: _checks(found)):
+        table.show(found, out)
+
+
+def _checks(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What was measured of each claim, for a spreadsheet."""
+    for claim in found["claims"]:
+        about = {"claim": claim["claim"], "verdict": claim["verdict"]}
+        for check in claim["checks"]:
+            low, high = check["interval"]
+            figures = {key: value for key, value in check.items() if key != "interval"}
+            yield about | figures | {"low": low, "high": high}
+
+
+def validate_suite(
+    testbed: bool,
+    limit: int | None,
+    profiles: list[Path],
+    measured: Path | None,
+    point: str | None,
+    output: Output,
+) -> None:
+    """Measure (or read what was measured), predict, and show how near that was; or print one point."""
+    from lockstep.studies.accuracy_suite import suite, tables
+
+    if point is not None:
+        print(suite.chosen(point).yaml, end="")
+        return
+    out = output.out
+    if out is None:
+        raise ScenarioError("missing; say where the suite's measurements and figures go", key="--out")
+    check_out(out)
+    if measured is None:
+        first = suite.chosen("asynchronous-w1-s1-network-none").scenario
+        lockstep.check(first, testbed)  # what this machine cannot do is said before anything is written
+
+        def tell(line: str) -> None:
+            print(line, file=sys.stderr, flush=True)
+
+        suite.measure_first(out, testbed, limit, profiles, None if output.quiet or output.printing else tell)
+        measured, limit = out, None
+    elif testbed:
+        raise ScenarioError("nothing is measured with --measured; leave it out", key="--testbed")
+    source = suite.read(measured, profiles, limit)
+    with output.progress("predicting") as progress:
+        summary = suite.recompute(source, out, progress)
+    if not output.printing.print(summary, lambda: _errors(summary)):
+        tables.show(summary, out)
+
+
+def _errors(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The errors of each group of points, for a spreadsheet."""
+    for group, levels in {"all": summary["errors"], **summary["by"]}.items():
+        for level, errors in levels.items():
+            yield {"group": group, "level": level, **errors}

@@ -1,0 +1,142 @@
+"""A folder of measurements: one small file a point as they come, and one table of all.
+
+campaign.json   the network that was measured over, the machine, the day
+points/         NAME.json, a finished (or failed) point each, written at once
+measured.parquet, predicted.parquet, profile*.yaml   what every figure can be computed from again
+"""
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow
+from pyarrow import parquet
+
+from lockstep.machine import processor, system
+from lockstep.scenarios import ScenarioError
+from lockstep.studies.accuracy_suite.digest import Digest
+from lockstep.studies.accuracy_suite.point import FACTORS, Point
+from lockstep.validation import Loopback, measure_loopback
+
+_WANTED = "give a folder that 'lockstep validate --suite' has written"
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What was measured where. `loopback`: what it was like, if the network was not the testbed's."""
+
+    testbed: bool
+    loopback: Loopback | None
+    machine: Mapping[str, str]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The campaign in a folder. Raises ScenarioError if there is none."""
+        file = folder / "campaign.json"
+        try:
+            said = json.loads(file.read_text("utf-8"))
+            loopback = said["loopback"] and Loopback(**said["loopback"])
+            return cls(bool(said["testbed"]), loopback, said["machine"])
+        except OSError as error:
+            problem = f"{str(file)!r}: {error.strerror}; {_WANTED}"
+        except (ValueError, KeyError, TypeError) as error:
+            problem = f"{str(file)!r} is damaged ({error}); {_WANTED}"
+        raise ScenarioError(problem, key="--measured")
+
+    @classmethod
+    def begin(cls, folder: Path, testbed: bool, parameters: int) -> Self:
+        """Go on with the campaign in a folder, or begin one there: then the loopback is measured.
+
+        Raises ScenarioError if that one was measured over another network.
+        """
+        if (folder / "campaign.json").exists():
+            found = cls.read(folder)
+            if found.testbed != testbed:
+                over = "the testbed" if found.testbed else "the loopback"
+                raise ScenarioError(f"{str(folder)!r} has runs over {over}; give another folder", key="--out")
+            return found
+        new = cls(testbed, None if testbed else measure_loopback(parameters), machine())
+        text = json.dumps(asdict(new), indent=1)
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / "campaign.json", text + "\n")
+        return new
+
+
+def machine() -> dict[str, str]:
+    """What this machine is, in words, and the day."""
+    return {
+        "processor": processor(),
+        "cores": str(os.cpu_count()),
+        "system": system(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    part = file.with_name(file.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+def row(point: Point, found: Digest | None, error: str | None) -> dict[str, Any]:
+    """What is kept of a point that was measured, or failed."""
+    about = {"name": point.name, "part": point.part, **point.factors, "scenario": point.text}
+    return {**about, "error": error, **(found or {})}
+
+
+def keep(folder: Path, point: Point, kept: Mapping[str, Any]) -> None:
+    """Write the row of a point."""
+    (folder / "points").mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"key": point.key, **kept}, allow_nan=True)
+    write(folder / "points" / f"{point.name}.json", text + "\n")
+
+
+def kept(folder: Path, point: Point) -> dict[str, Any] | None:
+    """The row of a point, if this very scenario has been measured."""
+    try:
+        found = json.loads((folder / "points" / f"{point.name}.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if found.pop("key", None) == point.key else None
+
+
+def save(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Write a table as a whole or not at all; what a row does not have is null."""
+    columns = dict.fromkeys(key for row in rows for key in row)
+    table = pyarrow.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows])
+    part = file.with_name(file.name + ".part")
+    parquet.write_table(table, part, compression="zstd")
+    part.replace(file)
+
+
+def load(folder: Path, file: str = "measured.parquet") -> list[dict[str, Any]]:
+    """The rows of a table, with plain Python values."""
+    try:
+        found = parquet.read_table(folder / file).to_pylist()
+    except (OSError, ValueError) as error:  # pyarrow's errors are one or the other
+        problem = f"cannot read {str(folder / file)!r}: {error}"
+        raise ScenarioError(problem.splitlines()[0], key="--measured") from None
+    needed = {"name", "scenario", "error", *FACTORS} if file == "measured.parquet" else set()
+    if not found or not needed <= found[0].keys():
+        problem = f"{str(folder / file)!r} has no points of the suite; {_WANTED}"
+        raise ScenarioError(problem, key="--measured")
+    return list(found)
+
+
+def points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """The points that rows are of."""
+    return [
+        Point(
+            each["name"], each["part"], {name: each[name] for name in FACTORS}, json.loads(each["scenario"])
+        )
+        for each in rows
+    ]

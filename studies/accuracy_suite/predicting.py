@@ -1,0 +1,95 @@
+"""Predicts points, on all cores: the scenario on the network that it was measured over, with a profile.
+
+Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
+differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
+simulations, each with a latency that is a microsecond longer than the last one's; only the first one learns,
+where anything is learned.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean, stdev
+from typing import Any
+
+import lockstep
+from lockstep.pool import cores, results
+from lockstep.scenarios import Scenario
+from lockstep.scenarios.profile import Profile
+from lockstep.studies.accuracy_suite.campaign import Campaign
+from lockstep.studies.accuracy_suite.digest import Digest, digest
+from lockstep.studies.accuracy_suite.point import Point
+from lockstep.studies.accuracy_suite.profiles import with_profile
+from lockstep.validation import on_loopback, on_testbed
+
+SIMULATIONS = 5  # of a point
+_LONGER_S = 1e-6
+_MEANS = (
+    *("throughput", "duration_s", "step_time_s", "compute", "network", "wait", "utilisation", "stretch"),
+    *("samples", "updates", "dropped"),
+)
+
+
+def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Digest:
+    """The prediction of one point: a pure function."""
+    scenario = with_profile(point, profiles)
+    if campaign.testbed:
+        there = on_testbed(scenario)
+    else:
+        assert campaign.loopback is not None
+        there = on_loopback(scenario, campaign.loopback)
+    others = [_later(there.sizes_only, k * _LONGER_S) for k in range(1, SIMULATIONS)]
+    return pooled([digest(lockstep.simulate(scenario)) for scenario in (there, *others)])
+
+
+def _later(scenario: Scenario, seconds: float) -> Scenario:
+    cluster = scenario.cluster
+    network = cluster.network.model_copy(update={"latency": cluster.network.latency + seconds})
+    return scenario.model_copy(update={"cluster": cluster.model_copy(update={"network": network})})
+
+
+def pooled(digests: Sequence[Digest]) -> Digest:
+    """The mean of several simulations; all their staleness in one histogram; all else as in the first.
+
+    `spread`: the standard deviation of their throughputs, relative to the mean.
+    """
+    first, throughputs = digests[0], [each["throughput"] for each in digests]
+    if len(digests) == 1 or None in throughputs:
+        return {**first, "spread": None}
+    means = {key: fmean(each[key] for each in digests) for key in _MEANS if first[key] is not None}
+    counts: Counter[int] = Counter()
+    for each in digests:
+        counts.update(dict(zip(each["staleness"], each["staleness_count"], strict=True)))
+    ages = sorted(counts)
+    return {
+        **first,
+        **means,
+        "staleness": ages,
+        "staleness_count": [counts[age] for age in ages],
+        "staleness_mean": sum(age * counts[age] for age in ages) / counts.total() if ages else None,
+        "spread": stdev(throughputs) / means["throughput"],
+    }
+
+
+def predict_all(
+    points: Sequence[Point],
+    profiles: Sequence[Profile],
+    campaign: Campaign,
+    progress: Callable[[float], None] | None = None,
+) -> list[dict[str, Any]]:
+    """A row for each point; one that cannot be predicted has its `error`. Raises ScenarioError."""
+    jobs = min(cores(), max(1, len(points) // 4))  # fewer are there before processes are
+    found = []
+    with results([partial(_row, point, profiles, campaign) for point in points], jobs) as rows:
+        for row in rows:
+            found.append(row)
+            if progress is not None:
+                progress(len(found) / len(points))
+    return found
+
+
+def _row(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> dict[str, Any]:
+    try:
+        return {"name": point.name, "error": None, **predict(point, profiles, campaign)}
+    except RuntimeError as failure:
+        return {"name": point.name, "error": f"{type(failure).__name__}: {failure}".splitlines()[0]}

@@ -1,0 +1,55 @@
+"""The profiles that points are predicted with: each point takes the one measured at its own bandwidth."""
+
+import re
+from collections.abc import Sequence
+from math import isclose
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.profile import Profile, beneath, read
+from lockstep.studies.accuracy_suite import campaign
+from lockstep.studies.accuracy_suite.point import Point
+
+_NAME = re.compile(r"profile(-\d+)?\.yaml")  # others are somebody's own
+_DIGITS = 1e-3  # to which a profile has its bandwidth
+
+
+def read_profiles(files: Sequence[Path]) -> tuple[Profile, ...]:
+    """The profiles in files; an empty one without any. Raises ScenarioError."""
+    return tuple(map(read, files)) or (Profile(profile=1),)
+
+
+def kept(folder: Path) -> list[Path]:
+    """The profiles that `keep` has put into a folder of measurements, the first one first."""
+    found = [file for file in folder.glob("profile*.yaml") if _NAME.fullmatch(file.name)]
+    return sorted(found, key=lambda file: (len(file.name), file.name))
+
+
+def keep(folder: Path, files: Sequence[Path]) -> None:
+    """Put profiles into a folder of measurements, in place of those there."""
+    texts = [file.read_text("utf-8") for file in files]
+    for old in kept(folder):
+        old.unlink()
+    for number, text in enumerate(texts, 1):
+        name = "profile.yaml" if number == 1 else f"profile-{number}.yaml"
+        campaign.write(folder / name, text)
+
+
+def with_profile(point: Point, profiles: Sequence[Profile]) -> Scenario:
+    """The point's scenario with the settings of its bandwidth's profile beneath its own.
+
+    That is the first one where none says to be of that bandwidth. Raises ScenarioError.
+    """
+    rate = point.scenario.cluster.network.bandwidth
+    of_its_own = [each for each in profiles if rate and isclose(each.bandwidth or 0, rate, rel_tol=_DIGITS)]
+    profile = [*of_its_own, *profiles][0]
+    document = dict(point.document)
+    document["cluster"] = beneath(profile, document["cluster"], document["workload"])
+    try:
+        return Scenario.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ScenarioError(f"{point.name} with it: {where}: {first['msg']}", key="--profile") from None

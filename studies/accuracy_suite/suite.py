@@ -1,0 +1,93 @@
+"""`lockstep validate --suite`: measure points, predict them, and write what came of it."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.profile import Profile
+from lockstep.studies.accuracy_suite import campaign, profiles
+from lockstep.studies.accuracy_suite.campaign import Campaign
+from lockstep.studies.accuracy_suite.comparing import KNEE, compare
+from lockstep.studies.accuracy_suite.grid import grid
+from lockstep.studies.accuracy_suite.learning import learning
+from lockstep.studies.accuracy_suite.measuring import Tell, measure
+from lockstep.studies.accuracy_suite.order import DEFAULT, suite
+from lockstep.studies.accuracy_suite.point import Point
+from lockstep.studies.accuracy_suite.predicting import predict_all
+from lockstep.studies.accuracy_suite.summary import summarise
+from lockstep.studies.accuracy_suite.tables import markdown
+from lockstep.validation import parameters
+
+Progress = Callable[[float], None]
+
+
+def chosen(name: str) -> Point:
+    """The point of that name. Raises ScenarioError."""
+    from lockstep.scenarios.section import did_you_mean
+
+    every = {point.name: point for point in [*grid(), *learning()]}
+    if name not in every:
+        raise ScenarioError(
+            f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
+        )
+    return every[name]
+
+
+def measure_first(
+    out: Path, testbed: bool, limit: int | None = None, files: Sequence[Path] = (), tell: Tell | None = None
+) -> None:
+    """Measure the suite's first points into a folder, going on where an earlier call stopped."""
+    earlier = len(campaign.load(out)) if (out / "measured.parquet").exists() else 0
+    points = list(islice(suite(), limit or max(DEFAULT, earlier)))
+    profiles.with_profile(points[0], profiles.read_profiles(files))
+    Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
+    if files:
+        profiles.keep(out, files)
+    campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was measured, and what it is predicted with."""
+
+    campaign: Campaign
+    rows: Sequence[Mapping[str, Any]]
+    profiles: Sequence[Profile]
+
+
+def read(folder: Path, files: Sequence[Path] = (), limit: int | None = None) -> Source:
+    """The first points measured in a folder, with the profiles in files, or else with the folder's own."""
+    found = profiles.read_profiles(files or profiles.kept(folder))
+    source = Source(Campaign.read(folder), campaign.load(folder)[:limit], found)
+    profiles.with_profile(campaign.points(source.rows[:1])[0], found)
+    return source
+
+
+def recompute(source: Source, out: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Predict all points and write every figure to `out`; the summary."""
+    points = campaign.points(source.rows)
+    predicted = predict_all(points, source.profiles, source.campaign, progress)
+    out.mkdir(parents=True, exist_ok=True)
+    campaign.save(predicted, out / "predicted.parquet")
+    return write(source.rows, predicted, out)
+
+
+def write(
+    measured: Sequence[Mapping[str, Any]], predicted: Sequence[Mapping[str, Any]], out: Path
+) -> dict[str, Any]:
+    """Write results.parquet, summary.json, accuracy.md and the pictures; the summary."""
+    from lockstep.analysis.accuracy import pictures
+
+    table: pd.DataFrame = compare(measured, predicted)
+    summary = summarise(table)
+    table.to_parquet(out / "results.parquet", index=False)
+    campaign.write(out / "summary.json", json.dumps(summary, allow_nan=False, indent=1) + "\n")
+    campaign.write(out / "accuracy.md", markdown(summary))
+    pictures(table, out, KNEE)
+    return summary

@@ -1,0 +1,1 @@
+"""The studies that ship as commands."""

@@ -1,0 +1,82 @@
+"""The suite's points: which there are, and that every prefix of their order is an even sample."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import combinations, islice
+
+import pytest
+
+import lockstep
+from lockstep.scenarios import Scenario
+from lockstep.studies.accuracy_suite.grid import REGIMES, SHARDS, STRAGGLERS, STRATEGIES, WORKERS, grid
+from lockstep.studies.accuracy_suite.learning import learning
+from lockstep.studies.accuracy_suite.order import DEFAULT, suite
+from lockstep.studies.accuracy_suite.point import FACTORS, Point
+
+ORDERED = list(suite())
+PAIRS = list(combinations(FACTORS, 2))
+
+
+def pairs(points: list[Point]) -> Counter[tuple[object, ...]]:
+    return Counter((a, b, p.factors[a], p.factors[b]) for p in points if p.part == "rates" for a, b in PAIRS)
+
+
+def test_every_point_comes_once() -> None:
+    assert sorted(p.name for p in ORDERED) == sorted(p.name for p in [*grid(), *learning()])
+    assert len({p.name for p in ORDERED}) == len(ORDERED) == 1368 + 30
+    assert set(STRATEGIES) == {p.factors["strategy"] for p in ORDERED}
+
+
+@pytest.mark.parametrize("length", [100, 150, 300, 700])
+def test_prefixes_are_even(length: int) -> None:
+    rates = [p for p in ORDERED[:length] if p.part == "rates"]
+    for factor, levels in (("workers", WORKERS), ("regime", REGIMES), ("stragglers", STRAGGLERS)):
+        counts = Counter(p.factors[factor] for p in rates)
+        assert min(counts[level] for level in levels) > 0.6 * len(rates) / len(levels), counts
+
+
+def test_the_default_covers_the_pairs_that_there_are() -> None:
+    possible, covered = pairs(grid()), pairs(ORDERED[:DEFAULT])
+    assert len(covered) > 0.97 * len(possible)
+    assert set(pairs(ORDERED[:400])) == set(possible)
+
+
+def test_rankings_have_pairs() -> None:
+    blocks = Counter(
+        tuple(p.factors[f] for f in ("workers", "regime", "stragglers")) for p in ORDERED[:DEFAULT]
+    )
+    assert sum(count >= len(STRATEGIES) for count in blocks.values()) >= 4
+
+
+def test_the_default_has_three_seeds_of_everything_that_learns() -> None:
+    names = {p.name for p in ORDERED[:DEFAULT]}
+    assert {p.name for p in learning()[:18]} <= names
+
+
+def test_no_chance_is_in_it() -> None:
+    code = (
+        "from itertools import islice; from lockstep.studies.accuracy_suite.order import suite; "
+        "print(*(p.key for p in islice(suite(), 60)))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == [p.key for p in islice(suite(), 60)]
+
+
+def test_points_are_scenarios_that_both_engines_take() -> None:
+    for each in ORDERED[::7]:
+        lockstep.check(each.scenario)
+        assert each.scenario.name == each.name
+    for each in ORDERED[:5]:
+        assert each.scenario == Scenario.model_validate(each.document)
+
+
+def test_shards_are_for_servers_only() -> None:
+    shards = {p.factors["strategy"]: set[object]() for p in grid()}
+    for each in grid():
+        shards[each.factors["strategy"]].add(each.factors["shards"])
+    assert shards["asynchronous"] == set(SHARDS)
+    assert shards["backup-workers"] == {1}
+    assert shards["gossip"] == {None}
