@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from lockstep.literature.claim import Check, Claim, Interval, Runs
 
 import lockstep
 from lockstep import Result

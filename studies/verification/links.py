@@ -2,12 +2,12 @@
 
 import numpy as np
 import simpy
-from lockstep.verification.case import Array, Case, Outcome, exact, grid
 
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.simulator.max_min import max_min
 from lockstep.strategies.resource import ResourceId
+from lockstep.studies.verification.case import Array, Case, Outcome, exact, grid
 
 Paths = dict[int, list[int]]
 

@@ -2,8 +2,12 @@
 
 import numpy as np
 import simpy
-from lockstep.verification import theory_queues as theory
-from lockstep.verification.case import (
+
+from lockstep.simulator.flows import Flows
+from lockstep.simulator.links import Link
+from lockstep.strategies.resource import ResourceId
+from lockstep.studies.verification import theory_queues as theory
+from lockstep.studies.verification.case import (
     Case,
     Outcome,
     between_updates,
@@ -14,10 +18,6 @@ from lockstep.verification.case import (
     grid,
     simulate,
 )
-
-from lockstep.simulator.flows import Flows
-from lockstep.simulator.links import Link
-from lockstep.strategies.resource import ResourceId
 
 THINK = 1.0  # s, of a gradient
 TRANSFER = 0.1  # s, of a message alone on its links

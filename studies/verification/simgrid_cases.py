@@ -9,8 +9,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import simpy
-from lockstep.verification import simgrid
-from lockstep.verification.simgrid import Case
 
 from lockstep.scenarios import Network
 from lockstep.simulator import topology as topologies
@@ -18,6 +16,8 @@ from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.strategies.placement import Role
 from lockstep.strategies.resource import ResourceId
+from lockstep.studies.verification import simgrid
+from lockstep.studies.verification.simgrid import Case
 
 TOLERANCE = 1e-6  # relative: both are exact but for rounding, so this is far from what either resolves
 

@@ -15,11 +15,11 @@ from lockstep.analysis.bottleneck import Bottleneck, Remedy
 from lockstep.analysis.bottleneck_words import bound_by, in_short, sentence
 from lockstep.analysis.timeline import write
 from lockstep.analysis.utilisation import busy_resources
-from lockstep.literature.servers import _workers_links
 from lockstep.scenarios import ScenarioError
 from lockstep.simulator.topology import topology
 from lockstep.strategies.resource import FIELDS, ResourceId
-from lockstep.truth.digest import digest
+from lockstep.studies.accuracy_suite.digest import digest
+from lockstep.studies.reproductions.servers import _workers_links
 from tests.support.scenarios import scenario
 
 INNER = {"intra_host": {"bandwidth": "1 GB/s"}}

@@ -4,13 +4,13 @@ import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lockstep.verification.links import water_filling
 
 from lockstep import scenarios
 from lockstep.simulator.max_min import max_min
 from lockstep.simulator.network import Network
 from lockstep.simulator.topology import Topology
 from lockstep.strategies.placement import Role
+from lockstep.studies.verification.links import water_filling
 from tests.support.delivery import messages
 
 

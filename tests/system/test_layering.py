@@ -23,7 +23,21 @@ MAY_IMPORT = {
         *("job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"),
         "strategies.resource",
     },
-    "lockstep": {"job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"},
+    "studies": {
+        *("job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"),
+        # what a user calls, and what the commands that try many runs share
+        *("", "Result", "Scenario", "machine", "pool", "selection", "terminal", "validation"),
+    },
+    "lockstep": {
+        "job",
+        "scenarios",
+        "strategies",
+        "workloads",
+        "simulator",
+        "executor",
+        "analysis",
+        "studies",
+    },
 }
 
 
