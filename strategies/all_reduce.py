@@ -6,9 +6,10 @@ Equal to one worker with the n-fold batch. Failure: a worker that dies ends the 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from lockstep.strategies.bounds import BelongsTo, Parts
+from lockstep.strategies.bounds import Parts
 from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, decode
 from lockstep.strategies.collectives import ALGORITHMS, Algorithm
+from lockstep.strategies.marks import BelongsTo
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import State, Transformation

@@ -1,4 +1,4 @@
-"""The values that a strategy's parameters may take, and what they belong to, as annotations; the checks."""
+"""The values that a strategy's parameters may take, as annotations; the checks. Beside them: marks.py."""
 
 import math
 from collections.abc import Sequence
@@ -7,6 +7,9 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from lockstep.strategies import graphs
+from lockstep.strategies.marks import Means, OnBothSides
+
+_GRAPHS = f"{', '.join(graphs.NAMES)}, or edges such as [[0, 1], [1, 2]]"
 
 
 @dataclass(frozen=True)
@@ -26,39 +29,21 @@ class After:
     unit: str
 
 
-@dataclass(frozen=True)
-class BelongsTo:
-    """The parameter means something only where another, `key`, has one of these values.
-
-    Of several it is enough that one holds. One that the strategy does not have is left out of account.
-    """
-
-    key: str
-    values: tuple[Any, ...]
-
-
 Count = Annotated[int, Bound(ge=1)]
 Steps = Annotated[int, Bound(ge=1), After("mini-batches")]  # of a worker
 Updates = Annotated[int, Bound(ge=0), After("updates")]
 Seconds = Annotated[float, Bound(gt=0), After("seconds")]
 Parts = Annotated[int, Bound(ge=1, le=10_000)]  # that a vector travels in: each is a message
+Chunks = Annotated[Parts, OnBothSides()]  # what one side would cut, the other would not put together
 Whole = Annotated[int, Bound(ge=0)]
+Clocks = Annotated[Whole, Means("how many clocks a worker may be ahead of the slowest")]
+Unanswered = Annotated[Whole, Means("how many of a worker's own pushes may be unanswered")]
 Rate = Annotated[float, Bound(gt=0, le=1e6)]  # beyond it, float32 knows no multiples
 NonNegative = Annotated[float, Bound(ge=0, le=1e6)]
 Momentum = Annotated[float, Bound(ge=0, lt=1)]
 Probability = Annotated[float, Bound(ge=0, le=1)]
 Graph = Annotated[str | Sequence[Sequence[int]], "graph"]  # one of graphs.NAMES, or edges
 Fraction = Annotated[float, Bound(gt=0, le=1)]
-
-
-def owners(annotation: Any) -> tuple[Any, list[BelongsTo]]:
-    """An annotation without what the parameter belongs to, and that."""
-    if get_origin(annotation) is not Annotated:
-        return annotation, []
-    found = [mark for mark in annotation.__metadata__ if isinstance(mark, BelongsTo)]
-    rest = tuple(mark for mark in annotation.__metadata__ if not isinstance(mark, BelongsTo))
-    bare = annotation.__origin__
-    return (Annotated[(bare, *rest)] if rest else bare), found
 
 
 def optional(annotation: Any) -> tuple[Any, bool]:
@@ -74,28 +59,40 @@ def problem(value: Any, annotation: Any) -> str | None:
     annotation, may_be_none = optional(annotation)
     if value is None and may_be_none:
         return None
-    if annotation is bool:
-        return None if isinstance(value, bool) else f"{value!r} is not true or false"
-    if get_origin(annotation) is Literal:
-        choices = get_args(annotation)
-        return None if value in choices else f"{value!r} is not one of {', '.join(map(str, choices))}"
     if annotation == Graph:
         return _graph_problem(value)
+    if annotation is bool:
+        fine = isinstance(value, bool)
+    elif get_origin(annotation) is Literal:
+        fine = value in get_args(annotation)
+    else:
+        fine = _is_number(value, *get_args(annotation)[:2])
+    return None if fine else f"{value!r} is not {described(annotation)}"
+
+
+def described(annotation: Any) -> str:
+    """The values that a parameter may take, in words."""
+    if annotation is bool:
+        return "true or false"
+    if get_origin(annotation) is Literal:
+        return f"one of {', '.join(map(str, get_args(annotation)))}"
+    if annotation == Graph:
+        return f"one of {_GRAPHS}"
     kind, bound = get_args(annotation)[:2]
-    words = {int: "a whole number", float: "a number"}[kind] + _limits(bound)
+    return {int: "a whole number", float: "a number"}[kind] + _limits(bound)
+
+
+def _is_number(value: Any, kind: type, bound: Bound) -> bool:
     numeric = int if kind is int else int | float
-    fine = isinstance(value, numeric) and not isinstance(value, bool) and math.isfinite(value)
-    if fine and all(
-        limit is None or holds
-        for limit, holds in [
-            (bound.ge, value >= (bound.ge or 0)),
-            (bound.gt, value > (bound.gt or 0)),
-            (bound.lt, value < (bound.lt or 0)),
-            (bound.le, value <= (bound.le or 0)),
-        ]
-    ):
-        return None
-    return f"{value!r} is not {words}"
+    if not isinstance(value, numeric) or isinstance(value, bool) or not math.isfinite(value):
+        return False
+    limits = [
+        (bound.ge, value >= (bound.ge or 0)),
+        (bound.gt, value > (bound.gt or 0)),
+        (bound.lt, value < (bound.lt or 0)),
+        (bound.le, value <= (bound.le or 0)),
+    ]
+    return all(limit is None or holds for limit, holds in limits)
 
 
 def after(annotation: Any) -> str | None:
@@ -110,9 +107,8 @@ def misfit(value: Any, annotation: Any, workers: int) -> str | None:
 
 
 def _graph_problem(value: Any) -> str | None:
-    valid = f"{', '.join(graphs.NAMES)}, or edges such as [[0, 1], [1, 2]]"
     if isinstance(value, str):
-        return None if value in graphs.NAMES else f"{value!r} is not one of {valid}"
+        return None if value in graphs.NAMES else f"{value!r} is not one of {_GRAPHS}"
     for edge in value if isinstance(value, list | tuple) else [value]:
         if not (
             isinstance(edge, list | tuple)
@@ -120,7 +116,7 @@ def _graph_problem(value: Any) -> str | None:
             and all(isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0 for rank in edge)
             and edge[0] != edge[1]
         ):
-            return f"{edge!r} is not a pair of different workers; valid are {valid}"
+            return f"{edge!r} is not a pair of different workers; valid are {_GRAPHS}"
     return None
 
 

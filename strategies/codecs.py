@@ -7,7 +7,8 @@ loses, is in docs/strategies.md.
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
-from lockstep.strategies.bounds import BelongsTo, Fraction
+from lockstep.strategies.bounds import Fraction
+from lockstep.strategies.marks import BelongsTo
 
 if TYPE_CHECKING:
     from lockstep.strategies.node import Node, Vector

@@ -6,17 +6,31 @@ says so ("leave"): a server that waits for K pushes then waits for as many as ca
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
-from lockstep.strategies.bounds import Count, Fraction, Momentum, Parts, Probability, Rate, Updates, Whole
+from lockstep.strategies import relays
+from lockstep.strategies.bounds import (
+    Chunks,
+    Clocks,
+    Count,
+    Fraction,
+    Momentum,
+    Probability,
+    Rate,
+    Updates,
+    Whole,
+)
+from lockstep.strategies.factors import AT_ANY_TIME, Offer, synchronisation
+from lockstep.strategies.marks import AtMostWorkers
 from lockstep.strategies.node import Message, Node
+from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.optimizers import block_momentum as block_momentum_of
-from lockstep.strategies.optimizers import server_optimizer
 from lockstep.strategies.parameter_server import Shard, count
 from lockstep.strategies.placement import cut
 from lockstep.strategies.rules import Rule
 
 
+@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, relay=relays.combine)
 async def immediate(node: Node, rule: Rule, *, warm_start: Updates = 0) -> None:
     """Asynchronous: apply every push as it arrives, and answer at once (Dean et al. 2012, §4.1).
 
@@ -39,6 +53,7 @@ def _wants_answer(message: Message) -> bool:
     return message.kind in ("pull", "push")
 
 
+@synchronisation(offers={Offer.ANSWERS, Offer.AVERAGES_ALONG}, equal_steps=True, relay=relays.gather)
 async def barrier(node: Node, rule: Rule) -> None:
     """Synchronous: apply the mean of one push from every worker, then answer them all.
 
@@ -47,7 +62,10 @@ async def barrier(node: Node, rule: Rule) -> None:
     await barrier_in_chunks(node, rule)
 
 
-async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Parts = 1) -> None:
+@synchronisation(
+    offers={Offer.ANSWERS, Offer.AVERAGES_ALONG}, equal_steps=True, relay=relays.gather_in_chunks
+)
+async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Chunks = 1) -> None:
     """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed.
 
     Parts beyond those are vectors that workers have averaged along with the parameters; they begin at 0.
@@ -76,6 +94,12 @@ async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Parts = 1) -> Non
             await shard.answer(child)
 
 
+@synchronisation(offers={Offer.CENTRE}, equal_steps=True, relay=relays.gather)
+async def centre(node: Node, rule: Rule) -> None:
+    """EASGD: a barrier; what it answers is the centre, and not where a worker goes on (Zhang et al. 2015)."""
+    await barrier(node, rule)
+
+
 def _along(node: Node, rule: Rule, part: int, along: dict[int, Shard]) -> Shard:
     """What is averaged along as that part: sums are added, whatever is done to the parameters."""
     if part not in along:
@@ -89,7 +113,8 @@ def most_of(node: Node) -> int:
     return -(-3 * len(node.workers) // 4)
 
 
-async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
+@synchronisation(offers={Offer.ANSWERS}, sharded=False)
+async def first_of_more(node: Node, rule: Rule, *, backups: Annotated[Whole, AtMostWorkers(-1)] = 1) -> None:
     """Backup workers: of n workers the first n − `backups` gradients of a version make the update.
 
     Late ones are dropped when they arrive, and their workers go on from the present version: Chen et al.
@@ -100,7 +125,10 @@ async def first_of_more(node: Node, rule: Rule, *, backups: Whole = 1) -> None:
     await _waiting(node, rule, lambda members: min(workers - backups, members), drops_late=True)
 
 
-async def first_k_workers(node: Node, rule: Rule, *, k: Count | None = None) -> None:
+@synchronisation(offers={Offer.K_WORKERS}, equal_steps=True)
+async def first_k_workers(
+    node: Node, rule: Rule, *, k: Annotated[Count | None, AtMostWorkers()] = None
+) -> None:
     """K-sync: the first `k` workers' gradients of a version make the update, which all get.
 
     Whoever still computes gives up (schedules.until_updated); what was already on its way is dropped. Dutta
@@ -110,6 +138,7 @@ async def first_k_workers(node: Node, rule: Rule, *, k: Count | None = None) -> 
     await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members))
 
 
+@synchronisation(offers={Offer.K_GRADIENTS})
 async def first_k_batches(node: Node, rule: Rule, *, k: Count | None = None) -> None:
     """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
 
@@ -140,7 +169,10 @@ async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> 
             pushes = []
 
 
-async def every_k_workers(node: Node, rule: Rule, *, k: Count | None = None) -> None:
+@synchronisation(offers={Offer.ANSWERS}, sharded=False)
+async def every_k_workers(
+    node: Node, rule: Rule, *, k: Annotated[Count | None, AtMostWorkers()] = None
+) -> None:
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
     Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
@@ -175,6 +207,7 @@ async def _waiting(node: Node, rule: Rule, needed: Callable[[int], int], *, drop
             pushes = []
 
 
+@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE})
 async def every_k_batches(node: Node, rule: Rule, *, k: Count | None = None, warm_start: Updates = 0) -> None:
     """K-batch-async: update with any `k` gradients; nobody waits. Dutta et al. 2018, §2."""
     shard, members, wanted = Shard(node, rule), set(node.children), k or most_of(node)
@@ -201,7 +234,10 @@ async def every_k_batches(node: Node, rule: Rule, *, k: Count | None = None, war
             early = []
 
 
-async def soft_sync(node: Node, rule: Rule, *, n: Count = 1, warm_start: Updates = 0) -> None:
+@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE})
+async def soft_sync(
+    node: Node, rule: Rule, *, n: Annotated[Count, AtMostWorkers()] = 1, warm_start: Updates = 0
+) -> None:
     """n-softsync: of λ workers, update with every c = ⌊λ/n⌋ gradients; nobody waits.
 
     Zhang, Gupta et al. 2016, "Staleness-aware async-SGD for distributed deep learning", eq. 5.
@@ -209,7 +245,8 @@ async def soft_sync(node: Node, rule: Rule, *, n: Count = 1, warm_start: Updates
     await every_k_batches(node, rule, k=max(1, len(node.workers) // n), warm_start=warm_start)
 
 
-async def bounded(node: Node, rule: Rule, *, bound: Whole = 3) -> None:
+@synchronisation(offers=AT_ANY_TIME | {Offer.CLOCK})
+async def bounded(node: Node, rule: Rule, *, bound: Clocks = 3) -> None:
     """Stale synchronous parallel: apply every push as it arrives, but let nobody run ahead.
 
     A worker that has made c pushes gets its answer when all workers have made at least c − `bound` (Ho et al.
@@ -235,11 +272,23 @@ async def bounded(node: Node, rule: Rule, *, bound: Whole = 3) -> None:
         waiting = [(worker, clock) for worker, clock in waiting if clock - bound > slowest]
 
 
+@synchronisation(offers=AT_ANY_TIME)
 async def every_clock(node: Node, rule: Rule) -> None:
     """Apply every push as it arrives, and answer a worker's c-th when all workers have made c."""
     await bounded(node, rule, bound=0)
 
 
+def adding() -> Transformation:
+    """The mean move as it is: block momentum takes its place."""
+    return server_optimizer()
+
+
+@synchronisation(
+    offers={Offer.BLOCKS, Offer.AVERAGES_ALONG},
+    equal_steps=True,
+    relay=relays.gather,
+    optimizer=adding,
+)
 async def blocks(
     node: Node,
     rule: Rule,
@@ -257,6 +306,7 @@ async def blocks(
     await barrier(node, rule._replace(optimizer=optimizer))
 
 
+@synchronisation(offers={Offer.CALLS}, equal_steps=True, pooled=True, sharded=False)
 async def participants(
     node: Node, rule: Rule, *, local_epochs: Count = 5, participation: Fraction = 1.0
 ) -> None:
@@ -270,6 +320,7 @@ async def participants(
     await partial_participants(node, rule, local_epochs=local_epochs, participation=participation)
 
 
+@synchronisation(offers={Offer.CALLS_FOR_LESS}, equal_steps=True, pooled=True, sharded=False)
 async def partial_participants(
     node: Node,
     rule: Rule,

@@ -1,13 +1,20 @@
 """Gossip: now and then a worker pushes a share of its model to others, and goes on without an answer."""
 
+from typing import Annotated
+
 from lockstep.strategies.bounds import Count, Probability
+from lockstep.strategies.marks import AtMostWorkers
 from lockstep.strategies.node import Node
 from lockstep.strategies.optimizers import Transformation
 from lockstep.strategies.own_model import OwnModel
 
 
 async def gossip(
-    node: Node, optimizer: Transformation, *, peers: Count = 1, probability: Probability = 0.1
+    node: Node,
+    optimizer: Transformation,
+    *,
+    peers: Annotated[Count, AtMostWorkers(-1)] = 1,
+    probability: Probability = 0.1,
 ) -> None:
     """GoSGD (Blot et al. 2016, algorithm 3): push-sum averages of the models with random workers.
 

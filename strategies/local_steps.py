@@ -3,15 +3,29 @@
 from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
 
-from lockstep.strategies.bounds import BelongsTo, Count, Momentum, NonNegative, Rate, Steps, Whole
+from lockstep.strategies.bounds import Clocks, Count, Momentum, NonNegative, Rate, Steps
+from lockstep.strategies.codecs import NAMES
 from lockstep.strategies.copies import Copy
+from lockstep.strategies.factors import Needs, Offer, worker_loop
+from lockstep.strategies.marks import BelongsTo, Excludes
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Node, Vector
-from lockstep.strategies.optimizers import State, Transformation
+from lockstep.strategies.optimizers import WITH_SQUARES, State, Transformation
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.parameter_server import ParameterServer
 
 Window = Annotated[Steps, BelongsTo("push_period", (None,)), BelongsTo("fetch_period", (None,))]
+ServerMoments = Annotated[
+    Literal["keep", "reset", "average"],
+    Needs("average", Offer.AVERAGES_ALONG),
+    Excludes(
+        "average",
+        "codec",
+        {"codec": NAMES[1:], "optimizer": WITH_SQUARES},
+        "the mean square that {optimizer} keeps may turn negative on its way: its root is nan; "
+        "leave the codec out, or keep or reset the optimizer_state",
+    ),
+]
 _MOMENTUM = 11  # passes over a vector of δv, x + v, x + v − ηg and v − ηg
 
 
@@ -32,8 +46,14 @@ async def walk(
     return total, state, made
 
 
+@worker_loop(needs={Offer.AHEAD, Offer.PULLS, Offer.ONE_WAY, Offer.CLOCK}, pushes="deltas")
 async def cached(
-    node: Node, server: ParameterServer, optimizer: Transformation, *, bound: Whole = 3, prefetch: bool = True
+    node: Node,
+    server: ParameterServer,
+    optimizer: Transformation,
+    *,
+    bound: Clocks = 3,
+    prefetch: bool = True,
 ) -> None:
     """Stale synchronous parallel: after c pushes go on from a copy with all workers' first c − `bound` in it.
 
@@ -55,6 +75,7 @@ async def cached(
     server.leave()
 
 
+@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY, Offer.AT_ONCE}, pushes="deltas")
 async def downpour(
     node: Node,
     server: ParameterServer,
@@ -90,6 +111,7 @@ async def downpour(
     server.leave()
 
 
+@worker_loop(needs={Offer.ANSWERS, Offer.PULLS, Offer.ONE_WAY}, pushes="deltas")
 async def downpour_blocking(
     node: Node,
     server: ParameterServer,
@@ -124,6 +146,7 @@ async def downpour_blocking(
     server.leave()
 
 
+@worker_loop(needs={Offer.ANSWERS}, pushes="deltas")
 async def agn(
     node: Node, server: ParameterServer, optimizer: Transformation, *, communication_window: Steps = 12
 ) -> None:
@@ -139,13 +162,14 @@ async def agn(
     server.leave()
 
 
+@worker_loop(needs={Offer.ANSWERS}, pushes="deltas")
 async def averaging(
     node: Node,
     server: ParameterServer,
     optimizer: Transformation,
     *,
     averaging_period: Steps = 10,
-    optimizer_state: Literal["keep", "reset", "average"] = "keep",
+    optimizer_state: ServerMoments = "keep",
 ) -> None:
     """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
 
@@ -170,13 +194,14 @@ async def averaging(
     server.leave()
 
 
+@worker_loop(needs={Offer.BLOCKS}, pushes="deltas")
 async def block_averaging(
     node: Node,
     server: ParameterServer,
     optimizer: Transformation,
     *,
     averaging_period: Steps = 10,
-    optimizer_state: Literal["keep", "reset", "average"] = "reset",
+    optimizer_state: ServerMoments = "reset",
 ) -> None:
     """BMUF's workers: as in model averaging, but the optimizer's state is reset (Chen and Huo 2016, §2)."""
     await averaging(
@@ -193,6 +218,7 @@ def elasticity(node: Node, rate: float, rho: float | None) -> float:
     return 0.9 / len(node.workers) if rho is None else rate * rho
 
 
+@worker_loop(needs={Offer.CENTRE}, pushes="deltas")
 async def easgd(
     node: Node,
     server: ParameterServer,
@@ -224,6 +250,7 @@ async def easgd(
     server.leave()
 
 
+@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY}, pushes="deltas")
 async def aeasgd(
     node: Node,
     server: ParameterServer,
@@ -251,6 +278,7 @@ async def aeasgd(
     server.leave()
 
 
+@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY}, pushes="deltas")
 async def eamsgd(
     node: Node,
     server: ParameterServer,
@@ -281,6 +309,7 @@ async def eamsgd(
     server.leave()
 
 
+@worker_loop(needs={Offer.CALLS}, pushes="deltas")
 async def fedavg(
     node: Node, server: ParameterServer, optimizer: Transformation, *, local_epochs: Count = 5
 ) -> None:
@@ -293,6 +322,7 @@ async def fedavg(
     await fedprox(node, server, optimizer, local_epochs=local_epochs, mu=0.0)
 
 
+@worker_loop(needs={Offer.CALLS_FOR_LESS}, pushes="deltas")
 async def fedprox(
     node: Node,
     server: ParameterServer,

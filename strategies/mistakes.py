@@ -24,3 +24,9 @@ def one_of(values: Iterable[Any]) -> str:
     """Values to choose from: "a, b or c"; None is one that is not given."""
     *others, last = ["not given" if value is None else str(value) for value in values]
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def all_of(values: Iterable[str]) -> str:
+    """What holds together: "a, b and c"."""
+    *others, last = values
+    return f"{', '.join(others)} and {last}" if others else last

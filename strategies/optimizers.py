@@ -8,7 +8,8 @@ from collections.abc import Callable
 from math import cos, pi
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
-from lockstep.strategies.bounds import BelongsTo, Count, Momentum, NonNegative, Rate, Whole
+from lockstep.strategies.bounds import Count, Momentum, NonNegative, Rate, Whole
+from lockstep.strategies.marks import BelongsTo
 from lockstep.strategies.multiple import Multiple, multiple
 from lockstep.strategies.node import Vector
 

@@ -7,7 +7,7 @@ A relay has one parent, its shard's server or another relay, so a tree of any de
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.strategies.bounds import Parts
+from lockstep.strategies.bounds import Chunks
 from lockstep.strategies.node import Message, Node
 from lockstep.strategies.parameter_server import sum_of
 
@@ -17,7 +17,7 @@ async def gather(node: Node) -> None:
     await gather_in_chunks(node)
 
 
-async def gather_in_chunks(node: Node, *, chunks: Parts = 1) -> None:
+async def gather_in_chunks(node: Node, *, chunks: Chunks = 1) -> None:
     """For a barrier in chunks: wait for every child, push the sum, and hand the answer to all of them."""
     (parent,) = node.parents
     for _ in node.children:

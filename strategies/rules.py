@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lockstep.strategies.bounds import NonNegative, Rate
 from lockstep.strategies.codecs import Codec
+from lockstep.strategies.factors import staleness_correction
 from lockstep.strategies.node import Vector
 from lockstep.strategies.optimizers import Optimizer, Transformation
 from lockstep.strategies.optimizers import optimizer as optimizer_of
@@ -42,6 +43,7 @@ class Rule(NamedTuple):
     answer_codec: Codec = Codec("none")
 
 
+@staleness_correction()
 def scaled_by_staleness() -> Correction:
     """DynSGD as dist-keras has it: each update, as it comes, at a rate of 1/(τ + 1).
 
@@ -53,6 +55,7 @@ def scaled_by_staleness() -> Correction:
     )
 
 
+@staleness_correction()
 def rate_over_staleness() -> Correction:
     """Staleness-aware: each gradient at the rate α₀/τ, α₀ if τ = 0 (Zhang, Gupta et al. 2016, eq. 6)."""
     return Correction(
@@ -60,6 +63,7 @@ def rate_over_staleness() -> Correction:
     )
 
 
+@staleness_correction()
 def scaled_by_distance(*, optimizer: Optimizer = "sgd", learning_rate: Rate | None = None) -> Correction:
     """Δ ⊙ 1/((x̃ₜ − x̃ₜ₋τ)²/η + 1), elementwise: the less, the farther the server has moved (Hermans 2017)."""
     rate = optimizer_of(optimizer=optimizer, learning_rate=learning_rate).learning_rate
@@ -71,6 +75,7 @@ def scaled_by_distance(*, optimizer: Optimizer = "sgd", learning_rate: Rate | No
     return Correction(None, correct, looks_back=True, is_rate=True)
 
 
+@staleness_correction(of={"gradients"})
 def delay_compensated(
     *, compensation: NonNegative | None = None, adaptive_compensation: bool = False
 ) -> Correction:

@@ -5,11 +5,13 @@ Those that make local steps, and push how far they have moved, are in local_step
 
 from collections.abc import Awaitable
 
-from lockstep.strategies.bounds import Parts, Whole
+from lockstep.strategies.bounds import Chunks, Unanswered
+from lockstep.strategies.factors import Offer, worker_loop
 from lockstep.strategies.node import Node
 from lockstep.strategies.parameter_server import ParameterServer
 
 
+@worker_loop(needs={Offer.ANSWERS})
 async def every_batch(node: Node, server: ParameterServer) -> None:
     """Push the gradient of every mini-batch; the answer is the parameters for the next one."""
     parameters = await server.pull()
@@ -19,7 +21,8 @@ async def every_batch(node: Node, server: ParameterServer) -> None:
     server.leave()
 
 
-async def in_chunks(node: Node, server: ParameterServer, *, chunks: Parts = 1) -> None:
+@worker_loop(needs={Offer.ANSWERS})
+async def in_chunks(node: Node, server: ParameterServer, *, chunks: Chunks = 1) -> None:
     """As `every_batch`, but push each of the `chunks` of a shard as soon as the backward pass has made it.
 
     Wait-free backpropagation (Zhang et al. 2017, "Poseidon", §3.1); and the parameters of one chunk come back
@@ -36,6 +39,7 @@ async def in_chunks(node: Node, server: ParameterServer, *, chunks: Parts = 1) -
     server.leave()
 
 
+@worker_loop(needs={Offer.K_WORKERS})
 async def until_updated(node: Node, server: ParameterServer) -> None:
     """K-sync: push one gradient a version, or give it up when others have made the next version."""
     parameters = await server.pull()
@@ -49,6 +53,7 @@ async def until_updated(node: Node, server: ParameterServer) -> None:
     server.leave()
 
 
+@worker_loop(needs={Offer.K_GRADIENTS})
 async def restarting(node: Node, server: ParameterServer) -> None:
     """K-batch-sync: push one gradient after another, until there are new parameters to start afresh from.
 
@@ -69,7 +74,8 @@ async def restarting(node: Node, server: ParameterServer) -> None:
     server.leave()
 
 
-async def pipelined(node: Node, server: ParameterServer, *, bound: Whole = 3) -> None:
+@worker_loop(needs={Offer.ANSWERS, Offer.AHEAD})
+async def pipelined(node: Node, server: ParameterServer, *, bound: Unanswered = 3) -> None:
     """Bounded delay: go on computing while up to `bound` of the own pushes are not answered yet.
 
     Li et al. 2014, "Scaling distributed machine learning with the parameter server", §3.4: a task waits until

@@ -84,7 +84,7 @@ def servers(draw: st.DrawFn, workers: int, strategy: dict[str, Any]) -> dict[str
     if draw(st.booleans()):
         found["shares"] = draw(st.lists(st.sampled_from([1, 2, 100]), min_size=count, max_size=count))
     plain = all(strategy.get(key, "none") == "none" for key in ("codec", "answer_codec"))
-    as_it_is = kind.rule is None and plain
+    as_it_is = kind.correction is None and plain
     if kind.relay is not None and as_it_is and draw(st.booleans()):
         fan_out = draw(st.sampled_from([None, 1, 2]))
         found["hierarchy"] = {"groups": draw(st.integers(1, workers)), "fan_out": fan_out}

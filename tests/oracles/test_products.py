@@ -9,7 +9,7 @@ import pytest
 import lockstep
 from lockstep import Scenario, ScenarioError
 from lockstep.strategies import STRATEGIES, StrategyError, find
-from lockstep.strategies.registry import FACTORS
+from lockstep.strategies.strategy import FACTORS
 from lockstep.workloads import build
 from tests.support.scenarios import scenario
 from tests.support.worlds import TIMES, learning
@@ -21,8 +21,7 @@ def distinct(factor: str) -> list[str]:
     """One name for each thing that this factor of a strategy can be."""
     named: dict[Any, str] = {}
     for name in SERVED:
-        parts = tuple(getattr(STRATEGIES[name], field) for field in FACTORS[factor])
-        named.setdefault((*parts, STRATEGIES[name].tied and factor != "rule"), name)
+        named.setdefault(getattr(STRATEGIES[name], FACTORS[factor]), name)
     return list(named.values())
 
 
@@ -103,21 +102,33 @@ def test_products_that_nobody_has_published_learn_in_both_engines(strategy: dict
 @pytest.mark.parametrize(
     ("strategy", "key", "words"),
     [
-        ({"name": "downpour", "rule": "dc-asgd"}, "rule", "compensates gradients"),
-        ({"name": "dc-asgd", "schedule": "agn"}, "rule", "compensates gradients"),
-        ({"name": "aeasgd", "consistency": "synchronous"}, "consistency", "answers at any time: asynch"),
-        ({"name": "synchronous", "schedule": "downpour"}, "consistency", "answers at any time: asynch"),
-        ({"name": "bounded-delay", "consistency": "k-async"}, "consistency", "answers at any time: asynch"),
-        ({"name": "k-sync", "consistency": "ssp"}, "consistency", "of k-sync go with each other only"),
-        ({"name": "ssp", "schedule": "k-batch-sync"}, "schedule", "of k-batch-sync go with each other only"),
-        ({"name": "agn", "consistency": "bmuf"}, "consistency", "of bmuf go with each other only"),
+        ({"name": "downpour", "rule": "dc-asgd"}, "rule", "corrects gradients, not deltas"),
+        ({"name": "dc-asgd", "schedule": "agn"}, "schedule", "corrects gradients, not deltas"),
+        (
+            {"name": "aeasgd", "consistency": "synchronous"},
+            "consistency",
+            "pulls at any time and takes one-way",
+        ),
+        ({"name": "synchronous", "schedule": "downpour"}, "schedule", "holds no answer back, unlike sync"),
+        ({"name": "aeasgd", "schedule": "ssp"}, "schedule", "tells its clock, unlike aeasgd's .valid: ssp"),
+        ({"name": "downpour", "consistency": "ssp"}, "consistency", "holds no answer back, unlike ssp's"),
+        ({"name": "bounded-delay", "consistency": "k-async"}, "consistency", "takes a push before it has"),
+        ({"name": "bounded-delay", "consistency": "ssp"}, "consistency", "bound would mean two things"),
+        ({"name": "k-sync", "consistency": "ssp"}, "consistency", "breaks off a round .* .valid: k-sync"),
+        ({"name": "ssp", "schedule": "k-batch-sync"}, "schedule", "breaks off .* .valid: k-batch-sync"),
+        (
+            {"name": "ssp", "schedule": "k-sync", "consistency": "k-sync"},
+            "schedule",
+            "of k-sync go with each other only",
+        ),
+        ({"name": "agn", "consistency": "bmuf"}, "consistency", "each push .* unlike bmuf's .valid: synchr"),
         ({"name": "ssp", "rule": "all-reduce"}, "rule", "'all-reduce' is not a strategy with a server"),
         ({"name": "ssp", "rule": "dcasgd"}, "rule", "did you mean 'dc-asgd'"),
         ({"name": "ssp", "consitency": "ssp"}, "consitency", "did you mean 'consistency'"),
         (
             {"name": "model-averaging", "consistency": "ssp", "optimizer_state": "average"},
             "optimizer_state",
-            "averages the state along: synchronous, model-averaging",
+            "averages the state along, unlike ssp's .valid: synchronous, model-averaging",
         ),
     ],
     ids=str,

@@ -22,11 +22,11 @@ def test_the_scenario_is_the_shipped_one() -> None:
 
 
 def test_the_strategy_shown_is_the_shipped_one() -> None:
-    """But for types and the docstring."""
+    """But for types, the docstring and what it needs of the server."""
     (shown,) = [block for block in blocks("python") if "async def" in block]
     function = ast.parse(inspect.getsource(local_steps.agn)).body[0]
     assert isinstance(function, ast.AsyncFunctionDef)
-    function.returns, function.body = None, function.body[1:]
+    function.returns, function.body, function.decorator_list = None, function.body[1:], []
     for argument in (*function.args.args, *function.args.kwonlyargs):
         argument.annotation = None
     assert ast.unparse(function) == ast.unparse(ast.parse(shown))

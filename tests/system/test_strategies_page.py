@@ -42,7 +42,7 @@ def test_the_page_of_clusters_says_which_strategies_can_have_relays() -> None:
     assert all(STRATEGIES[name].equal_steps for name in barrier)
     assert not any(STRATEGIES[name].equal_steps for name in at_once)
     corrected = named["no relays: each push is corrected by itself"]
-    assert corrected == {name for name, s in STRATEGIES.items() if s.rule is not None}
+    assert corrected == {name for name, s in STRATEGIES.items() if s.correction is not None}
 
 
 def may_have_relays(name: str) -> bool:
@@ -64,7 +64,7 @@ def own(name: str) -> dict[str, Any]:
     """The parameters of a strategy's factors and their defaults, but those that have their own sections."""
     strategy = STRATEGIES[name]
     shared = keywords(optimizer) | keywords(immediate)
-    parts = [part for part in (strategy.schedule, strategy.consistency, strategy.rule) if part]
+    parts = [part for part in (strategy.worker_loop, strategy.consistency, strategy.correction) if part]
     return {key: value for part in parts for key, value in keywords(part).items() if key not in shared}
 
 

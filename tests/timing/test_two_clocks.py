@@ -22,7 +22,7 @@ STEPS = 50
 def takes_time(row: Row) -> bool:
     """What a rule does with a push takes next to none: it is that of the strategy without."""
     values = dict(row.strategy)
-    return not row.deterministic and find(values.pop("name"), values).rule is None
+    return not row.deterministic and find(values.pop("name"), values).correction is None
 
 
 def timed(row: Row) -> Scenario:

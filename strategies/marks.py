@@ -1,0 +1,62 @@
+"""What a parameter of a strategy has to do with others: marks in its annotation, beside its bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_origin
+
+
+class Mark:
+    """Stands in `Annotated[…]`; `split` takes it off."""
+
+
+@dataclass(frozen=True)
+class BelongsTo(Mark):
+    """The parameter means something only where another, `key`, has one of these values.
+
+    Of several it is enough that one holds. One that the strategy does not have is left out of account.
+    """
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Means(Mark):
+    """What a parameter counts, where another factor's of the same name counts something else."""
+
+    meaning: str
+
+
+@dataclass(frozen=True)
+class OnBothSides(Mark):
+    """The parameter means something only if the worker loop and the synchronisation model have it."""
+
+
+@dataclass(frozen=True)
+class AtMostWorkers(Mark):
+    """The parameter counts workers: there may be at most `more` than the cluster has."""
+
+    more: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Excludes(Mark):
+    """With `value`, the parameter `key` may not have some values; `others`: nor all these at once.
+
+    `others` maps parameters, `key` among them, to the values that together are refused; `why` may name them.
+    """
+
+    value: Any
+    key: str
+    others: Mapping[str, tuple[Any, ...]]
+    why: str
+
+
+def split(annotation: Any) -> tuple[Any, list[Mark]]:
+    """An annotation without its marks, and these."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, []
+    found = [mark for mark in annotation.__metadata__ if isinstance(mark, Mark)]
+    rest = tuple(mark for mark in annotation.__metadata__ if not isinstance(mark, Mark))
+    bare = annotation.__origin__
+    return (Annotated[(bare, *rest)] if rest else bare), found
