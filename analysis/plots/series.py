@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lockstep.analysis.plots.style import STRATEGIES, nth_style, plain, style
+from lockstep.analysis.plots.style import nth_style, plain, style
 from lockstep.analysis.plots.words import METRICS, is_key, scale, words
 from lockstep.analysis.words import count
 from lockstep.scenarios import TAKEN_OVER, ScenarioError
+from lockstep.strategies.registry import STRATEGIES
 
 MOST_PANELS = 6
 _NOT_SWEPT = ("seed", "name")
@@ -200,8 +201,9 @@ def within(each: Lines, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def place(strategy: str) -> tuple[int, str]:
-    """What strategies are ordered by."""
-    return (STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)), strategy
+    """What strategies are ordered by: as in `lockstep strategies`, and then the unknown by name."""
+    known = [*STRATEGIES]
+    return (known.index(strategy) if strategy in STRATEGIES else len(known)), strategy
 
 
 def named(table: pd.DataFrame, key: str, item: Any) -> str:

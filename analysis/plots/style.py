@@ -1,19 +1,19 @@
 """How all pictures look: colours, sizes, legends, files.
 
 Colours are Okabe and Ito's, which the colour-blind can tell apart (yellow is too pale for lines on white). A
-strategy has the same colour, marker and line in every picture, and markers and lines tell strategies apart
-where there is no colour.
+strategy has the same colour, marker and line in every picture, which follow from its name, and markers and
+lines tell strategies apart where there is no colour.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import cache, wraps
+from hashlib import sha256
 from math import ceil, hypot
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, ParamSpec, TypeVar
-from zlib import crc32
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -21,19 +21,14 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from lockstep.strategies.registry import STRATEGIES
+
 PREDICTED, MEASURED = "#0072B2", "#D55E00"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*X<>ph"
 LINES = ("-", "--", "-.", ":")
-# The order of strategies in legends and of their styles: add at the end, or all pictures change.
-STRATEGIES = (
-    "synchronous", "asynchronous", "downpour", "all-reduce", "ssp", "backup-workers", "local-sgd",
-    "agn", "aeasgd", "dynsgd", "adag", "eamsgd", "easgd", "model-averaging",
-    "k-sync", "k-batch-sync", "k-async", "k-batch-async", "soft-sync", "staleness-aware", "dc-asgd",
-    "bounded-delay", "bmuf", "diloco", "post-local-sgd", "adacomm", "fedavg", "fedprox",
-    "d-psgd", "sgp", "ad-psgd", "gossip", "hogwild", "adag-distance", "ssp-blocking",
-    "downpour-blocking",
-)  # fmt: skip
+_LOOKS = len(COLOURS) * len(MARKERS) * len(LINES)
+_SALT = 171020  # gives all shipped strategies another colour or marker, and the usual ones other colours
 
 SINGLE, DOUBLE = 3.5, 7.0  # inches: a column of a paper, and the width of its page
 FORMATS = ("png", "svg", "pdf")
@@ -89,17 +84,38 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def style(strategy: str) -> dict[str, Any]:
-    """Colour, marker and line of a strategy, as keywords of `plot`: always the same."""
-    known = strategy in STRATEGIES
-    return nth_style(STRATEGIES.index(strategy) if known else crc32(strategy.encode()))
+    """Colour, marker and line of a strategy, as keywords of `plot`: always the same, and nobody else's."""
+    number = _numbers().get(strategy, _number(strategy))
+    return _look(number, number // len(COLOURS), number // len(COLOURS) // len(MARKERS))
+
+
+def _number(strategy: str) -> int:
+    """One of all looks, which follows from the name."""
+    return int.from_bytes(sha256(f"{_SALT}{strategy}".encode()).digest()[:4], "big") % _LOOKS
+
+
+@cache
+def _numbers() -> dict[str, int]:
+    """The look of every strategy that there is: if its own is taken, the next that is free."""
+    found: dict[int, str] = {}
+    for strategy in sorted(STRATEGIES, key=lambda name: (_number(name), name)):
+        number = _number(strategy)
+        while number in found:
+            number = (number + 1) % _LOOKS
+        found[number] = strategy
+    return {strategy: number for number, strategy in found.items()}
 
 
 def nth_style(number: int) -> dict[str, Any]:
     """Colour, marker and line of the nth of things that are not strategies; the first 84 differ."""
+    return _look(number, number, number)
+
+
+def _look(colour: int, marker: int, line: int) -> dict[str, Any]:
     return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": LINES[number % len(LINES)],
+        "color": COLOURS[colour % len(COLOURS)],
+        "marker": MARKERS[marker % len(MARKERS)],
+        "linestyle": LINES[line % len(LINES)],
         "markeredgecolor": "white",
     }
 

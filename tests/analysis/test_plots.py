@@ -92,10 +92,20 @@ def test_a_strategy_looks_the_same_whatever_else_is_drawn(swept: pd.DataFrame) -
     assert [each.name for each in series.lines(swept[::-1], "strategy.name")] == [
         "synchronous", "asynchronous", "ssp",
     ]  # fmt: skip
-    looks = [tuple(style.style(name).items()) for name in style.STRATEGIES]
-    assert len({*looks}) == len(looks) >= len(STRATEGIES)
-    assert {*STRATEGIES} <= {*style.STRATEGIES}
     assert style.style("somebody's own") == style.style("somebody's own")
+
+
+def test_looks_follow_from_names_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that is taken is passed over, whoever comes."""
+    looks = {tuple(style.style(name).items()) for name in STRATEGIES}
+    assert len(looks) == len(STRATEGIES)
+    usual = ("synchronous", "asynchronous", "downpour", "all-reduce", "ssp", "agn", "aeasgd")
+    assert len({style.style(name)["color"] for name in usual}) == len(usual)
+    many = {f"strategy {number}": None for number in range(336)}
+    monkeypatch.setattr(style, "STRATEGIES", many)
+    style._numbers.cache_clear()
+    assert len({tuple(style.style(name).items()) for name in many}) == len(many)
+    style._numbers.cache_clear()
 
 
 def test_panels_have_the_same_look_for_the_same_value(swept: pd.DataFrame) -> None:

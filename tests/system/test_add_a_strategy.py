@@ -22,7 +22,9 @@ BLOCK = re.compile(
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()
 ]
-COPIED = [*ROOMS, "tests", "pyproject.toml"]
+LINTERS = [command for command in COMMANDS if command.split()[0] in ("ruff", "mypy")]
+COPIED = [*ROOMS, "docs", "tests", "pyproject.toml"]
+CACHE = ".mypy_cache"  # if there is one: a minute less
 # One process for all commands, because it takes seconds to import torch. Each is run as if by itself.
 DRIVER = """
 import contextlib, io, json, sys
@@ -46,17 +48,21 @@ if __name__ == "__main__":
 """
 
 
-def test_it_is_less_than_60_lines_and_the_page_says_how_many() -> None:
-    lines = [line for *_, block in BLOCK.findall(PAGE) for line in block.splitlines() if line.strip()]
-    assert len(lines) < 60
-    assert f"in {len(lines)} lines" in " ".join(PAGE.split())
+def lines_of(page: str) -> int:
+    return sum(bool(line.strip()) for *_, block in BLOCK.findall(page) for line in block.splitlines())
+
+
+def test_a_strategy_is_less_than_60_lines_and_the_page_says_how_many() -> None:
+    last = lines_of(PAGE.partition("## The program is new")[2])
+    assert last < 60
+    assert f"in {lines_of(PAGE)} lines, the last in {last}" in " ".join(PAGE.split())
     assert len(BLOCK.findall(PAGE)) == len(re.findall(r"^```(?!sh$)\w", PAGE, re.M))  # no block goes nowhere
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the source tree with the page's blocks where the page says."""
-    for name in COPIED:
+    for name in [*COPIED, *([CACHE] if (ROOT / CACHE).is_dir() else [])]:
         source, target = ROOT / name, tmp_path / name
         target.parent.mkdir(exist_ok=True)
         shutil.copytree(source, target, symlinks=True) if source.is_dir() else shutil.copy(source, target)
@@ -77,7 +83,7 @@ def tree(tmp_path: Path) -> Path:
 @pytest.mark.real
 def test_the_page_works_as_it_is_written(tree: Path) -> None:
     (tree / "driver.py").write_text(DRIVER)
-    words = json.dumps([shlex.split(command) for command in COMMANDS])
+    words = json.dumps([shlex.split(command) for command in COMMANDS if command not in LINTERS])
     outcome = subprocess.run(
         [sys.executable, "driver.py", words],
         cwd=tree,
@@ -87,14 +93,15 @@ def test_the_page_works_as_it_is_written(tree: Path) -> None:
     )
     assert outcome.returncode == 0, outcome.stderr
     done = [json.loads(line) for line in outcome.stdout.splitlines()]
-    assert len(done) == len(COMMANDS)
+    assert len(done) == len(COMMANDS) - len(LINTERS)
     for command in done:
         assert command["status"] == 0, f"{command['command']}: {command['shown']}{outcome.stderr}"
     results = {" ".join(command["command"][1:]): command["shown"] for command in done}
-    *runs, contract = (json.loads(shown) if shown[0] == "{" else shown for shown in results.values())
+    *runs, contract, listed = (json.loads(shown) if shown[0] == "{" else shown for shown in results.values())
     assert (
-        "6 passed" in contract
-    )  # every strategy has a row; two in both engines, and their sizes; the closed form
+        "7 passed" in contract
+    )  # every strategy has a row; two in both engines, and their sizes; what is true of each
+    assert "failed" not in listed
     combined, fedbuff, pipelined, summed, real = runs
     assert all(run["warnings"] == [] for run in (combined, fedbuff, pipelined))
     assert of_the_run(real["warnings"]) == []
@@ -104,10 +111,12 @@ def test_the_page_works_as_it_is_written(tree: Path) -> None:
 
 
 def test_the_code_is_as_tidy_as_the_rest(tree: Path) -> None:
-    for words in (["check"], ["format", "--check"]):
+    assert len(LINTERS) == 3
+    for command in LINTERS:
         outcome = subprocess.run(
-            [sys.executable, "-m", "ruff", *words, "--no-cache", "."],
+            [sys.executable, "-m", *shlex.split(command)],
             cwd=tree,
+            env={**os.environ, "RUFF_NO_CACHE": "true"},
             capture_output=True,
             text=True,
         )

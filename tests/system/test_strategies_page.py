@@ -28,6 +28,7 @@ ROWS = {
 
 
 def test_the_page_of_clusters_says_which_strategies_can_have_relays() -> None:
+    """Those that it names; it says of what kind the others are."""
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
     cells = [
         line.split("|")[1:3]
@@ -37,12 +38,14 @@ def test_the_page_of_clusters_says_which_strategies_can_have_relays() -> None:
     named = {kind.strip(): set(re.findall(r"`([\w-]+)`", names)) & STRATEGIES.keys() for kind, names in cells}
     yes = [names for kind, names in named.items() if not kind.startswith("no relays")]
     with_servers = {name for name, strategy in STRATEGIES.items() if strategy.has_servers}
-    assert set.union(*yes) == {name for name in with_servers if may_have_relays(name)}
+    said = with_servers & set.union(*named.values())
+    assert set.union(*yes) == {name for name in said if may_have_relays(name)}
     barrier, at_once = yes
     assert all(STRATEGIES[name].equal_steps for name in barrier)
     assert not any(STRATEGIES[name].equal_steps for name in at_once)
-    corrected = named["no relays: each push is corrected by itself"]
-    assert corrected == {name for name, s in STRATEGIES.items() if s.correction is not None}
+    corrected = named["no relays: each push is corrected by itself, as in"]
+    assert corrected
+    assert corrected <= {name for name, s in STRATEGIES.items() if s.correction is not None}
 
 
 def may_have_relays(name: str) -> bool:
