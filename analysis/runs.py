@@ -12,6 +12,7 @@ from lockstep.analysis.records import Result
 from lockstep.analysis.saved import check_ended, is_run, load
 from lockstep.analysis.table import keys, row
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.renamed import COLUMNS
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _rows(folders: Sequence[Path]) -> pd.DataFrame:
 
 def _table(file: Path) -> pd.DataFrame:
     try:
-        table = pd.read_parquet(file)
+        table = pd.read_parquet(file).rename(columns=COLUMNS)
     except (OSError, ValueError) as error:
         raise ScenarioError(f"cannot be read as a table ({error})", file=str(file)) from None
     if missing := {"strategy.name", "cluster.workers"} - {*table}:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
 from signal import SIGTERM, default_int_handler
@@ -11,6 +12,7 @@ import typer
 
 from lockstep.executor import signals
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.renamed import OldKeyWarning
 
 # Of each command its module, in the order in which help has them.
 COMMANDS = {
@@ -45,8 +47,21 @@ def app(asked: str = "") -> typer.Typer:
     return found
 
 
+_usual = warnings.formatwarning
+
+
+def _in_a_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A note on an old key is for whoever wrote the scenario: without where in the code it was noticed."""
+    if issubclass(category, OldKeyWarning):
+        return f"note: {message}\n"
+    return _usual(message, category, filename, lineno, line)
+
+
 def main() -> None:
     """The command `lockstep`."""
+    warnings.formatwarning = _in_a_line
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what a terminal has no letter for is no error
     try:

@@ -3,6 +3,7 @@
 from typing import Any, Literal, get_args, get_origin
 
 from lockstep.scenarios import Scenario
+from lockstep.scenarios.renamed import RENAMED
 from lockstep.strategies import STRATEGIES, graphs
 from lockstep.strategies.bounds import Graph, optional
 from lockstep.strategies.strategy import FACTORS
@@ -42,10 +43,11 @@ def _composed() -> dict[str, Any]:
         "type": "object",
         "properties": {
             **{key: {"enum": list(served)} for key in ("name", *FACTORS)},
+            **{key: {"enum": list(served), "deprecated": True} for key in RENAMED},
             **{key: _values(p.annotation) for key, p in parameters.items()},
         },
         "required": ["name"],
-        "anyOf": [{"required": [factor]} for factor in FACTORS],
+        "anyOf": [{"required": [factor]} for factor in (*FACTORS, *RENAMED)],
         "additionalProperties": False,
     }
 

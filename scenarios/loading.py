@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from lockstep.scenarios import renamed
 from lockstep.scenarios.document import BYTES, DEPTH, Keys, dotted, parse
 from lockstep.scenarios.errors import place, translated
 from lockstep.scenarios.problem import ScenarioError
@@ -106,6 +107,7 @@ def _loaded(
             document.setdefault("name", path.stem)
         for given in overrides:
             document = _override(document, given, places)
+        places |= {new: places[old] for old, new in renamed.COLUMNS.items() if old in places}
         scenario = _validate(document, path.parent, check)
         bare = {key: value for key, value in document.items() if key != "sweep"}
         try:

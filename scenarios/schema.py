@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from lockstep.scenarios import library
+from lockstep.scenarios import library, renamed
 from lockstep.scenarios import profile as profiles
 from lockstep.scenarios.compute import Compute
 from lockstep.scenarios.library import OrNamed, Preset, needs
@@ -227,6 +227,11 @@ class Strategy(Section):
     model_config = ConfigDict(extra="allow")
     shorthand: ClassVar[str] = "name"
     name: str = Field(min_length=1, description="the strategy's name, such as 'name: downpour'")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, data: Any) -> Any:
+        return renamed.strategy(data) if isinstance(data, dict) else data
 
     @property
     def parameters(self) -> dict[str, Any]:

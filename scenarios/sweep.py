@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from lockstep.scenarios import renamed
 from lockstep.scenarios.units import fail, shown
 
 Changes = dict[str, Any]
@@ -44,7 +45,17 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
+def _renamed(sweep: dict[str, Any]) -> dict[str, Any]:
+    found = renamed.changes(sweep)
+    if isinstance(together := found.get("zip"), dict):
+        found["zip"] = renamed.changes(together)
+    if isinstance(points := found.get("points"), list | tuple):
+        found["points"] = [renamed.changes(each) if isinstance(each, dict) else each for each in points]
+    return found
+
+
 def _well_formed(sweep: dict[str, Any]) -> dict[str, Any]:
+    sweep = _renamed(sweep)
     keys: dict[str, tuple[str, ...]] = {}
     for key in (key for key in sweep if key not in _ABOUT):
         _note(keys, key)

@@ -24,8 +24,8 @@ def composed(strategies: Strategies, name: str, values: Values) -> Strategy:
             raise StrategyError(f"strategy.{key}", problem + nearest(str(values[key]), served))
     if not base.has_servers:
         return base
-    sources = {part: values.get(key, name) for key, part in FACTORS.items()}
-    taken = {part: getattr(strategies[s], part) for part, s in sources.items() if s != name}
+    sources = {factor: values.get(factor, name) for factor in FACTORS}
+    taken = {key: getattr(strategies[s], key) for key, s in sources.items() if s != name}
     found = replace(base, **taken) if taken else base
     _check_needs(strategies, found, sources, values)
     _check_pairs(strategies, name, sources, values)
@@ -97,8 +97,7 @@ def _check_values(strategies: Strategies, found: Strategy, sources: Sources, val
             raise StrategyError(f"strategy.{key}", f"{more.value} {problem}")
 
 
-def _error(values: Values, parts: tuple[str, ...], problem: str) -> StrategyError:
+def _error(values: Values, factors: tuple[str, ...], problem: str) -> StrategyError:
     """An error at the first of these factors that the scenario takes from another strategy."""
-    keys = {part: key for key, part in FACTORS.items()}
-    given = [keys[part] for part in parts if keys[part] in values]
+    given = [factor for factor in factors if factor in values]
     return StrategyError(f"strategy.{given[0] if given else 'name'}", problem)

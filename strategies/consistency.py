@@ -20,6 +20,7 @@ from lockstep.strategies.bounds import (
     Updates,
     Whole,
 )
+from lockstep.strategies.corrections import Rule
 from lockstep.strategies.factors import AT_ANY_TIME, Offer, synchronisation
 from lockstep.strategies.marks import AtMostWorkers
 from lockstep.strategies.node import Message, Node
@@ -27,7 +28,6 @@ from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.optimizers import block_momentum as block_momentum_of
 from lockstep.strategies.parameter_server import Shard, count
 from lockstep.strategies.placement import cut
-from lockstep.strategies.rules import Rule
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, relay=relays.combine)
@@ -131,8 +131,8 @@ async def first_k_workers(
 ) -> None:
     """K-sync: the first `k` workers' gradients of a version make the update, which all get.
 
-    Whoever still computes gives up (schedules.until_updated); what was already on its way is dropped. Dutta
-    et al. 2018, "Slow and stale gradients can win the race", §2.
+    Whoever still computes gives up (worker_loops.until_updated); what was already on its way is dropped.
+    Dutta et al. 2018, "Slow and stale gradients can win the race", §2.
     """
     wanted = k or most_of(node)
     await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members))
@@ -142,7 +142,8 @@ async def first_k_workers(
 async def first_k_batches(node: Node, rule: Rule, *, k: Count | None = None) -> None:
     """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
 
-    Who has pushed one goes on with another of the same version (schedules.restarting). Dutta et al. 2018, §2.
+    Who has pushed one goes on with another of the same version (worker_loops.restarting).
+    Dutta et al. 2018, §2.
     """
     wanted = k or most_of(node)
     await _first(node, rule, lambda pushes, members: pushes >= wanted or not members)
@@ -279,7 +280,7 @@ async def every_clock(node: Node, rule: Rule) -> None:
 
 
 def adding() -> Transformation:
-    """The mean move as it is: block momentum takes its place."""
+    """The mean delta as it is: block momentum takes its place."""
     return server_optimizer()
 
 
@@ -297,7 +298,7 @@ async def blocks(
     block_learning_rate: Rate = 1.0,
     block_nesterov: bool = False,
 ) -> None:
-    """BMUF: a barrier, and momentum on the models' mean move; 1 − 1/workers of it if none is given.
+    """BMUF: a barrier, and momentum on the mean delta; 1 − 1/workers of it if none is given.
 
     Chen and Huo 2016 (optimizers.block_momentum); with `block_nesterov` workers start from a look-ahead.
     """

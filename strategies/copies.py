@@ -7,11 +7,11 @@ from lockstep.strategies.parameter_server import ParameterServer, sum_of
 
 
 class Copy:
-    """All parameters, shard by shard as they came last, and the own moves that these do not hold yet.
+    """All parameters, shard by shard as they came last, and the own deltas that these do not hold yet.
 
     With `prefetch` every push asks for an answer, which comes when it comes; without, a shard is asked for
     when it is too old. The server has to tell the clock of its answers, and to hold none back but those for
-    which this worker waits (consistency.bounded): an answer then has all own moves that came before it.
+    which this worker waits (consistency.bounded): an answer then has all own deltas that came before it.
     """
 
     def __init__(self, node: Node, server: ParameterServer, prefetch: bool) -> None:
@@ -29,15 +29,15 @@ class Copy:
         self.shards = [parameters[part] for part in self.server.slices]
         return parameters
 
-    async def push(self, move: Vector) -> None:
-        """Push a move of shape (n,), and count it in from now on."""
-        await self.server.push(move, "push" if self.prefetch else "commit")
+    async def push(self, delta: Vector) -> None:
+        """Push a delta of shape (n,), and count it in from now on."""
+        await self.server.push(delta, "push" if self.prefetch else "commit")
         self.due += len(self.shards) if self.prefetch else 0
         for lacking, part in zip(self.lacking, self.server.slices, strict=True):
-            lacking.append(move[part])
+            lacking.append(delta[part])
 
     async def read(self, clock: int) -> Vector:
-        """The newest parameters here, with all own moves, shape (n,); waits until they are at `clock`."""
+        """The newest parameters here, with all own deltas, shape (n,); waits until they are at `clock`."""
         if not self.prefetch:
             for server, old in zip(self.node.parents, self.clocks, strict=True):
                 if old < clock:
@@ -45,9 +45,9 @@ class Copy:
                     self.due += 1
         while self.node.arrived("parameters") or min(self.clocks) < clock:
             await self._take_in()
-        return await self._with_own_moves() if any(self.lacking) else self.node.concatenate(self.shards)
+        return await self._with_own_deltas() if any(self.lacking) else self.node.concatenate(self.shards)
 
-    def _with_own_moves(self) -> Awaitable[Vector]:
+    def _with_own_deltas(self) -> Awaitable[Vector]:
         parts = [[shard, *own] for shard, own in zip(self.shards, self.lacking, strict=True)]
         nbytes = sum(3 * len(own) * shard.nbytes for shard, *own in parts)
         return self.node.apply(lambda: self.node.concatenate([sum_of(part) for part in parts]), nbytes)

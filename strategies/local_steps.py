@@ -1,4 +1,4 @@
-"""Schedules of workers that make steps of their own, and push how far they have moved."""
+"""Worker loops that make steps of their own, and push deltas: how far they have moved."""
 
 from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
@@ -58,10 +58,10 @@ async def cached(
     """Stale synchronous parallel: after c pushes go on from a copy with all workers' first c − `bound` in it.
 
     Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", §3: the
-    worker waits only if its copy is older; its own moves are in it at once. The server sends newer parameters
-    after each push. (Petuum's SSPPush sends as many, but to everyone at once, when the slowest has made a
-    clock.) Without `prefetch` a worker asks for them when its copy is too old, and waits, as in the paper:
-    less traffic, but each such read takes a round trip.
+    worker waits only if its copy is older; its own deltas are in it at once. The server sends newer
+    parameters after each push. (Petuum's SSPPush sends as many, but to everyone at once, when the slowest has
+    made a clock.) Without `prefetch` a worker asks for them when its copy is too old, and waits, as in the
+    paper: less traffic, but each such read takes a round trip.
     """
     copy, state = Copy(node, server, prefetch), optimizer.initial
     parameters, clock = await copy.pull(), 0
@@ -139,7 +139,7 @@ async def downpour_blocking(
             if fetch or last:
                 parameters = await server.push_pull(total)
             else:
-                await server.commit(total)
+                await server.push_one_way(total)
             total = 0
         elif fetch:
             parameters = await server.pull()
@@ -173,7 +173,7 @@ async def averaging(
 ) -> None:
     """Model averaging: `averaging_period` local steps, then everyone goes on from the mean of all models.
 
-    What is pushed is how far the model has moved; the mean of the moves leads to the mean of the models. The
+    The mean of the deltas leads to the mean of the models. The
     optimizer's state is kept, or reset, or averaged along: each of its moments is one more vector to send.
     """
     state, parameters = optimizer.initial, await server.pull()
@@ -271,10 +271,10 @@ async def aeasgd(
         back: Any = 0.0
         if node.step > 0 and node.step % communication_window == 0:
             back = alpha * (x - await server.pull())
-            await server.commit(back)
+            await server.push_one_way(back)
         step, state = await own_step(node, optimizer, await node.gradient(x), state, x)
         x = x + step - back
-    await server.commit(alpha * (x - await server.pull()))
+    await server.push_one_way(alpha * (x - await server.pull()))
     server.leave()
 
 
@@ -299,13 +299,13 @@ async def eamsgd(
         back: Any = 0.0
         if node.step > 0 and node.step % communication_window == 0:
             back = alpha * (x - await server.pull())
-            await server.commit(back)
+            await server.push_one_way(back)
         velocity = momentum * velocity
         ahead = x + velocity
         step = Multiple(-learning_rate, await node.gradient(ahead))
         await node.apply(lambda: None, _MOMENTUM * step.nbytes)  # the time of what is around it
         x, velocity = ahead + step - back, velocity + step
-    await server.commit(alpha * (x - await server.pull()))
+    await server.push_one_way(alpha * (x - await server.pull()))
     server.leave()
 
 

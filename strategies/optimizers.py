@@ -114,29 +114,29 @@ def server_optimizer(
 ) -> Transformation:
     """Of a server to which workers push how far they have moved: none adds that.
 
-    The others take a move for a descent direction (Reddi et al. 2021, "Adaptive federated optimization",
+    The others take a delta for a descent direction (Reddi et al. 2021, "Adaptive federated optimization",
     algorithm 1), at the rate 1, but 0.1 for adagrad and 0.01 for rmsprop and adam. Adam is theirs
     (algorithm 2), not that of `optimizer`: see `_fedadam`.
     """
     if server_optimizer == "none":
-        return Transformation((Age(),), lambda move, state, parameters, plain=None: (move, state))
+        return Transformation((Age(),), lambda delta, state, parameters, plain=None: (delta, state))
     rate = server_learning_rate or _SERVER_RATES.get(server_optimizer, 1.0)
     name = "fedadam" if server_optimizer == "adam" else server_optimizer
     inner = _transformation(name, rate, server_momentum, None)
 
-    def step(move: Any, state: State, parameters: Any, plain: Any = None) -> tuple[Any, State]:
-        return inner.step(-multiple(move), state, parameters, plain if plain is None else -multiple(plain))
+    def step(delta: Any, state: State, parameters: Any, plain: Any = None) -> tuple[Any, State]:
+        return inner.step(-multiple(delta), state, parameters, plain if plain is None else -multiple(plain))
 
     return inner._replace(step=step)
 
 
 def block_momentum(momentum: float, rate: float, nesterov: bool) -> Transformation:
-    """Block-wise model-update filtering: G the workers' mean move, Δ ← momentum·Δ + rate·G, W ← W + Δ.
+    """Block-wise model-update filtering: G the workers' mean delta, Δ ← momentum·Δ + rate·G, W ← W + Δ.
 
     With `nesterov` workers start from W + momentum·Δ, and G is measured from there: in both forms it is how
     far workers have moved (Chen and Huo 2016, "Scalable training of deep learning machines by incremental
     block training with intra-block parallel optimization and blockwise model-update filtering", eqs. 4–9; so
-    do CNTK, fairseq and Horovod). W + momentum·Δ then goes as with Nesterov's momentum on the moves.
+    do CNTK, fairseq and Horovod). W + momentum·Δ then goes as with Nesterov's momentum on the mean deltas.
     """
 
     def step(move: Any, state: State, parameters: Any, plain: Any = None) -> tuple[Vector, State]:
@@ -239,7 +239,7 @@ def _adam(g: Any, size: Any, moments: Any, made: int, mu: float) -> tuple[Any, M
 def _fedadam(g: Any, size: Any, moments: Any, made: int, mu: float) -> tuple[Any, Moments]:
     """FedAdam (Reddi et al. 2021, algorithm 2): β₂ = 0.99, τ = 1e-3 for ε, and no correction of the bias.
 
-    Instead of that, v begins at τ² ("v₋₁ ≥ τ²"): at 0, as in Flower, first steps by small moves are twice as
+    Instead of that, v begins at τ² ("v₋₁ ≥ τ²"): at 0, as in Flower, first steps by small deltas are twice as
     long.
     """
     before = moments[1] if made else 1e-3**2

@@ -1,9 +1,11 @@
 """Both sides of a parameter server whose parameters are cut into one shard per server.
 
 A worker pulls all shards, and pushes its update cut the same way. A server's answer to a push is the new
-parameters of its shard: when it answers is the business of its consistency (consistency.py). A commit is a
-push that wants no answer. Push then pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the
-servers' links are the narrow ones.
+parameters of its shard: when it answers is the business of its synchronisation model (consistency.py). A
+one-way push wants no answer; its message is a "commit".
+
+Push then pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the servers' links are the narrow
+ones.
 
 Failure: a worker or a server that dies ends the run.
 """
@@ -12,10 +14,10 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, decode
+from lockstep.strategies.corrections import Arrival, Rule
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Message, Node, Vector
 from lockstep.strategies.placement import cut
-from lockstep.strategies.rules import Arrival, Rule
 from lockstep.strategies.touched import Counting
 
 
@@ -86,7 +88,7 @@ class ParameterServer:
             for number, part in enumerate(self.slices)
         ]
 
-    async def commit(self, update: Vector) -> None:
+    async def push_one_way(self, update: Vector) -> None:
         """Push an update of shape (n,) to which no answer is wanted."""
         await self.push(update, "commit")
 

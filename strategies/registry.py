@@ -1,12 +1,14 @@
-"""The strategies by name: points in the product schedule × consistency × rule × codec, or whole programs.
+"""The strategies by name: points in a product, or whole programs.
 
-A scenario names a point, and may take a factor from another: `{name: ssp-blocking, rule: dc-asgd}`.
+The product is worker loop × synchronisation model × correction × codec.
+
+A scenario names a point, and may take a factor from another: `{name: ssp-blocking, correction: dc-asgd}`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.strategies import composition, consistency, local_sgd, local_steps, rules, schedules
+from lockstep.strategies import composition, consistency, corrections, local_sgd, local_steps, worker_loops
 from lockstep.strategies.ad_psgd import ad_psgd
 from lockstep.strategies.all_reduce import all_reduce
 from lockstep.strategies.bounds import misfit, problem
@@ -20,22 +22,22 @@ from lockstep.strategies.strategy import FACTORS, Strategy
 
 STRATEGIES: dict[str, Strategy] = {
     "synchronous": Strategy(
-        schedules.in_chunks,
+        worker_loops.in_chunks,
         consistency.barrier_in_chunks,
         summary="the mean of one gradient from every worker, at a barrier",
     ),
     "backup-workers": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.first_of_more,
         summary="the mean of the first n − backups gradients; late ones are dropped (Chen et al. 2016)",
     ),
     "k-sync": Strategy(
-        schedules.until_updated,
+        worker_loops.until_updated,
         consistency.first_k_workers,
         summary="the mean of the first k workers' gradients; the others give up (Dutta et al. 2018)",
     ),
     "k-batch-sync": Strategy(
-        schedules.restarting,
+        worker_loops.restarting,
         consistency.first_k_batches,
         summary="the mean of the first k gradients from anyone; the others give up (Dutta et al. 2018)",
     ),
@@ -52,7 +54,7 @@ STRATEGIES: dict[str, Strategy] = {
     "bmuf": Strategy(
         local_steps.block_averaging,
         consistency.blocks,
-        summary="model averaging with momentum on the mean move (Chen and Huo 2016)",
+        summary="model averaging with momentum on the mean delta (Chen and Huo 2016)",
     ),
     "fedavg": Strategy(
         local_steps.fedavg,
@@ -65,7 +67,7 @@ STRATEGIES: dict[str, Strategy] = {
         summary="FedAvg with a pull towards the server's model, and partial work (Li et al. 2020)",
     ),
     "asynchronous": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.immediate,
         summary="every gradient as it comes; nobody waits (Dean et al. 2012)",
     ),
@@ -92,7 +94,7 @@ STRATEGIES: dict[str, Strategy] = {
     "adag-distance": Strategy(
         local_steps.downpour_blocking,
         consistency.immediate,
-        rules.scaled_by_distance,
+        corrections.scaled_by_distance,
         summary="downpour; a push counts less the farther the server has moved (Hermans 2017)",
     ),
     "aeasgd": Strategy(
@@ -106,36 +108,36 @@ STRATEGIES: dict[str, Strategy] = {
         summary="aeasgd with Nesterov's momentum on the workers (Zhang et al. 2015)",
     ),
     "k-async": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.every_k_workers,
         summary="the mean of k workers' gradients, who wait for each other (Dutta et al. 2018)",
     ),
     "k-batch-async": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.every_k_batches,
         summary="the mean of any k gradients; nobody waits (Dutta et al. 2018)",
     ),
     "soft-sync": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.soft_sync,
         summary="the mean of any ⌊workers ÷ n⌋ gradients; nobody waits (Zhang, Gupta et al. 2016)",
     ),
     "staleness-aware": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.immediate,
-        rules.rate_over_staleness,
+        corrections.rate_over_staleness,
         summary="asynchronous at the rate α₀/staleness (Zhang, Gupta et al. 2016)",
     ),
     "dynsgd": Strategy(
         local_steps.downpour_blocking,
         consistency.immediate,
-        rules.scaled_by_staleness,
+        corrections.scaled_by_staleness,
         summary="downpour; a push counts 1/(staleness + 1) (dist-keras, after Jiang et al. 2017)",
     ),
     "dc-asgd": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.immediate,
-        rules.delay_compensated,
+        corrections.delay_compensated,
         summary="asynchronous with delay compensation (Zheng et al. 2017)",
     ),
     "ssp": Strategy(
@@ -144,12 +146,12 @@ STRATEGIES: dict[str, Strategy] = {
         summary="steps from a copy that may be bound clocks old: the network is hidden (Ho et al. 2013)",
     ),
     "ssp-blocking": Strategy(
-        schedules.every_batch,
+        worker_loops.every_batch,
         consistency.bounded,
         summary="asynchronous, but nobody is more than bound pushes ahead of the slowest",
     ),
     "bounded-delay": Strategy(
-        schedules.pipelined,
+        worker_loops.pipelined,
         consistency.every_clock,
         summary="up to bound of the own pushes unanswered; answers at every clock (Li et al. 2014)",
     ),
@@ -177,7 +179,7 @@ STRATEGIES: dict[str, Strategy] = {
         local_sgd.diloco,
         equal_steps=True,
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
-        summary="many local steps, then Nesterov's momentum on the mean move (Douillard et al. 2023)",
+        summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
     ),
     "d-psgd": Strategy(
         d_psgd,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from lockstep.strategies.bounds import described, optional
 from lockstep.strategies.codecs import Codec
+from lockstep.strategies.corrections import Correction, Rule
 from lockstep.strategies.factors import (
     Pushes,
     Run,
@@ -20,7 +21,6 @@ from lockstep.strategies.node import Node
 from lockstep.strategies.optimizers import optimizer, server_optimizer
 from lockstep.strategies.owners import Owners, Replicated
 from lockstep.strategies.parameter_server import ParameterServer
-from lockstep.strategies.rules import Correction, Rule
 
 Program = Callable[[Node], Coroutine[Any, Any, None]]
 M = TypeVar("M", bound=Mark)
@@ -193,8 +193,8 @@ class Strategy:
         return self.consistency(node, rule, **_chosen(self.consistency, values))
 
 
-FACTORS = {"schedule": "worker_loop", "consistency": "consistency", "rule": "correction"}
-"""What a scenario may take from another strategy with a parameter server."""
+FACTORS = ("worker_loop", "consistency", "correction")
+"""What a scenario may take from another strategy with a parameter server: keys, and fields of `Strategy`."""
 
 
 @cache  # every node asks again

@@ -15,6 +15,7 @@ from lockstep.analysis.report.reproduce import command, is_key
 from lockstep.analysis.runs import Runs
 from lockstep.scenarios import Scenario, ScenarioError, dump
 from lockstep.scenarios import load as load_scenario
+from lockstep.scenarios.renamed import COLUMNS
 
 _EXPECTED = "give the --out of simulate, run, validate or sweep, or a folder of such folders"
 
@@ -88,7 +89,7 @@ def _several(folder: Path) -> Gathered:
 def _sweep(folder: Path) -> Gathered:
     scenario = load_scenario(folder / "scenario.yaml", alone=True)
     try:
-        table = pd.read_parquet(folder / "results.parquet")
+        table = pd.read_parquet(folder / "results.parquet").rename(columns=COLUMNS)
     except (OSError, ValueError) as error:
         raise ScenarioError(f"cannot be read ({error})", file=str(folder / "results.parquet")) from None
     missing = {"run", "status", "strategy.name", "cluster.workers"} - {*table}

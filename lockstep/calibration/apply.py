@@ -14,10 +14,11 @@ import torch
 from lockstep.analysis.student import half_width_of
 from lockstep.calibration.estimates import Estimates, line, resampled
 from lockstep.calibration.process import alone, timed
-from lockstep.strategies import Message, rules
+from lockstep.strategies import Message
+from lockstep.strategies import corrections as known
+from lockstep.strategies.corrections import Rule
 from lockstep.strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
 from lockstep.strategies.parameter_server import Shard
-from lockstep.strategies.rules import Rule
 from lockstep.validation import no_slope
 
 SIZES = (4_000, 32_000, 256_000, 2_000_000, 25_000_000)  # bytes of a shard
@@ -30,11 +31,11 @@ def known_rules() -> dict[str, tuple[Rule, int]]:
     """What a server can do with how many pushes at once: every optimizer, and every correction with sgd."""
     sgd = optimizer(optimizer="sgd")
     corrections = {
-        "dynsgd": rules.scaled_by_staleness(),
-        "staleness-aware": rules.rate_over_staleness(),
-        "adag-distance": rules.scaled_by_distance(),
-        "dc-asgd": rules.delay_compensated(),
-        "dc-asgd, adaptive": rules.delay_compensated(adaptive_compensation=True),
+        "dynsgd": known.scaled_by_staleness(),
+        "staleness-aware": known.rate_over_staleness(),
+        "adag-distance": known.scaled_by_distance(),
+        "dc-asgd": known.delay_compensated(),
+        "dc-asgd, adaptive": known.delay_compensated(adaptive_compensation=True),
     }
     return {
         **{name: (Rule(optimizer(optimizer=name)), 1) for name in get_args(Optimizer)},

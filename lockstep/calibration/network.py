@@ -22,9 +22,9 @@ from lockstep.executor.shaping import QUEUE
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.strategies.corrections import Rule
 from lockstep.strategies.optimizers import optimizer
 from lockstep.strategies.parameter_server import passes_of
-from lockstep.strategies.rules import Rule
 from lockstep.validation import LINE_RATE, no_slope, parameters
 
 Progress = Callable[[float], None]

@@ -91,9 +91,9 @@ def strategies(json_: Json = False, csv: Csv = False) -> None:
     print()
     listing.paragraph(
         "Besides, for whatever has them: "
-        f"{listing.defaults(shared)}. With a server: schedule, consistency and rule, each the name of the "
-        "strategy to take it from. --json lists all parameters of each strategy; docs/strategies.md explains "
-        "them."
+        f"{listing.defaults(shared)}. With a server: worker_loop, consistency and correction, each the "
+        "name of the strategy to take it from. --json lists all parameters of each strategy; "
+        "docs/strategies.md explains them."
     )
 
 

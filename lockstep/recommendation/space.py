@@ -114,7 +114,7 @@ class Knob:
 
 
 def family(name: str, factors: Mapping[str, str]) -> str:
-    """A strategy and what it takes from others: "ssp rule=dc-asgd"."""
+    """A strategy and what it takes from others: "ssp correction=dc-asgd"."""
     return " ".join([name, *(f"{factor}={other}" for factor, other in factors.items())])
 
 

@@ -51,7 +51,7 @@ CLAIMS = [
         source="Zhang, Gupta, Lian and Liu 2016",
         published="CIFAR-10, 30 workers, batch 4: 90% errors at n = 15 and 30; with α₀/τ 18% at every n",
         variants={
-            f"{label}, n = {n}": {"strategy.n": n, "strategy.rule": rule}
+            f"{label}, n = {n}": {"strategy.n": n, "strategy.correction": rule}
             for label, rule in (("fixed rate", "soft-sync"), ("α₀/τ", "staleness-aware"))
             for n in SPLITS
         },

@@ -85,7 +85,12 @@ ROWS = [
     Row({"name": "ssp", "bound": 2, "prefetch": False}, deterministic=False, updates=16, same_bytes=False),
     Row({"name": "ssp", "codec": "1-bit", "answer_codec": "1-bit"}, False, is_sgd_alone=False, updates=16),
     Row({"name": "ssp-blocking", "bound": 2}, deterministic=False, updates=16),
-    Row({"name": "ssp-blocking", "rule": "dc-asgd", "codec": "1-bit"}, False, is_sgd_alone=False, updates=16),
+    Row(
+        {"name": "ssp-blocking", "correction": "dc-asgd", "codec": "1-bit"},
+        False,
+        is_sgd_alone=False,
+        updates=16,
+    ),
     Row({"name": "bounded-delay", "bound": 0}, deterministic=False, updates=16),
     Row({"name": "bounded-delay", "bound": 2}, deterministic=False, is_sgd_alone=False, updates=16),
     Row({"name": "downpour"}, False, is_sgd_alone=False, updates=16, same_bytes=False),

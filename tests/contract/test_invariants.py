@@ -204,7 +204,7 @@ def check_that_nothing_is_lost(config: Scenario, run: Result, steps: int) -> Non
     ):  # all models that were sent are merged, even late
         updates, sent = (run.records[run.records["event"] == event] for event in ("update", "message"))
         assert (updates["batches"] == 0).sum() == len(sent)
-    schedule = values.get("schedule", config.strategy.name)
+    schedule = values.get("worker_loop", config.strategy.name)
     if serving in ("ssp", "ssp-blocking") and schedule in ("ssp", "ssp-blocking", "asynchronous"):
         assert _clock_gap(run) <= values["bound"]
 

@@ -54,7 +54,7 @@ CASES: dict[str, Callable[[], Scenario]] = {
         {"name": "synchronous", "chunks": 2}, stop={"time": "0.1 s"}
     ),
     "ssp": lambda: learning({"name": "ssp", "codec": "1-bit", "answer_codec": "int8"}),
-    "ssp-blocking": lambda: learning({"name": "ssp-blocking", "rule": "dc-asgd", "codec": "1-bit"}),
+    "ssp-blocking": lambda: learning({"name": "ssp-blocking", "correction": "dc-asgd", "codec": "1-bit"}),
     "backup-workers": lambda: learning("backup-workers", cluster__servers=1),
     "k-sync": lambda: learning({"name": "k-sync", "k": 2}),
     "k-batch-sync, updates": lambda: learning({"name": "k-batch-sync", "k": 3}, stop={"updates": 6}),

@@ -77,12 +77,12 @@ IN_RANKS = {"algorithm": "parameter-server"}  # adds in the order of ranks, as s
         ({"name": "synchronous", **ALL}, SYNCHRONOUS, 2),
         ({**AVERAGING, **ALL, "error_feedback": False}, AVERAGING, 2),
         ({"name": "all-reduce", **ALL}, SYNCHRONOUS, 2),  # everyone adds what came, in the order of ranks
-        ({"name": "synchronous", "rule": "dynsgd"}, SYNCHRONOUS, 2),  # corrections at staleness 0
-        ({"name": "synchronous", "rule": "staleness-aware"}, SYNCHRONOUS, 2),
-        ({"name": "synchronous", "rule": "dc-asgd"}, SYNCHRONOUS, 2),
-        ({"name": "synchronous", "rule": "dc-asgd", "adaptive_compensation": True}, SYNCHRONOUS, 2),
-        ({"name": "synchronous", "rule": "adag-distance"}, SYNCHRONOUS, 2),
-        ({**AHEAD, "rule": "adag-distance"}, AHEAD, 2),
+        ({"name": "synchronous", "correction": "dynsgd"}, SYNCHRONOUS, 2),  # corrections at staleness 0
+        ({"name": "synchronous", "correction": "staleness-aware"}, SYNCHRONOUS, 2),
+        ({"name": "synchronous", "correction": "dc-asgd"}, SYNCHRONOUS, 2),
+        ({"name": "synchronous", "correction": "dc-asgd", "adaptive_compensation": True}, SYNCHRONOUS, 2),
+        ({"name": "synchronous", "correction": "adag-distance"}, SYNCHRONOUS, 2),
+        ({**AHEAD, "correction": "adag-distance"}, AHEAD, 2),
         # SGD has no state but its age: a schedule goes on whatever becomes of that
         *(
             ({"name": name, **decay, "optimizer_state": "reset"}, {"name": name, **decay}, 1)

@@ -315,8 +315,8 @@ AT_ONCE: list[tuple[dict[str, Any], Hand]] = [
     ({"name": "adag", **FIVE}, windows(lambda delta, tau, moved, made: delta / made)),
     ({"name": "dynsgd", **FIVE}, windows(lambda delta, tau, moved, made: delta / (tau + 1))),
     ({"name": "adag-distance", **FIVE}, windows(by_distance)),
-    ({"name": "agn", "rule": "adag-distance", **FIVE}, windows(normalised_by_distance)),
-    ({"name": "soft-sync", "n": 2, "rule": "staleness-aware"}, soft_sync_over_staleness),
+    ({"name": "agn", "correction": "adag-distance", **FIVE}, windows(normalised_by_distance)),
+    ({"name": "soft-sync", "n": 2, "correction": "staleness-aware"}, soft_sync_over_staleness),
     ({"name": "hogwild"}, each(plain)),  # where additions take no time
 ]
 TEN_UPDATES: list[tuple[dict[str, Any], Hand]] = [

@@ -21,7 +21,7 @@ def distinct(factor: str) -> list[str]:
     """One name for each thing that this factor of a strategy can be."""
     named: dict[Any, str] = {}
     for name in SERVED:
-        named.setdefault(getattr(STRATEGIES[name], FACTORS[factor]), name)
+        named.setdefault(getattr(STRATEGIES[name], factor), name)
     return list(named.values())
 
 
@@ -38,20 +38,20 @@ def products() -> list[dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("rule", ["synchronous", "dc-asgd", "adag-distance"])
-def test_every_product_runs_and_learns(rule: str) -> None:
+@pytest.mark.parametrize("correction", ["synchronous", "dc-asgd", "adag-distance"])
+def test_every_product_runs_and_learns(correction: str) -> None:
     """Nobody deadlocks, every mini-batch is dealt with, and the loss falls.
 
     The rules that scale by staleness go through a server as these do, who also look back.
     """
-    found = [strategy for strategy in products() if strategy["rule"] == rule]
+    found = [strategy for strategy in products() if strategy["correction"] == correction]
     assert len(found) >= 25
     for strategy in found:
         config = learning(
             cluster__workers=3,
-            cluster__servers=2 if find(strategy["schedule"], strategy).sharded else 1,
+            cluster__servers=2 if find(strategy["worker_loop"], strategy).sharded else 1,
             cluster__compute={"time": TIMES[0]},
-            strategy={"name": strategy["schedule"], **strategy, "k": 2, "bound": 1, "learning_rate": 0.1},
+            strategy={"name": strategy["worker_loop"], **strategy, "k": 2, "bound": 1, "learning_rate": 0.1},
             stop={"steps": 12},
         )
         run = lockstep.simulate(config)
@@ -73,15 +73,15 @@ def at_the_start(config: Scenario) -> float:
 
 
 UNPUBLISHED: list[dict[str, Any]] = [
-    {"name": "ssp-blocking", "rule": "dc-asgd", "adaptive_compensation": True},
-    {"name": "soft-sync", "n": 2, "rule": "dynsgd", "momentum": 0.5},
+    {"name": "ssp-blocking", "correction": "dc-asgd", "adaptive_compensation": True},
+    {"name": "soft-sync", "n": 2, "correction": "dynsgd", "momentum": 0.5},
     {"name": "downpour-blocking", "consistency": "ssp", "bound": 1},
     {"name": "downpour", "consistency": "k-batch-async", "k": 2},
     {"name": "dynsgd", "server_optimizer": "adagrad", "server_learning_rate": 0.02},
     {"name": "agn", "consistency": "backup-workers", "optimizer": "adam", "learning_rate": 0.02},
-    {"name": "bounded-delay", "consistency": "k-batch-async", "k": 2, "rule": "staleness-aware"},
-    {"name": "eamsgd", "consistency": "ssp", "rule": "adag-distance", "communication_window": 3},
-    {"name": "synchronous", "chunks": 2, "rule": "dc-asgd", "optimizer": "adam", "warmup_steps": 3},
+    {"name": "bounded-delay", "consistency": "k-batch-async", "k": 2, "correction": "staleness-aware"},
+    {"name": "eamsgd", "consistency": "ssp", "correction": "adag-distance", "communication_window": 3},
+    {"name": "synchronous", "chunks": 2, "correction": "dc-asgd", "optimizer": "adam", "warmup_steps": 3},
 ]
 
 
@@ -102,28 +102,40 @@ def test_products_that_nobody_has_published_learn_in_both_engines(strategy: dict
 @pytest.mark.parametrize(
     ("strategy", "key", "words"),
     [
-        ({"name": "downpour", "rule": "dc-asgd"}, "rule", "corrects gradients, not deltas"),
-        ({"name": "dc-asgd", "schedule": "agn"}, "schedule", "corrects gradients, not deltas"),
+        ({"name": "downpour", "correction": "dc-asgd"}, "correction", "corrects gradients, not deltas"),
+        ({"name": "dc-asgd", "worker_loop": "agn"}, "worker_loop", "corrects gradients, not deltas"),
         (
             {"name": "aeasgd", "consistency": "synchronous"},
             "consistency",
             "pulls at any time and takes one-way",
         ),
-        ({"name": "synchronous", "schedule": "downpour"}, "schedule", "holds no answer back, unlike sync"),
-        ({"name": "aeasgd", "schedule": "ssp"}, "schedule", "tells its clock, unlike aeasgd's .valid: ssp"),
+        (
+            {"name": "synchronous", "worker_loop": "downpour"},
+            "worker_loop",
+            "holds no answer back, unlike",
+        ),
+        (
+            {"name": "aeasgd", "worker_loop": "ssp"},
+            "worker_loop",
+            "tells its clock, unlike .* .valid: ssp",
+        ),
         ({"name": "downpour", "consistency": "ssp"}, "consistency", "holds no answer back, unlike ssp's"),
         ({"name": "bounded-delay", "consistency": "k-async"}, "consistency", "takes a push before it has"),
         ({"name": "bounded-delay", "consistency": "ssp"}, "consistency", "bound would mean two things"),
         ({"name": "k-sync", "consistency": "ssp"}, "consistency", "breaks off a round .* .valid: k-sync"),
-        ({"name": "ssp", "schedule": "k-batch-sync"}, "schedule", "breaks off .* .valid: k-batch-sync"),
+        ({"name": "ssp", "worker_loop": "k-batch-sync"}, "worker_loop", "breaks off .* .valid: k-batch-sync"),
         (
-            {"name": "ssp", "schedule": "k-sync", "consistency": "k-sync"},
-            "schedule",
+            {"name": "ssp", "worker_loop": "k-sync", "consistency": "k-sync"},
+            "worker_loop",
             "of k-sync go with each other only",
         ),
         ({"name": "agn", "consistency": "bmuf"}, "consistency", "each push .* unlike bmuf's .valid: synchr"),
-        ({"name": "ssp", "rule": "all-reduce"}, "rule", "'all-reduce' is not a strategy with a server"),
-        ({"name": "ssp", "rule": "dcasgd"}, "rule", "did you mean 'dc-asgd'"),
+        (
+            {"name": "ssp", "correction": "all-reduce"},
+            "correction",
+            "'all-reduce' is not a strategy with",
+        ),
+        ({"name": "ssp", "correction": "dcasgd"}, "correction", "did you mean 'dc-asgd'"),
         ({"name": "ssp", "consitency": "ssp"}, "consitency", "did you mean 'consistency'"),
         (
             {"name": "model-averaging", "consistency": "ssp", "optimizer_state": "average"},
@@ -141,7 +153,7 @@ def test_what_does_not_go_together_is_one_clear_error(strategy: dict[str, str], 
 
 
 @pytest.mark.parametrize(
-    "strategy", [{"name": "dynsgd"}, {"name": "asynchronous", "rule": "dc-asgd"}], ids=str
+    "strategy", [{"name": "dynsgd"}, {"name": "asynchronous", "correction": "dc-asgd"}], ids=str
 )
 def test_a_hierarchy_hides_whose_push_is_how_stale(strategy: dict[str, str]) -> None:
     with pytest.raises(ScenarioError, match="relays push sums") as caught:

@@ -56,8 +56,8 @@ def test_it_accepts_what_ships(name: str) -> None:
         lambda s: s["strategy"].update(communication_windw=5),
         lambda s: s["strategy"].update(communication_window=0),
         lambda s: s["strategy"].update(name="dwnpour"),
-        lambda s: s["strategy"].update(rule="dc-asdg"),
-        lambda s: s["strategy"].update(rule="all-reduce"),
+        lambda s: s["strategy"].update(correction="dc-asdg"),
+        lambda s: s["strategy"].update(correction="all-reduce"),
         lambda s: s["strategy"].update(compensation=0.04),  # of a rule that it does not take
         lambda s: s.update(strategy="dwnpour"),
         lambda s: s["stop"].update(epochs="ten"),
@@ -80,5 +80,7 @@ def test_it_accepts_every_partition(partition: Any) -> None:
 
 def test_it_accepts_a_factor_of_another_strategy_and_its_parameters() -> None:
     scenario = plain(shipped()["quickstart"])
-    scenario["strategy"].update(name="asynchronous", rule="dc-asgd", compensation=0.1, schedule="downpour")
+    scenario["strategy"].update(
+        name="asynchronous", correction="dc-asgd", compensation=0.1, worker_loop="downpour"
+    )
     assert problems(scenario) == []

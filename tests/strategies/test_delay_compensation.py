@@ -56,7 +56,7 @@ def test_the_backup_is_what_the_worker_had(
         strategy = {**strategy, "n": min(strategy["n"], workers)}
     compensation = {"compensation": STRENGTH, "adaptive_compensation": adaptive}
     config = learning(
-        **world, strategy={**strategy, "rule": "dc-asgd", "learning_rate": RATE, **compensation}
+        **world, strategy={**strategy, "correction": "dc-asgd", "learning_rate": RATE, **compensation}
     )
     with recording() as seen:
         run = lockstep.simulate(config)
@@ -87,7 +87,7 @@ def test_the_backup_is_what_the_worker_had(
             {"name": "adag-distance", "communication_window": 2},
             {"name": "adag-distance", "push_period": 2, "fetch_period": 3},
             {"name": "adag-distance", "push_period": 3, "fetch_period": 1},
-            {"name": "aeasgd", "communication_window": 2, "rule": "adag-distance"},
+            {"name": "aeasgd", "communication_window": 2, "correction": "adag-distance"},
             {"name": "adag-distance", "communication_window": 2, "consistency": "ssp", "bound": 1},
         ]
     ),
@@ -126,8 +126,8 @@ def test_the_distance_is_from_the_version_that_was_pulled(
     ("strategy", "most"),
     [
         ({"name": "dc-asgd"}, 2),  # what the last push came from, and the answer to it
-        ({"name": "backup-workers", "backups": 1, "rule": "dc-asgd"}, 2),
-        ({"name": "bounded-delay", "bound": 3, "rule": "dc-asgd"}, 5),
+        ({"name": "backup-workers", "backups": 1, "correction": "dc-asgd"}, 2),
+        ({"name": "bounded-delay", "bound": 3, "correction": "dc-asgd"}, 5),
     ],
     ids=str,
 )

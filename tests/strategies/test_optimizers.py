@@ -7,9 +7,7 @@ import torch
 
 from lockstep.job.arithmetic import OnTensors
 from lockstep.job.sized import Sized
-from lockstep.strategies.multiple import Multiple
-from lockstep.strategies.optimizers import Age, Transformation, block_momentum, optimizer, server_optimizer
-from lockstep.strategies.rules import (
+from lockstep.strategies.corrections import (
     Arrival,
     Correction,
     delay_compensated,
@@ -17,6 +15,8 @@ from lockstep.strategies.rules import (
     scaled_by_distance,
     scaled_by_staleness,
 )
+from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.optimizers import Age, Transformation, block_momentum, optimizer, server_optimizer
 
 RATE = 0.03
 TIGHT = 1e-12  # float64

@@ -14,7 +14,7 @@ from lockstep.strategies import STRATEGIES, StrategyError
 from lockstep.strategies.optimizers import WITH_SQUARES
 from lockstep.strategies.registry import composed
 
-LOOP, MODEL, CORRECTION = "schedule", "consistency", "rule"
+LOOP, MODEL, CORRECTION = "worker_loop", "consistency", "correction"
 SERVED = [
     "synchronous", "backup-workers", "k-sync", "k-batch-sync", "model-averaging", "easgd", "bmuf", "fedavg",
     "fedprox", "asynchronous", "downpour", "downpour-blocking", "agn", "adag", "adag-distance", "aeasgd",

@@ -27,7 +27,7 @@ def test_it_learns_and_there_is_nothing_to_warn_of(name: str) -> None:
 
 def test_the_composed_one_has_factors_of_three() -> None:
     composed = lockstep.load("strategies/composed").strategy
-    assert (composed.name, composed.parameters["rule"], composed.parameters["codec"]) == (
+    assert (composed.name, composed.parameters["correction"], composed.parameters["codec"]) == (
         "ssp-blocking",
         "dc-asgd",
         "1-bit",

@@ -1,6 +1,6 @@
 """When a worker of a parameter server pulls and pushes, and what: gradients.
 
-Those that make local steps, and push how far they have moved, are in local_steps.py.
+Those that make local steps, and push deltas, are in local_steps.py.
 """
 
 from collections.abc import Awaitable
