@@ -1,6 +1,10 @@
 """Keys that have a new name are read by the old one too, with a note."""
 
+import json
+import subprocess
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,17 +12,19 @@ import lockstep
 from lockstep import ScenarioError
 from lockstep.scenarios import points
 from lockstep.scenarios.renamed import OldKeyWarning
+from tests.support.command_line import COMMAND
 from tests.support.scenarios import scenario
 
 OLD, NEW = {"schedule": "downpour", "rule": "dynsgd"}, {"worker_loop": "downpour", "correction": "dynsgd"}
-NOTE = r"strategy.rule is now called strategy.correction; the old name ends with the next release"
+NOTE = "strategy.rule is now called strategy.correction; the old name ends with the next release"
 
 
 def test_a_scenario_with_old_keys_is_the_one_with_the_new() -> None:
     new = scenario(strategy={"name": "asynchronous", **NEW})
-    with pytest.warns(OldKeyWarning, match=NOTE):
+    with pytest.warns(OldKeyWarning) as noted:
         old = scenario(strategy={"name": "asynchronous", **OLD})
     assert old == new
+    assert [str(each.message) for each in noted][1:] == [NOTE]
     assert "rule" not in old.model_dump()["strategy"]
 
 
@@ -63,7 +69,13 @@ stop: {{steps: 2}}
 """
 
 
-def _noted(keys: set[str]):
-    from contextlib import nullcontext
-
+def _noted(keys: set[str]) -> AbstractContextManager[Any]:
     return pytest.warns(OldKeyWarning, match=NOTE) if "rule" in keys else nullcontext()
+
+
+def test_the_command_says_so_in_a_line() -> None:
+    given = ("strategy=asynchronous", "strategy.rule=dc-asgd", "stop={steps: 2}", "sweep={}")
+    words = ["simulate", "quickstart", "--json", *(word for each in given for word in ("--set", each))]
+    ended = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True)
+    assert ended.stderr == f"note: {NOTE}\n"
+    assert json.loads(ended.stdout)["strategy"] == "asynchronous"
