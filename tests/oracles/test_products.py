@@ -45,7 +45,7 @@ def test_every_product_runs_and_learns(correction: str) -> None:
     The rules that scale by staleness go through a server as these do, who also look back.
     """
     found = [strategy for strategy in products() if strategy["correction"] == correction]
-    assert len(found) >= 25
+    assert len(found) >= 24  # of dc-asgd: all but bounded-delay with ssp, whose bounds are two things
     for strategy in found:
         config = learning(
             cluster__workers=3,
