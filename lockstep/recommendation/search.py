@@ -12,11 +12,12 @@ run is stopped when it cannot win any more: at `MARGIN` times the best so far.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from lockstep.recommendation.ranking import Goal, in_step, same_run
 from lockstep.recommendation.runs import Job, Row, hosts, simulate_all, timed
-from lockstep.recommendation.space import CYCLES, RATE, Candidate, Knob, Space, apply
+from lockstep.recommendation.space import CYCLES, RATE, UNORDERED, Candidate, Space, apply
 from lockstep.scenarios import Scenario, ScenarioError
 
 ROUNDS = 3
@@ -34,13 +35,13 @@ Choice = tuple[str, Mapping[str, int]]
 class Search:
     """The candidates tried so far, each once, and their rows; `choices` holds their places in the space."""
 
-    def __init__(self, scenario: Scenario, spaces: Mapping[str, Space], goal: Goal) -> None:
+    def __init__(self, scenario: Scenario, spaces: dict[str, Space], goal: Goal) -> None:
         self.scenario, self.spaces, self.goal = scenario, spaces, goal
         self.rows: dict[Candidate, Row] = {}
         self.choices: dict[Candidate, Mapping[str, int]] = {}
         self._rates: dict[str, int] = {}  # the best of each strategy's first learning rates
-        self.longest = float("inf")  # s; what the file's bounds allow a run that learns
-        self._horizon = float("inf")  # s; what runs that learn have before any has come to the target
+        self.longest = inf  # s; what the file's bounds allow a run that learns
+        self._horizon = inf  # s; what runs that learn have before any has come to the target
         self._processes: int | None = None
         self._done: Callable[[], None] = lambda: None
 
@@ -89,20 +90,18 @@ class Search:
         first = not self.rows  # all have the same time, to see which do the same
         size = _BATCH if self.goal.learns and not first else max(1, len(new))
         for at in range(0, len(new), size):
-            self._simulate(new[at : at + size])
-        return [self.goal.score(self.rows[candidate]) for candidate in candidates]
+            jobs: list[Job] = []
+            for candidate in new[at : at + size]:
+                try:
+                    jobs.append(self.job(candidate))
+                except ScenarioError as error:  # settings that are possible each by itself only
+                    self.rows[candidate] = {"status": "impossible", "error": str(error)}
+            for job, row in zip(jobs, simulate_all(jobs, self._processes, self._done), strict=True):
+                self.rows[job.candidate] = row
+        return [self._score(candidate) for candidate in candidates]
 
-    def _simulate(self, candidates: list[Candidate]) -> None:
-        jobs: dict[Candidate, Job] = {}
-        for candidate in candidates:
-            try:
-                jobs[candidate] = self.job(candidate)
-            except ScenarioError as error:  # settings that are possible each by itself only
-                self.rows[candidate] = {"status": "impossible", "error": str(error)}
-        for candidate, row in zip(
-            jobs, simulate_all(list(jobs.values()), self._processes, self._done), strict=True
-        ):
-            self.rows[candidate] = row
+    def _score(self, candidate: Candidate) -> float:
+        return self.goal.score(self.rows[candidate])
 
     @property
     def simulated(self) -> int:
@@ -172,7 +171,7 @@ class Search:
 
     def _with_rate(self, name: str, choice: Mapping[str, int], step: int) -> Mapping[str, int]:
         """A strategy's settings, with a learning rate so many powers of two higher."""
-        (most,) = [len(knob.values) - 1 for knob in self.spaces[name].knobs if knob.key == RATE]
+        most = len(self.spaces[name].knobs[RATE]) - 1
         return {**choice, RATE: min(max(choice[RATE] + step, 0), most)}
 
     def _too_short(self, candidate: Candidate) -> bool:
@@ -186,101 +185,86 @@ class Search:
         """Search all settings of these strategies."""
         numbers = {name: number for number, name in enumerate(self.spaces)}
         studies = {name: self._study(name, numbers[name]) for name in names}
-        survivors = names
         for turn in range(ROUNDS):
             if turn or not self.goal.learns:  # these have been halved already
-                survivors = self._promising(survivors, -(-len(survivors) // 2))
-            left = max(0, budget - self.simulated)
-            share = left // (ROUNDS - turn)
-            given = {name: share // len(survivors) for name in survivors}
-            for name in survivors[: share % len(survivors)]:  # the best first
-                given[name] += 1
-            while any(given.values()):
-                asked = [name for name, count in given.items() if count]
-                for name in self._ask(asked, studies):
-                    given[name] -= 1
+                names = self._promising(names, -(-len(names) // 2))
+            share, rest = divmod(max(0, budget - self.simulated) // (ROUNDS - turn), len(names))
+            for trial in range(share + 1):  # the best first
+                self._ask(names if trial < share else names[:rest], studies)
 
     def _promising(self, names: list[str], count: int) -> list[str]:
         """The best so many strategies, best first; where nothing is learned half of them in step.
 
         Those are ranked by themselves. If there are fewer, more of the others; one of each in any case.
         """
-        order = sorted(names, key=self._best_score)
-        steady = [name for name in order if self._best_score(name, True) < float("inf")]
-        steady = [] if self.goal.learns else sorted(steady, key=lambda name: self._best_score(name, True))
-        kept = steady[: -(-count // 2)]
+        best = {name: self._best_of(name) for name in names}
+        steady = {} if self.goal.learns else {name: self._best_of(name, steady=True) for name in names}
+        order, apart = (
+            sorted(some, key=lambda name: min(map(self._score, some[name]), default=inf))
+            for some in (best, {name: found for name, found in steady.items() if found})
+        )
+        kept = apart[: -(-count // 2)]
         kept += [name for name in order if name not in kept][: max(count - len(kept), 1)]
         return [name for name in order if name in kept]
 
-    def _best_score(self, name: str, steady: bool = False) -> float:
-        """That of a strategy's best candidate; of those in step alone if `steady`."""
-        rows = (row for c, row in self.rows.items() if c.family == name and row["status"] == "ok")
-        return min((self.goal.score(row) for row in rows if in_step(row) or not steady), default=float("inf"))
-
-    def _best_of(self, name: str, count: int = 1) -> list[Candidate]:
-        """The best so many of a strategy's candidates."""
+    def _best_of(self, name: str, count: int = 1, steady: bool = False) -> list[Candidate]:
+        """The best so many of a strategy's candidates; of those in step alone if `steady`."""
         rows = {c: row for c, row in self.rows.items() if c.family == name and row["status"] == "ok"}
-        return sorted(rows, key=lambda each: self.goal.score(rows[each]))[:count]
+        return sorted((c for c, row in rows.items() if in_step(row) or not steady), key=self._score)[:count]
 
-    def _study(self, name: str, number: int) -> Any:
-        """A study of a strategy that knows what has been tried of it."""
+    def _study(self, name: str, number: int) -> tuple[Any, Mapping[str, Any]]:
+        """A study of a strategy that knows what has been tried of it, and where it searches."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler = optuna.samplers.TPESampler(seed=1000 * self.scenario.seed + number, n_startup_trials=4)
-        study = optuna.create_study(sampler=sampler)
+        study, kinds = optuna.create_study(sampler=sampler), self._distributions(name)
         for candidate, choice in self.choices.items():
-            if candidate.family == name and self._is_near(name, choice):
-                study.enqueue_trial(dict(choice))
-                trial = study.ask()
-                self._suggested(trial, name)
-                study.tell(trial, *_told(self.goal.score(self.rows[candidate])))
-        return study
+            if candidate.family == name and all(choice[key] in self._near(name, key) for key in kinds):
+                value, state = _told(self._score(candidate))
+                study.add_trial(
+                    optuna.create_trial(params=dict(choice), distributions=kinds, value=value, state=state)
+                )
+        return study, kinds
 
-    def _near(self, name: str, knob: Knob) -> range:
+    def _near(self, name: str, key: str) -> range:
         """The values to search: all; of learning rates those within a factor of four of the first's best."""
-        if knob.key != RATE or name not in self._rates:
-            return range(len(knob.values))
-        best = self._rates[name]
-        return range(max(0, best - _FACTOR), min(len(knob.values), best + _FACTOR + 1))
+        count, best = len(self.spaces[name].knobs[key]), self._rates.get(name)
+        if key != RATE or best is None:
+            return range(count)
+        return range(max(0, best - _FACTOR), min(count, best + _FACTOR + 1))
 
-    def _is_near(self, name: str, choice: Mapping[str, int]) -> bool:
-        return all(choice[knob.key] in self._near(name, knob) for knob in self.spaces[name].knobs)
+    def _distributions(self, name: str) -> dict[str, Any]:
+        """Places in the knobs' values; what has no order is a category to Optuna."""
+        from optuna.distributions import CategoricalDistribution, IntDistribution
 
-    def _suggested(self, trial: Any, name: str) -> dict[str, int]:
+        near = {key: self._near(name, key) for key in self.spaces[name].knobs}
         return {
-            knob.key: _suggestion(trial, knob, self._near(name, knob)) for knob in self.spaces[name].knobs
+            key: CategoricalDistribution(list(places))
+            if key in UNORDERED and key != RATE
+            else IntDistribution(places[0], places[-1])
+            for key, places in near.items()
         }
 
-    def _ask(self, names: list[str], studies: Mapping[str, Any]) -> list[str]:
-        """Try something new of each strategy; the names again, for a trial that there is none of too."""
-        trials: list[tuple[str, Any, Mapping[str, int]]] = []
+    def _ask(self, names: Sequence[str], studies: Mapping[str, tuple[Any, Mapping[str, Any]]]) -> None:
+        """Try something new of each strategy, if there is anything."""
+        asked: list[tuple[Any, Any, Choice]] = []
         for name in names:
-            space, study = self.spaces[name], studies[name]
+            study, kinds = studies[name]
             for _ in range(_TURNS):
-                trial = study.ask()
-                choice = self._suggested(trial, name)
-                known = self.rows.get(space.candidate(choice))
-                if known is None:
-                    trials.append((name, trial, choice))
+                trial = study.ask(kinds)
+                candidate = self.spaces[name].candidate(trial.params)
+                if candidate not in self.rows:
+                    asked.append((study, trial, (name, trial.params)))
                     break
-                study.tell(trial, *_told(self.goal.score(known)))
-        scores = self._try([(name, choice) for name, _, choice in trials])
-        for (name, trial, _), score in zip(trials, scores, strict=True):
-            studies[name].tell(trial, *_told(score))
-        return names
-
-
-def _suggestion(trial: Any, knob: Knob, near: range) -> int:
-    """A place in a knob's values; what has no order is a category to Optuna."""
-    if knob.ordered or knob.key == RATE:
-        return int(trial.suggest_int(knob.key, near[0], near[-1]))
-    return int(trial.suggest_categorical(knob.key, list(near)))
+                study.tell(trial, *_told(self._score(candidate)))
+        scores = self._try([choice for _, _, choice in asked])
+        for (study, trial, _), score in zip(asked, scores, strict=True):
+            study.tell(trial, *_told(score))
 
 
 def _told(score: float) -> tuple[Any, Any]:
-    from math import isfinite
-
+    """A score as Optuna is told it: failures have none."""
     from optuna.trial import TrialState
 
-    return (score, TrialState.COMPLETE) if isfinite(score) else (None, TrialState.FAIL)
+    return (None, TrialState.FAIL) if score == inf else (score, TrialState.COMPLETE)
