@@ -41,12 +41,8 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
 RATE = "strategy.learning_rate"
 _NONE: Mapping[str, str] = MappingProxyType({})  # factors of other strategies
 CYCLES = ("communication_window", "averaging_period")
-UNORDERED = (
-    "cluster.workers",
-    "cluster.servers",
-    *(f"strategy.{key}" for key in ("algorithm", "buckets", "chunks")),
-    RATE,
-)
+SHARED = ("cluster.workers", RATE)  # knobs whose values mean the same for all strategies
+UNORDERED = (*SHARED, "cluster.servers", *map("strategy.{}".format, ("algorithm", "buckets", "chunks")))
 _RATES = tuple(2.0**power for power in range(-3, 6))  # times the file's, or the default
 _WORKERS = (1, 3 / 4, 1 / 2, 1 / 4)  # of the file's
 
