@@ -69,7 +69,8 @@ class Search:
             self.longest = self._horizon = max(job.time or 0 for job in jobs)
         if self.size <= budget:
             for space in self.spaces.values():
-                self.choices |= {space.candidate(choice): choice for choice in space.choices()}
+                for choice in space.choices():
+                    self.choices.setdefault(space.candidate(choice), choice)
             self._simulate(list(self.choices))
         else:
             self._study(budget)
@@ -152,16 +153,14 @@ class Search:
             self._horizon = min(self.longest * step / _SOON, self.longest)
             for candidate, trial in list(asked.items()):
                 merits = self._merits(candidate)
-                pruned = False
-                if short := self._too_short(candidate):
+                if self._too_short(candidate):
                     trial.report(merits[0], step // 2)
-                    pruned = trial.should_prune()
-                if pruned:
+                    if not trial.should_prune():
+                        continue
                     study.tell(trial, state=TrialState.PRUNED)
-                elif not short:
+                else:
                     study.tell(trial, merits)
-                if pruned or not short:
-                    del asked[candidate]
+                del asked[candidate]
 
     def _too_short(self, candidate: Candidate) -> bool:
         """Whether a candidate had not the time to come to the target that it would have now."""
