@@ -21,7 +21,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 
 MARGIN = 1.5  # times the best time to the target so far
 _SOON = 8  # the longest time has so many times what runs have at first
-_POWERS = (2, 4)  # of two: the learning rates that all begin with, beside the usual one
+_POWERS = (0, 2, 4)  # of two, times the usual learning rate: what all begin with
 _BATCH = 16  # trials, until the next of them can be chosen better, and stopped earlier
 _TURNS = 50  # times a trial that a study may suggest what it knows already, before it is left
 
@@ -103,7 +103,7 @@ class Search:
         self._try(study, self._ask(study, len(self.spaces)))
         for power in _POWERS if self.goal.learns else ():
             for name in self.spaces:
-                study.enqueue_trial(_params(name, self._with_rate(name, power)))
+                study.enqueue_trial(_params(name, self._with_rate(name, power)), skip_if_exists=True)
         while asked := self._ask(study, min(_BATCH, budget - self.simulated)):
             self._try(study, asked)
 
