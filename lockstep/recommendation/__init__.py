@@ -3,7 +3,7 @@
 These are steps of a `Recommendation`. Each can be the last: what is found is there after any of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import pandas as pd
@@ -16,7 +16,7 @@ from lockstep.recommendation.space import Candidate, Target, apply, factors_of, 
 from lockstep.recommendation.what_if import CHANGES, Answer, changed, means_something
 from lockstep.resources import RESOURCES, gains, trials
 from lockstep.scenarios import Scenario, ScenarioError
-from lockstep.strategies import find
+from lockstep.strategies import StrategyError, find
 
 __all__ = ["Recommendation", "Target"]
 
@@ -46,7 +46,7 @@ class Recommendation:
         self.target = _target(scenario, target)
         self.goal = Goal(self.target, target_learns(scenario, self.target))
         for name in strategies:
-            _check_name(name)
+            _check(name)
         found, self.left_out = spaces(scenario, self.target, strategies)
         if not found:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
@@ -81,13 +81,12 @@ class Recommendation:
         return self
 
     def _spare(self, budget: int) -> None:
-        """Leave out the strategies that a budget has no candidate for."""
+        """Leave out the strategies that a budget has no candidate for: the file's own is the first."""
         found = self.search_.spaces
-        first = sorted(found, key=lambda name: name != self._family)  # the others in their order
-        self.beyond = first[budget:]
-        self.left_out |= dict.fromkeys(self.beyond, f"the budget of {budget} ends before it")
-        kept = {name: space for name, space in found.items() if name not in self.beyond}
-        self.search_ = Search(self.scenario, kept, self.goal)
+        self.beyond = sorted(found, key=lambda name: name != self._family)[budget:]
+        for name in self.beyond:
+            del found[name]
+            self.left_out[name] = f"the budget of {budget} ends before it"
 
     @property
     def _family(self) -> str:
@@ -121,14 +120,15 @@ class Recommendation:
 
     def rank(self) -> None:
         """Simulate the best of the search again, with seeds that it has not seen."""
-        chosen = [each.candidate for each in self._finalists()]
-        jobs = [
-            self.search_.job(candidate, MARGIN).seeded(self.scenario.seed + 1 + turn)
-            for candidate in chosen
-            for turn in range(SEEDS)
-        ]
-        for index, row in enumerate(simulate_all(jobs, self._processes, self._tick)):
-            self.finals.setdefault(chosen[index // SEEDS], []).append(row)
+        jobs = [self.search_.job(each.candidate, MARGIN) for each in self._finalists()]
+        for candidate, row in self._with_seeds(jobs, SEEDS):
+            self.finals.setdefault(candidate, []).append(row)
+
+    def _with_seeds(self, jobs: Iterable[Job], count: int) -> Iterator[tuple[Candidate, Row]]:
+        """The runs of each job with so many seeds that the search has not seen, as they come."""
+        work = [job.seeded(self.scenario.seed + 1 + turn) for job in jobs for turn in range(count)]
+        rows = simulate_all(work, self._processes, self._tick)
+        yield from ((job.candidate, row) for job, row in zip(work, rows, strict=True))
 
     def what_if(self) -> None:
         """Rank the finalists again on clusters that are a little different."""
@@ -151,14 +151,23 @@ class Recommendation:
         self, change: str, usual: Sequence[Candidate], jobs: Mapping[Candidate, Job | Ranked]
     ) -> Answer:
         """Who is best with a change: by one run each and, if that is another, by several of these."""
-        ranked = self._ranked_again(jobs, range(1))
+        ranked = self._ranked_again(jobs, 1)
         found = [each.candidate for each in firsts(ranked)]
         if found != usual:
             some = {each: jobs[each] for each in [*usual, *found] if each in jobs}
-            again = self._ranked_again(some, range(SEEDS))
+            again = self._ranked_again(some, SEEDS)
             found = [each.candidate for each in firsts(again, usual)]
             ranked = ordered([*again, *(each for each in ranked if each.candidate not in some)])
         return Answer(change, tuple(usual), tuple(found), ranked)
+
+    def _ranked_again(self, jobs: Mapping[Candidate, Job | Ranked], count: int) -> list[Ranked]:
+        rows: dict[Candidate, list[Row]] = {}
+        for candidate, row in self._with_seeds((job for job in jobs.values() if isinstance(job, Job)), count):
+            rows.setdefault(candidate, []).append(row)
+        for candidate, known in jobs.items():
+            if isinstance(known, Ranked):
+                rows[candidate] = [*known.rows[:count]]
+        return ordered(Ranked(candidate, tuple(some), self.goal) for candidate, some in rows.items())
 
     def why(self) -> None:
         """Try what would make the answer faster: a tenth more of each resource (lockstep/resources.py)."""
@@ -170,18 +179,6 @@ class Recommendation:
             rows = simulated(list(tried.values()), self._processes, self._tick)
             rates = {kind: found["throughput"] for kind, found in zip(tried, rows, strict=True)}
             self.gains[each.candidate] = gains(job.scenario, rates)
-
-    def _ranked_again(self, jobs: Mapping[Candidate, Job | Ranked], turns: range) -> list[Ranked]:
-        new = {candidate: job for candidate, job in jobs.items() if isinstance(job, Job)}
-        work = [job.seeded(self.scenario.seed + 1 + turn) for job in new.values() for turn in turns]
-        rows = simulate_all(work, self._processes, self._tick)
-        found = {candidate: tuple(next(rows) for _ in turns) for candidate in new}
-        found |= {
-            candidate: known.rows[: len(turns)]
-            for candidate, known in jobs.items()
-            if isinstance(known, Ranked)
-        }
-        return ordered(Ranked(candidate, some, self.goal) for candidate, some in found.items())
 
     # what was found
 
@@ -296,9 +293,7 @@ def _target(scenario: Scenario, target: str | None) -> Target:
     return target  # type: ignore[return-value]
 
 
-def _check_name(name: str) -> None:
-    from lockstep.strategies import StrategyError
-
+def _check(name: str) -> None:
     try:
         find(name, {})
     except StrategyError as error:

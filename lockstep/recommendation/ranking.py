@@ -7,8 +7,7 @@ Two differ if the 95% interval of their differences, seed by seed, excludes zero
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from lockstep.recommendation.runs import Row
@@ -72,12 +71,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A candidate and its runs, one a seed; `same`: others that did the very same."""
+    """A candidate and its runs, one a seed."""
 
     candidate: Candidate
     rows: tuple[Row, ...]
     goal: Goal
-    same: tuple[Candidate, ...] = ()
 
     @property
     def values(self) -> list[float | None]:
@@ -131,7 +129,7 @@ def _half(values: Sequence[float]) -> float:
         return 0.0
     from scipy import stats
 
-    return float(stdev(values) / sqrt(len(values)) * stats.t.ppf(0.975, len(values) - 1))
+    return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
 
 
 def in_step(row: Row) -> bool:
@@ -200,8 +198,3 @@ def _leader(ranked: Sequence[Ranked], usual: Sequence[Candidate]) -> Ranked:
 def best(ranked: Sequence[Ranked]) -> Ranked:
     """The one to take."""
     return firsts(ranked)[0]
-
-
-def finite(value: float | None) -> float | None:
-    """A value for JSON."""
-    return value if value is not None and isfinite(value) else None

@@ -81,31 +81,21 @@ def hosts(scenario: Scenario) -> int:
 def timed(jobs: Sequence[Job], processes: int | None = None) -> list[Job]:
     """The jobs, each with a time: the file's, or what a pilot of it suggests."""
     found = [job if job.time else job._replace(time=job.scenario.stop.time) for job in jobs]
-    todo = [at for at, job in enumerate(found) if job.time is None]
-    for at, row in zip(todo, _rows([found[at].pilot for at in todo], processes), strict=True):
-        found[at] = found[at]._replace(time=found[at].seconds(row))
-    return found
+    pilots = iter(list(simulated([job.pilot for job in found if job.time is None], processes)))
+    return [job if job.time else job._replace(time=job.seconds(next(pilots))) for job in found]
 
 
 def simulate_all(
-    jobs: Sequence[Job], processes: int | None = None, done: Callable[[], None] | None = None
+    jobs: Sequence[Job], processes: int | None = None, done: Callable[[], None] = lambda: None
 ) -> Iterator[Row]:
     """A row for each job, in their order, as they come; `processes`: all cores if None."""
     yield from simulated([job.bounded for job in timed(jobs, processes)], processes, done)
 
 
 def simulated(
-    scenarios: Sequence[Scenario], processes: int | None = None, done: Callable[[], None] | None = None
+    scenarios: Sequence[Scenario], processes: int | None = None, done: Callable[[], None] = lambda: None
 ) -> Iterator[Row]:
-    """A row for each scenario, in their order, as they come."""
-    for row in _rows(scenarios, processes):
-        if done is not None:
-            done()
-        yield row
-
-
-def _rows(scenarios: Sequence[Scenario], processes: int | None) -> Iterator[Row]:
-    """A row of the table of results for each scenario, in their order."""
+    """A row of the table of results for each scenario, in their order, as they come."""
     if not scenarios:
         return
     runs = [Run(at, "", scenario) for at, scenario in enumerate(scenarios)]
@@ -115,5 +105,6 @@ def _rows(scenarios: Sequence[Scenario], processes: int | None) -> Iterator[Row]
     for run, (row, _) in outcomes(runs, backend, lambda _: ("simulator", False, version("simulator"), False)):
         early[run.point] = row
         while following in early:
+            done()
             yield early.pop(following)
             following += 1

@@ -35,7 +35,7 @@ def show(found: Recommendation) -> None:
     table.add_column("strategy", min_width=_WIDTH + 2)
     for head in (goal.unit.replace(" per ", "\nper "), "effi-\nciency", "stale-\nness", "hosts"):
         table.add_column(head, justify="right")
-    yardstick = None if goal.learns else in_step(ranking)
+    yardstick = in_step(ranking)
     if yardstick:
         table.add_column("samples\nneeded", justify="right")
     first = best(ranking)
@@ -50,7 +50,7 @@ def show(found: Recommendation) -> None:
         cells += [_few(each.average("efficiency"), "{:.0%}"), _few(each.average("staleness.mean"), "{:.3g}")]
         cells += [number(each.average("hosts"))]
         if yardstick:
-            cells.append(_pays(each, yardstick))
+            cells.append("in step" if each.in_step else _few(samples(each, yardstick), "< {:.2f}×"))
         table.add_row(*cells, style="bold" if each is first else None)
     show_table(table)
     _list("What limits them:", _limits(ranking))
@@ -101,12 +101,6 @@ def _few(value: float | None, digits: str) -> str:
     return NOTHING if value is None else digits.format(value)
 
 
-def _pays(ranked: Ranked, yardstick: Ranked) -> str:
-    if ranked.in_step or ranked.mean is None or yardstick.mean is None:
-        return "in step" if ranked.in_step else NOTHING
-    return f"< {samples(ranked, yardstick):.2f}×"
-
-
 def as_json(found: Recommendation) -> dict[str, Any]:
     """What `--json` prints."""
     ranking, goal = found.ranking, found.goal
@@ -149,8 +143,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
 
 
 def _ranked(found: Recommendation, each: Ranked, ranking: Sequence[Ranked]) -> dict[str, Any]:
-    mean, yardstick = each.mean, in_step(ranking)
-    apart = not (found.goal.learns or each.in_step) and yardstick is not None and mean is not None
+    mean = each.mean
     return {
         "strategy": each.candidate.strategy,
         "label": each.candidate.label,
@@ -162,7 +155,7 @@ def _ranked(found: Recommendation, each: Ranked, ranking: Sequence[Ranked]) -> d
         "seeds": [row["seed"] for row in each.rows],
         "as_good": as_good(ranking, each),
         "in_step": each.in_step,
-        "if_fewer_samples_than": samples(each, yardstick) if apart and yardstick is not None else None,
+        "if_fewer_samples_than": samples(each, in_step(ranking)),
         "as_in_the_file": each.candidate == found.own,
         "same": [twin.label for twin in found.twins(each)],
         "machines": each.average("hosts"),

@@ -10,6 +10,7 @@ workers or servers, or servers on the workers' hosts, never more machines.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, prod
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
@@ -40,12 +41,8 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
 RATE = "strategy.learning_rate"
 _NONE: Mapping[str, str] = MappingProxyType({})  # factors of other strategies
 CYCLES = ("communication_window", "averaging_period")
-_UNORDERED = (
-    "cluster.workers",
-    "cluster.servers",
-    *(f"strategy.{key}" for key in ("algorithm", "buckets", "chunks")),
-    RATE,
-)
+SHARED = ("cluster.workers", RATE)  # knobs whose values mean the same for all strategies
+UNORDERED = (*SHARED, "cluster.servers", *map("strategy.{}".format, ("algorithm", "buckets", "chunks")))
 _RATES = tuple(2.0**power for power in range(-3, 6))  # times the file's, or the default
 _WORKERS = (1, 3 / 4, 1 / 2, 1 / 4)  # of the file's
 
@@ -55,6 +52,10 @@ class Placement(NamedTuple):
 
     servers: int
     colocated: bool
+
+    def __str__(self) -> str:
+        where = " on the workers' hosts" if self.colocated else ""
+        return f"{self.servers}{where}"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Candidate:
     @property
     def words(self) -> list[str]:
         """The settings as people write them."""
-        return [_in_words(key, value) for key, value in self.settings]
+        return [f"{key.rpartition('.')[2]}={value}" for key, value in self.settings]
 
     @property
     def cycle(self) -> int:
@@ -95,22 +96,6 @@ class Candidate:
         every: list[int] = [settings[key] for key in CYCLES if key in settings]
         often: float = settings.get("probability", 1)
         return max([1, *every, ceil(1 / often)])
-
-
-def _in_words(key: str, value: Any) -> str:
-    if isinstance(value, Placement):
-        where = " on the workers' hosts" if value.colocated else ""
-        return f"servers={value.servers}{where}"
-    return f"{key.rpartition('.')[2]}={value}"
-
-
-@dataclass(frozen=True)
-class Knob:
-    """A key and the values that are tried; `ordered`: from training in step to what is farthest from it."""
-
-    key: str
-    values: tuple[Any, ...]
-    ordered: bool = True
 
 
 def family(name: str, factors: Mapping[str, str]) -> str:
@@ -125,106 +110,80 @@ def factors_of(scenario: Scenario) -> dict[str, str]:
 
 
 class Space:
-    """The candidates of one strategy on a scenario's cluster. Raises ScenarioError if it cannot run there."""
+    """The candidates of one strategy on a scenario's cluster. Raises ScenarioError if it cannot run there.
+
+    A choice is an index into the values of each of the `knobs`; `start` is the one to begin with: what the
+    file or the strategy says, or else the middle.
+    """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        name: str,
-        target: Target,
-        factors: Mapping[str, str] = _NONE,
+        self, scenario: Scenario, name: str, target: Target, factors: Mapping[str, str] = _NONE
     ) -> None:
         self.name, self._scenario = name, scenario
-        self._factors = tuple((f"strategy.{factor}", other) for factor, other in factors.items())
         self._strategy = strategy = find(name, factors)
-        workers = scenario.cluster.workers
-        bare = with_strategy(scenario, name, factors)
-        _check_memory(scenario, strategy)
-        self._base = self._factors + _base(bare, strategy, self._factors)
-        given = {
-            key: bare.strategy.parameters.get(key, parameter.default)
-            for key, parameter in strategy.parameters.items()
+        cluster, bare = scenario.cluster, with_strategy(scenario, name, factors)
+        if strategy.owners.in_one_memory and cluster.hosts > 1:
+            raise ScenarioError(f"its workers share one memory, but the cluster has {cluster.hosts} hosts")
+        taken = tuple((f"strategy.{factor}", other) for factor, other in factors.items())
+        self._base = taken + _base(bare, strategy, taken)
+        self._given = {"cluster.workers": cluster.workers, "cluster.servers": _placement(scenario)}
+        said = bare.strategy.parameters
+        own = {key: said.get(key, parameter.default) for key, parameter in strategy.parameters.items()}
+        usual = self._given | {f"strategy.{key}": value for key, value in own.items()} | dict(self._base)
+        tried: dict[str, Sequence[Any]] = {
+            "cluster.workers": [ceil(share * cluster.workers) for share in _WORKERS]
         }
-        self.knobs: list[Knob] = []
-        self._add("cluster.workers", [ceil(share * workers) for share in _WORKERS])
         if strategy.has_servers:
-            self._add("cluster.servers", _placements(scenario))
-        for key, values in KNOBS.items():
-            if key in given:
-                said = key in bare.strategy.parameters or (key in CYCLES and given[key] <= _CYCLES[-1])
-                usual = [given[key]] if said else []
-                self._add(f"strategy.{key}", _with(values(workers), usual))
-        if target_learns(scenario, target) and "learning_rate" in given:
-            rate = _rate(given)
-            self._add(RATE, [float(f"{rate * times:.3g}") for times in _RATES])
-        self._start = self._defaults(given)
+            tried["cluster.servers"] = _placements(scenario)
+        for key in [key for key in KNOBS if key in own]:
+            also = key in said or (key in CYCLES and own[key] <= _CYCLES[-1])
+            tried[f"strategy.{key}"] = _with(KNOBS[key](cluster.workers), [own[key]] if also else [])
+        if target_learns(scenario, target) and "learning_rate" in own:
+            usual[RATE] = _rate(own)
+            tried[RATE] = [float(f"{usual[RATE] * times:.3g}") for times in _RATES]
+        fixed = {key: taken if key == "cluster.servers" else self._base for key in tried}
+        possible = {
+            key: tuple(value for value in dict.fromkeys(values) if self._possible(*fixed[key], (key, value)))
+            for key, values in tried.items()
+        }
+        self.knobs = {key: values for key, values in possible.items() if len(values) > 1}
+        self.start = {
+            key: values.index(usual[key]) if usual[key] in values else len(values) // 2
+            for key, values in self.knobs.items()
+        }
 
-    def _add(self, key: str, values: Sequence[Any]) -> None:
-        """Add a knob with those of the values that are possible by themselves, if there is a choice."""
-        tried = [value for index, value in enumerate(values) if value not in values[:index]]
-        base = self._factors if key == "cluster.servers" else self._base
-        possible = tuple(value for value in tried if self._possible((*base, (key, value))))
-        if len(possible) > 1:
-            self.knobs.append(Knob(key, possible, key not in _UNORDERED))
-
-    def _possible(self, settings: tuple[tuple[str, Any], ...]) -> bool:
-        try:
+    def _possible(self, *settings: tuple[str, Any]) -> bool:
+        with suppress(ScenarioError):
             apply(self._scenario, Candidate(self.name, settings))
-        except ScenarioError:
-            return False
-        return True
-
-    def _defaults(self, given: Mapping[str, Any]) -> dict[str, int]:
-        """The choice to begin with: what the file or the strategy says, or else the middle."""
-        usual = {f"strategy.{key}": value for key, value in given.items()} | {
-            "cluster.workers": self._scenario.cluster.workers,
-            "cluster.servers": dict(self._base).get("cluster.servers", _placement(self._scenario)),
-            RATE: _rate(given) if "learning_rate" in given else None,
-        }
-        return {
-            knob.key: knob.values.index(usual[knob.key])
-            if usual[knob.key] in knob.values
-            else len(knob.values) // 2
-            for knob in self.knobs
-        }
-
-    @property
-    def start(self) -> dict[str, int]:
-        """The choice to begin with: an index into the values of each knob."""
-        return dict(self._start)
+            return True
+        return False
 
     @property
     def size(self) -> int:
         """How many choices there are."""
-        return prod(len(knob.values) for knob in self.knobs)
+        return prod(map(len, self.knobs.values()))
 
     def candidate(self, choice: Mapping[str, int]) -> Candidate:
         """The candidate of a choice."""
-        settings = dict(self._base)
-        settings |= {knob.key: knob.values[choice[knob.key]] for knob in self.knobs}
-        most, workers = self._strategy.at_most, settings.get("cluster.workers")
-        for key, more in most.items():  # what counts workers cannot be more than there are
+        settings = dict(self._base) | {key: values[choice[key]] for key, values in self.knobs.items()}
+        workers, servers = settings.get("cluster.workers"), settings.get("cluster.servers")
+        for key, more in self._strategy.at_most.items():  # what counts workers cannot be more than there are
             if workers and f"strategy.{key}" in settings:
                 settings[f"strategy.{key}"] = min(settings[f"strategy.{key}"], max(1, workers + more))
-        cluster = self._scenario.cluster
-        given = {"cluster.workers": cluster.workers, "cluster.servers": _placement(self._scenario)}
-        servers = settings.get("cluster.servers")
         if workers and servers and servers.colocated:  # no more of them than hosts are left
-            hosts = ceil(workers / cluster.workers_per_host)
+            hosts = ceil(workers / self._scenario.cluster.workers_per_host)
             settings["cluster.servers"] = servers._replace(servers=min(servers.servers, hosts))
-        own = {key: value for key, value in settings.items() if key not in given or value != given[key]}
+        own = {key: v for key, v in settings.items() if key not in self._given or v != self._given[key]}
         return Candidate(self.name, tuple(own.items()))
 
     def choices(self) -> Iterator[dict[str, int]]:
         """All choices."""
-        from itertools import product
-
-        for indices in product(*(range(len(knob.values)) for knob in self.knobs)):
-            yield dict(zip((knob.key for knob in self.knobs), indices, strict=True))
+        for places in product(*(range(len(values)) for values in self.knobs.values())):
+            yield dict(zip(self.knobs, places, strict=True))
 
     def distance(self, choice: Mapping[str, int]) -> int:
         """How far a choice is from training in step, in values of ordered knobs."""
-        return sum(choice[knob.key] for knob in self.knobs if knob.ordered)
+        return sum(choice[key] for key in self.knobs if key not in UNORDERED)
 
 
 def target_learns(scenario: Scenario, target: Target) -> bool:
@@ -345,12 +304,6 @@ def _with(values: Sequence[Any], more: Sequence[Any]) -> list[Any]:
     found = list(dict.fromkeys([*values, *more]))
     numbers = all(isinstance(value, int | float) for value in found)
     return sorted(found, reverse=values[0] > values[-1]) if numbers else found
-
-
-def _check_memory(scenario: Scenario, strategy: Strategy) -> None:
-    hosts = scenario.cluster.hosts
-    if strategy.owners.in_one_memory and hosts > 1:
-        raise ScenarioError(f"its workers share one memory, but the cluster has {hosts} hosts")
 
 
 def _base(

@@ -26,27 +26,10 @@ def _faster(scenario: Scenario) -> Scenario:
     return in_cluster(scenario, compute=scaled(compute, ("peak",), 2.0))
 
 
-def _no_stragglers(scenario: Scenario) -> Scenario:
-    return in_cluster(scenario, stragglers=())
-
-
-def _slower_stragglers(scenario: Scenario) -> Scenario:
-    return in_cluster(scenario, stragglers=scaled(scenario.cluster.stragglers, ("slowdown",), 2.0))
-
-
 def _one_straggler(scenario: Scenario) -> Scenario:
     if scenario.cluster.stragglers:
         return scenario
     return override(scenario, "cluster.stragglers", [{"worker": 0, "slowdown": 3}])
-
-
-def _more_workers(scenario: Scenario) -> Scenario:
-    return with_workers(scenario, 2 * scenario.cluster.workers)
-
-
-def _more_servers(scenario: Scenario) -> Scenario:
-    count = scenario.cluster.servers.count
-    return override(scenario, "cluster.servers.count", 2 * count)
 
 
 CHANGES: dict[str, Callable[[Scenario], Scenario]] = {
@@ -54,12 +37,14 @@ CHANGES: dict[str, Callable[[Scenario], Scenario]] = {
     "½ bandwidth": _network(0.5, _BANDWIDTHS),
     "2× latency": _network(2.0, ("latency",)),
     "½ latency": _network(0.5, ("latency",)),
-    "no stragglers": _no_stragglers,
-    "stragglers twice as slow": _slower_stragglers,
+    "no stragglers": lambda its: in_cluster(its, stragglers=()),
+    "stragglers twice as slow": lambda its: in_cluster(
+        its, stragglers=scaled(its.cluster.stragglers, ("slowdown",), 2.0)
+    ),
     "one worker three times slower": _one_straggler,
     "processors twice as fast": _faster,
-    "2× workers": _more_workers,
-    "2× servers": _more_servers,
+    "2× workers": lambda its: with_workers(its, 2 * its.cluster.workers),
+    "2× servers": lambda its: override(its, "cluster.servers.count", 2 * its.cluster.servers.count),
 }
 """What is asked → the cluster with that change, or the same one where it means nothing."""
 

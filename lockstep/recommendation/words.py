@@ -111,17 +111,20 @@ def _price(ranking: list[Ranked]) -> list[str]:
 
 def condition(ranked: Ranked, yardstick: Ranked) -> str:
     """When one out of step is better than one in step: "if it needs fewer than 1.3 times the samples"."""
-    return f"if it needs fewer than {samples(ranked, yardstick):.2f} times the samples"
+    times = ranked.goal.ratio(ranked.mean or 0.0, yardstick.mean or 0.0)
+    return f"if it needs fewer than {times:.2f} times the samples"
 
 
-def samples(ranked: Ranked, yardstick: Ranked) -> float:
-    """How many times the samples of the best in step one may need, to be as good."""
-    return ranked.goal.ratio(ranked.mean or 0.0, yardstick.mean or 0.0)
+def samples(ranked: Ranked, yardstick: Ranked | None) -> float | None:
+    """How many times the samples of the best in step one out of step may need, to be as good."""
+    if yardstick is None or ranked.in_step or ranked.mean is None or yardstick.mean is None:
+        return None
+    return ranked.goal.ratio(ranked.mean, yardstick.mean)
 
 
 def in_step(ranking: Sequence[Ranked]) -> Ranked | None:
-    """The best one whose workers are in step."""
-    return next((each for each in ranking if each.in_step and each.mean), None)
+    """Where nothing is learned the best one whose workers are in step."""
+    return next((each for each in ranking if each.in_step and each.mean and not each.goal.learns), None)
 
 
 def changes(found: Recommendation) -> list[str]:

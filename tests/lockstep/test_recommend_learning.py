@@ -68,20 +68,8 @@ def test_every_strategy_has_three_learning_rates(searched: Recommendation) -> No
     assert searched.search_.simulated <= 10
 
 
-def test_what_coincides_has_one_search_of_the_rate() -> None:
-    """With k = 1 k-async is asynchronous; it is tried with the rate that suits that one."""
-    own = digits().strategy.model_validate({"name": "k-async", "k": 1, "learning_rate": 0.1})
-    what = digits().model_copy(update={"strategy": own})
-    search = Recommendation(what, None, ["asynchronous", "k-async"], 1).search_
-    search.run(16, 1, lambda: None)
-    rates = [(each.strategy, dict(each.settings).get("strategy.learning_rate")) for each in search.rows]
-    assert [name for name, _ in rates[:4]] == ["asynchronous", "k-async", "asynchronous", "asynchronous"]
-    tried = {rate for name, rate in rates if name == "asynchronous"}
-    assert next(rate for name, rate in rates[2:] if name == "k-async") in tried
-
-
 def test_who_exchanged_nothing_yet_is_not_judged_by_that() -> None:
-    """Nor does it coincide with others that have not: they all are where they began."""
+    """All begin with three learning rates, and these with exchanges often enough to tell."""
     what = digits().model_copy(update={"stop": digits().stop.model_copy(update={"steps": 4})})
     search = Recommendation(what, None, ["aeasgd", "eamsgd"], 1).search_
     search.run(10, 1, lambda: None)
