@@ -31,6 +31,7 @@ from lockstep.executor.launch import INSIDE, path_s
 from lockstep.executor.meeting import meet, wait_for
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.remote import HubGone
+from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump, load
 
@@ -170,7 +171,7 @@ def _say_what_is_left(own: joining.Joined, out: Path | None) -> None:
             print(f"What was measured until then: {where}", file=sys.stderr, flush=True)
 
 
-def _same(scenario: Scenario, store: dist.Store) -> None:
+def _same(scenario: Scenario, store: Store) -> None:
     """Raise ScenarioError unless all processes have read the same scenario."""
     own = dump(scenario)
     first = store.compare_set("scenario", "", own).decode()

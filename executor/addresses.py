@@ -3,12 +3,11 @@
 import socket
 from ipaddress import ip_address
 
-import torch.distributed as dist
-
 from lockstep.executor.meeting import meet
+from lockstep.executor.stores import Store
 
 
-def own_address(store: dist.Store, rank: int, world: int, store_host: str) -> str:
+def own_address(store: Store, rank: int, world: int, store_host: str) -> str:
     """The address that this host uses towards the store's; of that host itself, towards another one.
 
     A host may know its own name as an address of its loopback (Debian's 127.0.1.1), where nobody else

@@ -59,7 +59,7 @@ class Beside:
         # How many threads compute is the calling thread's affair in some of torch's libraries: as many here.
         as_here = torch.get_num_threads()
         self._thread = ThreadPoolExecutor(1, "backward", torch.set_num_threads, (as_here,))
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def backward(self, compute: Compute, down_to: Sequence[int], now: Callable[[], float]) -> Pass:
         """Begin `compute`. At its end `done` is due, with the time `now`."""

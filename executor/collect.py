@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-import torch.distributed as dist
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.records import Recorder, Result, join
 from lockstep.executor import snapshot_file
 from lockstep.executor.hub import Hub
+from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import assemble, merged, together
 from lockstep.scenarios import Scenario
@@ -105,7 +105,7 @@ def _overruns(folder: Path, ranks: Sequence[int], gradients: int) -> list[str]:
 class Watch:
     """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
 
-    def __init__(self, plan: Plan, store: dist.Store, folder: Path, learner: Learner | None) -> None:
+    def __init__(self, plan: Plan, store: Store, folder: Path, learner: Learner | None) -> None:
         self.plan, self.target = plan, plan.scenario.stop.target_accuracy
         self.store, self.folder = store, folder
         self.learner = learner

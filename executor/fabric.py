@@ -57,7 +57,7 @@ def fabric(cluster: Cluster, count: int) -> Fabric:
     home = [leaves[g] for g in group]
     cables = {(host, home[host]): card for host, card in enumerate(cards(cluster)[:count])}
     core = range(leaves.stop, leaves.stop)  # the switches between those
-    via = home.__getitem__  # a leaf's way to a host that is not plugged into it
+    via: Callable[[int], int] = home.__getitem__  # a leaf's way to a host that is not plugged into it
     if isinstance(shape, Racks):
         core = range(leaves.stop, leaves.stop + 1)
         cables |= {(rack, core[0]): shape.capacity(network.bandwidth) for rack in leaves}

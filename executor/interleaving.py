@@ -135,7 +135,7 @@ class LoggedNode:
         return gradient
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        return program(self, vector)  # type: ignore[arg-type]
+        return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
         total = await self._node.all_reduce(vector)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from lockstep.analysis.incomplete import Incomplete
 from lockstep.executor import addresses, folder, keys
@@ -20,6 +20,7 @@ from lockstep.executor.hub import NAME, Hub
 from lockstep.executor.process import STORE, Control
 from lockstep.executor.remote import RemoteStore, answers
 from lockstep.executor.sockets import Place
+from lockstep.executor.stores import FileStore, HashStore, Store
 from lockstep.executor.watchdog import Watchdog
 from lockstep.scenarios import Scenario, ScenarioError
 
@@ -49,20 +50,20 @@ def join(options: Namespace, stack: ExitStack) -> Joined:
     hub: Hub | None = None
     if hosts == 1:
         place = Place(private)
-        store: dist.Store = dist.FileStore(str(private / STORE), -1)
+        store: Store = FileStore(str(private / STORE), -1)
         if rank == 0:
             hub = Hub(place, watchdog)
         endpoint = f"ipc://{private / NAME}"
         leave = _nowhere
     else:
         secret = keys.read(options.key)
-        meeting, *_ = next(dist.rendezvous("env://"))
+        meeting, *_ = next(rendezvous("env://"))
         address = _address(options.interface, meeting, rank, world)
         run = "/".join(os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
         names = [NAME, *map(str, range(world))]
         place = Place(private, address, options.ports, keys.Keys(secret, run, names))
         if rank == 0:
-            hub = Hub(place, watchdog, answers(dist.HashStore(), private, kept))
+            hub = Hub(place, watchdog, answers(HashStore(), private, kept))
             meeting.set(_HUB, hub.endpoint)
         endpoint = meeting.get(_HUB).decode()
         store = remote = RemoteStore(rank, place, endpoint)
@@ -104,7 +105,7 @@ def _kept_name(host: int) -> str:
     return f"incomplete-host-{host}" if host else "incomplete"
 
 
-def _address(interface: str | None, meeting: dist.Store, rank: int, world: int) -> str:
+def _address(interface: str | None, meeting: Store, rank: int, world: int) -> str:
     if interface is None:
         return addresses.own_address(meeting, rank, world, os.environ["MASTER_ADDR"])
     address = addresses.address_of(interface)

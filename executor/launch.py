@@ -22,7 +22,6 @@ from threading import Event, Thread
 from types import ModuleType
 
 import pandas as pd
-import torch.distributed as dist
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.incomplete import Incomplete
@@ -33,6 +32,7 @@ from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.sockets import Place
 from lockstep.executor.stolen import Stolen
+from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
 from lockstep.job.plan import Plan
@@ -152,7 +152,7 @@ class _Run:
         watchdog.senders = plan.senders
         watchdog.path_s = path_s(plan, plan.scenario.cluster.network.bandwidth if bed else INSIDE)
         self.hub = Hub(Place(folder), watchdog)
-        self.store = dist.FileStore(str(folder / process.STORE), -1)
+        self.store = FileStore(str(folder / process.STORE), -1)
         contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s)
         context = multiprocessing.get_context("forkserver")
         self.processes = [
@@ -287,7 +287,7 @@ class _ForkServerGuard:
     def _watch(self) -> None:
         since = time.monotonic()
         while not self._over.wait(_LOOK_S):
-            pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+            pid = _fork_server_pid()
             if pid is None or not blame.is_stopped(pid):
                 since = time.monotonic()
             elif time.monotonic() - since > self._deadline_s:
@@ -325,10 +325,14 @@ def start_fork_server() -> None:
 
 def _kill_fork_server() -> None:
     """End it at once: while it imports, for seconds, it does not see that nobody needs it any more."""
-    server = forkserver._forkserver  # type: ignore[attr-defined]
-    if server._forkserver_pid is not None:
+    if (pid := _fork_server_pid()) is not None:
         with suppress(ProcessLookupError):
-            os.kill(server._forkserver_pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+
+
+def _fork_server_pid() -> int | None:
+    """multiprocessing tells nobody."""
+    return vars(forkserver._forkserver)["_forkserver_pid"]  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -2,16 +2,16 @@
 
 import time
 
-import torch.distributed as dist
+from lockstep.executor.stores import Store
 
 
-def meet(store: dist.Store, name: str, world: int) -> None:
+def meet(store: Store, name: str, world: int) -> None:
     """Say that this process has come to the point of that name, and wait until all have."""
     store.add(f"meet/{name}", 1)
     wait_for(store, name, world)
 
 
-def wait_for(store: dist.Store, name: str, world: int) -> None:
+def wait_for(store: Store, name: str, world: int) -> None:
     """Wait until all processes have come to the point of that name."""
     while store.add(f"meet/{name}", 0) < world:
         time.sleep(0.01)

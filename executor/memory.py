@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from lockstep.executor.devices import Place
 from lockstep.executor.port import RealPort
+from lockstep.executor.stores import Store
 from lockstep.job.events import Retired
 from lockstep.job.node import Node
 from lockstep.scenarios import ScenarioError
@@ -33,7 +33,7 @@ class SharedMemory:
     threads by a lock. That takes 1.5 us; the store's `add` takes 60.
     """
 
-    def __init__(self, store: dist.Store, rank: int, initial: torch.Tensor) -> None:
+    def __init__(self, store: Store, rank: int, initial: torch.Tensor) -> None:
         """All ranks map what rank 0 makes; its `initial` are the first parameters."""
         if rank == 0:
             self._file = os.memfd_create("lockstep")

@@ -191,7 +191,7 @@ class RealPort:
         share, n = self.backward_share, len(parameters)
         parts = [self._at(start + seconds * (1 - share * element / n), True) for element in down_to]
         end = max(self.now, start + seconds) if down_to else None
-        return Work(end, self._at(start + seconds), parts, lambda: (gradient, loss), lambda: None)  # type: ignore[return-value]
+        return Work(end, self._at(start + seconds), parts, lambda: (gradient, loss), lambda: None)
 
     def _seconds(self, start: float, real: float) -> float:
         """How long a gradient is to take that has taken so long; a straggler waits until it would be done."""
@@ -210,7 +210,7 @@ class RealPort:
             lambda ready: learner.gradient(parameters, self.rank, step, ready), down_to, lambda: self.now
         )
         self._pending += [*found.parts, found.done]
-        return Work(None, found.done, found.parts, lambda: (found.gradient, learner.loss), lambda: None)  # type: ignore[return-value]
+        return Work(None, found.done, found.parts, lambda: (found.gradient, learner.loss), lambda: None)
 
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         return 0.0  # it takes the time that it takes
@@ -238,7 +238,7 @@ class RealPort:
             raise Retired
         # As in a ring: every chunk but one to be summed, and every one but one that is.
         kept = [shard_of(vector, (self.rank + step) % p, p).nbytes for step in (1, 2)]
-        return total[:-1], 2 * vector.nbytes - sum(kept)  # type: ignore[return-value]
+        return total[:-1], 2 * vector.nbytes - sum(kept)
 
     # ---------------------------------------------------------------- the run
 

@@ -28,6 +28,7 @@ from lockstep.executor.port import RealPort
 from lockstep.executor.report import Report
 from lockstep.executor.running import run_to_end
 from lockstep.executor.snapshot_file import write
+from lockstep.executor.stores import FileStore, PrefixStore, Store
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
 from lockstep.job.arithmetic import OnTensors
@@ -48,7 +49,7 @@ _MOST_CONNECTED = 64  # workers, each with each: two seconds on two cores, and 2
 class Control:
     """What a process of a run has besides its messages: a store, a line to the hub, and folders."""
 
-    store: dist.Store
+    store: Store
     heartbeat: Heartbeat
     place: sockets.Place
     leave: Callable[[str, Path], None]  # a file, where the run is watched
@@ -77,7 +78,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     def join_workers() -> None:
         if backend == "nccl":
             torch.cuda.set_device(device)
-        group = dist.PrefixStore("collectives", store)
+        group = PrefixStore("collectives", store)
         dist.init_process_group(backend, store=group, rank=rank, world_size=workers)
         check_ends()
 
@@ -160,7 +161,7 @@ def _snapshots(plan: Plan, rank: int, initial: torch.Tensor) -> Snapshots | None
     return Snapshots(plan.owners.copies * plan.sizes.nbytes, initial if plan.owners.apart else None)
 
 
-def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
+def _exchange(store: Store, rank: int, world: int) -> list[Place]:
     """Tell the others where this process runs, and learn where they do."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # two hosts may have the same name
     store.set(f"place/{rank}", f"{socket.gethostname()}/{boot} {torch.cuda.device_count()}")
@@ -169,7 +170,7 @@ def _exchange(store: dist.Store, rank: int, world: int) -> list[Place]:
     return [Place(host, int(gpus)) for host, gpus in told]
 
 
-def _start_together(store: dist.Store, rank: int, world: int, same_host: bool) -> float:
+def _start_together(store: Store, rank: int, world: int, same_host: bool) -> float:
     """Wait for everybody, then for one common instant; its reading of the monotonic clock.
 
     Between hosts monotonic clocks do not compare: there everyone starts when told, which is off by the
@@ -198,7 +199,7 @@ class Contact:
         """Take part."""
         place = sockets.Place(self.folder, seat.address)
         heartbeat = Heartbeat(rank, sockets.Place(self.folder), self.hub, self.deadline_s)
-        store = dist.FileStore(str(self.folder / STORE), -1)
+        store = FileStore(str(self.folder / STORE), -1)
         return Control(store, heartbeat, place, _nowhere, self.kept, self.folder)
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import torch.distributed as dist
 import zmq
 
 from lockstep.executor.hub import MOST_BYTES, NAME, Answer, files_in
 from lockstep.executor.sockets import Doors, Place
+from lockstep.executor.stores import Store
 
 _PIECE = MOST_BYTES // 2
 _LOOK_S = 0.02  # how often a process asks whether a key is there
@@ -27,7 +27,7 @@ class HubGone(RuntimeError):
     """The process to which all report does not answer."""
 
 
-class RemoteStore(dist.Store):
+class RemoteStore(Store):
     """A store of torch.distributed's at the hub; raises HubGone."""
 
     def __init__(self, rank: int, place: Place, endpoint: str) -> None:
@@ -86,7 +86,7 @@ class RemoteStore(dist.Store):
         return json.loads(said), found
 
 
-def answers(store: dist.Store, folder: Path, kept: Path) -> Answer:
+def answers(store: Store, folder: Path, kept: Path) -> Answer:
     """How the hub answers: with this store; records go to the folder `kept`, other files to the first."""
     take = files_in(folder, kept)
     words: dict[str, Callable[..., Any]] = {

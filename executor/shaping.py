@@ -79,8 +79,8 @@ def shape(
         direct(_ACKNOWLEDGEMENTS, keys, priority=1)
     for number, (sender, receiver) in enumerate(pairs, _PAIRS):
         add(number, alone, priority=1)
-        keys = (f"0x{int(sender):08x}/0xffffffff+12", f"0x{int(receiver):08x}/0xffffffff+16")
-        direct(number, keys, priority=2)
+        pair = f"0x{int(sender):08x}/0xffffffff+12", f"0x{int(receiver):08x}/0xffffffff+16"
+        direct(number, pair, priority=2)
 
 
 def lost(ip: Any) -> int:

@@ -1,7 +1,6 @@
 """What a process of a real run knows of its end: from the clock, and from what all say in the store."""
 
-import torch.distributed as dist
-
+from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 
 _EVERY_S = 0.05  # how often the store is asked
@@ -11,7 +10,7 @@ _STOP = "stop"
 class Stopping:
     """Of one process."""
 
-    def __init__(self, plan: Plan, rank: int, store: dist.Store) -> None:
+    def __init__(self, plan: Plan, rank: int, store: Store) -> None:
         self.done_share = 0.0  # of the run
         self._plan, self._stop, self._store = plan, plan.scenario.stop, store
         self._looked = 0.0

@@ -18,6 +18,7 @@ import zmq
 
 from lockstep.executor.devices import to_host
 from lockstep.executor.sockets import Doors, Place
+from lockstep.executor.stores import Store
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
 _CONNECT_S = 60.0  # for all connections of a process
@@ -53,7 +54,7 @@ class Transport:
 
     def __init__(
         self,
-        store: torch.distributed.Store,
+        store: Store,
         rank: int,
         place: Place,
         initial: torch.Tensor,

@@ -155,6 +155,11 @@ class Node:
     async def gradient(self, parameters: Vector) -> Vector:
         work = self._compute(parameters)
         await work.done
+        return self._gradient(work)
+
+    def _gradient(self, work: Work) -> Vector:
+        """What has been computed; its loss is the node's from now on."""
+        gradient: Vector
         gradient, self.loss = work.gradient()
         return gradient
 
@@ -168,8 +173,7 @@ class Node:
         finished = await stopped
         self.recorder.gradient(self.rank, self.computing.pop(step), self.port.now, step)
         if finished:
-            gradient, self.loss = work.gradient()
-            return gradient
+            return self._gradient(work)
         work.give_up()
         return None
 
@@ -184,8 +188,7 @@ class Node:
 
         def take(part: slice) -> Vector:
             if not computed:
-                gradient, self.loss = work.gradient()
-                computed.append(gradient)
+                computed.append(self._gradient(work))
             return computed[0][part]
 
         return [Later(event, partial(take, part)) for event, part in zip(work.parts, parts, strict=True)]

@@ -19,7 +19,7 @@ class Work:
     end: float | None  # when it will be computed, in s on the port's clock; None: not known beforehand
     done: Event
     parts: Sequence[Event]  # when it has come down to each of the elements that were asked for
-    gradient: Callable[[], tuple[Vector, float]]  # and the loss; of each part, once that has happened
+    gradient: Callable[[], tuple[Any, float]]  # and the loss; of each part, once that has happened
     give_up: Callable[[], None]
 
 
