@@ -17,14 +17,9 @@ import numpy as np
 from lockstep.executor.turns import Turns
 from lockstep.job.events import Retired
 from lockstep.job.node import Node
+from lockstep.job.through import Through
 from lockstep.strategies import Collective, Contribution, Message, Vector
 
-# What never changes about a node, and words that answer the same in every run.
-_SAME = (
-    *("rank", "index", "workers", "parents", "children", "shards", "shard", "hosts", "rng", "epoch"),
-    "budget",
-    *("initial_parameters", "concatenate", "vector", "encode", "decode", "send", "apply", "dropped"),
-)
 _PACK = Struct("=ihhiiid").pack
 _FIELDS = ("activity", "word", "kind", "peer", "number", "version", "answer")
 _TYPE = np.dtype(list(zip(_FIELDS, ("i4", "i2", "i2", "i4", "i4", "i4", "f8"), strict=True)))
@@ -70,18 +65,13 @@ class Interleaving:
         return rows, list(self._names)
 
 
-class LoggedNode:
-    """A real node as its strategy sees it. Words that are not here answer the same in every run."""
+class LoggedNode(Through):
+    """A real node as its strategy sees it: what depends on time is logged when it has been answered."""
 
     def __init__(self, node: Node, turns: Turns, device: str) -> None:
+        super().__init__(node)
         self.log = Interleaving(node.rank)
-        self._node, self._turns = node, turns
-        self._device = device
-        for name in _SAME:  # at hand: `__getattr__` would be felt
-            setattr(self, name, getattr(node, name))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._node, name)
+        self._turns, self._device = turns, device
 
     async def run(self, program: Coroutine[Any, Any, None]) -> None:
         """Run a program of the node."""
@@ -101,12 +91,12 @@ class LoggedNode:
 
     @property
     def now(self) -> float:
-        now = self._node.now
+        now = self.node.now
         self._note("now", answer=now)
         return now
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
-        return self._received(self._node.receive(kind, sender))
+        return self._received(self.node.receive(kind, sender))
 
     async def _received(self, receiving: Awaitable[Message]) -> Message:
         found: Any = await receiving
@@ -114,45 +104,45 @@ class LoggedNode:
         return found  # type: ignore[no-any-return]
 
     def arrived(self, kind: str | None = None) -> bool:
-        found = self._node.arrived(kind)
+        found = self.node.arrived(kind)
         self._note("arrived", kind or "", answer=found)
         return found
 
     async def next_batch_available(self) -> bool:
-        found = await self._node.next_batch_available()
+        found = await self.node.next_batch_available()
         self._note("next_batch_available", answer=found)
         return found
 
     async def gradient(self, parameters: Vector) -> Vector:
-        gradient = await self._node.gradient(parameters)
+        gradient = await self.node.gradient(parameters)
         self._note("gradient")
         return gradient
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
-        step = self._node.step
-        gradient = await self._node.gradient_unless(parameters, kind)
-        self._note("gradient_unless", kind, number=self._node.step - step, answer=gradient is not None)
+        step = self.node.step
+        gradient = await self.node.gradient_unless(parameters, kind)
+        self._note("gradient_unless", kind, number=self.node.step - step, answer=gradient is not None)
         return gradient
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
         return program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
-        total = await self._node.all_reduce(vector)
+        total = await self.node.all_reduce(vector)
         self._note("all_reduce")
         return total
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
         try:
-            await self._node.updated(version, parameters, contributions)
+            await self.node.updated(version, parameters, contributions)
         except Retired:
             self._note("updated", version=version, answer=True)
             raise
         self._note("updated", version=version, answer=False)
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        self._node.spawn(self.run(program))
+        self.node.spawn(self.run(program))
 
     async def sleep(self, seconds: float) -> None:
-        await self._node.sleep(seconds)
+        await self.node.sleep(seconds)
         self._note("sleep")

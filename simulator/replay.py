@@ -18,6 +18,7 @@ from lockstep.job.events import Event
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival
+from lockstep.job.through import Through
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Environment, Process, soon
@@ -30,7 +31,7 @@ class Misfit(SimulationError):
     """The log is not of a run of this scenario with this code."""
 
 
-class ReplayedNode:
+class ReplayedNode(Through):
     """A simulated node as its strategy sees it: the counterpart of the executor's LoggedNode.
 
     One activity has the turn. In a word that has an entry it gives that up, and goes on when it is the
@@ -40,7 +41,8 @@ class ReplayedNode:
     def __init__(self, node: Node, environment: Environment, name: str, entries: Sequence[Entry]) -> None:
         self.entries = entries
         self.done = 0  # entries that have been
-        self._node, self._environment = node, environment
+        super().__init__(node)
+        self._environment = environment
         self._name = name
         self._own: defaultdict[int, deque[tuple[int, Entry]]] = defaultdict(deque)  # by activity
         for place, entry in enumerate(entries):
@@ -52,9 +54,6 @@ class ReplayedNode:
         self._mail: dict[tuple[str, int, int], Message] = {}  # by kind, sender and number
         self._numbers: Counter[tuple[str, int]] = Counter()
         self._awaited: tuple[tuple[str, int, int], Event] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._node, name)
 
     async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
         """Run a program in turns with the node's other activities."""
@@ -126,7 +125,7 @@ class ReplayedNode:
 
     def take_in(self, arrival: Arrival) -> None:
         """Keep a message that has arrived, until it is its turn."""
-        self._node.take_in(arrival)
+        self.node.take_in(arrival)
         message = arrival.message
         key = message.kind, message.sender
         if key not in self._wanted:
@@ -150,7 +149,7 @@ class ReplayedNode:
             self._awaited = key, Event()
             await self._awaited[1]
         message = self._mail.pop(key)
-        self._node.mail.remove(message)
+        self.node.mail.remove(message)
         if message.version != entry.version:
             self._misfit(place, f"its version is {message.version}, and was {entry.version}")
         return message
@@ -163,13 +162,13 @@ class ReplayedNode:
 
     async def gradient(self, parameters: Vector) -> Vector:
         next_ = await self._asked("gradient")
-        gradient = await self._node.gradient(parameters)
+        gradient = await self.node.gradient(parameters)
         await self._turn(next_)
         return gradient
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         next_ = await self._asked("gradient_unless")
-        node, gradient, (_, entry) = self._node, None, next_
+        node, gradient, (_, entry) = self.node, None, next_
         if entry.answer:
             gradient = await node.gradient(parameters)
         elif entry.number:
@@ -179,7 +178,7 @@ class ReplayedNode:
 
     async def _give_up(self, parameters: Vector, kind: str) -> None:
         """Begin a gradient, and end it when such a message is there, at the latest when it is computed."""
-        node, step, loss = self._node, self._node.step, self._node.loss
+        node, step, loss = self.node, self.node.step, self.node.loss
         await node.gradient_unless(parameters, kind)
         node.loss = loss
         if node.step == step:  # the message is there already
@@ -192,7 +191,7 @@ class ReplayedNode:
 
     async def all_reduce(self, vector: Vector) -> Vector:
         next_ = await self._asked("all_reduce")
-        total = await self._node.all_reduce(vector)
+        total = await self.node.all_reduce(vector)
         await self._turn(next_)
         return total
 
@@ -200,18 +199,18 @@ class ReplayedNode:
         entry = await self._turn(await self._asked("updated"))
         if version != entry.version:
             self._misfit(self.done - 1, f"the version is {version}, and was {entry.version}")
-        await self._node.updated(version, parameters, contributions)
+        await self.node.updated(version, parameters, contributions)
         if entry.answer:
             self._give_up_turn()
             await Event()  # for ever: this update was the last
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         self._spawned += 1
-        self._node.spawn(self.run(program, self._spawned))
+        self.node.spawn(self.run(program, self._spawned))
 
     async def sleep(self, seconds: float) -> None:
         next_ = await self._asked("sleep")
-        await self._node.sleep(seconds)
+        await self.node.sleep(seconds)
         await self._turn(next_)
 
 

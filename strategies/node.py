@@ -120,11 +120,19 @@ class Node(Protocol):
     shard: int  # which of them this node holds, or relays
     hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
     rng: Random  # this node's own seeded stream
-    step: int  # mini-batches whose gradient this node has computed
     epoch: int  # mini-batches in one pass over this worker's own samples, rounded up; 1 if they are endless
     budget: int | None  # mini-batches that all workers may make together; None: no bound
-    loss: float  # mean over the mini-batch of the last gradient; nan before, and where nothing is learned
     memory: Memory
+
+    @property
+    def step(self) -> int:
+        """Mini-batches whose gradient this node has computed, or begun to."""
+        ...
+
+    @property
+    def loss(self) -> float:
+        """Mean over the mini-batch of the last gradient; nan before, and where nothing is learned."""
+        ...
 
     @property
     def now(self) -> float:
@@ -178,7 +186,11 @@ class Node(Protocol):
         ...
 
     def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
-        """Wait for the oldest message that matches; None matches any."""
+        """Wait for the oldest message that matches; None matches any.
+
+        It is taken when this is called, or else the first that comes and that no earlier call waits for: of
+        two receives the first has the first message, in whichever order they are awaited (as MPI_Irecv).
+        """
         ...
 
     def arrived(self, kind: str | None = None) -> bool:
