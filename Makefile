@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test bench accuracy docs clean
+.PHONY: install demo lint check test bench accuracy docs clean
 
 install: .venv/installed
 
@@ -17,12 +17,19 @@ demo: install
 	@echo "A step that is the mean of four gradients takes four times the learning rate of one: linear scaling."
 	$(BIN)/lockstep validate quickstart --sweep --set 'stop={epochs: 20, target_accuracy: 0.9}' --out results/demo
 
-# a hundred processes start: what they import is compiled once
-test: export PYTHONDONTWRITEBYTECODE =
-test: install
+lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# a hundred processes start: what they import is compiled once
+check test: export PYTHONDONTWRITEBYTECODE =
+
+# while you work: what starts no real processes, is not judged by the clock, and is not slow
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real and not alone and not slow' --numprocesses auto --dist loadfile
+
+test: lint
 	@# one thread each, for as many processes as cores; then those that need the machine for themselves
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone' --numprocesses auto --dist loadfile
 	$(BIN)/python -m pytest -m alone

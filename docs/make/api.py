@@ -93,11 +93,11 @@ RECORDS_WORDS = """\
 is in [metrics.md](metrics.md#records-recordsparquet-resultrecords).
 """
 PICTURE_WORDS = """\
-`from analysis import plots`. Each function returns a matplotlib `Figure`, in units that suit the numbers, and
-opens no window. `table` is the table of a sweep, or made of `analysis.table.row`; `results` are Results. `x`,
-`by` and `y` are columns of the table or ends of their names (`workers`). All raise `Unfit` for runs that
-cannot carry the picture, and ScenarioError for a column that is not there. How to read them, with examples:
-[plots.md](plots.md).
+`from lockstep.analysis import plots`. Each function returns a matplotlib `Figure`, in units that suit the
+numbers, and opens no window. `table` is the table of a sweep, or made of `analysis.table.row`; `results` are
+Results. `x`, `by` and `y` are columns of the table or ends of their names (`workers`). All raise `Unfit` for
+runs that cannot carry the picture, and ScenarioError for a column that is not there. How to read them, with
+examples: [plots.md](plots.md).
 
 What `lockstep plot` calls a kind, `plots.KINDS` in Python:
 """
@@ -143,10 +143,11 @@ def page() -> str:
         "### What `recommend` returns\n",
         _recommendation(),
         "## Tables\n",
-        "`from analysis import table`. Every column is in [metrics.md](metrics.md#the-tidy-table).\n",
+        "`from lockstep.analysis import table`. Every column is in "
+        "[metrics.md](metrics.md#the-tidy-table).\n",
         "".join(brief("analysis/table.py", name, f"table.{name}") for name in ("row", "keys", "intervals")),
         "## Saved runs\n",
-        "`from analysis import runs, saved, timeline`.\n",
+        "`from lockstep.analysis import runs, saved, timeline`.\n",
         brief("analysis/timeline.py", "write", "timeline.write")
         + brief("analysis/saved.py", "load", "saved.load")
         + brief("analysis/runs.py", "read", "runs.read")

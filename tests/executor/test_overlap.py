@@ -22,7 +22,7 @@ from lockstep.strategies.placement import cut
 from lockstep.validation import _measured_compute
 from lockstep.workloads import build, deterministic_threads, models
 from lockstep.workloads.classifier import Classifier
-from tests.support.commands import Command, wait_until_on_disk
+from tests.support.commands import HANGS, Command, wait_until_on_disk
 from tests.support.nodes import real_nodes
 from tests.support.scenarios import scenario
 
@@ -80,7 +80,7 @@ class _Held(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        assert _Held.word.wait(20)
+        assert _Held.word.wait(HANGS)
         return gradient
 
 

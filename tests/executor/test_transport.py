@@ -22,6 +22,7 @@ from lockstep.executor.sockets import Place
 from lockstep.executor.transport import Transport
 from lockstep.strategies import find
 from lockstep.strategies.placement import roles
+from tests.support.commands import HANGS
 from tests.support.scenarios import scenario
 
 HEADER = ["push", 0, 7, 1, 0, 0.5, [[0, 6, 1], [1, 5, 2]], 1.25]
@@ -102,7 +103,7 @@ def test_connecting_waits_until_the_others_have_connected(transports: list[Trans
         with pytest.raises(TimeoutError):
             first.result(timeout=0.2)
         transports[1].connect([0])
-        first.result(timeout=5)
+        first.result(timeout=HANGS)
     assert all(each.receive(0) is None for each in transports)  # nothing that is not for the node
     assert all(each.sent.total() == 0 for each in transports)
 
@@ -171,7 +172,7 @@ def test_all_connections_are_there_when_the_clock_starts(
     config = scenario(**{"strategy": "synchronous", "workload__parameters": 10, **changes})
     with ThreadPoolExecutor(len(peers)) as pool:
         running = [pool.submit(process.participate, config, r, control) for r in range(len(peers))]
-        assert all(isinstance(each.exception(timeout=10), _Begun) for each in running)
+        assert all(isinstance(each.exception(timeout=HANGS), _Begun) for each in running)
     assert [set(made[rank]._peers) for rank in range(len(peers))] == peers
     for each in made.values():
         each.close()

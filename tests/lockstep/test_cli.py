@@ -16,6 +16,7 @@ from lockstep.analysis import words
 from lockstep.scenarios import load, shipped
 from lockstep.strategies import STRATEGIES
 from tests.support.command_line import COMMAND, Lockstep, fine
+from tests.support.commands import HANGS
 from tests.support.json_keys import KEYS, LEARNED, check_types
 
 # --- --json: DESIGN §5 --------------------------------------------------------------------------------------
@@ -48,7 +49,11 @@ def test_json_of_a_run_that_learned(command: Lockstep) -> None:
 
 def test_json_is_alone_on_the_standard_output_of_a_process(sizes_only: Path) -> None:
     ended = subprocess.run(
-        [*COMMAND, "simulate", sizes_only, "--json"], capture_output=True, text=True, timeout=60, check=True
+        [*COMMAND, "simulate", sizes_only, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        check=True,
     )
     check_types(json.loads(ended.stdout), KEYS, null=LEARNED)
     assert ended.stderr == ""
@@ -215,7 +220,7 @@ def under_a_terminal(arguments: list[str], columns: int) -> tuple[str, int]:
                 break
             shown += some
         os.close(ours)
-        return shown.decode(), process.wait(timeout=60)
+        return shown.decode(), process.wait(timeout=HANGS)
 
 
 def test_progress_is_a_bar_on_a_terminal(sizes_only: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import COMMAND, Ended, Lockstep
+from tests.support.commands import HANGS
 from tests.support.scenarios import SIZES
 
 BAD: dict[str, tuple[list[str], str]] = {  # arguments, and what the message says
@@ -116,6 +117,6 @@ def test_an_out_without_permission(command: Lockstep, folder: Path) -> None:
 
 def test_bad_input_to_a_real_process(folder: Path) -> None:
     arguments = [*COMMAND, "simulate", "good.yaml", "--set", "strategy=nosuch", "--out", "out"]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=HANGS, check=False)
     refused(Ended(ended.returncode, ended.stdout, ended.stderr), "unknown strategy 'nosuch'")
     assert not (folder / "out").exists()

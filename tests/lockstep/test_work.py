@@ -3,7 +3,6 @@
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -32,38 +31,6 @@ def test_nobody_is_asked_before_what_is_shipped(name: str) -> None:
 def test_nobody_is_asked_before_a_recommendation(name: str) -> None:
     found = Recommendation(lockstep.load(name))
     assert work.of_many(found.usual(), work.simulating, count=found.expected()).seconds < work.LONGEST_S
-
-
-@pytest.mark.parametrize(
-    ("strategy", "workers", "stop"),
-    [
-        ("asynchronous", 50, {"steps": 400}),
-        ("synchronous", 50, {"updates": 400}),
-        ("all-reduce", 16, {"time": "8 s"}),
-        ("gossip", 50, {"steps": 400}),
-        ("downpour", 50, {"updates": 3000}),
-    ],
-)
-def test_the_beginning_tells_the_rest(strategy: str, workers: int, stop: dict[str, object]) -> None:
-    """How many steps a run has and how long it is, whatever the machine: within a third."""
-    network = {"bandwidth": "1 Gbit/s", "latency": "50 us"}
-    config = scenario(
-        cluster__workers=workers, cluster__network=network, strategy=strategy, stop=stop,
-        cluster__compute={"time": {"distribution": "exponential", "mean": "10 ms"}},
-    )  # fmt: skip
-    seen, result = pilot(config, 0.05), lockstep.simulate(config)
-    gradients = (result.records["event"] == "gradient").sum()
-    assert seen.done <= 1
-    assert seen.steps / seen.done == pytest.approx(gradients, rel=1 / 3)
-    assert seen.virtual_s / seen.done == pytest.approx(result.metrics["duration_s"], rel=1 / 3)
-
-
-def test_seconds_are_told_within_a_factor_of_four() -> None:
-    """Such as 0.5 s of a pilot that others have disturbed; minutes and days are a thousand apart."""
-    config = scenario(cluster__workers=40, stop={"steps": 1000})
-    estimate, begin = work.simulating(config), time.monotonic()
-    _ = lockstep.simulate(config).metrics
-    assert 1 / 4 < estimate.seconds / (time.monotonic() - begin) < 4
 
 
 def test_a_run_that_ends_at_once_is_known_as_a_whole() -> None:
@@ -161,7 +128,8 @@ def test_nobody_is_asked_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MEASURE = """
-import pathlib, scenarios, torch, numpy
+import pathlib, torch, numpy
+from lockstep import scenarios
 from lockstep.workloads import build, datasets
 workload = scenarios.{kind}.model_validate({document})
 def peak():

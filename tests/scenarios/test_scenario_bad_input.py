@@ -246,9 +246,9 @@ def test_a_source_that_is_no_file(source: str, says: str) -> None:
 def test_a_bomb_costs_little(file: Path) -> None:
     file.write_text(BOMB)
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     refusal(file)
-    assert time.perf_counter() - start < 2 * slowness()
+    assert time.process_time() - start < 2 * slowness()
     assert tracemalloc.get_traced_memory()[1] < 20e6
     tracemalloc.stop()
 

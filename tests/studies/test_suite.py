@@ -26,6 +26,7 @@ from lockstep.studies.accuracy_suite.point import Point
 from lockstep.studies.accuracy_suite.predicting import pooled, predict
 from lockstep.studies.accuracy_suite.profiles import kept, read_profiles, with_profile
 from tests.support.command_line import Lockstep
+from tests.support.pace import slowness
 from tests.support.testbed import needs_testbed
 
 
@@ -289,7 +290,7 @@ def test_campaigns_over_different_networks_are_not_mixed(
 @needs_testbed
 def test_a_real_suite_on_the_testbed(tmp_path: Path) -> None:
     points = [
-        short(suite.chosen(name), updates=6, time="3 s")
+        short(suite.chosen(name), updates=6, time=f"{3 * slowness()} s")
         for name in ("asynchronous-w2-s1-network-none", "all-reduce-native-w2-network-none")
     ]
     where = Campaign.begin(tmp_path, True, 100_000)

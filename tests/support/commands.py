@@ -15,8 +15,9 @@ import pandas as pd
 import lockstep
 from tests.support.pace import slowness
 
-HANGS = 150  # s; nothing here takes that long, even on a slow machine that does something else too
-SOON = 8 * slowness()  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
+SLOWNESS = slowness()
+HANGS = round(150 * SLOWNESS)  # s; nothing takes that long, even on a machine that does something else too
+SOON = 8 * SLOWNESS  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
 COMMAND = """
 import contextlib, os, pathlib
 from lockstep import cli, terminal

@@ -21,10 +21,19 @@ from lockstep.executor.launch import RunFailed
 from lockstep.executor.namespaces import Namespace, in_a_thread
 from lockstep.scenarios import ScenarioError
 from tests.support.command_line import of_the_run
-from tests.support.commands import HANGS, SOON, Command, processes, started, until, wait_until_on_disk
+from tests.support.commands import (
+    HANGS,
+    SLOWNESS,
+    SOON,
+    Command,
+    processes,
+    started,
+    until,
+    wait_until_on_disk,
+)
 from tests.support.scenarios import scenario
 
-DEADLINE = 4  # s
+DEADLINE = round(4 * SLOWNESS)  # s
 _OPTIONS = ("--deadline", str(DEADLINE))
 STARTED = {
     "worker": _OPTIONS, "server": _OPTIONS, "launcher": _OPTIONS, "fork server": _OPTIONS, "short": _OPTIONS,
@@ -121,7 +130,7 @@ def test_a_process_that_was_stopped_and_went_on_marks_the_run() -> None:
         from lockstep.executor import launch
 
         assert until(lambda: launch.multiprocessing.active_children(), HANGS)
-        time.sleep(2)
+        time.sleep(2 * SLOWNESS)
         pid = next(c.pid for c in launch.multiprocessing.active_children() if c.name == "lockstep-1")
         stop(pid)
         time.sleep(1.5)
@@ -129,7 +138,7 @@ def test_a_process_that_was_stopped_and_went_on_marks_the_run() -> None:
 
     striker = Thread(target=strike)
     striker.start()
-    result = lockstep.run(scenario(stop={"time": "5 s"}))
+    result = lockstep.run(scenario(stop={"time": f"{5 * SLOWNESS} s"}))
     striker.join()
     (said,) = [line for line in result.metrics["warnings"] if line.startswith("disturbed")]
     assert said.startswith("disturbed: worker 1 stood still for 1.")

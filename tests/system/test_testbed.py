@@ -28,7 +28,7 @@ from lockstep.simulator.topology import topology
 from lockstep.strategies.placement import roles_of
 from lockstep.validation import described, on_testbed
 from tests.support.command_line import of_the_run
-from tests.support.commands import HANGS, SOON, Command, processes, started, until
+from tests.support.commands import HANGS, SLOWNESS, SOON, Command, processes, started, until
 from tests.support.delivery import Sends, arrivals
 from tests.support.pace import slowness, undisturbed
 from tests.support.scenarios import scenario
@@ -174,7 +174,7 @@ def measured(sends: Sends, described: Cluster) -> list[float]:
     with Testbed(described, roles_of(described, has_servers=True)) as bed:
         ends = [connection(bed, source, target) for _, source, target, _ in sends]
         with ThreadPoolExecutor(len(sends)) as pool:
-            zero = time.monotonic() + 0.1
+            zero = time.monotonic() + 0.1 * SLOWNESS
             times = [
                 pool.submit(arrival, at, pair, nbytes)
                 for (at, _, _, nbytes), pair in zip(sends, ends, strict=True)

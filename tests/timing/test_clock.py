@@ -71,7 +71,7 @@ def test_both_engines_draw_the_same_compute_times() -> None:
         times.append((gradients["end"] - gradients["start"]).to_numpy())
     # a sleep never ends early, and on a busy machine a little late
     assert (times[1] >= times[0] - 1e-6).all()
-    assert sorted(times[1] - times[0])[len(times[0]) // 2] < 5e-3
+    assert sorted(times[1] - times[0])[len(times[0]) // 2] < 5e-3 * slowness()
 
 
 def test_a_straggler_is_slow_with_measured_times_too() -> None:

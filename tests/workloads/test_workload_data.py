@@ -268,7 +268,8 @@ def test_sizes_of_problems() -> None:
 
 def test_sizes_without_torch() -> None:
     code = """
-import sys, scenarios, workloads
+import sys
+from lockstep import scenarios, workloads
 for form in ({"parameters": 5}, ):
     workloads.sizes(scenarios.Sizes.model_validate(form))
 for problem in ("quadratic", "logistic"):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+from tests.support import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 Corpus = dict[str, dict[str, Any]]
 
 
