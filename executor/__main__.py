@@ -25,10 +25,10 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from lockstep.executor import addresses, blame, collect, folder, joining, process, signals
+from lockstep.executor.barrier import barrier, wait_for
 from lockstep.executor.heartbeat import repr_line
 from lockstep.executor.hub import Hub
 from lockstep.executor.launch import INSIDE, path_s
-from lockstep.executor.meeting import meet, wait_for
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.remote import HubGone
 from lockstep.executor.stores import Store
@@ -115,7 +115,7 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> 
     if out is not None:
         _check_out(out)
     joining.begin_records(own, scenario, out, stack)
-    meet(control.store, "folders for records", own.world)
+    barrier(control.store, "folders for records", own.world)
     names, over = [role.name for role in plan.roles], Event()
     if own.hub is not None:
         learner = collect.evaluator(scenario)
@@ -138,7 +138,7 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> 
         print(result.to_json(), flush=True)
     if own.incomplete is not None:
         own.incomplete.discard()
-    control.store.add("meet/end of all", 1)
+    control.store.add("barrier/end of all", 1)
     if own.rank == 0:  # the store is in this process
         wait_for(control.store, "end of all", own.world)
 

@@ -3,7 +3,7 @@
 import socket
 from ipaddress import ip_address
 
-from lockstep.executor.meeting import meet
+from lockstep.executor.barrier import barrier
 from lockstep.executor.stores import Store
 
 
@@ -15,7 +15,7 @@ def own_address(store: Store, rank: int, world: int, store_host: str) -> str:
     """
     own = _towards(store_host)
     store.set(f"own address/{rank}", own)
-    meet(store, "addresses", world)
+    barrier(store, "addresses", world)
     if not _is_loopback(own):
         return own
     told = [store.get(f"own address/{other}").decode() for other in range(world)]

@@ -31,7 +31,7 @@ from lockstep.executor.folder import new_folder, short_names
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.sockets import Place
-from lockstep.executor.stolen import Stolen
+from lockstep.executor.steal_time import StealTime
 from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
@@ -98,7 +98,7 @@ def execute(
         bed = None
         if testbed:
             bed = stack.enter_context(Testbed(plan.scenario.cluster, plan.roles))
-        stolen = Stolen()
+        steal_time = StealTime()
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         learner = _prepared(plan)
@@ -115,7 +115,7 @@ def execute(
                 with signals.handled(signal.SIG_IGN, *signals.ENDING):
                     incomplete.keep(error.records, str(error))
             raise
-        warnings = [*(bed.warnings() if bed else ()), *stolen.warnings()]
+        warnings = [*(bed.warnings() if bed else ()), *steal_time.warnings()]
         return replace(result, warnings=[*result.warnings, *warnings])
 
 

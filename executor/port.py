@@ -18,8 +18,8 @@ from lockstep.executor.backward import Beside
 from lockstep.executor.devices import to_device
 from lockstep.executor.inbox import Arrived, Inbox, Received
 from lockstep.executor.running import run_to_end
-from lockstep.executor.settling import settle
 from lockstep.executor.stopping import Stopping
+from lockstep.executor.termination import settle
 from lockstep.executor.transport import Transport
 from lockstep.executor.turns import Turns
 from lockstep.executor.waiting import Blocking, Timer

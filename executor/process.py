@@ -16,11 +16,11 @@ import torch.distributed as dist
 
 from lockstep.analysis.records import Recorder
 from lockstep.executor import signals, sockets
+from lockstep.executor.barrier import barrier
 from lockstep.executor.devices import Place, choose, computes_on
 from lockstep.executor.heap import keep_freed_memory
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import LoggedNode
-from lockstep.executor.meeting import meet
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.peers import check_ends
@@ -97,7 +97,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         start = time.monotonic()
         learner.gradient(port.initial, rank, 0)  # the first one is slow: not on the clock
         port.longest_s = time.monotonic() - start
-    meet(store, "addresses of inboxes", world)
+    barrier(store, "addresses of inboxes", world)
     transport.connect(_connected(plan, rank))  # not on the clock either
     port.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
     logged = LoggedNode(node, port.turns, computes_on(device))
@@ -121,7 +121,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
             said = json.dumps({"overruns": port.overruns, "rank": rank}).encode()
             _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
     control.heartbeat.end()
-    meet(store, "end", world)
+    barrier(store, "end", world)
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -165,7 +165,7 @@ def _exchange(store: Store, rank: int, world: int) -> list[Place]:
     """Tell the others where this process runs, and learn where they do."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # two hosts may have the same name
     store.set(f"place/{rank}", f"{socket.gethostname()}/{boot} {torch.cuda.device_count()}")
-    meet(store, "places", world)
+    barrier(store, "places", world)
     told = [store.get(f"place/{other}").decode().split() for other in range(world)]
     return [Place(host, int(gpus)) for host, gpus in told]
 
@@ -176,7 +176,7 @@ def _start_together(store: Store, rank: int, world: int, same_host: bool) -> flo
     Between hosts monotonic clocks do not compare: there everyone starts when told, which is off by the
     time the store takes to tell.
     """
-    meet(store, "start", world)
+    barrier(store, "start", world)
     if rank == 0:
         store.set("zero", repr(time.monotonic() + _HEAD_START_S))
     zero = float(store.get("zero"))

@@ -93,13 +93,13 @@ def _refusal(folder: Path, problem: str) -> ScenarioError:
 
 def replay(run: Run, progress: Progress | None = None) -> Result:
     """Repeat a run. Raises SimulationError if its log does not fit."""
-    from lockstep.simulator.replay import Misfit, replay
+    from lockstep.simulator.replay import Divergence, replay
 
     try:
         return replay(Plan.of(_with_times(run)), run.interleaving, progress)
-    except Misfit as error:
+    except Divergence as error:
         problem = f"the log does not fit the scenario and this code: {error}"
-        raise Misfit(f"{run.folder / 'interleaving.parquet'}: {problem}") from None
+        raise Divergence(f"{run.folder / 'interleaving.parquet'}: {problem}") from None
 
 
 def check(run: Run, result: Result) -> None:

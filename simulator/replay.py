@@ -27,7 +27,7 @@ from lockstep.strategies.strategy import Program
 from lockstep.workloads import deterministic_threads
 
 
-class Misfit(SimulationError):
+class Divergence(SimulationError):
     """The log is not of a run of this scenario with this code."""
 
 
@@ -106,7 +106,7 @@ class ReplayedNode(Through):
         return own.popleft()[1]
 
     def _misfit(self, place: int, problem: str) -> Never:
-        raise Misfit(f"{self._name}, {self._described(place)}: {problem}")
+        raise Divergence(f"{self._name}, {self._described(place)}: {problem}")
 
     def _described(self, place: int) -> str:
         if place >= len(self.entries):
@@ -224,7 +224,7 @@ class Replay(Simulation):
         self.replayed: list[ReplayedNode] = []
         nodes = len(plan.roles)
         if sorted(self.logs) != [*range(nodes)]:
-            raise Misfit(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
+            raise Divergence(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
         super().__init__(plan, shortcuts=False)  # collectives by their messages, as in the log
 
     def begin(self, node: Node, program: Program) -> Process:
@@ -249,17 +249,17 @@ class Replay(Simulation):
             self.progress(done / sum(map(len, self.logs.values())))
 
     def run(self, progress: Progress | None = None) -> None:
-        """Let time pass until nothing more happens. Raises Misfit if that is not the end of the log."""
+        """Let time pass until nothing more happens. Raises Divergence if that is not the end of the log."""
         self.progress = progress
         with no_garbage():
             self.environment.run()
         stuck = [node.stuck() for node in self.replayed if node.done < len(node.entries)]
         if stuck:
-            raise Misfit("; ".join(stuck[:3]))
+            raise Divergence("; ".join(stuck[:3]))
 
 
 def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = None) -> Result:
-    """Repeat the real run of a scenario that left this log (a row an `Entry`); raises Misfit if it cannot."""
+    """Repeat the real run that left this log (a row an `Entry`); raises Divergence if it cannot."""
     with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
         simulation = Replay(plan, interleaving)
         simulation.run(progress)

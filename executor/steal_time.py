@@ -8,7 +8,7 @@ import psutil
 _MUCH, _LEAST_S = 0.01, 0.1  # of the processors' time; a tick or two say little
 
 
-class Stolen:
+class StealTime:
     """How much is stolen from now on."""
 
     def __init__(self) -> None:

@@ -5,13 +5,13 @@ import time
 from lockstep.executor.stores import Store
 
 
-def meet(store: Store, name: str, world: int) -> None:
+def barrier(store: Store, name: str, world: int) -> None:
     """Say that this process has come to the point of that name, and wait until all have."""
-    store.add(f"meet/{name}", 1)
+    store.add(f"barrier/{name}", 1)
     wait_for(store, name, world)
 
 
 def wait_for(store: Store, name: str, world: int) -> None:
     """Wait until all processes have come to the point of that name."""
-    while store.add(f"meet/{name}", 0) < world:
+    while store.add(f"barrier/{name}", 0) < world:
         time.sleep(0.01)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.executor import stolen
+from lockstep.executor import steal_time
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ def test_stolen_time_is_told(seconds: float, says: list[str], monkeypatch: pytes
     monkeypatch.setattr("psutil.cpu_times", lambda: SimpleNamespace(user=1.0, steal=next(steal)))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    found = stolen.Stolen()
+    found = steal_time.StealTime()
     assert [line[: len(start)] for line, start in zip(found.warnings(), says, strict=True)] == says
 
 
 def test_a_system_that_does_not_tell_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.cpu_times", lambda: SimpleNamespace(user=1.0))
-    assert stolen.Stolen().warnings() == []
+    assert steal_time.StealTime().warnings() == []
