@@ -139,7 +139,7 @@ def test_a_host_that_knows_its_name_as_a_loopback_address_asks_another(
     monkeypatch.setattr(addresses, "_towards", sources.__getitem__)
     store = dist.HashStore()
     store.set("own address/1", "10.0.0.2")
-    store.add("meet/addresses", 1)
+    store.add("barrier/addresses", 1)
     assert addresses.own_address(store, 0, 2, "node1") == "10.0.0.1"
     monkeypatch.setattr(addresses, "_towards", lambda _: "127.0.0.1")
     assert addresses.own_address(dist.HashStore(), 0, 1, "localhost") == "127.0.0.1"
