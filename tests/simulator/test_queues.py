@@ -105,3 +105,18 @@ def test_a_run_has_queues() -> None:
     assert (sent.left <= sent.end).all()
     again = lockstep.simulate(scenario(**{**described, "cluster__network": network}))
     assert again.to_json() == queued.to_json()
+
+
+def test_a_burst_that_is_too_fast_for_the_clock_ends() -> None:
+    """At 100 GB/s a byte takes less than the clock can tell: it was planned again and again in one instant."""
+    network = {
+        "bandwidth": "5600 B/s", "burst": {"size": "28 B", "line_rate": "100 GB/s"}, "queue": "10 B",
+    }  # fmt: skip
+    slower = {**network, "burst": {"size": "28 B", "line_rate": "1 GB/s"}}
+    ends = [
+        lockstep.simulate(
+            scenario(cluster__workers=2, cluster__network=each, workload={"parameters": 7}, stop={"steps": 3})
+        ).metrics["duration_s"]
+        for each in (network, slower)
+    ]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)
