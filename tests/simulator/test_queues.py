@@ -108,7 +108,7 @@ def test_a_run_has_queues() -> None:
 
 
 def test_a_burst_that_is_too_fast_for_the_clock_ends() -> None:
-    """At 100 GB/s a byte takes less than the clock can tell: it was planned again and again in one instant."""
+    """At 100 GB/s a byte takes less than the clock can tell: it was planned again in the same instant."""
     network = {
         "bandwidth": "5600 B/s", "burst": {"size": "28 B", "line_rate": "100 GB/s"}, "queue": "10 B",
     }  # fmt: skip
