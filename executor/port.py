@@ -225,7 +225,7 @@ class RealPort:
         if p > 1 and not self.stopping.together():
             raise Retired
         # One more value: how many workers have seen the end of the run. None may leave before all know.
-        ending = self.initial.new_tensor([float(self.stopping.over(self.now))])
+        ending = vector.new_tensor([float(self.stopping.over(self.now))])  # type: ignore[attr-defined]
         total = torch.cat([vector, ending])  # type: ignore[list-item]
         if p > 1:
             with self.turns.others():

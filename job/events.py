@@ -8,7 +8,7 @@ class Event:
     """Awaiting it gives the value with which it happened. SimPy's queue takes it for one of its own."""
 
     __slots__ = ("callbacks", "value")
-    _ok = True  # for SimPy
+    _ok, _value = True, None  # for SimPy
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[Event], object]] | None = []

@@ -20,8 +20,7 @@ import zmq
 from lockstep.executor import process, signals
 from lockstep.executor.sockets import Place
 from lockstep.executor.transport import Transport
-from lockstep.strategies import find
-from lockstep.strategies.placement import roles
+from lockstep.job.plan import Plan
 from tests.support.commands import HANGS
 from tests.support.scenarios import scenario
 
@@ -124,9 +123,10 @@ def test_a_connection_that_does_not_come_is_told(
 
 
 def test_workers_of_a_large_run_are_not_connected_each_with_each() -> None:
-    gossip = find("gossip", {})
-    assert len(process._peers(roles(process._MOST_CONNECTED, 0), 0, gossip)) == process._MOST_CONNECTED - 1
-    assert process._peers(roles(process._MOST_CONNECTED + 1, 0), 0, gossip) == []
+    most = process._MOST_CONNECTED
+    few, many = (Plan.of(scenario(strategy="gossip", cluster__workers=n)) for n in (most, most + 1))
+    assert len(process._connected(few, 0)) == most - 1
+    assert process._connected(many, 0) == []
 
 
 def control_of(folder: Path) -> process.Control:
@@ -169,9 +169,9 @@ def test_all_connections_are_there_when_the_clock_starts(
     monkeypatch.setattr(process, "_start_together", begin)
     monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
     monkeypatch.setattr(process, "keep_freed_memory", lambda: None)
-    config = scenario(**{"strategy": "synchronous", "workload__parameters": 10, **changes})
+    plan = Plan.of(scenario(**{"strategy": "synchronous", "workload__parameters": 10, **changes}))
     with ThreadPoolExecutor(len(peers)) as pool:
-        running = [pool.submit(process.participate, config, r, control) for r in range(len(peers))]
+        running = [pool.submit(process.participate, plan, r, control) for r in range(len(peers))]
         assert all(isinstance(each.exception(timeout=HANGS), _Begun) for each in running)
     assert [set(made[rank]._peers) for rank in range(len(peers))] == peers
     for each in made.values():

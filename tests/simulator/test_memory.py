@@ -188,14 +188,15 @@ def crowded(workload: dict[str, Any], **changes: Any) -> Scenario:
 def lost(config: Scenario) -> float:
     """The fraction of the components added that are not in the final parameters: every gradient is −1s."""
     simulation = Simulation(Plan.of(config))
-    real, touched = simulation.gradient, []
+    learner, touched = simulation.learner, []
+    real = learner.gradient
 
     def gradient(parameters: Any, worker: int, step: int) -> Any:
         found = real(parameters, worker, step) != 0
         touched.append(int(found.sum()))
         return -found.float()
 
-    simulation.gradient = gradient
+    learner.gradient = gradient
     simulation.run()
     return 1 - float(simulation.result().parameters.sum()) / sum(touched)
 

@@ -1,6 +1,8 @@
 """Sums over all workers: the right sum, the same bits everywhere, and the closed forms of what they cost."""
 
 from math import ceil, log2
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
+from lockstep.job.node import Node as RunningNode
 from lockstep.strategies import STRATEGIES, Collective, Node, Strategy
 from lockstep.strategies import all_reduce as module
 from lockstep.strategies.bounds import problem
@@ -190,17 +193,14 @@ def test_only_first_workers_speak_to_other_hosts() -> None:
     hosts = [0, 0, 0, 1, 1, 2]
     spoken: set[tuple[int, int]] = set()
 
-    async def spied(node: Node, vector: torch.Tensor) -> torch.Tensor:
-        send = node.send
+    send = RunningNode.send
 
-        def spy(to, kind, body=None, **more):
-            spoken.add((node.rank, to))
-            return send(to, kind, body, **more)
+    def spy(self: RunningNode, to: int, kind: str, body: Any = None, **more: Any) -> Any:
+        spoken.add((self.rank, to))
+        return send(self, to, kind, body, **more)
 
-        node.send = spy
-        return await two_level(node, vector)
-
-    sums(spied, [torch.ones(6)] * 6, hosts, rounds=1)
+    with mock.patch.object(RunningNode, "send", spy):
+        sums(two_level, [torch.ones(6)] * 6, hosts, rounds=1)
     inside = {(0, 1), (0, 2), (3, 4)}
     assert spoken == inside | {(b, a) for a, b in inside} | {(0, 3), (3, 5), (5, 0)}
 
