@@ -369,6 +369,7 @@ def by_instants(
     return found / (finish - begin)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(WORKER, SPAN), max_size=6),
     st.lists(st.tuples(WORKER, SPAN), max_size=4),

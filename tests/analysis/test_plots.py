@@ -66,6 +66,7 @@ def small_print(figure: Figure) -> str:
     return figure.get_supxlabel()
 
 
+@pytest.mark.slow
 def test_throughput_and_speedup(swept: pd.DataFrame) -> None:
     figure = plots.throughput(swept)
     (ax,) = figure.axes
@@ -295,6 +296,7 @@ def test_every_quantity_of_the_schema_has_its_unit() -> None:
     assert {name: words._UNIT_OF.get(name) for name in units} == units
 
 
+@pytest.mark.slow
 def test_files_are_the_same_each_time(swept: pd.DataFrame, tmp_path: Path) -> None:
     first, second = (plots.save(plots.throughput(swept), tmp_path / name / "a.b") for name in "pq")
     assert [file.name for file in first] == ["a.b.png", "a.b.svg", "a.b.pdf"]
@@ -326,6 +328,7 @@ def folder(swept: pd.DataFrame, learned: list[lockstep.Result], tmp_path_factory
     return out
 
 
+@pytest.mark.slow
 def test_the_command_draws_what_it_can(command: Lockstep, folder: Path, tmp_path: Path) -> None:
     ended = command("plot", folder, "--out", tmp_path / "p", "--format", "svg")
     where, names = fine(ended).split(":\n")

@@ -73,6 +73,7 @@ def page(swept: Path) -> str:
     return report.page(report.gather(swept), {"lockstep": "1.2.3"})
 
 
+@pytest.mark.slow
 def test_the_answer_names_the_best_point_and_what_limits_it(page: str, swept: Path) -> None:
     said = unescape(re.search(r'class="answer">(.*?)</p>', page, re.DOTALL)[1])  # type: ignore[index]
     runs = pd.read_parquet(swept / "results.parquet")
@@ -110,6 +111,7 @@ def test_it_asks_for_nothing_else(page: str) -> None:
     assert page.count("data:image/svg+xml") >= 2
 
 
+@pytest.mark.slow
 def test_the_same_folder_gives_the_same_bytes(page: str, swept: Path) -> None:
     assert report.page(report.gather(swept), {"lockstep": "1.2.3"}) == page
 
@@ -161,6 +163,7 @@ def test_settings_lead_from_one_scenario_to_another(sets: list[str]) -> None:
     assert settings(base, table.keys(base)) == []
 
 
+@pytest.mark.slow
 def test_one_run(sizes_only: Path, tmp_path: Path, command: Lockstep) -> None:
     out = tmp_path / "out"
     fine(command("simulate", sizes_only, "--out", out, "--quiet"))

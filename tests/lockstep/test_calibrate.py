@@ -48,6 +48,7 @@ def drawn(name: str, count: int, seed: int) -> Any:
     return FAMILIES[name].frozen(*TRUE[name].values()).rvs(count, random_state=np.random.default_rng(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUE)
 def test_a_known_distribution_is_recovered_and_its_intervals_cover(name: str) -> None:
     best = fits(drawn(name, 1500, 0))[0]

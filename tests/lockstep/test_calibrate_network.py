@@ -42,6 +42,7 @@ def synthetic(chosen: network.Probes, settings: dict[str, float]) -> dict[str, l
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shaped", "true"), [(True, SHAPED), (False, PLAIN)])
 def test_the_path_is_found_again(shaped: bool, true: dict[str, float]) -> None:
     chosen = some(shaped)
@@ -60,6 +61,7 @@ def test_the_path_is_found_again(shaped: bool, true: dict[str, float]) -> None:
         assert high >= fit.values[key] * (1 - SOLVED)
 
 
+@pytest.mark.slow
 def test_noise_widens_the_intervals_but_hardly_moves_the_path() -> None:
     chosen = some(True)
     rng = np.random.default_rng(1)
@@ -99,6 +101,7 @@ def test_overheads_are_read_off_what_one_process_does_in_a_row() -> None:
     assert readings.taking_in_s(backlog) == pytest.approx([7.5e-4])
 
 
+@pytest.mark.slow
 def test_findings_have_settings_intervals_and_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = some(False)
     sample = {key: np.full(9, value) for key, value in OURS.items()}

@@ -47,6 +47,7 @@ def test_json_of_a_run_that_learned(command: Lockstep) -> None:
     assert re.fullmatch("[0-9a-f]{64}", found["parameters_sha256"])
 
 
+@pytest.mark.slow
 def test_json_is_alone_on_the_standard_output_of_a_process(sizes_only: Path) -> None:
     ended = subprocess.run(
         [*COMMAND, "simulate", sizes_only, "--json"],
@@ -223,6 +224,7 @@ def under_a_terminal(arguments: list[str], columns: int) -> tuple[str, int]:
         return shown.decode(), process.wait(timeout=HANGS)
 
 
+@pytest.mark.slow
 def test_progress_is_a_bar_on_a_terminal(sizes_only: Path) -> None:
     arguments = ["simulate", str(sizes_only), "--set", "stop.steps=4000"]
     shown, status = under_a_terminal([*COMMAND, *arguments], 80)

@@ -77,6 +77,7 @@ def test_the_quickstart_gives_the_mean_of_four_gradients_four_times_the_rate() -
         assert step == pytest.approx(planned.scenario.strategy.parameters["learning_rate"])
 
 
+@pytest.mark.slow
 def test_at_its_rate_of_the_quickstart_synchronous_training_learns() -> None:
     """One rate for all left it at 29% where asynchronous training reached 91%."""
     rate = "sweep={zip: {strategy.name: [synchronous], strategy.learning_rate: [0.2]}}"
@@ -95,6 +96,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 SWEEP = "sweep={zip: {strategy.name: [synchronous, ssp], strategy.learning_rate: [0.2, 0.1]}}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_validate_compares_the_points_of_a_sweep(
     command: Lockstep, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -79,6 +79,7 @@ def test_strategies_have_a_row_for_each_parameter(command: Lockstep) -> None:
     assert all(alike(row["default"], listed[row["strategy"]][row["parameter"]]) for row in found)
 
 
+@pytest.mark.slow
 def test_a_recommendation_has_a_row_for_each_that_was_ranked(command: Lockstep) -> None:
     search = [*SMALL, "--strategy", "synchronous", "--strategy", "ssp", "--budget", "4", "--jobs", "1"]
     ranking = json.loads(fine(command("recommend", *search, "--json")))["ranking"]

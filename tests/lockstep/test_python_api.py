@@ -42,6 +42,7 @@ def test_everything_promised_is_there() -> None:
         assert getattr(lockstep, name).__doc__, name
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_docstring_work() -> None:
     found = doctest.testmod(lockstep, extraglobs={"lockstep": lockstep})
     assert found.attempted > 0

@@ -34,6 +34,7 @@ NOISY: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
     names = ("asynchronous", "backup-workers")
@@ -54,6 +55,7 @@ def test_a_space_that_the_budget_covers_is_tried_as_a_whole() -> None:
     assert fastest.mean == pytest.approx(highest) or (fastest is first and (first.mean or 0) > highest / 1.02)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_the_search_comes_near_the_best_of_all_with_a_part_of_the_budget() -> None:
     what = cluster(0.02, **NOISY)
@@ -76,6 +78,7 @@ def test_workers_exchange_as_often_as_they_should(algorithm: str) -> None:
     assert lockstep.simulate(job.bounded).metrics["updates"] == runs.EXCHANGES
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_what_is_in_step_comes_first_and_the_rest_apart() -> None:
     """Where nothing is learned nobody knows what those lose that do not wait for the straggler."""
@@ -100,6 +103,7 @@ def test_what_is_in_step_comes_first_and_the_rest_apart() -> None:
     assert "no stragglers: nothing is clearly faster than synchronous, in step" in " ".join(changes(result))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_what_a_change_does_not_touch_is_still_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     """As who leaves a straggler out is as fast without one, and no slower than those who do not."""
@@ -128,6 +132,7 @@ def test_a_straggler_is_not_added_to_those_that_leave_the_files_out(monkeypatch:
     assert [each.change for each in found(cluster(), "all-reduce", budget=3).answers] == [change]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_who_waits_for_fewer_is_as_fast_as_those() -> None:
     what = cluster(cluster__stragglers=[{"worker": 3, "slowdown": 20}])
@@ -135,6 +140,7 @@ def test_who_waits_for_fewer_is_as_fast_as_those() -> None:
     assert backups.mean == pytest.approx(BATCH / GRADIENT_S * (WORKERS - 1), rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_a_slow_network_wants_the_longest_period() -> None:
     _, first = firsts(found(cluster(0.1), "local-sgd", "all-reduce", budget=500).ranking)
@@ -155,6 +161,7 @@ def test_without_stragglers_and_network_it_stays_in_step() -> None:
     ]  # each the first of its kind
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_with_twice_the_bandwidth_there_is_nothing_to_gain_out_of_step() -> None:
     """Exchanges of 4% of a gradient's time are worth avoiding, those of 2% are not."""
@@ -167,6 +174,7 @@ def test_with_twice_the_bandwidth_there_is_nothing_to_gain_out_of_step() -> None
     assert "if it needs fewer than 1.03 times the samples" in " ".join(answer(result))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_it_is_the_same_again_and_with_other_jobs() -> None:
     what = cluster(0.02, **NOISY)
@@ -179,6 +187,7 @@ def test_it_is_the_same_again_and_with_other_jobs() -> None:
     assert one.table.equals(two.table)
 
 
+@pytest.mark.slow
 def test_every_strategy_takes_part_or_says_why_not() -> None:
     spaces, left_out = space.spaces(cluster(), "throughput")
     assert {*spaces, *left_out} == set(STRATEGIES)
@@ -190,6 +199,7 @@ def test_every_strategy_takes_part_or_says_why_not() -> None:
     assert "servers=1" in backups.candidate(backups.start).words
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("budget", [1, 3, 7])
 def test_the_budget_bounds_what_is_tried(budget: int) -> None:
@@ -201,6 +211,7 @@ def test_the_budget_bounds_what_is_tried(budget: int) -> None:
     assert any(why == f"the budget of {budget} ends before it" for why in result.left_out.values())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_what_would_make_the_answer_faster_is_tried() -> None:
     result = found(cluster(0.03), "all-reduce", "local-sgd")
@@ -251,6 +262,7 @@ def test_two_differ_by_their_differences_seed_by_seed() -> None:
     assert not clearly_better(fast, other)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_the_command_writes_what_it_finds(command: Lockstep, tmp_path: Path) -> None:
     file, out = tmp_path / "small.yaml", tmp_path / "out"
@@ -272,6 +284,7 @@ def test_the_command_writes_what_it_finds(command: Lockstep, tmp_path: Path) -> 
     assert run["throughput"] == first["values"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_nothing_is_cut_off_on_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -301,6 +314,7 @@ def test_bad_input(command: Lockstep, sizes_only: Path, options: tuple[str, ...]
     assert not (sizes_only.parent / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "says"),
     [("rank", "Interrupted: one run each"), ("what_if", "Interrupted: strategies")],

@@ -11,6 +11,7 @@ from tests.support.recommending import cluster, found
 COMPOSED = {"name": "ssp-blocking", "bound": 2, "correction": "dc-asgd", "codec": "int8", "compensation": 0.1}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_the_factors_of_the_file_stay_with_its_strategy() -> None:
     what = cluster(0.01, strategy=COMPOSED)
@@ -33,6 +34,7 @@ def test_the_factors_of_the_file_stay_with_its_strategy() -> None:
     assert table.loc[table["strategy.name"] == "asynchronous", "strategy.correction"].isna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factors", "family"),
     [

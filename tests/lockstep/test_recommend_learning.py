@@ -49,6 +49,7 @@ def searched() -> Recommendation:
         return Recommendation(digits(), "machine-hours", TWO, 1).run(10)
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_slow_worker_comes_later(searched: Recommendation) -> None:
     first = searched.ranking[0]
     assert first.candidate.strategy == "asynchronous"
@@ -107,6 +108,7 @@ def test_an_error_is_not_called_an_interruption(
     assert (tmp_path / "out" / "results.parquet").exists()
 
 
+@pytest.mark.slow
 def test_the_folder_can_be_plotted_reported_and_run(
     command: Lockstep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_simulation_that_learns_nothing_loads_nothing_heavy() -> None:
     arguments = ["simulate", "quickstart", "--set", "workload.learning=false", "--json"]
     ended = subprocess.run(

@@ -48,6 +48,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[lockstep.Scenario]:
     return seen
 
 
+@pytest.mark.slow
 def test_the_same_bytes_from_one_process_two_and_dask(swept: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     lockstep.sweep(swept, out=tmp_path / "one", jobs=1)

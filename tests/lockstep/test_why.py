@@ -162,6 +162,7 @@ def test_what_takes_most_of_the_time_need_not_be_what_holds_the_run_up() -> None
     assert found == pytest.approx({"latency": SAVED * 14 / 15.9, "computing": SAVED * 1.9 / 15.9})
 
 
+@pytest.mark.slow
 def test_the_command_shows_and_prints_it(command: Lockstep, sizes_only: Path) -> None:
     shown = fine(command("simulate", sizes_only, "--why", "--quiet"))
     assert "What a tenth more speed would save" in shown
@@ -183,6 +184,7 @@ def test_a_servers_speed_is_of_its_updates_alone() -> None:
     assert saved == pytest.approx(200 * 0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["run", "sweep"])
 def test_the_report_tries_the_best_point(
     command: Lockstep, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

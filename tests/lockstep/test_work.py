@@ -144,6 +144,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "document"),
     [

@@ -156,6 +156,7 @@ def check_same_run(
             assert found == pytest.approx(expected, rel=rounding, abs=rounding, nan_ok=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(worlds(servers=1))
 def test_an_update_for_every_gradient_is_asynchronous(world: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ def products() -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correction", ["synchronous", "dc-asgd", "adag-distance"])
 def test_every_product_runs_and_learns(correction: str) -> None:
     """Nobody deadlocks, every mini-batch is dealt with, and the loss falls.
@@ -182,6 +183,7 @@ def test_a_server_that_brings_its_optimizer_takes_no_other() -> None:
     assert any("server_optimizer means nothing to bmuf" in warning for warning in run.warnings)
 
 
+@pytest.mark.slow
 def test_elastic_averaging_is_stable_with_many_workers() -> None:
     """All meet the centre at the same instant; α is such that they do not throw it about."""
     for name in ("easgd", "aeasgd", "eamsgd"):

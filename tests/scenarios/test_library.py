@@ -90,6 +90,7 @@ def test_whole_scenarios_answer(name: str) -> None:
     assert lockstep.simulate(scenario).metrics["throughput"] > 0
 
 
+@pytest.mark.slow
 def test_the_counts_are_those_of_the_models() -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode

@@ -243,6 +243,7 @@ def test_a_source_that_is_no_file(source: str, says: str) -> None:
     assert says in str(refusal(source))
 
 
+@pytest.mark.slow
 def test_a_bomb_costs_little(file: Path) -> None:
     file.write_text(BOMB)
     tracemalloc.start()
@@ -258,6 +259,7 @@ _line = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     content=st.binary() | st.text().map(str.encode) | st.lists(_line).map(lambda ls: "\n".join(ls).encode())

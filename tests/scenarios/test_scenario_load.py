@@ -254,6 +254,7 @@ _scenario = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(document=_scenario)
 def test_what_dump_writes_load_reads_back(document: Any, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -74,6 +74,7 @@ def test_ends_by_hand(tasks: list[Task], cores: int, expected: list[float]) -> N
     assert ends(tasks, cores) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.lists(

@@ -189,6 +189,7 @@ def restless(draw: st.DrawFn) -> Load:
 ONCE_WRONG = [(3, (0,)), (7, (1,)), (13, (2,)), (7, (0, 1)), (10, (2, 0)), (1, (0, 1)), (2, (0, 1, 2))]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.one_of(anything(), stars()))
 @example(Load([(0.0, path, size) for size, path in ONCE_WRONG] + [(8.0, (0, 1), 1)], [3.0, 2.0, 3.0]))
@@ -196,12 +197,14 @@ def test_flows_end_when_they_should(load: Load) -> None:
     assert_same(load)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(restless())
 def test_so_they_do_when_links_burst_and_change_and_flows_are_cancelled(load: Load) -> None:
     assert_same(load)
 
 
+@pytest.mark.slow
 def test_a_long_busy_link_stays_exact() -> None:
     """A link that is never idle for 20,000 flows: its clock grows, and its error must not."""
     found = fast(Load([(number * 0.9, (0,), 100) for number in range(20_000)], [100.0]))

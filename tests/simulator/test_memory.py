@@ -57,6 +57,7 @@ def plainly(
     return memory, loaded
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(operations(), st.sampled_from([0.0, 0.5, 1.0, 0.3]), st.lists(st.integers(0, 30), max_size=3))
 def test_it_is_the_race_event_by_event(todo: list[Operation], each: float, looks: list[int]) -> None:
@@ -227,6 +228,7 @@ def test_staleness_is_conserved(workers: int) -> None:
     assert 0 <= missing < 3 * workers * (workers - 1) / 2000 + 1e-9
 
 
+@pytest.mark.slow
 def test_throughput_scales_with_workers_where_computing_dominates() -> None:
     """Nobody waits, so what is lost of n times one worker's is the time in memory: 7 us of a step of 2 ms.
 
@@ -247,6 +249,7 @@ def test_throughput_scales_with_workers_where_computing_dominates() -> None:
 # ------------------------------------------------------------------ what is kept of it
 
 
+@pytest.mark.slow
 @given(st.integers(1, 400), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_processes_that_see_some_versions_each_keep_what_one_would(
     versions: int, processes: int, random: Random

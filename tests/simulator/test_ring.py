@@ -90,17 +90,20 @@ def scenarios(draw: st.DrawFn, **fixed: Any) -> Scenario:
     return scenario(**changes | fixed)
 
 
+@pytest.mark.slow
 @given(scenarios())
 def test_same_records(config: Scenario) -> None:
     assert_same(config)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(scenarios(workload={"problem": "logistic"}))
 def test_same_records_and_parameters_when_learning(config: Scenario) -> None:
     assert_same(config)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_same_records_on_any_network(data: st.DataObject) -> None:

@@ -207,6 +207,7 @@ def test_a_pattern_that_names_no_link_is_bad_input() -> None:
         lockstep.check(scenario(cluster__network={"varying": [varying((0, 1))]}))
 
 
+@pytest.mark.slow
 def test_the_command_line_blames_the_line(tmp_path: Path) -> None:
     change = "cluster.network.varying=[{links: 'x*', schedule: [{at: 0 s, factor: 2}]}]"
     code = "import sys; from lockstep.cli import main; main()"

@@ -332,6 +332,7 @@ def received(node: RunningNode, kind: str) -> Message:
     return at_once(waiting)
 
 
+@pytest.mark.slow
 def test_a_sizes_only_simulation_with_a_codec_loads_no_torch() -> None:
     code = """
 import sys, lockstep

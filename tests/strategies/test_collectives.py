@@ -74,6 +74,7 @@ def test_everyone_has_the_sum_to_the_same_bits(name: str, workers: int, length: 
         assert (found[0][number] / (number + 1) - exact).abs().le(scale * workers * 2**-24).all()
 
 
+@pytest.mark.slow
 @given(data=st.data(), workers=st.integers(1, 9), length=st.integers(1, 20))
 def test_two_levels_with_any_hosts(data: st.DataObject, workers: int, length: int) -> None:
     hosts = data.draw(st.lists(st.integers(0, 3), min_size=workers, max_size=workers))

@@ -82,6 +82,7 @@ def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lockstep, "run", interrupted)
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was_interrupted(
     few: list[Point], ran: Runs, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_what_a_crash_left_half_written_is_measured_again(
     assert len(ran) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_a_point_that_fails_is_recorded_and_the_rest_goes_on(
     few: list[Point], ran: Runs, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +151,7 @@ def test_a_point_that_fails_is_recorded_and_the_rest_goes_on(
     assert len(ran) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_everything_can_be_computed_again_elsewhere(
     few: list[Point], ran: Runs, tmp_path: Path, command: Lockstep
@@ -271,6 +274,7 @@ def test_bad_input_is_told_in_a_line(name: str, ran: Runs, tmp_path: Path, comma
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_campaigns_over_different_networks_are_not_mixed(
     tmp_path: Path, ran: Runs, command: Lockstep
 ) -> None:

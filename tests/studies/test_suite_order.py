@@ -55,6 +55,7 @@ def test_the_default_has_three_seeds_of_everything_that_learns() -> None:
     assert {p.name for p in learning()[:18]} <= names
 
 
+@pytest.mark.slow
 def test_no_chance_is_in_it() -> None:
     code = (
         "from itertools import islice; from lockstep.studies.accuracy_suite.order import suite; "

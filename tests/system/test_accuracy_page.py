@@ -23,6 +23,7 @@ def test_the_page_has_the_figures_of_the_committed_data() -> None:
     assert between_markers(page, figures) == page, "the figures have changed: make accuracy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", A_FEW)
 def test_the_committed_predictions_are_those_of_this_simulator(name: str) -> None:
     (point,) = (point for point in POINTS if point.name == name)

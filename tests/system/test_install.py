@@ -28,7 +28,10 @@ def _has(name: str, least: int) -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}"),
+]
 
 SCRIPT = """
 import json, lockstep

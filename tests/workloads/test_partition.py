@@ -80,6 +80,7 @@ def test_a_label_that_ends_inside_a_piece_adds_one() -> None:
         assert len(np.unique(labels[share])) <= 4 + 2  # rare labels are shorter than a piece
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 10.0])
 def test_shares_vary_as_dirichlet_says(alpha: float) -> None:
     """A share of Dirichlet(α, … α) over n has mean 1/n and variance (1/n)(1 − 1/n) / (nα + 1)."""

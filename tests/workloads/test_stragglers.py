@@ -273,6 +273,7 @@ def together(seed: int) -> list[Spells | Cycle]:
     return [spells(seed, slowdown=6.0), Cycle([(0.0, 3.0), (0.7, 1.0)], 2.9, 1.3), Cycle(steps, 11.7)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seed=st.integers(0, 50), now=st.floats(0, 500), work=st.floats(0.01, 40))
 def test_the_integral_is_the_work(seed: int, now: float, work: float) -> None:
@@ -319,6 +320,7 @@ def fingerprint() -> str:
     return hashlib.sha256(repr(drawn).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_draws_are_the_same_in_another_process() -> None:
     environment = os.environ | {"PYTHONHASHSEED": "123", "PYTHONPATH": str(ROOT)}
     other = subprocess.run(

@@ -31,6 +31,7 @@ def data(dataset: str, model: str, batch_size: int = 32) -> scenarios.Data:
     return scenarios.Data.model_validate({"dataset": dataset, "model": model, "batch_size": batch_size})
 
 
+@pytest.mark.slow
 def test_torchvision_imports_in_a_fresh_interpreter_even_after_a_failure() -> None:
     code = """
 try:
@@ -80,6 +81,7 @@ def test_digits_are_all_there_once() -> None:
     assert labels.tolist() == torch.tensor(load_digits().target).bincount().tolist()
 
 
+@pytest.mark.slow
 def test_datasets_are_the_same_in_every_process() -> None:
     code = """
 import hashlib

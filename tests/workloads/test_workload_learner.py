@@ -233,6 +233,7 @@ with deterministic_threads():
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_process_agrees_to_the_byte() -> None:
     command = [sys.executable, "-W", "error", "-c", PROCESS]
     there = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -288,6 +289,7 @@ def test_seeds_differ() -> None:
         assert not torch.equal(first.gradient(start, 0, 0), second.gradient(start, 0, 0))
 
 
+@pytest.mark.slow
 def test_evaluation_with_batch_norm_depends_on_nothing_but_the_parameters() -> None:
     with deterministic_threads():
         fresh, used = (build(PURE["resnet18"](), workers=2, seed=5) for _ in range(2))
