@@ -193,16 +193,20 @@ class Node:
 
         return [Later(event, partial(take, part)) for event, part in zip(work.parts, parts, strict=True)]
 
-    def _begin(self, parameters: Vector, down_to: Sequence[int] = ()) -> tuple[int, float, Work]:
+    def _begin(self, parameters: Vector) -> tuple[int, float, Work]:
         """Take a mini-batch: its number, when that was, and what computes its gradient."""
         step, start = self.step, self.port.now
         self.ending.use(self.rank)
         self.step = step + 1
-        return step, start, self.port.compute(parameters, step, down_to)
+        return step, start, self.port.compute(parameters, step)
 
     def _compute(self, parameters: Vector, down_to: Sequence[int] = ()) -> Work:
         """Take a mini-batch, and record its gradient: at once, if it is known how long it takes."""
-        step, start, work = self._begin(parameters, down_to)
+        step, port = self.step, self.port  # as `_begin`, without a call
+        start = port.now
+        self.ending.use(self.rank)
+        self.step = step + 1
+        work = port.compute(parameters, step, down_to)
         if work.end is not None:
             self.recorder.gradient(self.rank, start, work.end, step)
         else:

@@ -21,6 +21,7 @@ from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
+from lockstep.job.port import Arrival
 from lockstep.job.quota import Quota
 from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
@@ -86,8 +87,9 @@ class Simulation:
         self._came_to = 0.0, 0  # an instant, and the updates made by then where they bring the end closer
         self.progress: Progress | None = None
         self.over = False
+        self.inboxes: list[Callable[[Arrival], None]] = []
         self.nodes = [self._node(rank) for rank in range(len(self.roles))]
-        self.inboxes = [node.take_in for node in self.nodes]
+        self.inboxes += [node.take_in for node in self.nodes]
         self.programs = []
         for rank, role in enumerate(self.roles):
             process = self.begin(self.nodes[rank], plan.program(rank))

@@ -22,11 +22,22 @@ def _nothing() -> None:
 class VirtualPort:
     """See `job.port.Port` for what each member means."""
 
-    __slots__ = ("_cores", "_draw", "_environment", "_send", "_speed", "rank", "simulation")
+    __slots__ = (
+        "_cores",
+        "_draw",
+        "_environment",
+        "_inboxes",
+        "_rings",
+        "_send",
+        "_speed",
+        "rank",
+        "simulation",
+    )
 
     def __init__(self, simulation: "Simulation", rank: int) -> None:
         self.simulation, self.rank = simulation, rank
         self._environment, self._send = simulation.environment, simulation.network.send
+        self._rings, self._inboxes = simulation.rings, simulation.inboxes
         is_worker = rank in simulation.plan.workers
         self._draw = simulation.compute[rank].draw if is_worker else None
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
@@ -38,12 +49,11 @@ class VirtualPort:
         return now
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
-        simulation, body = self.simulation, message.body
-        rings = simulation.rings
+        body, rings = message.body, self._rings
         if rings is not None and rings.inside:
             rings.give_up()
         nbytes = 0 if body is None else body.nbytes
-        return self._send(self.rank, to, nbytes, message, simulation.inboxes[to])
+        return self._send(self.rank, to, nbytes, message, self._inboxes[to])
 
     def collect(self) -> None:
         """Messages come by themselves."""
