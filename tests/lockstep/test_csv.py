@@ -54,6 +54,7 @@ def test_a_sweep_has_a_row_a_run(command: Lockstep) -> None:
         assert all(alike(row[key], value) for key, value in point.items())
 
 
+@pytest.mark.slow
 def test_cases_and_claims_have_a_row_each(command: Lockstep) -> None:
     cases = json.loads(fine(command("verify", "--case", "queue alone", "--json")))["cases"]
     found = rows(fine(command("verify", "--case", "queue alone", "--csv")))

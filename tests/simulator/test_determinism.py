@@ -29,6 +29,7 @@ def test_same_seed_same_bytes_in_two_processes(name: str) -> None:
     assert digests(name, hash_seed="1") == digests(name, hash_seed="2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_another_seed_other_bytes(name: str) -> None:
     assert digests(name, "seed=8", hash_seed="1") != digests(name, "seed=9", hash_seed="1")

@@ -148,6 +148,7 @@ def test_every_variant_is_run_with_every_seed(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_processes_change_nothing() -> None:
     assert judge([made_up()], jobs=2) == judge([made_up()], jobs=1)
 

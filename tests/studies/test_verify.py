@@ -141,6 +141,7 @@ def lost_staleness(patch: pytest.MonkeyPatch) -> str:
     return "staleness asynchronous constant"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [wrong_latency, wrong_bandwidth, unfair_rates, slow_workers, lost_staleness]
 )
