@@ -44,6 +44,7 @@ def test_one_run_is_one_row_of_the_tidy_table(command: Lockstep) -> None:
     assert row["loss"] == ""  # nothing is learned
 
 
+@pytest.mark.slow
 def test_a_sweep_has_a_row_a_run(command: Lockstep) -> None:
     sweep = [*SMALL, "--set", "sweep={cluster.workers: [1, 2], strategy.name: [synchronous, ssp]}"]
     points = json.loads(fine(command("sweep", *sweep, "--jobs", "1", "--json")))["points"]

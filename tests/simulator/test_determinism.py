@@ -24,6 +24,7 @@ def digests(name: str, *overrides: str, hash_seed: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_same_seed_same_bytes_in_two_processes(name: str) -> None:
     assert digests(name, hash_seed="1") == digests(name, hash_seed="2")

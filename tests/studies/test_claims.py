@@ -269,6 +269,7 @@ def test_a_figure_of_learning() -> None:
     assert 0 < found["updates"] < 90
 
 
+@pytest.mark.slow
 def test_an_identity_is_one() -> None:
     (found,) = judge(chosen(["averaging-every-step"]), jobs=1)["claims"]
     assert found["verdict"] == "holds"
