@@ -264,6 +264,7 @@ def moved(first: Callable[[Any], Result]) -> tuple[str, Any, Result]:
     return found.who.direction, found.remedy.to, after
 
 
+@pytest.mark.slow
 def test_as_many_shards_move_it_to_the_workers_links() -> None:
     # Times of 20 ms that vary, so that pushes and pulls overlap; a gradient takes 100 ms to send.
     compute = {"time": {"distribution": "exponential", "mean": "20 ms"}}

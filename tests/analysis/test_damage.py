@@ -120,6 +120,7 @@ def test_a_report_of_a_sweep_of_which_all_runs_failed(
     assert "out of &lt;memory&gt;" in page
 
 
+@pytest.mark.slow
 def test_records_out_of_order_are_put_in_order(sizes_only: Path, command: Lockstep, tmp_path: Path) -> None:
     fine(command("simulate", sizes_only, "--out", tmp_path / "run"))
     drawn = fine(command("plot", tmp_path / "run", "--out", tmp_path / "before", "--format", "png"))

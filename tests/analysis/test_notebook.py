@@ -22,6 +22,7 @@ def test_repr_is_one_line(learned: lockstep.Result) -> None:
     assert repr(learned) == "<Result of <b>, predicted: asynchronous, 4 workers, 0.05 s, 3,200 samples/s>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [LEARNING, {}])
 def test_a_notebook_shows_the_figures_and_a_picture(changes: dict[str, object]) -> None:
     result = lockstep.simulate(scenario(**changes, name="<b>"))

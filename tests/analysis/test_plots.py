@@ -85,6 +85,7 @@ def test_throughput_and_speedup(swept: pd.DataFrame) -> None:
     assert list(ideal.get_ydata()) == list(ideal.get_xdata())
 
 
+@pytest.mark.slow
 def test_a_strategy_looks_the_same_whatever_else_is_drawn(swept: pd.DataFrame) -> None:
     for chosen in (swept, swept[swept["strategy.name"] == "ssp"], swept[::-1]):
         ax = plots.throughput(chosen).axes[0]
@@ -178,6 +179,7 @@ def test_breakdown(swept: pd.DataFrame) -> None:
     assert "sending" in legend(one)
 
 
+@pytest.mark.slow
 def test_stragglers_relative_to_none() -> None:
     slow = tabled([
         simulated(strategy={"name": name}, cluster__stragglers=stragglers, seed=seed)
@@ -343,6 +345,7 @@ def test_the_command_draws_what_it_can(command: Lockstep, folder: Path, tmp_path
     assert {*left_out} | {*drawn} == {*plots.KINDS} - {"metric"}
 
 
+@pytest.mark.slow
 def test_the_command_with_options(command: Lockstep, folder: Path, tmp_path: Path) -> None:
     fine(
         command("plot", folder / "results.parquet", "--y", "efficiency", "--out", tmp_path, "--format", "png")

@@ -4,6 +4,7 @@ from math import nan
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def table(records: list[tuple]) -> pd.DataFrame:
     return recorder.frame()
 
 
+@pytest.mark.slow
 @given(st.lists(rows), st.randoms(use_true_random=False))
 def test_any_order_of_recording_gives_the_same_table(records: list[tuple], random) -> None:
     shuffled = random.sample(records, len(records))

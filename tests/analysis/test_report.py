@@ -85,6 +85,7 @@ def test_the_answer_names_the_best_point_and_what_limits_it(page: str, swept: Pa
     assert "bound by" in said
 
 
+@pytest.mark.slow
 def test_a_tie_is_not_called_a_difference(swept: Path) -> None:
     gathered = report.gather(swept)
     gathered.runs.loc[gathered.runs["seed"] == 1, "throughput"] = 1000.0
@@ -93,6 +94,7 @@ def test_a_tie_is_not_called_a_difference(swept: Path) -> None:
     assert "no clear difference from" in answer(found, gathered.runs).sentence
 
 
+@pytest.mark.slow
 def test_hostile_names_are_escaped(page: str) -> None:
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co" in page
@@ -116,6 +118,7 @@ def test_the_same_folder_gives_the_same_bytes(page: str, swept: Path) -> None:
     assert report.page(report.gather(swept), {"lockstep": "1.2.3"}) == page
 
 
+@pytest.mark.slow
 def test_each_row_has_its_command_which_makes_it_again(
     page: str, swept: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -242,6 +245,7 @@ def shown(browser: Any, page: str, tmp_path_factory: pytest.TempPathFactory) -> 
     return browser
 
 
+@pytest.mark.slow
 def test_it_loads_without_network_and_errors(shown: Any) -> None:
     sent = [entry["message"] for entry in shown.get_log("performance")]
     asked = {
@@ -310,6 +314,7 @@ def test_pictures_are_dark_where_the_page_is(shown: Any, scheme: str) -> None:
     assert (pixel[0] < 128) == (scheme == "dark")
 
 
+@pytest.mark.slow
 def test_it_prints_with_everything_open(shown: Any) -> None:
     shown.execute_script("""
         addEventListener("beforeprint", () => {

@@ -47,6 +47,7 @@ def sentences(page: str) -> list[str]:
     return [unescape(text) for text in re.findall(r'class="answer">(.*?)</p>', page, re.DOTALL)]
 
 
+@pytest.mark.slow
 def test_each_sentence_is_of_one_engine_and_one_workload(mixed: Path) -> None:
     gathered = report.gather(mixed)
     assert len(gathered.runs) == 4  # not those below a sweep
@@ -65,6 +66,7 @@ def test_each_sentence_is_of_one_engine_and_one_workload(mixed: Path) -> None:
     assert f"<h1>{mixed.name}</h1>" in page  # of several scenarios none gives the page its name
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_named(mixed: Path, command: Lockstep, tmp_path: Path) -> None:
     ended = command("report", mixed, "--out", tmp_path / "page.html")
     fine(ended)
@@ -75,6 +77,7 @@ def test_what_is_left_out_is_named(mixed: Path, command: Lockstep, tmp_path: Pat
     assert all(f"Left out: {each}." in head for each in said)
 
 
+@pytest.mark.slow
 def test_pictures_are_of_one_workload_each(mixed: Path) -> None:
     titles = [picture.title for picture in pictures.pictures(report.gather(mixed))]
     assert titles

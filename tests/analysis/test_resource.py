@@ -113,6 +113,7 @@ def test_a_bottleneck_survives_other_names(strategy: str, network: str) -> None:
     pd.testing.assert_frame_equal(renamed.utilisation[columns], usual.utilisation[columns])
 
 
+@pytest.mark.slow
 def test_figures_timelines_and_claims_survive_other_names(tmp_path: Path, monkeypatch: Any) -> None:
     usual = simulated("inner")
     drawn = len(plots.gantt([usual]).axes[0].patches)

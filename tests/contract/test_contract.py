@@ -51,6 +51,7 @@ ALONE = [("simulator", row) for row in ROWS if row.is_sgd_alone]
 ALONE += [("executor", row) for _, row in ALONE if not row.deterministic or "native" in str(row)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "row"), ALONE, ids=str)
 def test_one_worker_of_anything_is_serial_sgd(engine: str, row: Row) -> None:
     config = learning(row, workers=1)

@@ -209,12 +209,14 @@ def check_that_nothing_is_lost(config: Scenario, run: Result, steps: int) -> Non
         assert _clock_gap(run) <= values["bound"]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(clusters(), st.integers(1, 12))
 def test_a_run_of_updates_makes_as_many(changes: dict[str, Any], updates: int) -> None:
     assert checked(scenario(**changes, stop={"updates": updates})).metrics["updates"] == updates
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(clusters(), st.floats(1e-3, 0.3))
 def test_nothing_happens_after_the_time_is_up(changes: dict[str, Any], time: float) -> None:

@@ -152,6 +152,7 @@ def test_a_status_is_told_whole(status: Status) -> None:
     assert Status.from_json(json.loads(json.dumps(status.to_json()))) == status
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), STATUS, st.floats(0, 30)), max_size=30), st.floats(0, 200))
 def test_whatever_is_told_a_verdict_is_one(heard: Sequence[tuple[int, Status, float]], later: float) -> None:
     dog, now = watchdog(), 0.0

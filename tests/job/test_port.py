@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lockstep.job.port import Port
 from tests.support import ROOT
 
@@ -44,6 +46,7 @@ def test_a_port_has_at_most_ten_primitives() -> None:
     assert len([name for name in vars(Port) if not name.startswith("_")]) <= 10
 
 
+@pytest.mark.slow
 def test_a_new_primitive_or_operation_is_missed_by_name_everywhere(tmp_path: Path) -> None:
     """By mypy: in both ports, and in the node and what records and repeats it; and nothing else is wrong."""
     (tmp_path / "wider.py").write_text(WIDER)

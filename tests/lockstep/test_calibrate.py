@@ -78,6 +78,7 @@ def test_no_spread_is_constant() -> None:
     assert (only.distribution, only.parameters) == ("constant", {"value": 0.25})
 
 
+@pytest.mark.slow
 def test_the_smallest_of_a_sample_is_possible() -> None:
     rng = np.random.default_rng(2)
     for _ in range(100):

@@ -225,6 +225,7 @@ def test_a_process_that_is_killed_is_told_without_torchruns_traceback(ssh: Calla
     assert failed.value.details == ""
 
 
+@pytest.mark.slow
 def test_a_host_that_hears_nothing_any_more_ends_its_part(
     ssh: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

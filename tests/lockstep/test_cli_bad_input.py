@@ -115,6 +115,7 @@ def test_an_out_without_permission(command: Lockstep, folder: Path) -> None:
     refused(command("simulate", "good.yaml", "--out", "locked/out"), "Permission denied")
 
 
+@pytest.mark.slow
 def test_bad_input_to_a_real_process(folder: Path) -> None:
     arguments = [*COMMAND, "simulate", "good.yaml", "--set", "strategy=nosuch", "--out", "out"]
     ended = subprocess.run(arguments, capture_output=True, text=True, timeout=HANGS, check=False)

@@ -44,6 +44,7 @@ def test_one_run_is_one_row_of_the_tidy_table(command: Lockstep) -> None:
     assert row["loss"] == ""  # nothing is learned
 
 
+@pytest.mark.slow
 def test_a_sweep_has_a_row_a_run(command: Lockstep) -> None:
     sweep = [*SMALL, "--set", "sweep={cluster.workers: [1, 2], strategy.name: [synchronous, ssp]}"]
     points = json.loads(fine(command("sweep", *sweep, "--jobs", "1", "--json")))["points"]
@@ -54,6 +55,7 @@ def test_a_sweep_has_a_row_a_run(command: Lockstep) -> None:
         assert all(alike(row[key], value) for key, value in point.items())
 
 
+@pytest.mark.slow
 def test_cases_and_claims_have_a_row_each(command: Lockstep) -> None:
     cases = json.loads(fine(command("verify", "--case", "queue alone", "--json")))["cases"]
     found = rows(fine(command("verify", "--case", "queue alone", "--csv")))

@@ -162,6 +162,7 @@ def test_save_and_read_back(engine: str, tmp_path: Path, request: pytest.Fixture
     assert again.metrics == result.metrics
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_table(predicted: Result) -> None:
     html = predicted._repr_html_()
     assert html.count("<table") == 1

@@ -122,6 +122,7 @@ def test_what_a_change_does_not_touch_is_still_ranked(monkeypatch: pytest.Monkey
         assert each.of(before[0].candidate).mean != before[0].mean
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_a_straggler_is_not_added_to_those_that_leave_the_files_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space, "_WORKERS", (3 / 4,))
@@ -148,6 +149,7 @@ def test_a_slow_network_wants_the_longest_period() -> None:
     assert first.mean == pytest.approx(WORKERS * BATCH / (GRADIENT_S + 0.1 / 64), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_without_stragglers_and_network_it_stays_in_step() -> None:
     result = found(cluster(), "synchronous", "asynchronous", budget=9)

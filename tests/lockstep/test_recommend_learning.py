@@ -58,6 +58,7 @@ def test_who_waits_for_a_slow_worker_comes_later(searched: Recommendation) -> No
     assert lockstep.simulate(searched.best).metrics["time_to_target_s"] is not None
 
 
+@pytest.mark.slow
 def test_every_strategy_has_three_learning_rates(searched: Recommendation) -> None:
     for name in TWO:
         rates = {
@@ -69,6 +70,7 @@ def test_every_strategy_has_three_learning_rates(searched: Recommendation) -> No
     assert searched.search_.simulated <= 10
 
 
+@pytest.mark.slow
 def test_who_exchanged_nothing_yet_is_not_judged_by_that() -> None:
     """All begin with three learning rates, and these with exchanges often enough to tell."""
     what = digits().model_copy(update={"stop": digits().stop.model_copy(update={"steps": 4})})
@@ -93,6 +95,7 @@ def test_a_run_that_cannot_win_is_stopped(searched: Recommendation) -> None:
     assert all(row["stop.time"] <= search.longest for row in search.rows.values())
 
 
+@pytest.mark.slow
 def test_an_error_is_not_called_an_interruption(
     command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_the_same_bytes_from_one_process_two_and_dask(swept: Path, tmp_path: Pat
     assert found.loc[5, "throughput"] == single.metrics["throughput"]
 
 
+@pytest.mark.slow
 def test_what_has_ended_is_not_run_again(swept: Path, tmp_path: Path, simulated: list[Any]) -> None:
     whole = lockstep.sweep(swept, out=tmp_path / "out", jobs=1)
     assert len(simulated) == len(whole) == ROWS
@@ -109,6 +110,7 @@ def test_the_content_of_a_file_is_part_of_the_run(tmp_path: Path, had: str, has:
     assert plan(file).runs[0].key != first
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_a_row_and_is_tried_again(
     swept: Path, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_run_that_fails_is_a_row_and_is_tried_again(
     assert (said["kept"], said["failed"]) == (6, 0)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_has_ended(
     swept: Path, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +165,7 @@ def test_ctrl_c_keeps_what_has_ended(
     assert len(pd.read_parquet(out / "results.parquet")) == 8
 
 
+@pytest.mark.slow
 def test_records_of_chosen_points(swept: Path, tmp_path: Path, command: Lockstep) -> None:
     out = tmp_path / "out"
     fine(command("sweep", swept, "--out", out, "--jobs", 1))
@@ -175,6 +179,7 @@ def test_records_of_chosen_points(swept: Path, tmp_path: Path, command: Lockstep
     assert (out / "runs" / kept[0] / "records.parquet").is_file()
 
 
+@pytest.mark.slow
 def test_the_table_says_which_is_best(swept: Path, command: Lockstep) -> None:
     shown = fine(command("sweep", swept, "--jobs", 1, "--quiet"))
     assert "strategy.name" in shown
@@ -256,6 +261,7 @@ def test_presets_are_told_by_the_names_that_the_file_has_for_them(tmp_path: Path
     assert names[0] == "asynchronous with slow, 2 workers, batch size 8"
 
 
+@pytest.mark.slow
 def test_the_table_says_what_limits_each_point_where_it_fits(swept: Path, command: Lockstep) -> None:
     shown = fine(command("sweep", swept, "--jobs", 1))
     head = next(line for line in shown.splitlines() if "samples/s" in line)
@@ -264,6 +270,7 @@ def test_the_table_says_what_limits_each_point_where_it_fits(swept: Path, comman
     assert "computing" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "missing"), [(60, True), (80, True), (120, False)])
 def test_the_table_fits_the_terminal(
     width: int, missing: bool, command: Lockstep, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ def push_pull(**changes: Any) -> dict[str, Any]:
     return {"cluster__network": network, "strategy": "synchronous", "stop": {"steps": 200}} | changes
 
 
+@pytest.mark.slow
 def test_the_gains_are_the_shares_of_what_comes_one_after_the_other() -> None:
     found = gains(**push_pull(cluster__apply_overhead="4 ms"))
     round_s = COMPUTE + 8 * MESSAGE + 2 * LATENCY + 0.004
@@ -94,6 +95,7 @@ def test_the_fabric_and_the_cards_are_apart(topology: dict[str, Any], name: str)
     assert {each.kind: each.gain for each in others}["workers' links"] == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_servers_on_the_workers_hosts_have_no_links_of_their_own() -> None:
     servers = {"count": 4, "colocated": True}
     found = lockstep.why(scenario(**push_pull(cluster__servers=servers)))

@@ -27,6 +27,7 @@ def test_nobody_is_asked_before_what_is_shipped(name: str) -> None:
         assert estimate.seconds < work.LONGEST_S / 6  # on a machine that is a sixth as fast, not either
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["quickstart", "sizes-only", "digits-parameter-server", "racks"])
 def test_nobody_is_asked_before_a_recommendation(name: str) -> None:
     found = Recommendation(lockstep.load(name))
@@ -85,6 +86,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments[::2]))
 def test_without_a_terminal_it_is_refused_in_one_line(
     command: Lockstep, sizes_only: Path, tmp_path: Path, arguments: list[str]

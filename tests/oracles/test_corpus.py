@@ -33,6 +33,7 @@ def written(corpus: ModuleType) -> Callable[[], Corpus]:
     return write
 
 
+@pytest.mark.slow
 def test_the_same_code_writes_the_same(
     corpus: ModuleType, written: Callable[[], Corpus], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,6 +44,7 @@ def test_the_same_code_writes_the_same(
     assert capsys.readouterr().out == "5 scenarios are in both; 0 differ.\n"
 
 
+@pytest.mark.slow
 def test_one_bit_of_one_record_is_noticed(
     corpus: ModuleType,
     written: Callable[[], Corpus],
@@ -72,6 +74,7 @@ def test_one_bit_of_one_record_is_noticed(
     ]
 
 
+@pytest.mark.slow
 def test_a_scenario_that_is_missing_and_another_error_are_noticed(
     corpus: ModuleType, written: Callable[[], Corpus]
 ) -> None:

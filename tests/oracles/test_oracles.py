@@ -171,6 +171,7 @@ def test_an_update_for_every_gradient_is_asynchronous(world: dict[str, Any]) -> 
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(worlds())
 def test_a_window_of_one_step_is_asynchronous(world: dict[str, Any]) -> None:
@@ -204,6 +205,7 @@ def test_agn_is_downpour_with_a_smaller_step_at_the_server(world: dict[str, Any]
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(worlds())
 def test_a_delay_of_zero_is_ssp_without_slack(world: dict[str, Any]) -> None:
@@ -366,6 +368,7 @@ def gap(one: Result, other: Result, start: np.ndarray) -> float:
     return float(distance / np.linalg.norm(other.parameters - start))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_one_softsync_is_near_synchronous_but_nobody_waits(seed: int) -> None:
     """Each update is the mean of n gradients, but not of all workers': their staleness is 0, 1 or 2.

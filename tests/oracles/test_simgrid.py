@@ -17,6 +17,7 @@ from lockstep.studies.verification.simgrid_cases import (
 needs_simgrid = pytest.mark.skipif(simgrid.available() is not None, reason=simgrid.available() or "")
 
 
+@pytest.mark.slow
 @needs_simgrid
 def test_named_topologies() -> None:
     comparisons = compare()
@@ -34,6 +35,7 @@ def anything(draw: st.DrawFn) -> Case:
     return Case(f"{capacity} {flows}", capacity, flows)
 
 
+@pytest.mark.slow
 @needs_simgrid
 def test_random_paths() -> None:
     """All examples first, then one run of SimGrid for all of them; so a failure is not shrunk."""
@@ -75,6 +77,7 @@ def test_its_absence_is_said() -> None:
         compare()
 
 
+@pytest.mark.slow
 def test_the_named_cases_end_no_sooner_than_their_links_allow() -> None:
     for case in named():
         ends_at = simulated(case)

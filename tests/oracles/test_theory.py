@@ -110,6 +110,7 @@ def test_a_full_duplex_link_carries_both_ways_at_once() -> None:
     assert (messages["end"] - messages["start"]).to_numpy() == pytest.approx(M / B)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 3])
 @pytest.mark.parametrize(
     "time",
@@ -140,6 +141,7 @@ def test_mean_staleness_of_the_closed_loop_is_n_minus_1(time: dict[str, object],
         assert warm["staleness"].mean() == pytest.approx(n - 1, abs=bound)
 
 
+@pytest.mark.slow
 def test_staleness_is_geometric_when_compute_is_exponential() -> None:
     """P(τ=k) = (1/n)(1−1/n)^k with i.i.d. exponential compute and a negligible network."""
     n, updates = 5, 40_000

@@ -105,6 +105,7 @@ def test_what_several_make_together(changes: dict[str, Any], key: str, says: str
     assert says in caught.value.problem
 
 
+@pytest.mark.slow
 def test_the_least_period_that_is_allowed_is_followed() -> None:
     """Half of the time it is twice as slow, so that 3/4 of the work is done in any period."""
     busy = [{"worker": 0, "slowdown": 2, "period": "4 us", "busy": "2 us"}]

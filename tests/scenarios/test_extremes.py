@@ -213,6 +213,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(documents())
 def test_extremes_are_refused_or_give_finite_numbers(document: dict[str, Any]) -> None:
@@ -261,6 +262,7 @@ PARAMETERS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(PARAMETERS), st.sampled_from(NUMBERS), st.booleans(), st.booleans())
 def test_extremes_of_strategies(parameter: Any, value: Any, learns: bool, adam: bool) -> None:

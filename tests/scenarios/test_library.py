@@ -177,6 +177,7 @@ def test_a_preset_can_be_a_file_of_ones_own(here: Path, monkeypatch: Any) -> Non
     assert load("quickstart", [sites]).cluster.network.topology.hosts == (1, 1)  # no mixture with racks
 
 
+@pytest.mark.slow
 def test_a_profile_is_beneath_a_preset(here: Path) -> None:
     both = load(here / "one.yaml", ["cluster.profile=cpu-epyc"]).cluster
     assert (both.memory_bandwidth, both.cores_per_host) == (700e9, 2)  # the first is the preset's

@@ -73,6 +73,7 @@ def _noted(keys: set[str]) -> AbstractContextManager[Any]:
     return pytest.warns(OldKeyWarning, match=NOTE) if "rule" in keys else nullcontext()
 
 
+@pytest.mark.slow
 def test_the_command_says_so_in_a_line() -> None:
     given = ("strategy=asynchronous", "strategy.rule=dc-asgd", "stop={steps: 2}", "sweep={}")
     words = ["simulate", "quickstart", "--json", *(word for each in given for word in ("--set", each))]

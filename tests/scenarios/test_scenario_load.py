@@ -207,6 +207,7 @@ def test_the_json_schema_accepts_the_short_forms() -> None:
     assert definitions["Network"]["additionalProperties"] is False
 
 
+@pytest.mark.slow
 def test_the_room_needs_no_other_room() -> None:
     others = [
         "lockstep.strategies",

@@ -24,11 +24,13 @@ def digests(name: str, *overrides: str, hash_seed: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_same_seed_same_bytes_in_two_processes(name: str) -> None:
     assert digests(name, hash_seed="1") == digests(name, hash_seed="2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_another_seed_other_bytes(name: str) -> None:
     assert digests(name, "seed=8", hash_seed="1") != digests(name, "seed=9", hash_seed="1")

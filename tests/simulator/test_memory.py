@@ -202,6 +202,7 @@ def lost(config: Scenario) -> float:
     return 1 - float(simulation.result().parameters.sum()) / sum(touched)
 
 
+@pytest.mark.slow
 def test_sparse_gradients_lose_fewer_updates() -> None:
     """A step takes 200 components of 0.4 ms, or some 16 of them, and most of the time nothing else."""
     dense, sparse = (lost(crowded(workload)) for workload in (DENSE, SPARSE))

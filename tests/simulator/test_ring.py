@@ -145,6 +145,7 @@ def test_same_records_on_any_network(data: st.DataObject) -> None:
     assert_same(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slowdown", [1, 1.3])
 def test_a_time_that_ends_the_run_at_the_very_instant_of_an_arrival(slowdown: float) -> None:
     common = {

@@ -203,6 +203,7 @@ SHAPES = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(SHAPES, st.sampled_from(["full", "half"]))
 def test_every_path_is_of_links_that_exist_and_mirrors_the_way_back(shape: Any, duplex: str) -> None:
     links = built(topology=shape, duplex=duplex, latency="1 s")

@@ -36,6 +36,7 @@ def test_bytes_integrate_the_factor() -> None:
     assert arrivals([(0, 0, 1, 400)], varying=[entry], cards=cards) == pytest.approx([6 + 80 / 200])
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.floats(0.1, 5), st.floats(0.1, 3)), min_size=1, max_size=6),
     st.integers(1, 3000),

@@ -189,6 +189,7 @@ def test_top_k_takes_the_first_of_equals_and_what_is_no_number() -> None:
     assert str(left_of(vector, Codec("top-k", 0.4)).tolist()) == "[inf, 0.0, nan, 0.0, 0.0]"
 
 
+@pytest.mark.slow
 def test_random_k_takes_all_elements_equally_often_and_as_they_are() -> None:
     vector, codec, trials = normal(20) + 9, Codec("random-k", 0.25), 3000
     kept = torch.stack([left_of(vector, codec, seed) for seed in range(trials)])

@@ -108,6 +108,7 @@ def test_what_an_answer_leaves_out_comes_with_a_later_one(codec: str) -> None:
     assert left[-1] < 1e-4
 
 
+@pytest.mark.slow
 def test_both_ways_learn_and_send_a_thirtieth() -> None:
     """CNTK's 1-bit, both ways: digits are learned, with 1/32 of the bits and the levels of each block."""
     runs = {

@@ -98,6 +98,7 @@ class Watched(OwnModel):
         self.models.append(self)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     workers=st.integers(1, 9), peers=st.integers(1, 8), probability=st.sampled_from([0.1, 0.5, 1.0]),
@@ -138,6 +139,7 @@ def test_the_weights_of_sgp_stay_1(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------ next to other strategies
 
 
+@pytest.mark.slow
 def test_the_complete_graph_is_nearly_synchronous() -> None:
     """The mean follows the mean gradient, but of gradients at models from before they were averaged."""
     start = build(case("d-psgd", workload=DIGITS).workload, 4, 3).initial().numpy()

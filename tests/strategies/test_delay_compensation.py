@@ -31,6 +31,7 @@ def updates(run: Result, server: int) -> list[list[int]]:
     return [sorted(workers) for _, workers in found.groupby("version")["peer"]]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     worlds(),
@@ -79,6 +80,7 @@ def test_the_backup_is_what_the_worker_had(
         assert run.parameters[shard] == pytest.approx(x.numpy(), rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     worlds(),

@@ -112,6 +112,7 @@ def test_places_of_a_cohort_go_by_share_and_the_mean_is_plain() -> None:
     assert torch.allclose(torch.from_numpy(result.parameters), model, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_shares_are_of_the_data() -> None:
     """Rounds of one client: as often as it has samples, within four standard deviations."""
     config = scenario(

@@ -40,6 +40,7 @@ def test_a_graph_is_undirected_and_connects_all_workers(case: tuple[Any, int]) -
         assert all(rank in links[other] for other in others)
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_weights_are_symmetric_and_doubly_stochastic(case: tuple[Any, int]) -> None:
     rows = [weights(*case, rank) for rank in range(case[1])]

@@ -93,6 +93,7 @@ def test_a_chain_takes_a_hop_for_every_relay() -> None:
     assert round_s(run) == pytest.approx((up + down) * M / B)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fan_out", [1, 2, 4])
 @pytest.mark.parametrize("strategy", ["synchronous", "model-averaging"])
 def test_a_hierarchy_learns_what_the_server_alone_does(strategy: str, fan_out: int) -> None:

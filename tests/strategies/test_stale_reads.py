@@ -77,6 +77,7 @@ def test_who_asks_when_the_copy_is_too_old_pays_for_each_read() -> None:
 # ------------------------------------------------------------------ what is read
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(worlds(), st.integers(0, 4), st.booleans())
 def test_a_read_at_clock_c_holds_everyones_first_c_minus_bound_pushes_and_all_own(

@@ -15,6 +15,7 @@ def test_every_strategy_has_one_of_its_name() -> None:
     assert {name: strategies.get(name) for name in STRATEGIES} == {name: name for name in STRATEGIES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_it_learns_and_there_is_nothing_to_warn_of(name: str) -> None:
     config = lockstep.load(name)

@@ -148,6 +148,7 @@ def test_every_variant_is_run_with_every_seed(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_processes_change_nothing() -> None:
     assert judge([made_up()], jobs=2) == judge([made_up()], jobs=1)
 
@@ -268,6 +269,7 @@ def test_a_figure_of_learning() -> None:
     assert 0 < found["updates"] < 90
 
 
+@pytest.mark.slow
 def test_an_identity_is_one() -> None:
     (found,) = judge(chosen(["averaging-every-step"]), jobs=1)["claims"]
     assert found["verdict"] == "holds"

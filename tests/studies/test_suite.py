@@ -204,6 +204,7 @@ def test_a_point_takes_the_profile_of_its_own_bandwidth(few: list[Point], tmp_pa
     assert with_profile(slow, found[:1]).cluster.network.latency == 1e-3
 
 
+@pytest.mark.slow
 def test_a_point_that_learns_is_predicted_by_several_simulations_too() -> None:
     point = short(suite.chosen("learning-ssp-blocking-seed3"), time="0.5 s")
     profile = Profile.model_validate({"profile": 1})

@@ -29,6 +29,7 @@ from tests.support.command_line import Lockstep
 CASES = {case.name: case for case in cases()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_simulator_agrees_with_theory(name: str) -> None:
     outcome = CASES[name].check()
@@ -141,6 +142,7 @@ def lost_staleness(patch: pytest.MonkeyPatch) -> str:
     return "staleness asynchronous constant"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [wrong_latency, wrong_bandwidth, unfair_rates, slow_workers, lost_staleness]
 )

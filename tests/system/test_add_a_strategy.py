@@ -110,6 +110,7 @@ def test_the_page_works_as_it_is_written(tree: Path) -> None:
     assert f"The first takes {shown[0]} of virtual time, the second {shown[1]}" in " ".join(PAGE.split())
 
 
+@pytest.mark.slow
 def test_the_code_is_as_tidy_as_the_rest(tree: Path) -> None:
     assert len(LINTERS) == 3
     for command in LINTERS:

@@ -42,6 +42,7 @@ def documented(name: str) -> bool:
     return any(f"`{name}`" in row.split("|")[1] for row in rows)
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_docstrings_say(page: str) -> None:
     assert page == (DOCS / "api.md").read_text(encoding="utf-8"), "out of date: make docs"
 

@@ -120,6 +120,7 @@ def python_shown() -> Iterator[Any]:
                 yield pytest.param(block, id=f"{name(page)}-{number}", marks=real)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", list(python_shown()))
 def test_the_python_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

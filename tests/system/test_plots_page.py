@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from lockstep.analysis import plots
 from tests.support import ROOT
@@ -25,6 +26,7 @@ def test_no_results_is_said(command: Lockstep, tmp_path: Path) -> None:
 PAGE = ROOT / "docs" / "plots.md"
 
 
+@pytest.mark.slow
 def test_the_page_has_every_kind_its_pictures_and_code_that_runs() -> None:
     text = PAGE.read_text(encoding="utf-8")
     heads = {name for line in re.findall(r"^### (.*)$", text, re.MULTILINE) for name in line.split(", ")}

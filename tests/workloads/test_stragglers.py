@@ -151,6 +151,7 @@ def test_spells_are_in_their_steady_state_from_the_start(time: float) -> None:
     assert slow == pytest.approx(share, abs=5 * math.sqrt(share * (1 - share) / n))
 
 
+@pytest.mark.slow
 def test_workers_of_a_host_are_slow_at_the_same_instants_and_hosts_independently() -> None:
     # Seen every 100 s, more than 20 relaxation times apart, so one sight does not depend on the last.
     n = 20_000
@@ -198,6 +199,7 @@ def test_interference_begins_at_its_offset() -> None:
     assert [late.seconds(now, 1) for now in (0, 40, 99, 100, 109, 110, 160)] == [1, 1, 1, 2, 1.5, 1, 2]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     period=st.floats(1e-3, 1e3),
@@ -288,6 +290,7 @@ def test_the_integral_is_the_work(seed: int, now: float, work: float) -> None:
     assert rates.sum() * h == pytest.approx(2 * work, abs=4 * h * (changes + 2))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     seed=st.integers(0, 20),

@@ -58,6 +58,7 @@ def test_other_import_failures_are_passed_on(monkeypatch) -> None:
         import_torchvision()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits", "fake"])
 def test_dataset_has_its_form(name: str) -> None:
     form, loaded = FORMS[name], datasets.load(name)
@@ -268,6 +269,7 @@ def test_sizes_of_problems() -> None:
     assert (sizes(logistic).nbytes, sizes(logistic).samples) == (200, 2048)
 
 
+@pytest.mark.slow
 def test_sizes_without_torch() -> None:
     code = """
 import sys
@@ -291,6 +293,7 @@ def test_flops_of_the_mlp_by_hand() -> None:
     assert measured.samples == 1437
 
 
+@pytest.mark.slow
 def test_flops_of_resnet50_are_the_known_ones() -> None:
     # 4.09 GMAC forward at 224 × 224 (torchvision's own table); training is close to three times that
     with torch.device("meta"):

@@ -175,6 +175,7 @@ PURE: dict[str, Callable[[], scenarios.Data | scenarios.Problem]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PURE)
 def test_order_of_calls_does_not_matter(name: str) -> None:
     calls = [(worker, step) for worker in range(3) for step in (0, 1, 20)]
@@ -282,6 +283,7 @@ def test_the_loss_costs_no_second_forward_pass() -> None:
     assert learner.loss == kept
 
 
+@pytest.mark.slow
 def test_seeds_differ() -> None:
     for name in PURE:
         first, second = (build(PURE[name](), workers=1, seed=seed) for seed in (1, 2))
