@@ -63,7 +63,7 @@ class RealPort:
         self.turns = Turns()
         self.inbox = Inbox(self._fetch)
         self.activities = Activities(lambda program, number: run_to_end(program, self, number))
-        self.stopping = Stopping(plan, rank, self.store)
+        self.stopping = Stopping(plan, self.store)
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
         self.longest_s = 0.0  # the longest piece of work
         self.in_collective = False
@@ -126,6 +126,8 @@ class RealPort:
             with nullcontext() if event.keeps_turn else self.turns.others():
                 event.block()
             self._go_on()
+            if event.callbacks is not None:
+                event.happen(event.value)
             return
         self.look_for_the_end()
         self._go_on()
@@ -163,9 +165,9 @@ class RealPort:
         node = self.node
         if not node.children or self._byes < len(node.children) or self.inbox:
             return
-        if any(wanted is event and sender in node.parents for _, sender, wanted in node.waiting):
-            return
-        raise Retired
+        senders = [sender for _, sender, wanted in node.waiting if wanted is event]
+        if senders and senders[0] not in node.parents:
+            raise Retired
 
     def look_for_the_end(self) -> None:
         """Raise Retired at the end of the run, unless others may wait for this worker in a collective."""
@@ -179,7 +181,7 @@ class RealPort:
         self.look_for_the_end()
         start, learner = self.now, self.learner
         if down_to and learner is not None and self.compute_time is None and self.slowness is None:
-            return self._beside_messages(learner, parameters, step, down_to)
+            return self._beside_messages(learner, parameters, step, down_to, start)
         gradient, loss = self.initial, nan
         if learner is not None:
             with self.turns.others():
@@ -191,7 +193,7 @@ class RealPort:
         share, n = self.backward_share, len(parameters)
         parts = [self._at(start + seconds * (1 - share * element / n), True) for element in down_to]
         end = max(self.now, start + seconds) if down_to else None
-        return Work(end, self._at(start + seconds), parts, lambda: (gradient, loss), lambda: None)
+        return Work(start, end, self._at(start + seconds), parts, lambda: (gradient, loss), lambda: None)
 
     def _seconds(self, start: float, real: float) -> float:
         """How long a gradient is to take that has taken so long; a straggler waits until it would be done."""
@@ -204,13 +206,17 @@ class RealPort:
         self.longest_s = max(self.longest_s, duration, real)
         return duration
 
-    def _beside_messages(self, learner: Learner, parameters: Any, step: int, down_to: Sequence[int]) -> Work:
+    def _beside_messages(
+        self, learner: Learner, parameters: Any, step: int, down_to: Sequence[int], start: float
+    ) -> Work:
         """A gradient whose first parts travel while the others are computed."""
         found = self._beside.backward(
             lambda ready: learner.gradient(parameters, self.rank, step, ready), down_to, lambda: self.now
         )
-        self._pending += [*found.parts, found.done]
-        return Work(None, found.done, found.parts, lambda: (found.gradient, learner.loss), lambda: None)
+        self._pending.append(found.done)  # parts happen where they are awaited: on a GPU that is to wait too
+        return Work(
+            start, None, found.done, found.parts, lambda: (found.gradient, learner.loss), lambda: None
+        )
 
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         return 0.0  # it takes the time that it takes
@@ -285,7 +291,7 @@ class RealPort:
         self.turns.take(0)
         try:
             pending = [event for event in list(self._blocked.values()) if event.callbacks is not None]
-            goes_on = len(self.inbox) or len(pending) < self.activities.alive()
+            goes_on = len(self.inbox) or self._pending or len(pending) < self.activities.alive()
             return None if goes_on else self.inbox.handed_over
         finally:
             self.turns.give_up()

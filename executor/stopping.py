@@ -10,7 +10,7 @@ _STOP = "stop"
 class Stopping:
     """Of one process."""
 
-    def __init__(self, plan: Plan, rank: int, store: Store) -> None:
+    def __init__(self, plan: Plan, store: Store) -> None:
         self.done_share = 0.0  # of the run
         self._plan, self._stop, self._store = plan, plan.scenario.stop, store
         self._looked = 0.0

@@ -166,8 +166,8 @@ class Node:
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         if self.arrived(kind):
             return None
-        step, start, work = self._begin(parameters)
-        self.computing[step] = start
+        step, work = self._begin(parameters)
+        self.computing[step] = work.start
         self.interrupt = (kind, stopped := Event())
         work.done.then(lambda _: self._stop_computing(True) if self.interrupt == (kind, stopped) else None)
         finished = await stopped
@@ -193,24 +193,20 @@ class Node:
 
         return [Later(event, partial(take, part)) for event, part in zip(work.parts, parts, strict=True)]
 
-    def _begin(self, parameters: Vector) -> tuple[int, float, Work]:
-        """Take a mini-batch: its number, when that was, and what computes its gradient."""
-        step, start = self.step, self.port.now
+    def _begin(self, parameters: Vector, down_to: Sequence[int] = ()) -> tuple[int, Work]:
+        """Take a mini-batch: its number, and what computes its gradient."""
+        step = self.step
         self.ending.use(self.rank)
         self.step = step + 1
-        return step, start, self.port.compute(parameters, step)
+        return step, self.port.compute(parameters, step, down_to)
 
     def _compute(self, parameters: Vector, down_to: Sequence[int] = ()) -> Work:
         """Take a mini-batch, and record its gradient: at once, if it is known how long it takes."""
-        step, port = self.step, self.port  # as `_begin`, without a call
-        start = port.now
-        self.ending.use(self.rank)
-        self.step = step + 1
-        work = port.compute(parameters, step, down_to)
+        step, work = self._begin(parameters, down_to)
         if work.end is not None:
-            self.recorder.gradient(self.rank, start, work.end, step)
+            self.recorder.gradient(self.rank, work.start, work.end, step)
         else:
-            self.computing[step] = start
+            self.computing[step] = work.start
             work.done.then(partial(self._computed, step))
         return work
 

@@ -16,7 +16,8 @@ from lockstep.strategies.node import Collective, Message, Vector
 class Work:
     """A gradient that the device computes."""
 
-    end: float | None  # when it will be computed, in s on the port's clock; None: not known beforehand
+    start: float  # when it was begun, in s on the port's clock
+    end: float | None  # when it will be computed; None: not known beforehand
     done: Event
     parts: Sequence[Event]  # when it has come down to each of the elements that were asked for
     gradient: Callable[[], tuple[Any, float]]  # and the loss; of each part, once that has happened

@@ -69,7 +69,7 @@ class VirtualPort:
         duration = self._draw(now)
         gradient = partial(self._gradient, parameters, step)
         if self._cores is None and not down_to:
-            return Work(now + duration, timeout(environment, duration), (), gradient, _nothing)
+            return Work(now, now + duration, timeout(environment, duration), (), gradient, _nothing)
         share = simulation.backward
         instants = [duration * (1 - share * element / len(parameters)) for element in down_to]
         milestones = sorted({*instants, duration})
@@ -79,7 +79,7 @@ class VirtualPort:
             happening = self._cores.compute(self.rank, milestones)
         events = dict(zip(milestones, happening, strict=True))
         end = now + duration if self._cores is None else None
-        return Work(end, happening[-1], [events[at] for at in instants], gradient, self._give_up)
+        return Work(now, end, happening[-1], [events[at] for at in instants], gradient, self._give_up)
 
     def _gradient(self, parameters: Any, step: int) -> tuple[Vector, float]:
         """The gradient itself and the loss, or its size alone: off the clock."""

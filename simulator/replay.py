@@ -182,9 +182,9 @@ class ReplayedNode(Through):
         await node.gradient_unless(parameters, kind)
         node.loss = loss
         if node.step == step:  # the message is there already
-            number, start, work = node._begin(parameters)
+            number, work = node._begin(parameters)
             work.give_up()
-            node.recorder.gradient(node.rank, start, start, number)
+            node.recorder.gradient(node.rank, work.start, work.start, number)
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
         return program(self, vector)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import lockstep
 from lockstep.executor import process
-from lockstep.executor.backward import Beside
+from lockstep.executor.backward import Beside, Part
 from lockstep.executor.devices import to_device, to_host
 from lockstep.executor.launch import RunFailed
 from lockstep.executor.running import run_to_end
@@ -22,7 +22,7 @@ from lockstep.strategies.placement import cut
 from lockstep.validation import _measured_compute
 from lockstep.workloads import build, deterministic_threads, models
 from lockstep.workloads.classifier import Classifier
-from tests.support.commands import HANGS, Command, wait_until_on_disk
+from tests.support.commands import HANGS, Command, until, wait_until_on_disk
 from tests.support.nodes import real_nodes
 from tests.support.scenarios import scenario
 
@@ -113,6 +113,47 @@ def test_the_last_layer_s_part_is_there_before_the_first_layer_s_is_computed() -
         assert node.step == 1
         _Held.word.set()
         assert awaited(front, node).shape == (first,)
+
+
+def test_every_part_is_waited_for_where_it_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is due already: on a GPU, whoever reads it has to wait for what has been begun."""
+    blocked = []
+
+    def block(self: Part, real: Callable[[Part], None] = Part.block) -> None:
+        blocked.append(self)
+        real(self)
+
+    monkeypatch.setattr(Part, "block", block)
+    with real_nodes(measured(workload=MODELS["mlp"])) as nodes:
+        node, parameters = nodes[0], nodes[0].initial_parameters()
+        front, back = node.backward(parameters, [slice(0, 4160), slice(4160, len(parameters))])
+        awaited(back, node)
+        assert until(front.event.due, 20)
+        awaited(front, node)
+        assert blocked == [back.event, front.event]
+
+
+def test_a_worker_that_computes_beside_its_program_is_not_idle() -> None:
+    """Were it, a run would end while one of its activities goes on."""
+    slow = {"time": {"distribution": "constant", "value": "300 ms"}}
+    with real_nodes(scenario(cluster__workers=1, cluster__compute=slow, strategy="gossip")) as nodes:
+        node, port = nodes[0], nodes[0].port
+
+        async def computing() -> None:
+            await node.gradient_unless(node.initial_parameters(), "never")
+
+        async def waiting() -> None:
+            await node.receive("never")
+
+        node.spawn(computing())
+        assert until(lambda: port._blocked, 20)
+        assert port.idle() is None
+        assert until(lambda: not port.activities.alive(), 20)
+        assert port.idle() == 0
+        node.spawn(waiting())
+        assert until(lambda: port._blocked, 20)
+        assert port.idle() == 0
+        port._closing = True
 
 
 def test_a_failure_in_the_pass_is_raised_where_a_part_is_awaited() -> None:
