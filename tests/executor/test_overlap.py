@@ -129,6 +129,7 @@ def test_every_part_is_waited_for_where_it_is_awaited(monkeypatch: pytest.Monkey
         front, back = node.backward(parameters, [slice(0, 4160), slice(4160, len(parameters))])
         awaited(back, node)
         assert until(front.event.due, 20)
+        assert not node.arrived("word")  # what is due may happen meanwhile
         awaited(front, node)
         assert blocked == [back.event, front.event]
 
