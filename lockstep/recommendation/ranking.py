@@ -125,11 +125,9 @@ class Ranked:
 
 
 def _half(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return 0.0
-    from scipy import stats
+    from lockstep.analysis.student import half_width_of
 
-    return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
+    return float(half_width_of(values)) if len(values) > 1 else 0.0
 
 
 def in_step(row: Row) -> bool:
