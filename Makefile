@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo lint check test bench accuracy docs clean
+.PHONY: install demo lint check test nightly bench accuracy docs clean
 
 install: .venv/installed
 
@@ -23,16 +23,22 @@ lint: install
 	$(BIN)/mypy
 
 # a hundred processes start: what they import is compiled once
-check test: export PYTHONDONTWRITEBYTECODE =
+check test nightly: export PYTHONDONTWRITEBYTECODE =
 
 # while you work: what starts no real processes, is not judged by the clock, and is not slow
 check: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real and not alone and not slow' --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real and not alone and not slow and not nightly' --numprocesses auto --dist loadfile
 
 test: lint
 	@# one thread each, for as many processes as cores; then those that need the machine for themselves
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone' --numprocesses auto --dist loadfile
-	$(BIN)/python -m pytest -m alone
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone and not nightly' --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m 'alone and not nightly'
+
+# what `make test` draws from, as a whole: long lists, and properties with more random examples
+nightly: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m '(nightly or hypothesis) and not alone' \
+	    --hypothesis-profile nightly --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m 'nightly and alone'
 
 bench: install
 	$(BIN)/python benchmarks/start_up.py
@@ -48,6 +54,8 @@ accuracy: install
 
 docs: install
 	$(BIN)/python docs/make/api.py
+	$(BIN)/python docs/make/pipelines.py
+	$(BIN)/python benchmarks/torchgpipe.py
 
 clean:
 	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

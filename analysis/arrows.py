@@ -1,7 +1,7 @@
 """Which message led to what: from a push to the update that it is in, from an answer to the next gradient.
 
-Records do not say it; it follows from their order. A holder takes what one sender pushed in the order in
-which it arrived.
+And from an activation or an error to the pass that it is for. Records do not say it; it follows from their
+order. An owner takes what one sender pushed in the order in which it arrived.
 """
 
 from collections.abc import Sequence
@@ -9,16 +9,22 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from lockstep.analysis.records import Result
+from lockstep.analysis.computations import computations
+from lockstep.analysis.records import Result, of
 from lockstep.strategies.placement import Role
+
+# What a stage hands on after a pass: the kind of the pass, and which way it goes through the model.
+_AFTER = {"activation": ("forward", 1), "error": ("backward-inputs", -1)}
 
 
 def arrows(result: Result) -> pd.DataFrame:
     """A row an arrow, ordered by message, then by what it led to: their row numbers in the records."""
     records = result.records
     event = records["event"].to_numpy()
-    told = np.flatnonzero((event == "message") & (records["nbytes"] > 0).to_numpy())
-    pairs = [_applied(result, event, told), _answered(records, event, told)]
+    message, handed_on = event == "message", records["kind"].isin(_AFTER).to_numpy()
+    told = np.flatnonzero(message & ~handed_on & (records["nbytes"] > 0).to_numpy())
+    pairs = [_applied(result, event, told), _answered(records, told)]
+    pairs += [_handed_on(result, kind) for kind in _AFTER if handed_on.any()]
     table = pd.DataFrame(np.concatenate(pairs), columns=["message", "effect"])
     return table.sort_values(["message", "effect"], ignore_index=True)
 
@@ -40,17 +46,17 @@ def _applied(result: Result, event: np.ndarray, told: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _senders(holders: np.ndarray, workers: np.ndarray, roles: Sequence[Role]) -> np.ndarray:
-    """Who handed a worker's push to a holder: the worker, or the relay of its group just below the holder."""
+def _senders(owners: np.ndarray, workers: np.ndarray, roles: Sequence[Role]) -> np.ndarray:
+    """Who handed a worker's push to an owner: the worker, or the relay of its group just below the owner."""
     found: dict[tuple[int, int], int] = {}
-    for holder, worker in set(zip(holders.tolist(), workers.tolist(), strict=True)):
-        sender, shard = worker, roles[holder].shard
+    for owner, worker in set(zip(owners.tolist(), workers.tolist(), strict=True)):
+        sender, shard = worker, roles[owner].shard
         above = [rank for rank in roles[sender].parents if roles[rank].shard == shard]
-        while above and above[0] != holder:
+        while above and above[0] != owner:
             sender = above[0]
             above = list(roles[sender].parents)
-        found[holder, worker] = sender if above else worker
-    return np.array([found[pair] for pair in zip(holders.tolist(), workers.tolist(), strict=True)], int)
+        found[owner, worker] = sender if above else worker
+    return np.array([found[pair] for pair in zip(owners.tolist(), workers.tolist(), strict=True)], int)
 
 
 def _in_turn(arrivals: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -70,16 +76,15 @@ def _in_turn(arrivals: np.ndarray, times: np.ndarray) -> np.ndarray:
     return np.searchsorted(arrivals, times, side="right") - 1
 
 
-def _answered(records: pd.DataFrame, event: np.ndarray, told: np.ndarray) -> np.ndarray:
-    """(message, gradient), shape (n, 2): the last to arrive before it, and after the one before had begun."""
-    begun = np.flatnonzero(event == "gradient")
-    gradients = pd.DataFrame(
-        {
-            "node": records["node"].to_numpy()[begun],
-            "at": records["start"].to_numpy()[begun],
-            "effect": begun,
-        }
-    ).sort_values("at", kind="stable")
+def _answered(records: pd.DataFrame, told: np.ndarray) -> np.ndarray:
+    """(message, gradient), shape (n, 2): the last to arrive before it, and after the one before had begun.
+
+    Of a gradient in passes, its first pass.
+    """
+    gradients = computations(records, ["node", "start", "version"]).rename(columns={"start": "at"})
+    gradients = gradients.sort_values("at", kind="stable")
+    gradients = gradients[~gradients.duplicated(["node", "version"])]
+    gradients["effect"] = gradients.index
     gradients["before"] = gradients.groupby("node")["at"].shift(fill_value=-np.inf)
     arrived = pd.DataFrame(
         {
@@ -92,3 +97,25 @@ def _answered(records: pd.DataFrame, event: np.ndarray, told: np.ndarray) -> np.
     found = pd.merge_asof(gradients, arrived, on="at", by="node").dropna(subset="message")
     found = found[found["arrival"] > found["before"]]
     return found[["message", "effect"]].to_numpy().astype(int)
+
+
+def _handed_on(result: Result, kind: str) -> np.ndarray:
+    """(activation or error, pass), shape (n, 2).
+
+    A stage hands on what each of its passes has made, in their order, to the device with the next piece of
+    the model; an error to that with the piece before.
+    """
+    after, towards = _AFTER[kind]
+    passes = of(result.records, "pass", ["node", "peer", "start", "kind", "version", "batches"])
+    passes = passes[passes["kind"] == after]
+    passes["replica"] = [result.plan.stages[rank].replica for rank in passes["node"]]
+    made = passes[passes["peer"] != (len(result.plan.pieces) - 1 if towards > 0 else 0)]
+    made = made.sort_values("start", kind="stable").assign(peer=made["peer"] + towards)
+    sent = of(result.records, "message", ["node", "start", "kind"])
+    sent = sent[sent["kind"] == kind].sort_values("start", kind="stable")
+    for table in (made, sent):
+        table["turn"] = table.groupby("node").cumcount()
+    led = sent.reset_index(names="message").merge(made, on=["node", "turn"])
+    same = ["replica", "peer", "version", "batches"]
+    led = led[["message", *same]].merge(passes.reset_index(names="effect"), on=same)
+    return led[["message", "effect"]].to_numpy().astype(int)

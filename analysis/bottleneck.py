@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from lockstep.analysis import before
-from lockstep.analysis.records import of
+from lockstep.analysis.computations import gradient_seconds
 from lockstep.analysis.utilisation import busy_resources
 from lockstep.strategies.resource import ResourceId
 
@@ -63,6 +63,8 @@ class Bottleneck:
     """Both directions of the link, of which one rests while the other is busy."""
     serving: bool = False
     """All those links that do the same and are of hosts with servers, which not all hosts have."""
+    stages: int = 1
+    """Of a pipeline, which wait for one another."""
 
     def to_json(self) -> str:
         """All of it as a JSON object."""
@@ -138,12 +140,13 @@ def bottleneck(result: "Result") -> Bottleneck | None:
         {name: found.share for name, found in (("link", link), ("processor", processor)) if found},
         together,
         serving,
+        result.scenario.split.pipeline,
     )
 
 
 def typical_run(runs: "pd.DataFrame") -> "pd.Series | None":
     """Of the runs of a point, rows of a table, that with the median duration; None if none did anything."""
-    if "bottleneck_data" not in runs:  # where no run has ended there are no figures at all
+    if "bottleneck_data" not in runs:  # where no run has ended there are no metrics at all
         return None
     known = runs[runs["bottleneck_data"].notna()].sort_values("duration_s", kind="stable")
     return None if known.empty else known.iloc[(len(known) - 1) // 2]
@@ -198,7 +201,7 @@ class _Busiest(NamedTuple):
 
 def _serving(result: "Result") -> Collection[int]:
     """The hosts that have servers beside workers, if others have none."""
-    cluster, shards = result.scenario.cluster, len(result.plan.owners.ranks)
+    cluster, shards = result.scenario.cluster, len(result.plan.groups[0].owners.ranks)
     if not cluster.servers.colocated or not result.plan.has_servers or shards >= cluster.hosts:
         return ()
     return range(shards)
@@ -217,7 +220,7 @@ def _more_shards(
     the workers compute as much as before; how fast the run is then scales all of them alike. `others`: the
     shares of other activities; `share`: that of the busiest resource.
     """
-    shards = len(result.plan.owners.ranks)
+    shards = len(result.plan.groups[0].owners.ranks)  # of each slice of the parameters
     servers = result.scenario.cluster.servers
     if not result.plan.has_servers or servers.hierarchy is not None or servers.shares is not None:
         return None  # no server, or more of them would change more than their number
@@ -240,8 +243,7 @@ def _more_shards(
 
 def _slowest(result: "Result") -> tuple[int, float]:
     """The worker whose mean gradient takes longest, and how many times the median worker's."""
-    gradients = of(result.records, "gradient", ["node", "start", "end"])
-    means = (gradients["end"] - gradients["start"]).groupby(gradients["node"]).mean()
+    means = gradient_seconds(result.records)
     median, slowest = float(means.median()), int(means.to_numpy().argmax())
     times = float(means.iloc[slowest]) / median if median > 0 else 1.0
     return int(means.index[slowest]), times

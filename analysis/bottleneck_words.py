@@ -100,6 +100,8 @@ def _besides(found: Bottleneck) -> str:
 
 def _who_is_slow(found: Bottleneck) -> str:
     if found.slowest_times < _STANDS_OUT:
+        if found.stages > 1:
+            return "no stage stands out, they wait for one another"
         return "no worker stands out, their gradients take different times"
     return f"worker {found.slowest} is the slowest ({found.slowest_times:.1f} times the median gradient)"
 

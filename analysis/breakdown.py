@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from lockstep.analysis.computations import computations
 from lockstep.analysis.records import of
 
 PARTS = ("compute", "update", "send", "network", "wait")
@@ -11,7 +12,8 @@ PARTS = ("compute", "update", "send", "network", "wait")
 def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) -> pd.DataFrame:
     """A row a worker: the fractions of the time from `begin` to `finish` (s) that it spent on five things.
 
-    compute: computing a gradient. update: not computing, but at work of its own: a step, a sum, a codec.
+    compute: computing a gradient, or a pass of one. update: not computing, but at work of its own: a step, a
+    sum, a codec.
     send: neither, and a message of its own is leaving, or it is in a collective that everybody has entered.
     network: none of these, but a message to or from it is under way, it reads or adds to shared memory, or no
     worker computes or updates, so that what it waits for is between others or at a server. wait: the rest, in
@@ -20,7 +22,7 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     duration = finish - begin
     if duration <= 0:
         return pd.DataFrame(0.0, index=range(workers), columns=list(PARTS))
-    gradients = of(records, "gradient", ["node", "start", "end"])
+    gradients = computations(records, ["node", "start", "end"])
     messages = of(records, "message", ["node", "peer", "start", "left", "end"])
     collectives = of(records, "collective", ["node", "start", "end", "version"])
     entered = collectives.groupby("version")["start"].transform("max")

@@ -1,7 +1,7 @@
 """Folders of results, of which an earlier one is there until a later one is whole.
 
 New files are written into a folder of their own inside, `.new-PID`. Renamed `.complete`, it counts: its files
-then take the places of those before, and whoever was killed meanwhile leaves that to the next who looks.
+then take the places of those before. Killed meanwhile, a process leaves that to the next one.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The figures of a run, computed from its records alone: the same code for both engines."""
+"""The metrics of a run, computed from its records alone: the same code for both engines."""
 
 from typing import Any
 
@@ -44,11 +44,12 @@ def metrics(result: Result) -> dict[str, Any]:
         "updates_per_s": applied_updates / duration if duration > 0 else None,
         "samples": samples,
         "throughput": throughput,
-        "dropped": _dropped(result.records),
+        "dropped": _dropped(result),
         "staleness": staleness(of_models(updates)["staleness"].to_numpy()),
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / workers,
-        "bytes_sent": _total(result.records["nbytes"].to_numpy()),
+        "bytes_sent": _bytes_sent(result.records),
+        "memory_bytes": int(result.memory["total"].max()),
         "breakdown": _in_four(result.breakdown),
         "breakdown_by_worker": {name: part.tolist() for name, part in result.breakdown.items()},
         "utilisation": utilisation(result),
@@ -68,23 +69,34 @@ def metrics(result: Result) -> dict[str, Any]:
     }
 
 
+def _bytes_sent(records: pd.DataFrame) -> int:
+    """Of messages and native collectives."""
+    return sum(
+        _total(of(records, event, ["nbytes"])["nbytes"].to_numpy()) for event in ("message", "collective")
+    )
+
+
 def _total(nbytes: np.ndarray) -> int:
     """The sum of whole numbers, which may be more than fits in 64 bits."""
     return (int((nbytes >> 32).sum()) << 32) + int((nbytes & 0xFFFFFFFF).sum())
 
 
 def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
-    """Updates that every holder has made, and mini-batches whose gradients are in all parameters."""
-    versions = (
-        updates.groupby("node")["version"].max().reindex(list(result.plan.owners.ranks), fill_value=-1) + 1
-    )
-    batches = updates.groupby(["peer", "node"])["batches"].sum()
-    if result.plan.has_servers:  # shards: applied when the last shard has it
-        batches = (
-            batches.unstack(fill_value=0)
-            .reindex(columns=list(result.plan.owners.ranks), fill_value=0)
-            .min(axis=1)
-        )
+    """Updates that every owner has made, and mini-batches whose gradients are in all parameters."""
+    plan = result.plan
+    versions = updates.groupby("node")["version"].max().reindex(list(plan.owners.ranks), fill_value=-1) + 1
+    applied = []
+    for group in plan.groups:  # applied when the last slice has it
+        batches = updates[updates["node"].isin(group.owners.ranks)].groupby(["peer", "node"])["batches"].sum()
+        if plan.has_servers:  # shards: applied when the last shard has it
+            batches = (
+                batches.unstack(fill_value=0)
+                .reindex(columns=list(group.owners.ranks), fill_value=0)
+                .min(axis=1)
+            )
+        replicas = batches.groupby("peer").sum()
+        applied.append(replicas.set_axis([plan.replica(worker) for worker in replicas.index]))
+    batches = pd.concat(applied, axis=1).fillna(0).min(axis=1)
     return int(versions.min()), int(batches.sum())
 
 
@@ -119,10 +131,11 @@ def _in_four(parts: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _dropped(records: pd.DataFrame) -> int:
-    """Mini-batches whose gradients were thrown away: of each worker the most that any holder dropped."""
-    drops = of(records, "drop", ["node", "peer", "batches"])
-    return int(drops.groupby(["peer", "node"])["batches"].sum().groupby("peer").max().sum())
+def _dropped(result: Result) -> int:
+    """Mini-batches whose gradients were thrown away: of each replica the most that any owner dropped."""
+    drops = of(result.records, "drop", ["node", "peer", "batches"])
+    replica = [result.plan.replica(worker) for worker in drops["peer"]]
+    return int(drops.groupby([replica, "node"])["batches"].sum().groupby(level=0).max().sum())
 
 
 def _short(result: Result, updates: pd.DataFrame) -> list[str]:
@@ -131,7 +144,7 @@ def _short(result: Result, updates: pd.DataFrame) -> list[str]:
     All of the first pushes of n workers were computed from version 0, so that their mean staleness is only
     (n − 1)/2; with k pushes a worker the mean of the run is (1 − 1/(2k)) times that of a long one.
     """
-    pushes = len(updates) / len(result.plan.owners.ranks) / result.scenario.cluster.workers
+    pushes = len(updates) / len(result.plan.owners.ranks) / result.plan.replicas
     merged = (updates["batches"] == 0).any()
     if pushes >= 3 or merged or not (updates["staleness"] > 0).any():
         return []

@@ -1,4 +1,4 @@
-"""A run as a notebook shows it: a table of its figures, and a picture."""
+"""A run as a notebook shows it: a table of its metrics, and a picture."""
 
 import io
 from html import escape
@@ -10,7 +10,7 @@ from lockstep.analysis.summary import headline
 
 
 def html(result: Result) -> str:
-    """The figures in words and units, and the loss against time or, of sizes only, where time went."""
+    """The metrics in words and units, and the loss against time or, of sizes only, where time went."""
     table = result.table.to_html(border=0, justify="left")
     warnings = "".join(f"<p>warning: {escape(warning)}</p>" for warning in result.metrics["warnings"])
     return f"<p>{escape(headline(result)[1:-1])}</p>{table}{warnings}{_picture(result)}"

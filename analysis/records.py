@@ -9,10 +9,13 @@ gradient   the worker             –                              version: whic
 message    the sender             the receiver                   kind, nbytes; left, when its last byte
                                                                  had left the sender; end is its arrival
 collective the worker             –                              version: which of its collectives, nbytes
-update     holder of parameters   worker of the gradient         version before it, staleness, batches
-drop       holder of parameters   worker of the gradient         version it was computed from, batches
+update     owner of parameters    worker of the gradient         version before it, staleness, batches
+drop       owner of parameters    worker of the gradient         version it was computed from, batches
 memory     the worker             –                              kind: read or add, of shared parameters
 work       the worker             –                              kind: apply, encode or decode, on its own
+pass       the worker             piece of the model             kind, version: which of its mini-batches,
+                                                                 batches: which micro-batch of it; nbytes:
+                                                                 kept for the passes to come, at its end
 evaluation –                      –                              version, loss, accuracy
 ========== ====================== ============================== =======================================
 
@@ -26,7 +29,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -54,6 +57,7 @@ _FIELDS = {
     "evaluation": ("end", "version", "loss", "accuracy"),
     "memory": ("node", "start", "end", "kind"),
     "work": ("node", "start", "end", "kind"),
+    "pass": ("node", "peer", "start", "end", "kind", "version", "batches", "nbytes"),
 }
 EVENTS = tuple(_FIELDS)
 # The columns of the table, their types, and what stands where an event does not have one.
@@ -125,14 +129,14 @@ class Recorder:
         self._packed["collective"] += _PACK["collective"](worker, start, end, number, nbytes)
 
     def update(
-        self, holder: int, worker: int, time: float, version: int, staleness: int, batches: int
+        self, owner: int, worker: int, time: float, version: int, staleness: int, batches: int
     ) -> None:
-        """A holder of parameters applied a worker's contribution to them, when they were at `version`."""
-        self._updates += _PACK_UPDATE(holder, worker, time, version, staleness, batches)
+        """An owner of parameters applied a worker's contribution to them, when they were at `version`."""
+        self._updates += _PACK_UPDATE(owner, worker, time, version, staleness, batches)
 
-    def drop(self, holder: int, worker: int, time: float, version: int, batches: int) -> None:
-        """A holder of parameters threw away what a worker had computed from this version of them."""
-        self._packed["drop"] += _PACK["drop"](holder, worker, time, version, batches)
+    def drop(self, owner: int, worker: int, time: float, version: int, batches: int) -> None:
+        """An owner of parameters threw away what a worker had computed from this version of them."""
+        self._packed["drop"] += _PACK["drop"](owner, worker, time, version, batches)
 
     def evaluation(self, time: float, version: int, loss: float, accuracy: float | None) -> None:
         """The parameters as they were at `time` had this loss and accuracy on held-out data."""
@@ -146,6 +150,13 @@ class Recorder:
     def work(self, worker: int, start: float, end: float, kind: str) -> None:
         """A worker did work of its own: a step or a sum ("apply"), or a codec's ("encode", "decode")."""
         self._packed["work"] += _PACK["work"](worker, start, end, self._code(kind))
+
+    def passed(
+        self, worker: int, start: float, end: float, kind: str, step: int, piece: int, micro: int, kept: int
+    ) -> None:
+        """A worker did a pass of a micro-batch through a piece of the model; it then keeps so many bytes."""
+        pack = _PACK["pass"]
+        self._packed["pass"] += pack(worker, piece, start, end, self._code(kind), step, micro, kept)
 
     def _code(self, kind: str) -> int:
         return self._kinds.setdefault(kind, len(self._kinds))
@@ -221,36 +232,6 @@ def in_order(records: pd.DataFrame) -> pd.DataFrame:
     return records.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
 
 
-class Entry(NamedTuple):
-    """What a word of the strategy language answered in a real run, where that depends on time.
-
-    A node's entries are in the order in which its activities went on; what they do in between follows.
-
-    ==================== =====================================================================================
-    word                 answer
-    ==================== =====================================================================================
-    begin                the activity goes on for the first time; kind: the device, and what computes there
-    receive              kind, peer (the sender), number (from 1, of this kind from this peer), version
-    arrived              kind; answer: whether there was one
-    next_batch_available answer: whether there was one
-    gradient_unless      kind; answer: whether it is there; number: whether it was begun
-    updated              version; answer: whether that was this node's end
-    now                  answer: in seconds
-    gradient, sleep,     only when it was answered
-    all_reduce
-    ==================== =====================================================================================
-    """
-
-    node: int
-    activity: int  # of the node: its program is 0, those that it has spawned are 1, 2, …
-    word: str
-    kind: str = ""
-    peer: int = -1
-    number: int = -1
-    version: int = -1
-    answer: float = np.nan
-
-
 @dataclass(frozen=True, repr=False)
 class Result:
     """One run: its records, and what can be said from them."""
@@ -266,7 +247,7 @@ class Result:
     parameters: np.ndarray | None = None
     """The final flat vector, shape (n,); None when nothing was learned."""
     warnings: Sequence[str] = field(default_factory=tuple)
-    """What the engine warns of; `metrics["warnings"]` has also what the figures show."""
+    """What the engine warns of; `metrics["warnings"]` has also what the metrics show."""
     utilisation: pd.DataFrame | None = None
     """How busy links and processors were: a row per resource and interval; None where it is not known.
 
@@ -287,9 +268,9 @@ class Result:
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """The figures of the run: `throughput`, `staleness`, `speedup`, … (docs/metrics.md), computed once.
+        """The metrics of the run: `throughput`, `staleness`, `speedup`, … (docs/metrics.md), computed once.
 
-        What `--json` prints: numbers, texts, lists and mappings only; None where a figure does not exist.
+        What `--json` prints: numbers, texts, lists and mappings only; None where a metric does not exist.
         """
         from lockstep.analysis.metrics import metrics
 
@@ -301,7 +282,9 @@ class Result:
 
         Both in seconds since the job started; the same if no update was applied.
         """
-        start = float(of(self.records, "gradient", ["start"])["start"].min())
+        from lockstep.analysis.computations import computations
+
+        start = float(computations(self.records, ["start"])["start"].min())
         end = float(of(self.records, "update", ["end"])["end"].max())
         start = 0.0 if np.isnan(start) else start
         return start, start if np.isnan(end) else end
@@ -316,6 +299,17 @@ class Result:
         from lockstep.analysis.breakdown import breakdown
 
         return breakdown(self.records, self.scenario.cluster.workers, *self.span)
+
+    @cached_property
+    def memory(self) -> pd.DataFrame:
+        """The high-water mark of each device in bytes: a row a worker, docs/memory.md has the columns.
+
+        `activations` and `buffers` are as recorded, where gradients are computed in passes; all else is as
+        predicted from the plan.
+        """
+        from lockstep.analysis.memory import memory
+
+        return memory(self)
 
     @cached_property
     def bottleneck(self) -> "Bottleneck | None":
@@ -386,10 +380,10 @@ class Result:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The main figures in words and units, for people: a row each, one column of texts."""
-        from lockstep.analysis.summary import DONE, figures
+        """The main metrics in words and units, for people: a row each, one column of texts."""
+        from lockstep.analysis.summary import DONE, main_metrics
 
-        return pd.DataFrame({DONE[self.engine]: figures(self)})
+        return pd.DataFrame({DONE[self.engine]: main_metrics(self)})
 
     def __repr__(self) -> str:
         from lockstep.analysis.summary import headline

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from lockstep.analysis.records import EVENTS, TYPES, Entry, join, table
+from lockstep.analysis.entries import Entry
+from lockstep.analysis.records import EVENTS, TYPES, join, table
 
 RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-N.WHAT.arrow, hold
 Columns = Mapping[str, pa.Array]
@@ -64,7 +65,7 @@ def columns_of(rows: Sequence[np.ndarray], kinds: Sequence[str]) -> Columns | No
 
 
 def log_columns(rows: np.ndarray, names: Sequence[str]) -> Columns | None:
-    """Entries of a log, whose words and kinds are numbers of names, as columns; None if there are none."""
+    """Entries of a log as columns; None if there are none. Operations and kinds are numbers of names."""
     if not len(rows):
         return None
     return {

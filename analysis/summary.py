@@ -20,8 +20,8 @@ def headline(result: "Result") -> str:
     )
 
 
-def figures(result: "Result") -> dict[str, str]:
-    """The main figures by name, in the order in which people read them; what there is not is left out."""
+def main_metrics(result: "Result") -> dict[str, str]:
+    """The main metrics by name, in the order in which people read them; what there is not is left out."""
     m = result.metrics
     stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
     parts = result.breakdown.mean()

@@ -24,7 +24,7 @@ def row(result: Result) -> dict[str, Any]:
     """One run: the keys of its scenario, its metrics, and how many `hosts` it takes.
 
     Keys come first, as `keys` gives them; metrics have dotted names (`staleness.p99`), and `engine` and
-    `warnings` (JSON text) are among them. None where a figure does not exist. `staleness.histogram`,
+    `warnings` (JSON text) are among them. None where a metric does not exist. `staleness.histogram`,
     `utilisation`, `breakdown_by_worker` and `bottleneck_data` (a `Bottleneck`) are JSON text.
     """
     metrics = {key: value for key, value in result.metrics.items() if key not in _SAID}

@@ -51,9 +51,10 @@ def scalars(result: Result) -> Iterator[Scalar]:
         return np.histogram(times, edges, weights=weights)[0]
 
     times = updates["end"].to_numpy()
-    copies = len(result.plan.owners.ranks) if result.plan.has_servers else 1  # each shard notes them all
+    plan = result.plan  # each shard notes them all, of every slice
+    copies = len(plan.owners.ranks) if plan.has_servers else len(plan.groups)
     samples = counted(times, updates["batches"].to_numpy()) * result.scenario.workload.batch_size / copies
-    first = updates[updates["node"] == result.plan.owners.ranks[0]]  # in the order of time
+    first = updates[updates["node"] == plan.owners.ranks[0]]  # in the order of time
     versions = np.append(0, np.maximum.accumulate(first["version"].to_numpy() + 1))
     steps = versions[np.searchsorted(first["end"].to_numpy(), edges[1:], "right")]
     seen = of_models(updates)

@@ -25,6 +25,7 @@ from lockstep.analysis.words import count
 _CHUNK = 1 << 14  # slices whose text is made at a time
 # Numbers from here on: one with its process's number is Perfetto's "main thread", and goes first.
 _THREADS = 101
+_LETTERS = {"forward": "F", "backward-inputs": "B", "backward-weights": "W"}  # as papers call passes
 _SIDE = {"simulator": "predicted", "executor": "measured"}
 
 
@@ -89,7 +90,8 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
     thread = first[track] + lane + _THREADS
     yield from _names(result, pid, found, used, first)
     flows, at_slice = _flows(result, table)
-    describe = _descriptions(result.records, [role.name for role in found.roles])
+    stages = result.scenario.split.pipeline
+    describe = _descriptions(result.records, [role.name for role in found.roles], stages)
     for at in range(0, len(table), _CHUNK):
         part = slice(at, at + _CHUNK)
         columns = (
@@ -132,7 +134,9 @@ def _metadata(what: str, pid: int, tid: int, args: dict[str, Any]) -> str:
     return f'{{"ph":"M","pid":{pid},"tid":{tid},"name":"{what}","args":{json.dumps(args)}}}'
 
 
-def _descriptions(records: pd.DataFrame, ranks: Sequence[str]) -> Callable[[np.ndarray], Iterator[str]]:
+def _descriptions(
+    records: pd.DataFrame, ranks: Sequence[str], stages: int
+) -> Callable[[np.ndarray], Iterator[str]]:
     """A function from rows of the records to categories, names and arguments, JSON without braces."""
     names = ("node", "peer", "version", "staleness", "batches", "nbytes", "loss", "accuracy")
     columns = [
@@ -142,6 +146,7 @@ def _descriptions(records: pd.DataFrame, ranks: Sequence[str]) -> Callable[[np.n
     ]
     events = list(records["event"].cat.categories)
     kinds = [json.dumps(str(kind)) for kind in records["kind"].cat.categories]
+    letters = [_LETTERS.get(str(kind), "") for kind in records["kind"].cat.categories]
     who = [json.dumps(rank) for rank in [*ranks, "nobody"]]  # -1 is the last
 
     def describe(rows: np.ndarray) -> Iterator[str]:
@@ -156,6 +161,11 @@ def _descriptions(records: pd.DataFrame, ranks: Sequence[str]) -> Callable[[np.n
                 args = f'"bytes":{nbytes},"from":{who[node]},"to":{who[peer]}'
             elif event == "gradient":
                 args = f'"mini_batch":{version}'
+            elif event == "pass":
+                name = f'"{letters[kind]} {batches}"'
+                args = (
+                    f'"step":{version},"micro_batch":{batches},"chunk":{peer // stages},"kept_bytes":{nbytes}'
+                )
             elif event == "update":
                 args = (
                     f'"version":{version},"staleness":{staleness},'
@@ -166,7 +176,7 @@ def _descriptions(records: pd.DataFrame, ranks: Sequence[str]) -> Callable[[np.n
             elif event == "collective":
                 args = f'"number":{version},"bytes":{nbytes}'
             elif event == "evaluation":
-                args = f'"version":{version},"loss":{_figure(loss)},"accuracy":{_figure(accuracy)}'
+                args = f'"version":{version},"loss":{_number(loss)},"accuracy":{_number(accuracy)}'
             else:  # memory, work
                 name, args = kinds[kind], ""
             yield f'"cat":"{event}","name":{name},"args":{{{args}}}'
@@ -174,7 +184,7 @@ def _descriptions(records: pd.DataFrame, ranks: Sequence[str]) -> Callable[[np.n
     return describe
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
     """JSON has no word for what is not finite."""
     return repr(value) if isfinite(value) else "null" if isnan(value) else f'"{value}"'
 
@@ -203,9 +213,9 @@ def _flows(result: Result, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]
 
 
 def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
-    """How busy links and processors were, and the held-out loss: a counter each.
+    """How busy links and processors were, what devices keep between passes, the held-out loss.
 
-    Perfetto calls a counter by its name and its unit.
+    A counter each. Perfetto calls a counter by its name and its unit.
     """
     usage = result.utilisation
     if usage is not None:
@@ -215,6 +225,9 @@ def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
             changes = np.diff(busy, prepend=-1.0) != 0
             for at, value in zip(times[changes].tolist(), busy[changes].tolist(), strict=True):
                 yield _counter(f"{name}, busy", pid, at, zero, "%", value)
+    for rank, kept in of(result.records, "pass", ["node", "end", "nbytes"]).groupby("node"):
+        for at, nbytes in kept[["end", "nbytes"]].itertuples(index=False):
+            yield _counter(f"worker {rank}, kept", pid, at, zero, "bytes", nbytes)
     for at, loss in of(result.records, "evaluation", ["end", "loss"]).itertuples(index=False):
         if np.isfinite(loss):
             yield _counter("held-out", pid, at, zero, "loss", loss)

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 import numpy as np
 import pandas as pd
 
+from lockstep.analysis.computations import computing
 from lockstep.analysis.records import Result
 from lockstep.job.plan import Plan
 from lockstep.strategies.placement import Role, link_owners, residents
@@ -76,7 +77,8 @@ def slices(result: Result, found: Tracks) -> pd.DataFrame:
     A message is there twice, unless it stays on its host: on its sender's link until its last byte has left
     (`out`), and on its receiver's from when its first byte can have arrived, if all take as long as the last.
     In a real run, which does not know when bytes leave, both are from its start to its end. Updates, drops
-    and evaluations are instants; they come before what takes time from then on.
+    and evaluations are instants; they come before what takes time from then on. A gradient in passes is there
+    as its passes.
     """
     records = result.records
     event = records["event"].cat
@@ -89,7 +91,7 @@ def slices(result: Result, found: Tracks) -> pd.DataFrame:
         return np.flatnonzero(np.isin(codes, event.categories.get_indexer(pd.Index(events))))
 
     here, tested, sent = (
-        rows("gradient", "collective", "update", "drop", "memory", "work"),
+        rows(computing(records), "collective", "update", "drop", "memory", "work"),
         rows("evaluation"),
         rows("message"),
     )

@@ -1,4 +1,4 @@
-"""Figures in words: a few digits, and their units."""
+"""Numbers in words: a few digits, and their units."""
 
 from math import floor, log10
 

@@ -17,8 +17,8 @@ def publish(source: Path) -> None:
     for picture in sorted(source.glob("*.png")):
         shutil.copyfile(picture, ROOT / "docs" / f"accuracy-{picture.name}")
     page = ROOT / "docs" / "accuracy.md"
-    figures = (source / "accuracy.md").read_text("utf-8")
-    page.write_text(between_markers(page.read_text("utf-8"), figures), encoding="utf-8")
+    tables = (source / "accuracy.md").read_text("utf-8")
+    page.write_text(between_markers(page.read_text("utf-8"), tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

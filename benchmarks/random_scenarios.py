@@ -105,10 +105,10 @@ def _factors(random: Random, name: str) -> Document:
         if random.random() < 0.6:
             found["schedule"] = loop = random.choice([*_BEARABLE])
         found["consistency"] = random.choice(_BEARABLE[loop])
-    moves = loop in _OWN_STEPS or loop in ("easgd", "bmuf", "fedavg", "fedprox")
-    if random.random() < 0.6 or (name == "dc-asgd" and moves):
+    pushes_deltas = loop in _OWN_STEPS or loop in ("easgd", "bmuf", "fedavg", "fedprox")
+    if random.random() < 0.6 or (name == "dc-asgd" and pushes_deltas):
         found["rule"] = random.choice(
-            [rule for rule in (*_RULES, "synchronous") if rule != "dc-asgd" or not moves]
+            [rule for rule in (*_RULES, "synchronous") if rule != "dc-asgd" or not pushes_deltas]
         )
     return found
 

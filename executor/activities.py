@@ -9,9 +9,9 @@ Program = Coroutine[Any, Any, None]
 
 
 class Activities:
-    """`run(program, number)` runs one to its end; they are numbered from 1."""
+    """`run` runs one to its end."""
 
-    def __init__(self, run: Callable[[Program, int], None]) -> None:
+    def __init__(self, run: Callable[[Program], None]) -> None:
         self.failure: BaseException | None = None  # of one of them
         self._run = run
         self._threads: list[Thread] = []
@@ -31,13 +31,13 @@ class Activities:
         """Begin another one."""
         with self._counting:
             self._alive += 1
-        thread = Thread(target=self._run_beside, args=(program, len(self._threads) + 1), daemon=True)
+        thread = Thread(target=self._run_beside, args=(program,), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _run_beside(self, program: Program, number: int) -> None:
+    def _run_beside(self, program: Program) -> None:
         try:
-            self._run(program, number)
+            self._run(program)
         except BaseException as error:
             self.failure = error
         finally:

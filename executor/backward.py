@@ -49,7 +49,7 @@ class Pass:
     def __init__(self, down_to: Sequence[int]) -> None:
         self.parts = [Part(start) for start in down_to]
         self.done = Signal()
-        self.gradient: Tensor | None = None
+        self.gradient: Any = None  # a tensor
 
 
 class Beside:

@@ -12,7 +12,9 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.records import Recorder, Result, join
 from lockstep.executor import snapshot_file
 from lockstep.executor.hub import Hub
+from lockstep.executor.stopping import say
 from lockstep.executor.stores import Store
+from lockstep.job.ending import good_enough
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import assemble, merged, together
 from lockstep.scenarios import Scenario
@@ -27,7 +29,7 @@ def evaluator(scenario: Scenario) -> Learner | None:
     if not scenario.workload.learns:
         return None
     with deterministic_threads():
-        return build(scenario.workload, scenario.cluster.workers, scenario.seed)
+        return build(scenario.workload, scenario.replicas, scenario.seed)
 
 
 def await_outcomes(folder: Path, expected: Callable[[], Sequence[int]]) -> None:
@@ -52,7 +54,7 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            kept_by = filter(owners.keeps, ranks)
+            kept_by = ranks if owners.in_one_memory else owners.evaluated
             snapshots = [snapshot_file.read(folder / f"snapshots-{rank}.npz") for rank in kept_by]
             snapshots = [merged(snapshots)] if owners.in_one_memory else snapshots
             for version, at, vector in assemble(snapshots, owners):
@@ -69,7 +71,7 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
         records=table,
         gradient_s=mean_gradient_s(scenario, plan.sizes) if emulated else measured_s,
         parameters=parameters,
-        warnings=[*plan.warnings, *_overruns(folder, ranks, len(gradients))],
+        warnings=[*plan.warnings, *_overruns(folder, ranks, table)],
         interleaving=pd.concat(
             [streams.log(streams.file_of(kept, rank, streams.LOG), rank) for rank in ranks], ignore_index=True
         ),
@@ -91,13 +93,15 @@ def disturbances(hub: Hub, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _overruns(folder: Path, ranks: Sequence[int], gradients: int) -> list[str]:
+def _overruns(folder: Path, ranks: Sequence[int], table: pd.DataFrame) -> list[str]:
+    computed = table["event"].value_counts()
+    done = f"{computed['pass']} passes" if computed["pass"] else f"{computed['gradient']} gradients"
     left = [json.loads(_outcome(folder, rank).read_text("ascii")) for rank in ranks]
     overruns = [ratio for outcome in left for ratio in outcome["overruns"]]
     if not overruns:
         return []
     return [
-        f"{len(overruns)} of {gradients} gradients took longer than their emulated time "
+        f"{len(overruns)} of {done} took longer than their emulated time "
         f"(up to {max(overruns):.2f} times): make the compute time longer, or use fewer workers"
     ]
 
@@ -110,16 +114,16 @@ class Watch:
         self.store, self.folder = store, folder
         self.learner = learner
         self.seen = 0
-        self.holders = len(plan.owners.evaluated)
+        self.owners = len(plan.owners.evaluated)
 
     def look(self) -> None:
-        """Evaluate the newest snapshot that all holders have; end the run if it is good enough."""
+        """Evaluate the newest snapshot that all owners have; end the run if it is good enough."""
         target = self.target
-        keys = [f"snapshot/{holder}" for holder in range(self.holders)]
+        keys = [f"snapshot/{owner}" for owner in range(self.owners)]
         if target is None or self.learner is None or not self.store.check(keys):
             return
         version = min(int(self.store.get(key)) for key in keys)
-        files = [self.folder / f"snapshot-{holder}-{version}" for holder in range(self.holders)]
+        files = [self.folder / f"snapshot-{owner}-{version}" for owner in range(self.owners)]
         if version <= self.seen or not all(file.exists() for file in files):
             return
         self.seen = version
@@ -128,5 +132,5 @@ class Watch:
             if int(file.name.rpartition("-")[2]) <= version:
                 file.unlink()
         accuracy = self.learner.evaluate(together(parts, self.plan.owners)).accuracy
-        if accuracy is not None and accuracy >= target:
-            self.store.set("stop", "1")
+        if good_enough(accuracy, target):
+            say(self.store)

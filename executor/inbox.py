@@ -11,13 +11,6 @@ from lockstep.strategies import Message
 
 
 @dataclass(slots=True, eq=False)
-class Received(Message):
-    """A message that has come over the network."""
-
-    number: int = 0  # from 1, of those of its kind from its sender
-
-
-@dataclass(slots=True, eq=False)
 class Arrived:
     """A message, and when it was on its way: see `job.port.Arrival`."""
 
@@ -30,15 +23,15 @@ class Arrived:
 class Inbox:
     """`fetch(timeout_s)` gives what arrives next: None if nothing does in time, False if it is no message.
 
-    One thread at a time fetches, for all.
+    `there`: whether something has arrived. One thread at a time fetches, for all.
     """
 
-    def __init__(self, fetch: Callable[[float], Arrived | bool | None]) -> None:
+    def __init__(self, fetch: Callable[[float], Arrived | bool | None], there: Callable[[], bool]) -> None:
         self.handed_over = 0  # messages so far
-        self._fetch = fetch
+        self._fetch, self._there = fetch, there
         self._arrivals: deque[Arrived] = deque()
         self._fetching = False
-        self._news = Condition()  # something has arrived, or was handed over, or nobody fetches any more
+        self._news = Condition()  # something has arrived, or was handed over, or fetching has ended
 
     def __len__(self) -> int:
         return len(self._arrivals)
@@ -65,6 +58,15 @@ class Inbox:
             if isinstance(found, Arrived):
                 self._arrivals.append(found)
             return found is not None
+
+    def look(self) -> None:
+        """Fetch what has arrived by now, without waiting."""
+        while self._more():
+            self.wait(0.0)
+
+    def _more(self) -> bool:
+        with self._news:  # nobody else may be at the socket
+            return not self._fetching and self._there()
 
     def hand_over(self, take_in: Callable[[Arrived], None]) -> None:
         """Hand over what has arrived: for the activity whose turn it is."""

@@ -1,24 +1,23 @@
-"""What a strategy sees of its node in a real run: the node, with a log of what its words answered.
+"""A port of a real run that writes down what its node was told, and in which order.
 
-All that a node does follows from the scenario, its random numbers, and the answers that depend on time: which
-message came, whether there was one, who of several activities went on first. With these answers the simulator
-repeats the run (simulator/replay.py). A node's activities take turns: one of them is in the strategy's code,
-the others wait in words, as in the simulator. So the order of the answers is all there is to know; but an
-activity that reads `step` or `loss` while another computes reads what depends on the moment.
+All that a node does follows from the scenario, its random numbers, and the order in which messages are taken
+in, events happen and activities go on; and from the times and counts that it was told. With these the
+simulator repeats the run (simulator/replay.py). Everything here is called in the turn of an activity.
 """
 
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from math import nan
 from struct import Struct
 from typing import Any
 
 import numpy as np
 
-from lockstep.executor.turns import Turns
-from lockstep.job.events import Retired
-from lockstep.job.node import Node
-from lockstep.job.through import Through
-from lockstep.strategies import Collective, Contribution, Message, Vector
+from lockstep.job.ending import Count
+from lockstep.job.events import Event, passed_on
+from lockstep.job.port import Arrival, PassOf, Port, Work
+from lockstep.strategies import Collective, Message, Vector
 
 _PACK = Struct("=ihhiiid").pack
 _FIELDS = ("activity", "word", "kind", "peer", "number", "version", "answer")
@@ -28,8 +27,7 @@ _TYPE = np.dtype(list(zip(_FIELDS, ("i4", "i2", "i2", "i4", "i4", "i4", "f8"), s
 class Interleaving:
     """One node's log, packed: 28 bytes an entry."""
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
+    def __init__(self) -> None:
         self.taken = 0  # bytes that have been drained
         self._packed = bytearray()
         self._names: dict[str, int] = {}
@@ -41,9 +39,9 @@ class Interleaving:
 
     def note(
         self,
-        activity: int,
         word: str,
         kind: str = "",
+        activity: int = -1,
         peer: int = -1,
         number: int = -1,
         version: int = -1,
@@ -65,84 +63,93 @@ class Interleaving:
         return rows, list(self._names)
 
 
-class LoggedNode(Through):
-    """A real node as its strategy sees it: what depends on time is logged when it has been answered."""
+class RecordedPort:
+    """See `job.port.Port` for what each member means, and `analysis.entries.Entry` for what is logged."""
 
-    def __init__(self, node: Node, turns: Turns, device: str) -> None:
-        super().__init__(node)
-        self.log = Interleaving(node.rank)
-        self._turns, self._device = turns, device
+    def __init__(self, port: Port, device: str) -> None:
+        """device: what computes here, for the log."""
+        self.log = Interleaving()
+        self._port, self.clock, self._device = port, port.clock, device
+        self._started = self._events = 0  # so far: activities beside the program, events
+        self._messages: Counter[tuple[str, int]] = Counter()  # by kind and sender
 
-    async def run(self, program: Coroutine[Any, Any, None]) -> None:
-        """Run a program of the node."""
-        self._note("begin", self._device)
-        await program
+    async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
+        """Run the program of the node, or a further one, and log when it goes on."""
+        self.log.note("begin", self._device, activity)
+        failure: BaseException | None = None
+        with suppress(StopIteration):
+            while True:
+                awaited = program.send(None) if failure is None else program.throw(failure)
+                try:
+                    await passed_on(awaited)
+                    failure = None
+                except BaseException as error:
+                    failure = error
+                self.log.note("go on" if failure is None else "retire", activity=activity)
 
-    def _note(
-        self,
-        word: str,
-        kind: str = "",
-        peer: int = -1,
-        number: int = -1,
-        version: int = -1,
-        answer: float = nan,
-    ) -> None:
-        self.log.note(self._turns.activity, word, kind, peer, number, version, answer)
+    def taking_in(self, take_in: Callable[[Arrival], None]) -> Callable[[Arrival], None]:
+        """A node's way to take a message in, which logs that."""
 
-    @property
-    def now(self) -> float:
-        now = self.node.now
-        self._note("now", answer=now)
+        def logged(arrival: Arrival) -> None:
+            message = arrival.message
+            key = message.kind, message.sender
+            self._messages[key] += 1
+            self.log.note("message", message.kind, -1, message.sender, self._messages[key], message.version)
+            take_in(arrival)
+
+        return logged
+
+    def counting(self, count: Count) -> Count:
+        """What the node's `Ending` counts with, which logs the sums."""
+
+        def logged(name: str) -> int:
+            sum_ = count(name)
+            self.log.note("count", name, number=sum_)
+            return sum_
+
+        return logged
+
+    def _noted(self, event: Event, word: str) -> Event:
+        """Log when an event of this port happens, before anything comes of it."""
+        number = self._events
+        self._events += 1
+        event.then(lambda _: self.log.note(word, number=number))
+        return event
+
+    def tell_time(self) -> float:
+        now = self._port.tell_time()
+        self.log.note("time", answer=now)
         return now
 
-    def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
-        return self._received(self.node.receive(kind, sender))
+    def post(self, to: int, message: Message) -> Awaitable[None]:
+        return self._port.post(to, message)
 
-    async def _received(self, receiving: Awaitable[Message]) -> Message:
-        found: Any = await receiving
-        self._note("receive", found.kind, found.sender, found.number, found.version)
-        return found  # type: ignore[no-any-return]
+    def wait(self, seconds: float, working: bool = False) -> Event:
+        return self._noted(self._port.wait(seconds, working), "wait")
 
-    def arrived(self, kind: str | None = None) -> bool:
-        found = self.node.arrived(kind)
-        self._note("arrived", kind or "", answer=found)
-        return found
+    def compute(
+        self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
+    ) -> Work:
+        work = self._port.compute(parameters, step, down_to, of)
+        self._noted(work.done, "compute")
+        for part in work.parts:
+            self._noted(part, "part")
+        return work
 
-    async def next_batch_available(self) -> bool:
-        found = await self.node.next_batch_available()
-        self._note("next_batch_available", answer=found)
-        return found
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
+        return self._port.cost(nbytes, codec, decoding)
 
-    async def gradient(self, parameters: Vector) -> Vector:
-        gradient = await self.node.gradient(parameters)
-        self._note("gradient")
-        return gradient
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
+        return self._port.collective(program, vector)
 
-    async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
-        step = self.node.step
-        gradient = await self.node.gradient_unless(parameters, kind)
-        self._note("gradient_unless", kind, number=self.node.step - step, answer=gradient is not None)
-        return gradient
-
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        return program(self, vector)
-
-    async def all_reduce(self, vector: Vector) -> Vector:
-        total = await self.node.all_reduce(vector)
-        self._note("all_reduce")
+    async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
+        total = await self._port.all_reduce(vector)
+        self.log.note("all_reduce")
         return total
 
-    async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
-        try:
-            await self.node.updated(version, parameters, contributions)
-        except Retired:
-            self._note("updated", version=version, answer=True)
-            raise
-        self._note("updated", version=version, answer=False)
+    def show(self, version: int, part: Vector) -> None:
+        self._port.show(version, part)
 
-    def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        self.node.spawn(self.run(program))
-
-    async def sleep(self, seconds: float) -> None:
-        await self.node.sleep(seconds)
-        self._note("sleep")
+    def start(self, program: Coroutine[Any, Any, None]) -> None:
+        self._started += 1
+        self._port.start(self.run(program, self._started))

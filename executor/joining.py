@@ -57,15 +57,15 @@ def join(options: Namespace, stack: ExitStack) -> Joined:
         leave = _nowhere
     else:
         secret = keys.read(options.key)
-        meeting, *_ = next(rendezvous("env://"))
-        address = _address(options.interface, meeting, rank, world)
+        rendezvous_store, *_ = next(rendezvous("env://"))
+        address = _address(options.interface, rendezvous_store, rank, world)
         run = "/".join(os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
         names = [NAME, *map(str, range(world))]
         place = Place(private, address, options.ports, keys.Keys(secret, run, names))
         if rank == 0:
             hub = Hub(place, watchdog, answers(HashStore(), private, kept))
-            meeting.set(_HUB, hub.endpoint)
-        endpoint = meeting.get(_HUB).decode()
+            rendezvous_store.set(_HUB, hub.endpoint)
+        endpoint = rendezvous_store.get(_HUB).decode()
         store = remote = RemoteStore(rank, place, endpoint)
         stack.callback(remote.close)
         leave = remote.leave if host else remote.leave_privately
@@ -105,9 +105,9 @@ def _kept_name(host: int) -> str:
     return f"incomplete-host-{host}" if host else "incomplete"
 
 
-def _address(interface: str | None, meeting: Store, rank: int, world: int) -> str:
+def _address(interface: str | None, rendezvous_store: Store, rank: int, world: int) -> str:
     if interface is None:
-        return addresses.own_address(meeting, rank, world, os.environ["MASTER_ADDR"])
+        return addresses.own_address(rendezvous_store, rank, world, os.environ["MASTER_ADDR"])
     address = addresses.address_of(interface)
     if address is None:
         host = socket.gethostname()

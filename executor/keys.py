@@ -37,7 +37,7 @@ class Keys:
         return self.pair(name)[0]
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Whether who has this public key belongs to the run: what pyzmq asks."""
+        """Whether the owner of this public key belongs to the run: what pyzmq asks."""
         return key.decode() in self.names
 
 

@@ -97,7 +97,7 @@ def execute(
     with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
         bed = None
         if testbed:
-            bed = stack.enter_context(Testbed(plan.scenario.cluster, plan.roles))
+            bed = stack.enter_context(Testbed(plan.scenario.cluster, plan.hosts))
         steal_time = StealTime()
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -303,7 +303,7 @@ def _check_room(plan: Plan) -> None:
     """Raise ScenarioError for more processes than memory has room for: the machine would go down."""
     workers, processes = len(plan.workers), len(plan.roles)
     others = processes - workers  # hold shards, and no data
-    nbytes = processes * _LEAST_BYTES + workers * bytes_of(plan.scenario.workload)
+    nbytes = processes * _LEAST_BYTES + workers * bytes_of(plan.scenario.workload, plan.sizes)
     nbytes += min(others, 1) * _COPIES * plan.sizes.nbytes
     what = f"a run of its {processes:,} processes"
     require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")

@@ -64,7 +64,7 @@ class SharedMemory:
             flock(self._file, LOCK_EX)
             try:
                 self._count[0] += 1
-                return self.additions, node.now
+                return self.additions, node.clock.now
             finally:
                 flock(self._file, LOCK_UN)
 
@@ -82,9 +82,9 @@ class WorkerMemory:
         return self.shared.parameters.to(self.port.initial.device, copy=True)
 
     async def read(self) -> tuple[Vector, int]:
-        node, start, before = self.node, self.node.now, self.shared.additions
+        node, start, before = self.node, self.node.clock.now, self.shared.additions
         parameters: Any = self.now()
-        node.recorder.memory(node.rank, start, node.now, "read")
+        node.recorder.memory(node.rank, start, node.clock.now, "read")
         return parameters, before
 
     async def add(self, update: Vector) -> int:
@@ -92,7 +92,7 @@ class WorkerMemory:
         self.port.look_for_the_end()
         if self.shared.additions >= self.last:
             raise Retired
-        start = node.now
+        start = node.clock.now
         if self.port.learner is None:  # all zeros: only the time counts
             self.shared.parameters.add_(change)
         else:

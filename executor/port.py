@@ -5,7 +5,6 @@ Threads block in `until`. The rest is under the turn of whose activity it is (tu
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import nullcontext
 from math import inf, nan
 from threading import get_ident
 from typing import Any
@@ -16,17 +15,18 @@ import torch.distributed as dist
 from lockstep.executor.activities import Activities
 from lockstep.executor.backward import Beside
 from lockstep.executor.devices import to_device
-from lockstep.executor.inbox import Arrived, Inbox, Received
+from lockstep.executor.inbox import Arrived, Inbox
 from lockstep.executor.running import run_to_end
 from lockstep.executor.stopping import Stopping
-from lockstep.executor.termination import settle
+from lockstep.executor.termination import await_termination
 from lockstep.executor.transport import Transport
 from lockstep.executor.turns import Turns
 from lockstep.executor.waiting import Blocking, Timer
 from lockstep.job.events import Event, Retired
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
-from lockstep.job.port import Work
+from lockstep.job.port import Arrival, PassOf, Work
+from lockstep.job.segments import PassTimes, Segments
 from lockstep.strategies import Collective, Message, Source, Vector
 from lockstep.strategies.parameter_server import shard_of
 from lockstep.workloads import Learner
@@ -43,6 +43,8 @@ class RealPort:
     """See `job.port.Port` for what each member means."""
 
     node: Node
+    take_in: Callable[[Arrival], None]
+    """What messages are handed to: the node's."""
 
     def __init__(
         self,
@@ -56,29 +58,34 @@ class RealPort:
         """compute: how long gradients are to take; None: as long as they take."""
         self.plan, self.rank, self.initial = plan, rank, initial
         self.transport, self.store = transport, transport.store
-        self.learner = learner
+        self.learner, self.replica = learner, plan.replica(rank)
         self.compute_time, self.slowness = compute, slowness(plan.scenario).get(rank)
         self.backward_share = getattr(plan.scenario.cluster.compute, "backward", 0.0)
-        self.zero = time.monotonic()
+        self.segments: Segments | None = None  # of a gradient in passes
+        self.pass_times = PassTimes(plan, rank, compute) if compute and rank in plan.stages else None
+        self.clock, self.zero = self, time.monotonic()
         self.turns = Turns()
-        self.inbox = Inbox(self._fetch)
-        self.activities = Activities(lambda program, number: run_to_end(program, self, number))
+        self.inbox = Inbox(self._fetch, transport.there)
+        self.activities = Activities(lambda program: run_to_end(program, self))
         self.stopping = Stopping(plan, self.store)
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
         self.longest_s = 0.0  # the longest piece of work
         self.in_collective = False
         self.join_workers: Callable[[], None] = lambda: None  # all, for native collectives
+        self.process_group: Any = None  # those of the node's data group, once they have joined; None: all
         self.leave: Callable[[str, bytes], None] = lambda name, content: None  # a file, for who watches
+        self._begun: list[Callable[[], None]] = []  # what the device does as soon as the activity waits
         self._pending: list[Blocking] = []  # what will become due
         self._blocked: dict[int, Event] = {}  # by thread
-        self._byes = 0
-        self._fetched: dict[tuple[str, int], int] = {}  # messages of a kind from a sender
         self._beside = Beside(initial.device)
         self._closing = False
 
     @property
     def now(self) -> float:
         return time.monotonic() - self.zero
+
+    def tell_time(self) -> float:
+        return self.now
 
     # ---------------------------------------------------------------- messages
 
@@ -87,11 +94,6 @@ class RealPort:
         header = (m.kind, m.sender, m.version, m.batches, m.part, float(m.weight), m.sources, self.now)
         return self.transport.send(to, header, m.body)  # type: ignore[arg-type]
 
-    def collect(self) -> None:
-        while self.inbox.wait(0.0):
-            pass
-        self._go_on()
-
     def _fetch(self, timeout_s: float) -> Arrived | bool | None:
         """The next message that has arrived; False for a farewell, None for nothing."""
         found = self.transport.receive(timeout_s)
@@ -99,37 +101,48 @@ class RealPort:
             return None
         (kind, sender, version, batches, part, weight, sources, start), body = found
         if kind == _BYE:
-            self._byes += 1
+            self.node.ending.left(sender)
             return False
         nbytes = 0 if body is None else body.nbytes
         if body is not None:
             body = to_device(body, self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
-        number = self._fetched[kind, sender] = self._fetched.get((kind, sender), 0) + 1
-        received: Any = Received(kind, sender, body, version, batches, part, weight, pushed_by, number)
-        return Arrived(received, start, nbytes)
+        message = Message(kind, sender, body, version, batches, part, weight, pushed_by)
+        return Arrived(message, start, nbytes)
 
     # ---------------------------------------------------------------- waiting
 
-    def wait(self, seconds: float) -> Event:
+    def wait(self, seconds: float, working: bool = False) -> Event:
         self.longest_s = max(self.longest_s, seconds)
         return self._at(self.now + seconds)
 
-    def _at(self, instant: float, keeps_turn: bool = False) -> Timer:
-        timer = Timer(self.zero + instant, keeps_turn)
+    def _at(self, instant: float) -> Timer:
+        timer = Timer(self.zero + instant)
         self._pending.append(timer)
         return timer
 
     def until(self, event: Event) -> None:
-        """Block this thread until an event has happened. Raises Retired if that is not to be waited for."""
-        if isinstance(event, Blocking):
-            with nullcontext() if event.keeps_turn else self.turns.others():
-                event.block()
-            self._go_on()
-            if event.callbacks is not None:
-                event.happen(event.value)
-            return
+        """Block this thread until an event has happened. Raises Retired if that is not to be waited for.
+
+        Messages are taken in here, and not while an activity goes on: a replay knows no instants in between.
+        """
         self.look_for_the_end()
+        while self._begun:
+            do = self._begun.pop(0)
+            with self.turns.others():
+                do()
+        if isinstance(event, Blocking):
+            with self.turns.others():
+                event.block()
+        else:
+            self._wait_for_messages(event)
+        self.inbox.look()
+        self._go_on()
+        if event.callbacks is not None:
+            event.happen(event.value)
+
+    def _wait_for_messages(self, event: Event) -> None:
+        """Block until an event has happened that comes of a message, or of another activity."""
         self._go_on()
         thread = get_ident()
         self._blocked[thread] = event
@@ -154,53 +167,101 @@ class RealPort:
 
     def _go_on(self) -> None:
         """Hand over what has arrived, and let happen what is due."""
-        self.inbox.hand_over(self.node.take_in)
+        self.inbox.hand_over(self.take_in)
         while due := [event for event in self._pending if event.due()]:
             for event in due:
                 self._pending.remove(event)
                 event.happen(event.value)
 
     def _stop_if_nobody_can_send(self, event: Event) -> None:
-        """Only a parent could still send something to who has heard all its children's farewells."""
-        node = self.node
-        if not node.children or self._byes < len(node.children) or self.inbox:
+        if not self.node.children or self.inbox:
             return
-        senders = [sender for _, sender, wanted in node.waiting if wanted is event]
-        if senders and senders[0] not in node.parents:
+        senders = [sender for _, sender, _, wanted in self.node.waiting if wanted is event]
+        if senders and self.node.ending.in_vain(self.rank, senders[0]):
             raise Retired
+
+    def _over(self) -> bool:
+        """Whether the run is over, by the clock or as others say."""
+        ending, now = self.node.ending, self.now
+        if not ending.at(now) and self.stopping.said(now):
+            ending.said()
+        return ending.over
 
     def look_for_the_end(self) -> None:
         """Raise Retired at the end of the run, unless others may wait for this worker in a collective."""
         self._raise_failure()
-        if self._closing or (self.stopping.over(self.now) and (self.node.children or self.stopping.alone())):
+        if self._closing or (self._over() and (self.node.children or self.stopping.alone())):
             raise Retired
 
     # ---------------------------------------------------------------- the device
 
-    def compute(self, parameters: Vector, step: int, down_to: Sequence[int] = ()) -> Work:
-        self.look_for_the_end()
+    def compute(
+        self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
+    ) -> Work:
+        if of is not None:
+            return self._pass(parameters, step, of)
         start, learner = self.now, self.learner
         if down_to and learner is not None and self.compute_time is None and self.slowness is None:
             return self._beside_messages(learner, parameters, step, down_to, start)
-        gradient, loss = self.initial, nan
-        if learner is not None:
-            with self.turns.others():
-                gradient = learner.gradient(parameters, self.rank, step)  # type: ignore[arg-type]
-                if gradient.is_cuda:
-                    torch.cuda.synchronize(gradient.device)
-            loss = learner.loss
-        seconds = self._seconds(start, self.now - start)
-        share, n = self.backward_share, len(parameters)
-        parts = [self._at(start + seconds * (1 - share * element / n), True) for element in down_to]
-        end = max(self.now, start + seconds) if down_to else None
-        return Work(start, end, self._at(start + seconds), parts, lambda: (gradient, loss), lambda: None)
+        parts = [self._at(inf) for _ in down_to]
 
-    def _seconds(self, start: float, real: float) -> float:
-        """How long a gradient is to take that has taken so long; a straggler waits until it would be done."""
-        if self.compute_time is None:
+        def gradient() -> tuple[Vector, float]:
+            if learner is None:
+                return self.initial, nan
+            gradient = learner.gradient(parameters, self.replica, step)
+            if gradient.is_cuda:
+                torch.cuda.synchronize(gradient.device)
+            return gradient, learner.loss
+
+        def takes(seconds: float) -> None:
+            if down_to:
+                work.done.value = max(self.now, start + seconds)
+            for part, element in zip(parts, down_to, strict=True):
+                part.at = self.zero + start + seconds * (1 - self.backward_share * element / len(parameters))
+
+        drawn = None if self.compute_time is None else self.compute_time.draw
+        work = self._work(gradient, drawn, takes)
+        work.parts = parts
+        return work
+
+    def _pass(self, parameters: Any, step: int, of: PassOf) -> Work:
+        segments, times = self.segments, self.pass_times
+        assert segments is not None
+        drawn = None if times is None else lambda start: times.seconds(start, step, of)
+        work = self._work(lambda: segments.do(self.rank, parameters, step, of), drawn)
+        work.kept = lambda: segments.kept(self.rank, step, of)
+        return work
+
+    def _work(
+        self,
+        compute: Callable[[], tuple[Any, float]],
+        drawn: Callable[[float], float] | None,
+        takes: Callable[[float], None] = lambda seconds: None,
+    ) -> Work:
+        """Compute, and be done when the time `drawn` for it is over; `takes` is told how long that is."""
+        start, done = self.now, self._at(inf)
+        found: list[tuple[Any, float]] = []
+
+        def do() -> None:
+            found.append(compute())
+            seconds = self._seconds(start, self.now - start, drawn)
+            takes(seconds)
+            done.at = self.zero + start + seconds
+
+        self._begun.append(do)
+        return Work(start, None, done, (), lambda: found[0], lambda: self._forget(done))
+
+    def _forget(self, event: Blocking) -> None:
+        """Let it never happen."""
+        if event in self._pending:
+            self._pending.remove(event)
+
+    def _seconds(self, start: float, real: float, drawn: Callable[[float], float] | None) -> float:
+        """How long work is to take that has taken so long; a straggler waits until it would be done."""
+        if drawn is None:
             duration = self.slowness.seconds(start, real) if self.slowness else real
         else:
-            duration = self.compute_time.draw(start)
+            duration = drawn(start)
             if real > duration:
                 self.overruns.append(real / duration if duration else inf)
         self.longest_s = max(self.longest_s, duration, real)
@@ -211,7 +272,7 @@ class RealPort:
     ) -> Work:
         """A gradient whose first parts travel while the others are computed."""
         found = self._beside.backward(
-            lambda ready: learner.gradient(parameters, self.rank, step, ready), down_to, lambda: self.now
+            lambda ready: learner.gradient(parameters, self.replica, step, ready), down_to, lambda: self.now
         )
         self._pending.append(found.done)  # parts happen where they are awaited: on a GPU that is to wait too
         return Work(
@@ -227,23 +288,27 @@ class RealPort:
         return None
 
     async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
-        p = len(self.plan.workers)
+        p, index = len(self.node.workers), self.node.index
         if p > 1 and not self.stopping.together():
             raise Retired
         # One more value: how many workers have seen the end of the run. None may leave before all know.
-        ending = vector.new_tensor([float(self.stopping.over(self.now))])  # type: ignore[attr-defined]
+        ending = vector.new_tensor([float(self._over())])  # type: ignore[attr-defined]
         total = torch.cat([vector, ending])  # type: ignore[list-item]
-        if p > 1:
-            with self.turns.others():
+
+        def do() -> None:
+            if p > 1:
                 self.in_collective = True
                 if not dist.is_initialized():
                     self.join_workers()
-                dist.all_reduce(total)
+                dist.all_reduce(total, group=self.process_group)
                 self.in_collective = False
-        if bool(total[-1]):  # on a GPU this waits for the sum
-            raise Retired
+            if bool(total[-1]):  # on a GPU this waits for the sum
+                raise Retired
+
+        self._begun.append(do)
+        await self._at(self.now)
         # As in a ring: every chunk but one to be summed, and every one but one that is.
-        kept = [shard_of(vector, (self.rank + step) % p, p).nbytes for step in (1, 2)]
+        kept = [shard_of(vector, (index + step) % p, p).nbytes for step in (1, 2)]
         return total[:-1], 2 * vector.nbytes - sum(kept)
 
     # ---------------------------------------------------------------- the run
@@ -262,9 +327,8 @@ class RealPort:
     def finish(self) -> None:
         """See the second activities to their end; tell those above that this node will send no more."""
         node = self.node
-        node.end()
         if node.role.kind == "worker" and not node.parents:
-            settle(self)
+            await_termination(self)
         self._closing = True
         self.activities.join()
         self._beside.end()
@@ -279,16 +343,16 @@ class RealPort:
         """Let a moment pass, and take in what arrives; whether the run is over."""
         self._raise_failure()
         self.inbox.wait(_SETTLE_S)
-        self.turns.take(0)
+        self.turns.take()
         try:
             self._go_on()
         finally:
             self.turns.give_up()
-        return self.stopping.over(self.now)
+        return self._over()
 
     def idle(self) -> int | None:
         """The messages handed over so far, if all second activities wait for more; None: one goes on."""
-        self.turns.take(0)
+        self.turns.take()
         try:
             pending = [event for event in list(self._blocked.values()) if event.callbacks is not None]
             goes_on = len(self.inbox) or self._pending or len(pending) < self.activities.alive()
@@ -302,7 +366,7 @@ class RealPort:
             return (("all-reduce", None),)
         blocked = {id(event) for event in list(self._blocked.values())}
         waiting = tuple(
-            (kind, sender) for kind, sender, event in list(self.node.waiting) if id(event) in blocked
+            (kind, sender) for kind, sender, _, event in list(self.node.waiting) if id(event) in blocked
         )
         activities = self.activities.alive() + (not self.node.program_ended)
         return waiting if len(waiting) >= activities else None

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from lockstep.executor.barrier import barrier
 from lockstep.executor.devices import Place, choose, computes_on
 from lockstep.executor.heap import keep_freed_memory
 from lockstep.executor.heartbeat import Heartbeat, repr_line
-from lockstep.executor.interleaving import LoggedNode
+from lockstep.executor.interleaving import RecordedPort
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.peers import check_ends
@@ -28,6 +29,7 @@ from lockstep.executor.port import RealPort
 from lockstep.executor.report import Report
 from lockstep.executor.running import run_to_end
 from lockstep.executor.snapshot_file import write
+from lockstep.executor.stopping import say
 from lockstep.executor.stores import FileStore, PrefixStore, Store
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
@@ -35,6 +37,7 @@ from lockstep.job.arithmetic import OnTensors
 from lockstep.job.ending import Ending
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
+from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots
 from lockstep.scenarios import Scenario
 from lockstep.workloads import build
@@ -67,47 +70,57 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     keep_freed_memory()
     scenario, size, workers, world = plan.scenario, plan.sizes, len(plan.workers), len(plan.roles)
     places = _exchange(store, rank, world)
-    dtype = getattr(torch, getattr(scenario.workload, "dtype", "float32"))
+    dtype = getattr(torch, getattr(scenario.workload, "element", "float32"))
     is_worker = rank < workers
     on_testbed = control.place.address is not None and control.place.keys is None
     device, backend = choose(places[:workers], rank, on_testbed) if is_worker else ("cpu", "")
-    learner = build(scenario.workload, workers, scenario.seed, device) if scenario.workload.learns else None
-    initial = learner.initial() if learner else torch.zeros(size.parameters, dtype=dtype)
-    transport = Transport(store, rank, control.place, initial, plan.senders[rank])
+    learner = None
+    if scenario.workload.learns:
+        learner = build(scenario.workload, plan.replicas, scenario.seed, device)
+    group = plan.group(rank)
+    initial = group.slice_of(learner.initial()) if learner else torch.zeros(group.length, dtype=dtype)
+    assert initial.nbytes == group.length * size.itemsize, "what job/memory.py counts with"
+    transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)
 
     def join_workers() -> None:
         if backend == "nccl":
             torch.cuda.set_device(device)
-        group = PrefixStore("collectives", store)
-        dist.init_process_group(backend, store=group, rank=rank, world_size=workers)
+        dist.init_process_group(
+            backend, store=PrefixStore("collectives", store), rank=rank, world_size=workers
+        )
+        if len(plan.groups) > 1:  # all must make all groups
+            joined = [dist.new_group([*other.workers]) for other in plan.groups]
+            port.process_group = joined[plan.places[rank][0]]
         check_ends()
 
-    if is_worker and workers > 1 and plan.native:
-        join_workers()
     emulated = is_worker and scenario.cluster.compute != "measured"
     compute = compute_times(scenario, size)[rank] if emulated else None
     port = RealPort(plan, rank, initial.to(device), transport, compute, learner)
-    node = running(port, _snapshots(plan, rank, initial) if learner else None)
+    if is_worker and workers > 1 and plan.native:
+        join_workers()
+    recorded = RecordedPort(port, computes_on(device))
+    node = running(port, _snapshots(plan, rank, initial) if learner else None, recorded)
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))
     port.join_workers = join_workers
     port.leave = lambda name, content: _leave(control, name, lambda file: file.write_bytes(content))
+    if rank in plan.stages:
+        port.segments = Segments(plan, learner, node.arithmetic.blank)
     if learner and is_worker:
         start = time.monotonic()
-        learner.gradient(port.initial, rank, 0)  # the first one is slow: not on the clock
+        learner.gradient(learner.initial(), port.replica, 0)  # the first one is slow: not on the clock
         port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
     transport.connect(_connected(plan, rank))  # not on the clock either
     port.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
-    logged = LoggedNode(node, port.turns, computes_on(device))
-    report = Report(port, logged.log, control.kept)
+    report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
-    program = plan.program(rank)(logged)
+    program = recorded.run(plan.program(rank)(node))
     with ExitStack() as deaf:
         try:
             try:
-                run_to_end(logged.run(program), port)
+                run_to_end(program, port, node.end)
                 port.finish()
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
@@ -127,13 +140,15 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         dist.destroy_process_group()
 
 
-def running(port: RealPort, snapshots: Snapshots | None) -> Node:
-    """The node that stands on a port."""
+def running(port: RealPort, snapshots: Snapshots | None, recorded: RecordedPort | None = None) -> Node:
+    """The node that stands on a port, perhaps a recorded one."""
     plan, rank, stopping, learner = port.plan, port.rank, port.stopping, port.learner
-    ending = Ending(plan, stopping.count, stopping.say)
-    epoch = learner.epoch(rank) if learner and rank in plan.workers else plan.epoch(rank)
+    count = recorded.counting(stopping.count) if recorded else stopping.count
+    ending = Ending(plan, count, partial(say, port.store))
+    epoch = learner.epoch(port.replica) if learner and rank in plan.workers else plan.epoch(rank)
     arithmetic = OnTensors(port.initial)
-    port.node = Node(plan, rank, port, Recorder(), ending, arithmetic, snapshots, epoch)
+    port.node = Node(plan, rank, recorded or port, Recorder(), ending, arithmetic, snapshots, epoch)
+    port.take_in = recorded.taking_in(port.node.take_in) if recorded else port.node.take_in
     return port.node
 
 

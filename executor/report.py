@@ -41,6 +41,8 @@ class Report:
     def _done_share(self) -> float:
         """How much of the run this process knows to be done, from 0 to 1."""
         ending, found = self.node.ending, [self.port.stopping.done_share]
+        if until := self.port.plan.scenario.stop.time:
+            found.append(self.port.now / until)
         if ending.quota.each:
             found.append(self.node.step / ending.quota.each)
         if ending.limit:

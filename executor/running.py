@@ -1,6 +1,6 @@
 """How a strategy's coroutine is run in real time: a thread blocks until what it awaits has happened."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from lockstep.executor.turns import Turns
@@ -16,9 +16,11 @@ class Blocks(Protocol):
         """Return when it has happened."""
 
 
-def run_to_end(program: Coroutine[Any, Any, None], port: Blocks, activity: int = 0) -> None:
-    """Run an activity of a node to its end, or the node's; in turns with the node's others."""
-    port.turns.take(activity)
+def run_to_end(
+    program: Coroutine[Any, Any, None], port: Blocks, ended: Callable[[], object] = lambda: None
+) -> None:
+    """Run an activity of a node to its end, or the node's, in turns with the others; then call `ended`."""
+    port.turns.take()
     try:
         failure: BaseException | None = None
         while True:
@@ -33,6 +35,6 @@ def run_to_end(program: Coroutine[Any, Any, None], port: Blocks, activity: int =
             else:
                 failure = None
     except (StopIteration, Retired):
-        return
+        ended()
     finally:
         port.turns.give_up()

@@ -9,20 +9,22 @@ _MUCH, _LEAST_S = 0.01, 0.1  # of the processors' time; a tick or two say little
 
 
 class StealTime:
-    """How much is stolen from now on."""
+    """How much there is from now on."""
 
     def __init__(self) -> None:
         self._begun, self._before = time.monotonic(), _seconds()
 
     def warnings(self) -> list[str]:
-        """A line if it was so much that the run's figures may be off."""
+        """A line if it was so much that the run's metrics may be off."""
         offered = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
-        stolen = _seconds() - self._before
-        if stolen < max(_LEAST_S, _MUCH * offered):
+        steal_s = _seconds() - self._before
+        if steal_s < max(_LEAST_S, _MUCH * offered):
             return []
-        return [f"{stolen / offered:.0%} of the processors' time went to other guests of this machine's host"]
+        return [
+            f"{steal_s / offered:.0%} of the processors' time went to other guests of this machine's host"
+        ]
 
 
 def _seconds() -> float:
-    """Stolen since the machine was started; 0 where the system does not tell."""
+    """Steal time since the machine was started; 0 where the system does not tell."""
     return float(getattr(psutil.cpu_times(), "steal", 0.0))

@@ -1,4 +1,4 @@
-"""What a process of a real run knows of its end: from the clock, and from what all say in the store."""
+"""What the processes of a real run tell each other of its end, in the store."""
 
 from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
@@ -11,27 +11,18 @@ class Stopping:
     """Of one process."""
 
     def __init__(self, plan: Plan, store: Store) -> None:
-        self.done_share = 0.0  # of the run
+        self.done_share = 0.0  # of the run's mini-batches
         self._plan, self._stop, self._store = plan, plan.scenario.stop, store
         self._looked = 0.0
-        self._over = False  # whether the end of the run has been seen
         self._leaving = ""  # how workers leave the run, once that is settled
 
-    def over(self, now: float) -> bool:
-        """Whether the run's time is up, or somebody has said that it is over."""
+    def said(self, now: float) -> bool:
+        """Whether somebody has said that the run is over; looked for now and then only."""
         stop = self._stop
-        if stop.time is not None:
-            self.done_share = now / stop.time
-            self._over = self._over or now >= stop.time
-        said_elsewhere = stop.updates is not None or stop.target_accuracy is not None
-        if said_elsewhere and not self._over and now - self._looked >= _EVERY_S:
-            self._looked = now
-            self._over = bool(self._store.check([_STOP]))
-        return self._over
-
-    def say(self) -> None:
-        """Tell all that the run is over."""
-        self._store.set(_STOP, "1")
+        if (stop.updates is None and stop.target_accuracy is None) or now - self._looked < _EVERY_S:
+            return False
+        self._looked = now
+        return bool(self._store.check([_STOP]))
 
     def alone(self) -> bool:
         """Whether workers leave the run each by itself."""
@@ -42,7 +33,7 @@ class Stopping:
         return self._claim("together")
 
     def _claim(self, how: str) -> bool:
-        """It is settled by the first who asks."""
+        """The first process that asks decides."""
         if not self._leaving:
             self._leaving = self._store.compare_set("leaving", "", how).decode()
         return self._leaving == how
@@ -53,3 +44,8 @@ class Stopping:
         if name == "mini-batches" and self._plan.quota.together:
             self.done_share = sum_ / self._plan.quota.together
         return sum_
+
+
+def say(store: Store) -> None:
+    """Tell all processes of a run that it is over."""
+    store.set(_STOP, "1")

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from lockstep.executor.port import RealPort
 
 
-def settle(port: "RealPort") -> None:
+def await_termination(port: "RealPort") -> None:
     """Once a worker's program has ended: wait until no activity of any worker can go on, or the run is over.
 
     Four counters (Mattern 1987, "Algorithms for distributed termination detection"): each worker tells, when

@@ -19,7 +19,6 @@ from lockstep.executor import shaping, wiring
 from lockstep.executor.fabric import cards, fabric
 from lockstep.executor.namespaces import Namespace, in_a_thread, new_namespace
 from lockstep.scenarios import Cluster, Scenario, ScenarioError
-from lockstep.strategies.placement import Role, hosts, roles
 
 _MOST_HOSTS = 511  # an interface has at most 65,520 classes: one for each pair of hosts, perhaps of two racks
 
@@ -39,16 +38,16 @@ class Seat:
 
 
 class Testbed:
-    """The network of a run of `everyone` on a cluster: built on entry, gone at the end.
+    """The network of a run on a cluster: built on entry, gone at the end.
 
     Raises ScenarioError if this machine cannot have one.
     """
 
     __test__ = False  # pytest: not one of yours
 
-    def __init__(self, cluster: Cluster, everyone: Sequence[Role]) -> None:
-        self.cluster = cluster
-        self.host_of = hosts(cluster.workers, cluster.workers_per_host, everyone, cluster.servers.colocated)
+    def __init__(self, cluster: Cluster, hosts: Sequence[int]) -> None:
+        """hosts: of every rank, the number of its host."""
+        self.cluster, self.host_of = cluster, hosts
         self.fabric = fabric(cluster, max(self.host_of) + 1)
         self._spaces: list[Namespace] = []  # the hosts', and then the switches'
 
@@ -135,9 +134,8 @@ def _refuse(problem: str, key: str) -> None:
 def require() -> None:
     """Raise ScenarioError if this machine cannot have a testbed: build a very small one."""
     network = {"bandwidth": "1 Gbit/s"}
-    with Testbed(
-        Cluster.model_validate({"workers": 1, "network": network, "compute": "measured"}), roles(1, 0)
-    ):
+    cluster = Cluster.model_validate({"workers": 1, "network": network, "compute": "measured"})
+    with Testbed(cluster, [0]):
         pass
 
 

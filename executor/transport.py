@@ -59,15 +59,16 @@ class Transport:
         place: Place,
         initial: torch.Tensor,
         senders: Container[int],
+        activation: int = 0,
     ) -> None:
         """initial: the parameters, which tell the type of bodies and how large they can be.
 
-        senders: the ranks that messages may come from.
+        senders: the ranks that messages may come from; activation: bytes that a body may have too.
         """
         self.store = store
         self.rank = rank
         self.dtype = initial.dtype
-        self.most_bytes = _MOST_TIMES * initial.nbytes + _MOST_MORE
+        self.most_bytes = max(_MOST_TIMES * initial.nbytes, activation) + _MOST_MORE
         self._senders = senders
         self._doors = Doors(str(rank), place)
         self._door = self._doors.listen(zmq.PULL, f"{rank}", self.most_bytes)
@@ -115,6 +116,10 @@ class Transport:
                 return Sent()
             peer.send(line, zmq.SNDMORE)
             return Sent(peer.send(whole, copy=False, track=True))
+
+    def there(self) -> bool:
+        """Whether a message can be received now: a fifth of the price of trying to."""
+        return bool(self.inbox.getsockopt(zmq.EVENTS) & zmq.POLLIN)
 
     def receive(self, timeout_s: float) -> tuple[list[Any], torch.Tensor | None] | None:
         """The next message, or None if there is none in time; ValueError if what came is not one."""

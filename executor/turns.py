@@ -9,14 +9,13 @@ class Turns:
     """Whose turn it is. A thread that never took one, outside a run, needs none."""
 
     def __init__(self) -> None:
-        self.activity = 0  # the number of whose turn it is
         self._turn = Lock()
         self._holder: int | None = None  # the thread that has it
 
-    def take(self, activity: int) -> None:
+    def take(self) -> None:
         """Wait for the turn of this thread's activity."""
         self._turn.acquire()
-        self._holder, self.activity = get_ident(), activity
+        self._holder = get_ident()
 
     def give_up(self) -> None:
         """Let others go on; nothing where a signal came while this thread waited for its turn."""
@@ -27,10 +26,10 @@ class Turns:
     @contextmanager
     def others(self) -> Iterator[None]:
         """While others have their turns."""
-        activity, has_it = self.activity, self._holder == get_ident()
+        has_it = self._holder == get_ident()
         self.give_up()
         try:
             yield
         finally:
             if has_it:
-                self.take(activity)
+                self.take()

@@ -12,8 +12,6 @@ class Blocking(Event):
     Somebody then lets it happen, with its `value`."""
 
     __slots__ = ()
-    keeps_turn: bool
-    """Whether the node's other activities wait too: where a replay could not tell who went on first."""
 
     def due(self) -> bool:
         """Whether it may happen."""
@@ -27,11 +25,11 @@ class Blocking(Event):
 class Timer(Blocking):
     """Due at an instant of the monotonic clock, s."""
 
-    __slots__ = ("at", "keeps_turn")
+    __slots__ = ("at",)
 
-    def __init__(self, at: float, keeps_turn: bool = False) -> None:
+    def __init__(self, at: float) -> None:
         super().__init__()
-        self.at, self.keeps_turn = at, keeps_turn
+        self.at = at
 
     def due(self) -> bool:  # noqa: D102
         return time.monotonic() >= self.at
@@ -45,11 +43,10 @@ class Timer(Blocking):
 class Signal(Blocking):
     """Due when another thread says so, or has failed."""
 
-    __slots__ = ("failure", "flag", "keeps_turn")
+    __slots__ = ("failure", "flag")
 
     def __init__(self) -> None:
         super().__init__()
-        self.keeps_turn = True
         self.flag = Flag()
         self.failure: BaseException | None = None
 

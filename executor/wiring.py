@@ -89,7 +89,7 @@ def _choose_congestion_control(ip: Any, card: int, host: int) -> None:
 def _shape(ip: Any, index: int, fabric: Fabric, way: Way, pairs: Sequence[tuple[int, int]]) -> None:
     """Shape what leaves an interface: on ways up, which lead to a higher number, the last pair is the first.
 
-    The first is a little ahead (shaping.py): who is so on the way up is not on the way down.
+    The first is a little ahead (shaping.py): a pair that is first on the way up is last on the way down.
     """
     rate, slowest = fabric.rates[way], fabric.slowest
     if rate is not None and slowest is not None:

@@ -19,6 +19,9 @@ class Arithmetic(Protocol):
     def concatenate(self, parts: Sequence[Any]) -> Any: ...  # noqa: D102
     def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any: ...  # noqa: D102
 
+    def blank(self, nbytes: int) -> Any:
+        """A body of so many bytes that means nothing."""
+
     def encode(self, vector: Any, codec: Codec, seed: int) -> Any:
         """The body that a codec sends."""
 
@@ -50,6 +53,9 @@ class OnTensors:
             self._torch.add(vector[place], part.vector, alpha=part.factor, out=total[place])
         return total
 
+    def blank(self, nbytes: int) -> Any:  # noqa: D102
+        return self.initial.new_zeros(nbytes, dtype=self._torch.uint8)
+
     def encode(self, vector: Any, codec: Codec, seed: int) -> Any:  # noqa: D102
         return self._codecs.encode(vector, codec, seed)
 
@@ -71,6 +77,9 @@ class OnSizes:
 
     def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any:  # noqa: D102
         return self.concatenate([vector[place] + part for place, part in zip(slices, parts, strict=True)])
+
+    def blank(self, nbytes: int) -> Sized:  # noqa: D102
+        return Sized(nbytes, 1)
 
     def encode(self, vector: Any, codec: Codec, seed: int) -> Sized:
         """As many bytes."""

@@ -1,6 +1,7 @@
-"""How a run ends: who may take another mini-batch, whose part is over, when nobody has anything left to do.
+"""How a run ends: who may take another mini-batch, whose part is over, who waits in vain, when all is over.
 
-A state machine without clock, messages or processes. What several processes have to agree on are two counts
+A state machine without clock, messages or processes: it is told of steps, updates, the time, an accuracy, of
+members that have left. What several processes have to agree on are two counts
 (`Count`): a dictionary where all nodes are in one process, a store where they are not. An `Ending` can stand
 for all nodes of a run, or for one of them.
 """
@@ -15,40 +16,40 @@ Count = Callable[[str], int]
 
 
 class Ending:
-    """The ends that `stop` of a job's scenario sets; its time is the clock's to watch.
+    """The ends that `stop` of a job's scenario sets. `over`: whether the run is."""
 
-    `over` is called once, by whoever makes the last update of all.
-    """
-
-    def __init__(self, plan: Plan, count: Count, over: Callable[[], object]) -> None:
+    def __init__(self, plan: Plan, count: Count, tell: Callable[[], object]) -> None:
+        """tell: called by whoever makes the last update of all, unless the run is over already."""
+        self.over = False
         self.quota, self.limit = plan.quota, plan.scenario.stop.updates
         self.last = self.limit  # the version with which the run ends, once all owners have it
         self.versions: dict[int, int] = {}  # of each owner that has made updates
         self.made = 0  # updates that brought the end closer
-        self._owners, self._relayed = len(plan.owners.ranks), plan.relayed
-        self._count, self._over = count, over
-        self._reserved: set[int] = set()
+        self._owners = len(plan.owners.ranks)
+        self._linked = plan.relayed or len(plan.groups) > 1  # owners may need each other's workers
+        self._places = plan.places
+        self._count, self._tell = count, tell
+        self._reserved: dict[int, int] = {}  # the mini-batch that is each worker's
+        self._until, self._target = plan.scenario.stop.time, plan.scenario.stop.target_accuracy
+        self._roles = plan.roles
+        self._gone: set[int] = set()
 
     def available(self, worker: int, taken: int) -> bool:
         """Whether a worker that has used `taken` mini-batches has another: it is then the worker's to use."""
         each, together = self.quota.each, self.quota.together
         if each is not None and taken >= each:
             return False
-        if together is not None and worker not in self._reserved:
-            if self._count("mini-batches") > together:
+        if together is not None and self._reserved.get(worker) != taken:
+            if self._count(pool(self._places[worker][0])) > together:
                 return False
-            self._reserved.add(worker)
+            self._reserved[worker] = taken
         return True
-
-    def use(self, worker: int) -> None:
-        """The worker computes the gradient of the mini-batch that it has."""
-        self._reserved.discard(worker)
 
     def updated(self, owner: int, version: int, idle: bool = False) -> bool:
         """An owner's parameters have come to a version; whether the node that made the update retires.
 
-        `idle`: its program has ended, and it only answers. With relays only the last owner retires: at the
-        others more updates may be needed of the same pushes.
+        `idle`: its program has ended, and it only answers. With relays or slices only the last owner retires:
+        at the others more updates may be needed of the same workers.
         """
         before, self.versions[owner] = self.versions.get(owner, 0), version
         if self.last is None:
@@ -57,10 +58,35 @@ class Ending:
         if version < self.last:
             return False
         everyone = before < self.last and self._arrives()
-        return version == self.limit and (everyone or not self._relayed) and not idle
+        return version == self.limit and (everyone or not self._linked) and not idle
 
-    def reached(self, version: int) -> None:
-        """The parameters at a version are good enough: the run ends when all owners have come to it."""
+    def at(self, now: float) -> bool:
+        """It is `now`, in s since the start; whether the run is over."""
+        if self._until is not None and now >= self._until:
+            self.over = True
+        return self.over
+
+    def said(self) -> None:
+        """Another process says that the run is over."""
+        self.over = True
+
+    def left(self, rank: int) -> None:
+        """A node will send no more."""
+        self._gone.add(rank)
+
+    def in_vain(self, rank: int, sender: int | None) -> bool:
+        """Whether a node waits in vain for a message (None: anybody's): all below it have left."""
+        role = self._roles[rank]
+        return bool(role.children) and self._gone.issuperset(role.children) and sender not in role.parents
+
+    def matters(self, version: int) -> bool:
+        """Whether it makes a difference how good the parameters at a version are."""
+        return self._target is not None and (self.last is None or version < self.last)
+
+    def evaluated(self, version: int, accuracy: float | None) -> None:
+        """They have been evaluated: if they are good enough, the run ends when all owners are there."""
+        if not self.matters(version) or not good_enough(accuracy, self._target):
+            return
         self.last = version
         for behind in self.versions.values():
             if behind >= version:
@@ -73,17 +99,21 @@ class Ending:
     def _arrives(self) -> bool:
         """An owner has come to the last version; whether all have."""
         everyone = self._count("owners at the last version") == self._owners
-        if everyone:
-            self._over()
+        if everyone and not self.over:
+            self.over = True
+            self._tell()
         return everyone
 
 
-class Endless(Ending):
-    """For a run whose end is told from elsewhere: nobody retires, nothing is over."""
+def good_enough(accuracy: float | None, target: float | None) -> bool:
+    """Whether an accuracy reaches `stop.target_accuracy`."""
+    return accuracy is not None and target is not None and accuracy >= target
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, counting(), lambda: None)
-        self.last = self.limit = None
+
+def pool(number: int) -> str:
+    """The count of mini-batches that the workers of a slice of the parameters have taken from a common
+    pool."""
+    return f"mini-batches of slice {number}" if number else "mini-batches"
 
 
 def counting() -> Count:

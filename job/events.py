@@ -1,6 +1,7 @@
 """What programs wait for, on any clock: an event happens once, and wakes those who await it."""
 
 from collections.abc import Callable, Generator
+from types import coroutine
 from typing import Any
 
 
@@ -30,6 +31,12 @@ class Event:
         """Call a function too when it happens, which must not have been yet."""
         assert self.callbacks is not None
         self.callbacks.append(call)
+
+
+@coroutine
+def passed_on(awaited: Any) -> Generator[Any, Any, None]:
+    """Wait for what a program awaits, for whoever drives the program in the place of an engine."""
+    yield awaited
 
 
 class Retired(BaseException):

@@ -14,6 +14,7 @@ from lockstep.analysis.records import Recorder
 from lockstep.job.arithmetic import Arithmetic
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Retired
+from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port, Work
 from lockstep.job.snapshots import Snapshots
@@ -21,7 +22,8 @@ from lockstep.strategies.codecs import Codec
 from lockstep.strategies.node import Collective, Contribution, Message, Source, Vector
 
 T = TypeVar("T")
-Waiting = tuple[str | None, int | None, Event]  # for a message of that kind and sender; None: any
+# for a message of that kind, sender and part; None: any
+Waiting = tuple[str | None, int | None, int | None, Event]
 
 
 async def ready(value: T) -> T:
@@ -48,9 +50,10 @@ class Node:
 
     __slots__ = (
         *("rank", "index", "shard", "role", "workers", "parents", "children", "shards", "hosts", "rng"),
-        *("step", "epoch", "budget", "loss", "memory", "concatenate", "add_parts"),
-        *("port", "recorder", "ending", "snapshots", "arithmetic", "owner", "program_ended", "collectives"),
-        *("computing", "mail", "waiting", "interrupt", "busy_until", "worked_s", "_is_worker", "vector"),
+        *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
+        *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
+        *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
+        *("worked_s", "_is_worker"),
     )
 
     def __init__(
@@ -64,20 +67,26 @@ class Node:
         snapshots: Snapshots | None,
         epoch: int,
     ) -> None:
-        self.role = role = plan.roles[rank]
+        number, place = plan.places[rank]
+        group = plan.groups[number]
+        self.role = role = group.roles[place]
         self.rank, self.index, self.shard = rank, role.index, role.shard
-        self.workers: Sequence[int] = plan.workers
+        self.workers: Sequence[int] = group.workers
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
-        self.shards, self.hosts = plan.shards, plan.worker_hosts
-        self.rng = Random(f"{plan.scenario.seed}/node/{rank}")
+        self.shards, self.hosts = group.shards, plan.worker_hosts[number]
+        self.rng = Random(f"{plan.scenario.seed}/node/{place}")  # the same choices in each slice
         self.step, self.epoch, self.budget = 0, epoch, plan.budget
         self.loss = nan
         self.memory: Any = None
-        self.port, self.recorder, self.ending, self.snapshots = port, recorder, ending, snapshots
+        self.port, self.clock = port, port.clock
+        self.recorder, self.ending, self.snapshots = recorder, ending, snapshots
         self.arithmetic = arithmetic
         self.vector = arithmetic.vector
         self.concatenate, self.add_parts = arithmetic.concatenate, arithmetic.add_parts
+        self.stage: Any = plan.stages.get(rank)
+        self.micro_batches = plan.micro_batches
+        self.passes = Passes(plan, rank) if self.stage is not None else None
         self.owner = plan.owners.owner(rank)  # in the records: of the parameters it updates
         self.program_ended = False
         self.collectives = 0
@@ -95,7 +104,7 @@ class Node:
 
     @property
     def now(self) -> float:
-        return self.port.now
+        return self.port.tell_time()
 
     def initial_parameters(self) -> Vector:
         initial: Vector = self.arithmetic.initial
@@ -118,14 +127,18 @@ class Node:
         return self.port.post(to, Message(kind, self.rank, body, version, batches, part, weight, sources))
 
     def take_in(self, arrival: Arrival) -> None:
-        """Hand a message that has arrived to whoever waited for it first, or keep it."""
+        """Hand a message that has arrived to the `receive` that has waited longest for it, or keep it."""
         message = arrival.message
         kind, sender = message.kind, message.sender
         self.recorder.message(
-            sender, self.rank, arrival.start, arrival.left_at, self.port.now, kind, arrival.nbytes
+            sender, self.rank, arrival.start, arrival.left_at, self.clock.now, kind, arrival.nbytes
         )
-        for place, (wanted, by, event) in enumerate(self.waiting):
-            if (wanted is None or wanted == kind) and (by is None or by == sender):
+        for place, (wanted, by, part, event) in enumerate(self.waiting):
+            if (
+                (wanted is None or wanted == kind)
+                and (by is None or by == sender)
+                and (part is None or part == message.part)
+            ):
                 del self.waiting[place]
                 event.happen(message)
                 return
@@ -133,19 +146,20 @@ class Node:
         if self.interrupt is not None and self.interrupt[0] == kind:
             self._stop_computing(False)
 
-    def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
+    def receive(
+        self, kind: str | None = None, sender: int | None = None, part: int | None = None
+    ) -> Awaitable[Message]:
         if self.mail:
             for place, message in enumerate(self.mail):
-                if _matches(message, kind, sender):
+                if _matches(message, kind, sender, part):
                     del self.mail[place]
                     return ready(message)
         event = Event()
-        self.waiting.append((kind, sender, event))
+        self.waiting.append((kind, sender, part, event))
         return event
 
     def arrived(self, kind: str | None = None) -> bool:
-        self.port.collect()
-        return any(_matches(message, kind, None) for message in self.mail)
+        return bool(self.mail) and any(_matches(message, kind) for message in self.mail)
 
     # ---------------------------------------------------------------- gradients
 
@@ -153,29 +167,31 @@ class Node:
         return self.ending.available(self.rank, self.step)
 
     async def gradient(self, parameters: Vector) -> Vector:
+        if self.passes is not None:
+            return await self.passes.gradient(self, parameters, self.begin())
         work = self._compute(parameters)
         await work.done
-        return self._gradient(work)
-
-    def _gradient(self, work: Work) -> Vector:
-        """What has been computed; its loss is the node's from now on."""
-        gradient: Vector
         gradient, self.loss = work.gradient()
         return gradient
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         if self.arrived(kind):
             return None
-        step, work = self._begin(parameters)
+        if self.passes is not None:
+            gradient = await self.passes.gradient(self, parameters, self.begin())
+            return None if self.arrived(kind) else gradient
+        step = self.begin()
+        work = self.port.compute(parameters, step)
         self.computing[step] = work.start
         self.interrupt = (kind, stopped := Event())
         work.done.then(lambda _: self._stop_computing(True) if self.interrupt == (kind, stopped) else None)
         finished = await stopped
-        self.recorder.gradient(self.rank, self.computing.pop(step), self.port.now, step)
-        if finished:
-            return self._gradient(work)
-        work.give_up()
-        return None
+        self.recorder.gradient(self.rank, self.computing.pop(step), self.clock.now, step)
+        if not finished:
+            work.give_up()
+            return None
+        gradient, self.loss = work.gradient()
+        return gradient
 
     def _stop_computing(self, finished: bool) -> None:
         assert self.interrupt is not None
@@ -183,26 +199,47 @@ class Node:
         self.port.wait(0.0).then(lambda _: stopped.happen(finished))
 
     def backward(self, parameters: Vector, parts: Sequence[slice]) -> Sequence[Awaitable[Vector]]:
+        if self.passes is not None:
+            passes, step = self.passes, self.begin()
+            whole = Once(lambda: passes.gradient(self, parameters, step))
+            return [whole.part(part) for part in parts]
         work = self._compute(parameters, [part.start for part in parts])
         computed: list[Vector] = []
 
         def take(part: slice) -> Vector:
             if not computed:
-                computed.append(self._gradient(work))
+                gradient, self.loss = work.gradient()
+                computed.append(gradient)
             return computed[0][part]
 
         return [Later(event, partial(take, part)) for event, part in zip(work.parts, parts, strict=True)]
 
-    def _begin(self, parameters: Vector, down_to: Sequence[int] = ()) -> tuple[int, Work]:
-        """Take a mini-batch: its number, and what computes its gradient."""
+    def begin(self) -> int:
+        """Take a mini-batch: its number."""
         step = self.step
-        self.ending.use(self.rank)
         self.step = step + 1
-        return step, self.port.compute(parameters, step, down_to)
+        return step
+
+    # ---------------------------------------------------------------- passes of a gradient
+
+    def forward(
+        self, parameters: Vector, micro: int, inputs: Vector | None, chunk: int = 0
+    ) -> Awaitable[Vector]:
+        assert self.passes is not None
+        return self.passes.forward(self, parameters, micro, inputs, chunk)
+
+    def backward_inputs(self, micro: int, error: Vector | None, chunk: int = 0) -> Awaitable[Vector | None]:
+        assert self.passes is not None
+        return self.passes.backward_inputs(self, micro, error, chunk)
+
+    def backward_weights(self, micro: int, chunk: int = 0) -> Awaitable[Vector]:
+        assert self.passes is not None
+        return self.passes.backward_weights(self, micro, chunk)
 
     def _compute(self, parameters: Vector, down_to: Sequence[int] = ()) -> Work:
         """Take a mini-batch, and record its gradient: at once, if it is known how long it takes."""
-        step, work = self._begin(parameters, down_to)
+        step = self.begin()
+        work = self.port.compute(parameters, step, down_to)
         if work.end is not None:
             self.recorder.gradient(self.rank, work.start, work.end, step)
         else:
@@ -212,7 +249,7 @@ class Node:
 
     def _computed(self, step: int, done: Event) -> None:
         """Record a gradient whose end is known now: it may be the value with which it happened."""
-        end = self.port.now if done.value is None else done.value
+        end = self.clock.now if done.value is None else done.value
         self.recorder.gradient(self.rank, self.computing.pop(step), end, step)
 
     # ---------------------------------------------------------------- work on vectors
@@ -232,10 +269,12 @@ class Node:
 
     async def _work(self, function: Callable[[], T], seconds: float, kind: str) -> T:
         """Be busy, after all that there was to do before: for so long, or for as long as it takes."""
-        start = self.port.now
+        if not seconds and not self._is_worker:
+            return function()
+        start = self.clock.now
         if not seconds:
             value = function()
-            if self._is_worker and (end := self.port.now) > start:
+            if (end := self.clock.now) > start:
                 self.recorder.work(self.rank, start, end, kind)
             return value
         start = max(self.busy_until, start)
@@ -243,18 +282,18 @@ class Node:
         self.worked_s += seconds
         if self._is_worker:
             self.recorder.work(self.rank, start, self.busy_until, kind)
-        await self.port.wait(self.busy_until - self.port.now)
+        await self.port.wait(self.busy_until - self.clock.now, working=True)
         return function()
 
     def done_s(self) -> float:
         """How long it has been busy with updates and codecs so far, s."""
-        return self.worked_s - max(0.0, self.busy_until - self.port.now)
+        return self.worked_s - max(0.0, self.busy_until - self.clock.now)
 
     # ---------------------------------------------------------------- updates
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
         owner = self.owner
-        now = self.port.now if self.memory is None else self.memory.completed_at(version)
+        now = self.clock.now if self.memory is None else self.memory.completed_at(version)
         for part in contributions:
             self.recorder.update(owner, part.worker, now, version - 1, part.staleness, part.batches)
         if self.snapshots is not None:
@@ -268,7 +307,7 @@ class Node:
 
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:
-            self.recorder.drop(self.rank, source.worker, self.port.now, source.version, source.batches)
+            self.recorder.drop(self.rank, source.worker, self.clock.now, source.version, source.batches)
 
     # ---------------------------------------------------------------- collectives, and the rest
 
@@ -276,10 +315,10 @@ class Node:
         return self.port.collective(program, vector) or program(self, vector)
 
     async def all_reduce(self, vector: Vector) -> Vector:
-        start, number = self.port.now, self.collectives
+        start, number = self.clock.now, self.collectives
         self.collectives += 1
         total, nbytes = await self.port.all_reduce(vector)
-        self.recorder.collective(self.rank, start, self.port.now, number, nbytes)
+        self.recorder.collective(self.rank, start, self.clock.now, number, nbytes)
         return total
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
@@ -289,5 +328,9 @@ class Node:
         return self.port.wait(seconds)
 
 
-def _matches(message: Message, kind: str | None, sender: int | None) -> bool:
-    return (kind is None or kind == message.kind) and (sender is None or sender == message.sender)
+def _matches(message: Message, kind: str | None, sender: int | None = None, part: int | None = None) -> bool:
+    return (
+        (kind is None or kind == message.kind)
+        and (sender is None or sender == message.sender)
+        and (part is None or part == message.part)
+    )

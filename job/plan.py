@@ -4,15 +4,19 @@ The strategy with its factors, who does what on which host, who owns which param
 there are, and what in the scenario means nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, stages_of
+from lockstep.job.memory import HighWater, high_water
 from lockstep.job.quota import Quota, quota
-from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.job.stages import Piece, micro_batches_of, pieces_of, whole
+from lockstep.scenarios import Cluster, Scenario, ScenarioError
 from lockstep.strategies import Strategy, StrategyError, find, fits, unused
-from lockstep.strategies.owners import Owners, Sharded
-from lockstep.strategies.placement import Role, as_if_on_one_host, hosts, roles_of, shards_of
+from lockstep.strategies.node import Stage
+from lockstep.strategies.owners import Owners, Split
+from lockstep.strategies.placement import Role, as_if_on_one_host, hosts, roles_of
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import Sizes, partition, sizes
 
@@ -30,8 +34,14 @@ class Plan:
     """Of every rank."""
     hosts: Sequence[int]
     """Of every rank: a number for the machine it is on."""
-    shards: Sequence[slice]
-    """The part of the parameters that each server holds; all of them in one where there are no servers."""
+    groups: Sequence[DataGroup]
+    """Those that hold the same slice of the parameters; one, unless the model is split."""
+    pieces: Sequence[Piece]
+    """Of the model, in its order: each group has some of them."""
+    stages: Mapping[int, Stage]
+    """Of every worker, by rank, its place in its replica; empty unless gradients are computed in passes."""
+    micro_batches: int
+    """Parts that a mini-batch is computed in."""
     owners: Owners
     quota: Quota
     """How many mini-batches there are, and for whom."""
@@ -44,23 +54,61 @@ class Plan:
         cluster, given = scenario.cluster, scenario.strategy
         try:
             strategy = find(given.name, given.parameters)
-            fits(given.name, given.parameters, cluster)
+            fits(given.name, given.parameters, cluster.model_copy(update={"workers": scenario.replicas}))
         except StrategyError as error:
             raise ScenarioError(error.problem, key=error.key) from error
-        size, roles = sizes(scenario.workload), roles_of(cluster, strategy.has_servers)
-        owners = (Sharded if strategy.has_servers else strategy.owners).among(roles)
+        size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
+        devices = devices_of(split, scenario.replicas)
+        in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes
+        pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
+        groups = data_groups(cluster, split, strategy, pieces)
+        owners = groups[0].owners
+        if len(groups) > 1:
+            if owners.in_one_memory:
+                problem = f"{given.name}'s workers share one memory, which holds the whole model; must be 1"
+                raise ScenarioError(problem, key="parallelism.pipeline")
+            cuts = [[piece.parameters for piece in group.pieces] for group in groups]
+            ranks = [rank for group in groups for rank in group.owners.ranks]
+            owners = Split(ranks, [group.owners for group in groups], cuts)
+        roles = all_roles(groups)
         one_host = as_if_on_one_host(cluster) if owners.in_one_memory else []
         return cls(
             scenario=scenario,
             strategy=strategy,
             sizes=size,
             roles=roles,
-            hosts=hosts(cluster.workers, cluster.workers_per_host, roles, cluster.servers.colocated),
-            shards=shards_of(cluster, strategy.has_servers, size.parameters),
+            hosts=_hosts(cluster, roles, len(groups)),
+            groups=groups,
+            pieces=pieces,
+            stages=stages_of(split, scenario.replicas) if in_passes else {},
+            micro_batches=micro,
             owners=owners,
             quota=quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
             warnings=[*unused(given.name, given.parameters), *partition.unused(scenario.workload), *one_host],
         )
+
+    def group(self, rank: int) -> DataGroup:
+        """Those that hold the same slice of the parameters as a rank."""
+        return self.groups[self.places[rank][0]]
+
+    @cached_property
+    def places(self) -> Sequence[tuple[int, int]]:
+        """Of every rank the number of its group, and its place there."""
+        found = {
+            rank: (number, place)
+            for number, group in enumerate(self.groups)
+            for place, rank in enumerate(group.members)
+        }
+        return [found[rank] for rank in range(len(self.roles))]
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the model: as many as workers, unless it is split."""
+        return self.scenario.replicas
+
+    def replica(self, worker: int) -> int:
+        """Which one a worker is part of."""
+        return self.places[worker][1]
 
     @cached_property
     def workers(self) -> range:
@@ -68,9 +116,9 @@ class Plan:
         return range(self.scenario.cluster.workers)
 
     @cached_property
-    def worker_hosts(self) -> Sequence[int]:
-        """The hosts of the workers: one list for all nodes."""
-        return self.hosts[: len(self.workers)]
+    def worker_hosts(self) -> Sequence[Sequence[int]]:
+        """The hosts of the workers of each group: one list for all its nodes."""
+        return [[self.hosts[worker] for worker in group.workers] for group in self.groups]
 
     @property
     def has_servers(self) -> bool:
@@ -82,10 +130,21 @@ class Plan:
         """Whether there are relays between workers and servers."""
         return any(role.kind == "relay" for role in self.roles)
 
+    @property
+    def activation(self) -> int:
+        """Bytes of a micro-batch that leave a piece of the model, at most."""
+        return max(piece.activation for piece in self.pieces) // self.micro_batches
+
+    @cached_property
+    def memory(self) -> Sequence[HighWater]:
+        """The predicted high-water mark of the devices of each group."""
+        of = high_water(self.scenario, self.strategy, self.sizes, self.micro_batches)
+        return [of(stage, group.pieces) for stage, group in enumerate(self.groups)]
+
     @cached_property
     def budget(self) -> int | None:
-        """Mini-batches that all workers may make together; None: no bound."""
-        return self.quota.in_all(len(self.workers))
+        """Mini-batches that all replicas may make together; None: no bound."""
+        return self.quota.in_all(self.replicas)
 
     @property
     def native(self) -> bool:
@@ -96,7 +155,7 @@ class Plan:
     @cached_property
     def senders(self) -> Sequence[Sequence[int]]:
         """Of every rank, those that may send messages to it, itself among them."""
-        if not self.has_servers:
+        if not self.has_servers and len(self.groups) == 1:
             return [self.workers] * len(self.roles)
         return [[*self.neighbours(rank), rank] for rank in range(len(self.roles))]
 
@@ -106,11 +165,21 @@ class Plan:
 
     def epoch(self, rank: int) -> int:
         """Mini-batches in one pass over a worker's samples if all get as many; 1 if they are endless."""
-        return self.sizes.epoch(len(self.workers), rank) if rank in self.workers else 1
+        return self.sizes.epoch(self.replicas, self.replica(rank)) if rank in self.workers else 1
 
     def neighbours(self, rank: int) -> Sequence[int]:
-        """Whom a rank exchanges messages with: those above and below it, or all other workers."""
+        """Whom a rank exchanges messages with.
+
+        Those above and below it, or all other workers of its group; and the other stages of its replica.
+        """
         role = self.roles[rank]
-        if self.has_servers:
-            return [*role.parents, *role.children]
-        return [other for other in self.workers if other != rank]
+        others = [*role.parents, *role.children] if self.has_servers else self.group(rank).workers
+        stages = self.stages[rank].peers if rank in self.stages else ()
+        return [other for other in {**dict.fromkeys(others), **dict.fromkeys(stages)} if other != rank]
+
+
+def _hosts(cluster: Cluster, roles: Sequence[Role], slices: int) -> list[int]:
+    """The host of every rank; those that do for each slice what one server or relay does share its host."""
+    whole = roles_of(cluster, len(roles) > cluster.workers)
+    placed = hosts(cluster.workers, cluster.workers_per_host, whole, cluster.servers.colocated)
+    return placed[: cluster.workers] + [host for host in placed[cluster.workers :] for _ in range(slices)]

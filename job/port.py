@@ -1,27 +1,42 @@
 """What a node stands on: the few things that take time, or that only an engine can do.
 
 No member is an operation of the strategy language; what these mean is `Node`'s to say (job/node.py). Two
-engines have ports: virtual time (simulator/port.py) and real time (executor/).
+engines have ports: virtual time (simulator/port.py) and real time (executor/port.py).
+
+A node runs in turns: one of its activities goes on until it awaits something, then messages are taken in and
+events happen, then another goes on. What it does follows from the order of these and from a few answers: the
+executor records them (executor/interleaving.py), a replay gives them again (simulator/replay.py).
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lockstep.job.events import Event
 from lockstep.strategies.node import Collective, Message, Vector
+from lockstep.strategies.orders import Kind
+
+
+class PassOf(NamedTuple):
+    """A pass of one micro-batch of a mini-batch through a piece of the model (strategies/orders.py)."""
+
+    kind: Kind
+    micro: int
+    chunk: int
+    given: Any  # what comes to it from the piece before, or behind; None: nothing does
 
 
 @dataclass(slots=True)
 class Work:
-    """A gradient that the device computes."""
+    """A gradient that the device computes, or one pass of it."""
 
     start: float  # when it was begun, in s on the port's clock
     end: float | None  # when it will be computed; None: not known beforehand
     done: Event
     parts: Sequence[Event]  # when it has come down to each of the elements that were asked for
-    gradient: Callable[[], tuple[Any, float]]  # and the loss; of each part, once that has happened
+    gradient: Callable[[], tuple[Vector, float]]  # and the loss; of each part, once that has happened
     give_up: Callable[[], None]
+    kept: Callable[[], int] = int  # bytes that the device keeps of the micro-batch, after a pass
 
 
 class Arrival(Protocol):
@@ -40,30 +55,41 @@ class Arrival(Protocol):
     def nbytes(self) -> int: ...
 
 
+class Clock(Protocol):
+    """One for all nodes of a process."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the job started: for records and durations, on which nothing else depends."""
+        ...
+
+
 class Port(Protocol):
     """One node's."""
 
     @property
-    def now(self) -> float:
-        """Seconds since the job started."""
+    def clock(self) -> Clock: ...
+
+    def tell_time(self) -> float:
+        """Seconds since the job started, for a program: what it does may depend on it."""
         ...
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
         """Send a message to a rank; awaiting this waits until its last byte has left."""
         ...
 
-    def collect(self) -> None:
-        """Hand the node what has arrived, if that does not come by itself."""
+    def wait(self, seconds: float, working: bool = False) -> Event:
+        """What happens after a while; `working`: for so long the node does work that `cost` has charged."""
         ...
 
-    def wait(self, seconds: float) -> Event:
-        """What happens after a while."""
-        ...
-
-    def compute(self, parameters: Vector, step: int, down_to: Sequence[int] = ()) -> Work:
-        """Let the device compute the gradient of mini-batch `step`.
+    def compute(
+        self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
+    ) -> Work:
+        """Let the device compute the gradient of mini-batch `step`, or one pass of it.
 
         The backward pass goes from the last element to the first; `down_to`: elements at which to say so.
+        What a pass comes to takes the place of the gradient: an activation, an error, or the gradient of a
+        piece.
         """
         ...
 

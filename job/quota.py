@@ -22,13 +22,14 @@ class Quota:
 def quota(scenario: Scenario, samples: int | None, equal_steps: bool, pooled: bool = False) -> Quota:
     """The mini-batches that `stop` allows.
 
-    With `equal_steps` an epoch is dealt out evenly, rounded up; where they are `pooled`, the steps of all
-    workers, too, are anyone's.
+    With `equal_steps` an epoch is dealt out evenly, rounded up, and also where the model is split, so that
+    the stages of a replica end with the same mini-batch; where they are `pooled`, the steps of all workers,
+    too, are anyone's.
     """
-    each, together, workers = scenario.stop.steps, None, scenario.cluster.workers
+    each, together, workers = scenario.stop.steps, None, scenario.replicas
     if scenario.stop.epochs is not None and samples is not None:
         together = ceil(scenario.stop.epochs * samples / scenario.workload.batch_size)
-        if equal_steps and not pooled:
+        if (equal_steps or scenario.split.devices > 1) and not pooled:
             share = ceil(together / workers)
             each, together = share if each is None else min(each, share), None
     found = Quota(each, together)

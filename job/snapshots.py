@@ -1,7 +1,7 @@
 """Parameters kept during a run to be evaluated after it, off the clock.
 
 How long a run will be is not known while it goes on, so the distance between snapshots doubles whenever
-there are too many. Which versions are kept depends on the versions alone, so all holders, and both engines,
+there are too many. Which versions are kept depends on the versions alone, so all owners, and both engines,
 keep the same ones.
 
 Holders have a shard each of the parameters or, where workers have models of their own, a model each: then
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from lockstep.strategies.owners import Owners
     from lockstep.workloads.base import Evaluation
 
-_BUDGET = 64 << 20  # bytes of parameters held by all holders together
+_BUDGET = 64 << 20  # bytes of parameters held by all owners together
 
 
 class Snapshots:
-    """The snapshots of one holder of parameters; `total_bytes` is the size of what all of them hold.
+    """The snapshots of one owner of parameters; `total_bytes` is the size of what all of them hold.
 
     `own`: the first parameters of a model of its own, which count as its last ones until it has others.
     """
@@ -65,18 +65,20 @@ def merged(processes: Sequence[Snapshots]) -> Snapshots:
     return whole
 
 
-def assemble(holders: Sequence[Snapshots], owners: Owners) -> Iterator[tuple[int, float, Any]]:
-    """(version, time at which the last holder reached it, all parameters), ending with the last there are.
+def assemble(kept: Sequence[Snapshots], owners: Owners) -> Iterator[tuple[int, float, Any]]:
+    """(version, time at which the last owner reached it, all parameters), ending with the last there are.
 
-    Owners that are `apart` may be at different versions in the end, the least of which is then told.
+    `kept` has the snapshots of each owner. Owners that are `apart` may be at different versions in the end,
+    the least of which is then told.
     """
-    common = set.intersection(*(set(holder.taken) for holder in holders))
+    common = set.intersection(*(set(each.taken) for each in kept))
     whole = [
-        (v, max(h.taken[v][0] for h in holders), [h.taken[v][1] for h in holders]) for v in sorted(common)
+        (v, max(each.taken[v][0] for each in kept), [each.taken[v][1] for each in kept])
+        for v in sorted(common)
     ]
-    last = [holder.last for holder in holders if holder.last is not None]
+    last = [each.last for each in kept if each.last is not None]
     versions = [version for version, _, _ in last]
-    if len(last) == len(holders) and max(versions) > 0:
+    if len(last) == len(kept) and max(versions) > 0:
         if owners.apart and whole and whole[-1][0] == min(versions):
             whole.pop()
         if not whole or whole[-1][0] < min(versions):

@@ -4,10 +4,11 @@
 >>> scenario = lockstep.load("quickstart", ["cluster.workers=8", "cluster.stragglers=[]"])
 >>> result = lockstep.simulate(scenario)          # in virtual time
 >>> result = lockstep.run(scenario)               # with real processes       # doctest: +SKIP
->>> result.metrics["throughput"], result.records  # figures, and the table behind them  # doctest: +SKIP
+>>> result.metrics["throughput"], result.records  # metrics, and the table behind them  # doctest: +SKIP
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `l
     from lockstep.job.plan import Plan
     from lockstep.recommendation import Recommendation, Target
     from lockstep.scenarios import Scenario
+    from lockstep.workloads.cutting import By
 
 __all__ = [
     "Result",
@@ -29,6 +31,7 @@ __all__ = [
     "ScenarioError",
     "claims",
     "load",
+    "model",
     "recommend",
     "records",
     "replay",
@@ -61,13 +64,14 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> "Scenario":
     it become absolute paths. Raises ScenarioError: what is wrong, in which file, line and key, and what would
     be valid.
     """
-    return scenarios.load(source, overrides, check)
+    return scenarios.load(source, overrides, partial(check, fits=False))
 
 
-def check(scenario: "Scenario", testbed: bool = False) -> "Plan":
+def check(scenario: "Scenario", testbed: bool = False, fits: bool = True) -> "Plan":
     """The job of a scenario that can be run.
 
-    Raises ScenarioError for what only the strategies, the workloads or the testbed can know to be wrong.
+    Raises ScenarioError for what only the strategies, the workloads or the testbed can know to be wrong;
+    if `fits`, also for what does not fit into the memory of its devices.
     """
     from lockstep.job.plan import Plan
 
@@ -77,9 +81,11 @@ def check(scenario: "Scenario", testbed: bool = False) -> "Plan":
         from lockstep.simulator.traffic import varying_links
 
         varying_links(topology(scenario.cluster), scenario.cluster.network.varying)
-    from lockstep import feasible
+    from lockstep import feasible, fitting
 
-    feasible.check(scenario)
+    feasible.check(plan)
+    if fits:
+        fitting.require(plan)
     if testbed:
         from lockstep.executor import testbed as bed
 
@@ -96,14 +102,14 @@ def simulate(scenario: "Scenario", progress: Progress | None = None) -> "Result"
     that there is not, or `compute: measured`; SimulationError if the strategy fails, or its nodes wait
     for each other for ever.
 
-    However long it takes, nobody is asked: that is the command's part. ScenarioError is also raised where
+    It does not ask before long runs, as the command does. ScenarioError is also raised where
     memory has no room for the model, the data set, or the records of all that happens.
     """
     from lockstep import work
     from lockstep.simulator.engine import simulate
 
     plan = check(scenario)
-    work.require_room(scenario)
+    work.require_room(plan)
     return simulate(plan, progress)
 
 
@@ -197,6 +203,26 @@ def validate(
     check(scenario, testbed)
     there = on_testbed(scenario) if testbed else on_loopback(scenario, measure_loopback(parameters(scenario)))
     return simulate(there), run(scenario, progress, testbed=testbed)
+
+
+def model(
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    stages: int | None = None,
+    by: "By" = "flops",
+) -> dict[str, Any]:
+    """A model's layers: what `lockstep model --json` prints (docs/models.md).
+
+    `source`: a scenario's file or name, a workload that ships, or a model's name, such as "resnet50", for the
+    images of digits (mlp, cnn) or of cifar10. `overrides` as in `load`, such as "workload.batch_size=64".
+    `stages`: where it is cut into so many, so that the largest stage has as little as can be of what `by`
+    says ("flops", "parameters", "time" or "memory").
+    Raises ScenarioError for a name that there is not, a model that does not fit, and more stages than layers.
+    """
+    from lockstep.model_table import table
+
+    return table(source, overrides, stages, by)
 
 
 def recommend(

@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "report",
     **dict.fromkeys(("verify", "claims"), "studies"),
     "calibrate": "calibrate",
+    "model": "model",
     "key": "key",
     **dict.fromkeys(("scenarios", "clusters", "workloads", "profiles", "strategies", "schema"), "lists"),
 }
@@ -53,7 +54,7 @@ _usual = warnings.formatwarning
 def _in_a_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A note on an old key is for whoever wrote the scenario: without where in the code it was noticed."""
+    """Notes on old keys are for authors of scenarios: leave out where in the code they come from."""
     if issubclass(category, OldKeyWarning):
         return f"note: {message}\n"
     return _usual(message, category, filename, lineno, line)
@@ -63,12 +64,12 @@ def main() -> None:
     """The command `lockstep`."""
     warnings.formatwarning = _in_a_line
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what a terminal has no letter for is no error
+        sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no error
     try:
         with signals.handled(default_int_handler, SIGTERM):  # asked to end, it leaves as little behind
             words = sys.argv[1:] or ["--help"]
             status = app(words[0])(words, prog_name="lockstep", standalone_mode=False)
-        sys.stdout.flush()  # or Python would, and fail, when nobody can say so any more
+        sys.stdout.flush()  # or Python would at its end, and fail without a message
         if status == 130:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
     except ScenarioError as error:
@@ -82,7 +83,7 @@ def main() -> None:
     except OSError as error:  # such as a full disk
         said = os.strerror(error.errno) if error.errno else error  # pyarrow's says it twice
         if not _could_print() and isinstance(error, BrokenPipeError):
-            status = 1  # who reads has read enough; typer has the same
+            status = 1  # the reader, such as `head`, has closed the pipe; typer has the same
         else:
             status = _complain(f"{error.filename or 'output'}: {said}", 3)
     except RuntimeError as error:

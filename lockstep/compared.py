@@ -49,7 +49,7 @@ def _sentence(what: str, values: Mapping[str, Mapping[str, float]], unit: str, h
     }
     first = {side: names[0] if names else NOTHING for side, names in order.items()}
 
-    def figures(name: str) -> str:
+    def times(name: str) -> str:
         return ", ".join(f"{side} {number(values[side].get(name), unit)}" for side in _SIDES)
 
     winner = first["measured"]
@@ -59,5 +59,5 @@ def _sentence(what: str, values: Mapping[str, Mapping[str, float]], unit: str, h
         )
         return f"Answer: not clear. What {what} is {each}."
     second = next((name for name in order["measured"] if name != winner), None)
-    then = f", before {second} ({figures(second)})" if second else ", and no other does"
-    return f"Answer: {winner} {what} ({figures(winner)}){then}."
+    then = f", before {second} ({times(second)})" if second else ", and no other does"
+    return f"Answer: {winner} {what} ({times(winner)}){then}."

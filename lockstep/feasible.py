@@ -7,10 +7,11 @@ run: numbers that overflow, or instants that no clock can tell apart, would end 
 from collections.abc import Iterator
 
 from lockstep.analysis.words import number
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.stragglers import Periodic, Spells, Trace
 from lockstep.scenarios.units import TIME
-from lockstep.workloads import Sizes, sizes
+from lockstep.workloads import Sizes
 from lockstep.workloads.compute_time import mean_gradient_s
 from lockstep.workloads.slowness import slowest
 
@@ -18,9 +19,9 @@ CHANGES = 1_000_000
 """How many times something may change during a step of the run: each takes microseconds to follow."""
 
 
-def check(scenario: Scenario) -> None:
+def check(plan: Plan) -> None:
     """Raise ScenarioError for a gradient, message, slowdown or period that does not go with the rest."""
-    its = sizes(scenario.workload)
+    scenario, its = plan.scenario, plan.sizes
     slowdown = slowest(scenario)
     measured = scenario.cluster.compute == "measured"
     gradient = 0.0 if measured else mean_gradient_s(scenario, its) * slowdown

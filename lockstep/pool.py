@@ -1,7 +1,8 @@
-"""Processes on this machine that work side by side: joblib's pool, which ends with whoever waits for it."""
+"""Processes on this machine that work side by side: joblib's pool, which ends with its user."""
 
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -48,8 +49,20 @@ def pool(jobs: int) -> Iterator[Submit]:
             warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
             yield submit
     except BaseException:
-        processes.shutdown(wait=True, kill_workers=True)
+        with _no_word_of_its_thread():
+            processes.shutdown(wait=True, kill_workers=True)
         raise
+
+
+@contextmanager
+def _no_word_of_its_thread() -> Iterator[None]:
+    """While the pool is ended, its managing thread may stumble over work that is gone: that is no news."""
+    told = threading.excepthook
+    threading.excepthook = lambda _: None
+    try:
+        yield
+    finally:
+        threading.excepthook = told
 
 
 @contextmanager

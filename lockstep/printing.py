@@ -46,7 +46,7 @@ def named(rows: Mapping[str, str]) -> Rows:
 def _table(rows: Rows) -> None:
     """Comma-separated values (RFC 4180): a header, and a line a row; mappings have dotted columns.
 
-    Columns come in the order in which rows first have them. What is missing is empty, truth is `true` or
+    Columns come in the order in which rows first have them. What is missing is empty, a Boolean is `true` or
     `false`, a list is JSON text; numbers have all their digits.
     """
     import csv

@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from lockstep.analysis.entries import WORDS, Entry
 from lockstep.analysis.folders import settle
-from lockstep.analysis.records import Entry, Result, of
+from lockstep.analysis.records import Result, of
 from lockstep.analysis.words import count
 from lockstep.executor.devices import computes_on
 from lockstep.job.plan import Plan
@@ -76,6 +77,8 @@ def load(folder: str | Path) -> Run:
 def _refuse(run: Run) -> None:
     """Raise ScenarioError for a run whose bits do not follow from its log."""
     scenario, log = run.scenario, run.interleaving
+    if not WORDS.issuperset(log["word"]):
+        raise _refusal(run.folder, "its log is of an earlier version of lockstep, which wrote other entries")
     if run.plan.owners.in_one_memory:
         problem = f"{scenario.strategy.name} cannot be: its workers race inside the vectors"
         raise _refusal(run.folder, problem)

@@ -193,7 +193,7 @@ RESOURCES: Mapping[str, Resource] = {
 """What could be faster, by kind."""
 
 
-def trials(scenario: Scenario, before: Mapping[str, Any]) -> dict[str, Scenario]:
+def experiments(scenario: Scenario, before: Mapping[str, Any]) -> dict[str, Scenario]:
     """The scenario by sizes only, as it is (key ""), and with each resource a tenth faster.
 
     `before`: the metrics of a run of it. If workers meet in every round, all make as many mini-batches as
@@ -215,7 +215,7 @@ def _stop(scenario: Scenario, before: Mapping[str, Any]) -> Any:
 
 
 def gains(scenario: Scenario, throughputs: Mapping[str, float | None]) -> list[Gain]:
-    """What each trial of a scenario gained, the most first; nothing where nothing was applied."""
+    """What each experiment with a scenario gained, the most first; nothing where nothing was applied."""
     before = throughputs[""]
     if not before:
         return []
@@ -234,7 +234,7 @@ def why(scenario: Scenario, progress: Callable[[float], None] | None = None) -> 
     before = lockstep.simulate(scenario.sizes_only).metrics
     if not before["duration_s"]:
         return []
-    throughputs, tried = {}, trials(scenario, before)
+    throughputs, tried = {}, experiments(scenario, before)
     for done, (kind, each) in enumerate(tried.items(), 1):
         throughputs[kind] = lockstep.simulate(each).metrics["throughput"]
         if progress is not None:

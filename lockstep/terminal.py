@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep import listing
 from lockstep.analysis.gains import Gain, lines
-from lockstep.analysis.summary import DONE, figures
+from lockstep.analysis.summary import DONE, main_metrics
 from lockstep.analysis.words import NOTHING, count, number, percent
 
 if TYPE_CHECKING:  # they load when something is shown: a list of what there is needs none of them
@@ -54,11 +54,11 @@ def noting(quiet: bool) -> Callable[[str], None] | None:
 
 
 def show(result: "Result", out: Path | None) -> None:
-    """One run, as a table of its figures in words and units."""
+    """One run, as a table of its metrics in words and units."""
     m = result.metrics
     title = f"{m['scenario']}: {m['strategy']}, {count(m['workers'], 'worker')}"
     table = titled(title, "", DONE[result.engine])
-    for name, value in figures(result).items():
+    for name, value in main_metrics(result).items():
         table.add_row(name, value)
     show_table(table)
     _warn(m)
@@ -74,12 +74,12 @@ def show_gains(gains: Sequence[Gain]) -> None:
 
 
 def show_comparison(comparisons: list[dict[str, Any]]) -> None:
-    """Predicted against measured: for each figure, a row a strategy."""
+    """Predicted against measured: for each metric, a row a strategy."""
     table = titled("Predicted and measured", "", "strategy")
     for head in ("predicted", "measured", "error"):
         table.add_column(head, justify="right")
-    for figure, (error, value) in _COMPARED.items():
-        name = figure
+    for metric, (error, value) in _COMPARED.items():
+        name = metric
         for c in comparisons:
             a, b = (number(value(c[side])) for side in ("predicted", "measured"))
             if (a, b) != (NOTHING, NOTHING):
@@ -96,7 +96,7 @@ _COMPARED: dict[str, tuple[str, Callable[[dict[str, Any]], float | None]]] = {
     "mean staleness": ("staleness_mean", lambda m: m["staleness"]["mean"]),
     "held-out loss": ("loss", lambda m: m["loss"]),
     "s to target": ("time_to_target_s", lambda m: m["time_to_target_s"]),
-}  # figure: its error's key, and its value in the metrics
+}  # metric: its error's key, and its value in the metrics
 
 
 def _warn(*runs: dict[str, Any]) -> None:

@@ -159,7 +159,7 @@ def _measured_compute(scenario: Scenario) -> scenarios.Compute:
 
     times, forward = [], []
     with deterministic_threads():
-        learner = build(scenario.workload, scenario.cluster.workers, scenario.seed)
+        learner = build(scenario.workload, scenario.replicas, scenario.seed)
         parameters = learner.initial()
         for step in range(12):
             start, told = monotonic(), list[float]()

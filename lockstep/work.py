@@ -22,14 +22,14 @@ from lockstep.workloads.memory import bytes_of, free_bytes, require
 T = TypeVar("T")
 LONGEST_S = 3600.0
 MEMORY = 0.8
-"""What nobody is asked about: so many seconds, and this share of the memory that is free."""
+"""Below so many seconds, and this share of the free memory, no command asks."""
 
 _LOOK_S = 0.5  # of the beginning of a run that may have more messages than these
 _SMALL = 200_000
 _LOOKS = 6  # runs at most whose beginning is looked at, however many there are
 # Measured on one core of an AMD EPYC; tests/lockstep/test_work.py holds them against runs.
 _MESSAGE_S = 15e-6  # of simulation, with all that comes with it
-_RECORD_S, _RECORD_BYTES = 2e-6, 36  # of a run's figures, for each of its records
+_RECORD_S, _RECORD_BYTES = 2e-6, 36  # of a run's metrics, for each of its records
 _COPIES = 9  # of all records, while they are put in order
 _FLOP_PER_S = 30e9  # from 25 in a small cnn to 60; the rest is for each gradient, and each of its elements
 _GRADIENT_S, _ELEMENT_S = 3e-4, 1e-8
@@ -82,7 +82,8 @@ def simulating(scenario: Scenario, why: bool = False) -> Work:
         from lockstep.resources import RESOURCES
 
         return simulating(scenario) + simulating(scenario.sizes_only).times(1 + len(RESOURCES))
-    messages, steps = _at_most(scenario)
+    plan = Plan.of(scenario)
+    messages, steps = _at_most(plan)
     seconds, records = _MESSAGE_S * messages, messages + 2.0 * steps
     if messages > _SMALL or any(changing(scenario)):
         from lockstep.simulator.pilot import pilot
@@ -93,23 +94,22 @@ def simulating(scenario: Scenario, why: bool = False) -> Work:
     seconds, nbytes = seconds + _RECORD_S * records, _COPIES * _RECORD_BYTES * records
     if not scenario.workload.learns:
         return Work(seconds, nbytes)
-    its = sizes(scenario.workload)
-    each = _GRADIENT_S + (its.flops or 0.0) / _FLOP_PER_S + _ELEMENT_S * its.parameters
-    return Work(seconds + steps * each, nbytes + learning_bytes(scenario))
+    each = _GRADIENT_S + (plan.sizes.flops or 0.0) / _FLOP_PER_S + _ELEMENT_S * plan.sizes.parameters
+    return Work(seconds + steps * each, nbytes + learning_bytes(plan))
 
 
-def require_room(scenario: Scenario) -> None:
+def require_room(plan: Plan) -> None:
     """Raise ScenarioError for a simulation whose model and data memory has no room for."""
-    if scenario.workload.learns:
+    if plan.scenario.workload.learns:
         instead = "take a smaller model or batch_size, fewer workers, or learning: false"
-        require(learning_bytes(scenario), "what is learned", "workload", instead)
+        require(learning_bytes(plan), "what is learned", "workload", instead)
 
 
-def learning_bytes(scenario: Scenario) -> float:
+def learning_bytes(plan: Plan) -> float:
     """What the data set, the model and everybody's vectors take where the real gradients are simulated."""
-    vector = sizes(scenario.workload).nbytes
-    snapshots = max(64e6, 8.0 * vector)
-    return bytes_of(scenario.workload) + 2.0 * scenario.cluster.workers * vector + snapshots
+    its = plan.sizes
+    snapshots = max(64e6, 8.0 * its.nbytes)
+    return bytes_of(plan.scenario.workload, its) + 2.0 * len(plan.workers) * its.nbytes + snapshots
 
 
 def running(scenario: Scenario, testbed: bool = False) -> Work:
@@ -150,9 +150,9 @@ def of_many(
     return Work(seconds, max(each.nbytes for each in works)).times(count or len(items), at_once)
 
 
-def _at_most(scenario: Scenario) -> tuple[float, float]:
+def _at_most(plan: Plan) -> tuple[float, float]:
     """The most messages that a run may have, were each gradient sent to everyone, and its mini-batches."""
-    cluster, limits = scenario.cluster, Plan.of(scenario).quota
+    scenario, cluster, limits = plan.scenario, plan.scenario.cluster, plan.quota
     steps = min(
         inf if limits.each is None else float(limits.each) * cluster.workers,
         inf if limits.together is None else float(limits.together),

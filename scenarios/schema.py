@@ -20,18 +20,20 @@ from pydantic import (
     model_validator,
 )
 
-from lockstep.scenarios import library, renamed
+from lockstep.scenarios import kinds, library, renamed
 from lockstep.scenarios import profile as profiles
 from lockstep.scenarios.compute import Compute
+from lockstep.scenarios.kinds import Kind
 from lockstep.scenarios.library import OrNamed, Preset, needs
 from lockstep.scenarios.machine import Machine
+from lockstep.scenarios.parallelism import Parallelism
 from lockstep.scenarios.problem import ScenarioError
 from lockstep.scenarios.section import Count, Factor, Section, one_of
 from lockstep.scenarios.stragglers import Persistent, Straggler
 from lockstep.scenarios.sweep import Sweep
 from lockstep.scenarios.topology import Sites
-from lockstep.scenarios.units import PositiveDuration, fail, shown
-from lockstep.scenarios.workload import Data, Sizes, Workload, valid_workload
+from lockstep.scenarios.units import PositiveDuration, PositiveSize, fail, shown
+from lockstep.scenarios.workload import Sizes, Trained, Workload, valid_workload
 
 
 class Hierarchy(Section):
@@ -108,6 +110,8 @@ class Cluster(Machine):
     """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
 
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
+    `memory` is that of each worker's device: what does not fit is not run. `kinds`: workers that are not
+    alike.
     With a `preset`, a file or the name of a shipped one, what is not given here is as it says; with a
     `profile` (docs/calibrate.md) what is then still missing is as measured there. A scenario that has been
     read has taken both over, and no longer names them.
@@ -121,12 +125,30 @@ class Cluster(Machine):
     compute: Annotated[Compute | Literal["measured"], one_of(_compute)] = Field(
         description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
     )
-    stragglers: tuple[Straggler, ...] = Field((), strict=False)  # YAML has lists only
+    memory: PositiveSize | None = None
+    kinds: tuple[Kind, ...] = Field((), strict=False)  # YAML has lists only
+    stragglers: tuple[Straggler, ...] = Field((), strict=False)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
         schema = super().__get_pydantic_json_schema__(core, handler)
         return needs(schema, ["preset"], ["workers", "compute"], ["workers", "profile"])
+
+    @model_validator(mode="after")
+    def _every_worker_has_a_kind(self) -> Self:
+        kinds.check(self.kinds, self.workers, self.memory)
+        return self
+
+    def memory_of(self, worker: int) -> float | None:
+        """Bytes of a worker's device; None: no limit."""
+        kind = kinds.kind_of(self.kinds, worker)
+        own = None if kind is None else self.kinds[kind].memory
+        return self.memory if own is None else own
+
+    def speed_of(self, worker: int) -> float:
+        """How many times as fast as one of speed 1 a worker's device is, stragglers aside."""
+        kind = kinds.kind_of(self.kinds, worker)
+        return 1.0 if kind is None else self.kinds[kind].speed
 
     @model_validator(mode="after")
     def _groups_have_workers(self) -> Self:
@@ -305,6 +327,7 @@ class Scenario(Section):
         description="the machines, such as {workers: 4, compute: …}"
     )
     workload: Annotated[Workload, OrNamed()] = Field(description="what is learned, such as {dataset: digits}")
+    parallelism: Parallelism | None = Field(None, description="how a replica's devices share the model")
     strategy: Strategy = Field(description="how workers cooperate, such as 'strategy: downpour'")
     stop: Stop = Field(description="when to end, such as 'stop: {steps: 100}'")
     seed: int = Field(0, ge=0)
@@ -333,15 +356,33 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         work, stop, compute = self.workload, self.stop, self.cluster.compute
-        if stop.epochs and not isinstance(work, Data):
+        if stop.epochs and (not isinstance(work, Trained) or work.dataset is None):
             fail("only a data set has epochs; give workload.dataset, or stop.steps instead", "stop", "epochs")
-        if stop.target_accuracy and not (isinstance(work, Data) and work.learns):
+        if stop.target_accuracy and not (isinstance(work, Trained) and work.learns):
             needs = "needs a data set that is learned; give workload.dataset, and no 'learning: false'"
             fail(needs, "stop", "target_accuracy")
         if isinstance(compute, Compute) and compute.peak and isinstance(work, Sizes) and not work.flops:
             needs = "needs the work per sample; give workload.flops, such as 4.1e9, or compute.time instead"
             fail(needs, "cluster", "compute", "peak")
         return self
+
+    @model_validator(mode="after")
+    def _replicas_are_whole(self) -> Self:
+        split, workers = self.split, self.cluster.workers
+        if workers % split.devices:
+            problem = f"must divide cluster.workers ({workers}), not {split.devices}"
+            fail(problem, "parallelism", "pipeline")
+        return self
+
+    @property
+    def split(self) -> Parallelism:
+        """How the model is split; not at all, if the file does not say."""
+        return self.parallelism or Parallelism()
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the model: as many as workers, unless it is split over several."""
+        return self.cluster.workers // self.split.devices
 
     @property
     def sizes_only(self) -> Self:

@@ -1,12 +1,22 @@
 """What is learned, or how big it is: `workload`."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, TypeAdapter, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationInfo,
+    model_validator,
+)
 
-from lockstep.scenarios.library import Preset, needs
+from lockstep.scenarios.library import Preset, find, needs
+from lockstep.scenarios.problem import ScenarioError
 from lockstep.scenarios.section import Count, Factor, Section, nearest, one_of
-from lockstep.scenarios.units import fail, shown
+from lockstep.scenarios.units import Size, fail, shown
 
 
 class _Batches(Section):
@@ -25,17 +35,64 @@ class _Batches(Section):
         return self.learning is not False
 
 
+def _found(name: str, info: ValidationInfo) -> str:
+    """The file of a profile, or of a shipped one."""
+    try:
+        return str(find(name, "profiles", Path((info.context or {}).get("folder", "."))))
+    except ScenarioError as error:
+        fail(error.problem)
+
+
+_Profile = Annotated[str, AfterValidator(_found)]
+
+
 def _whole(value: Any) -> Any:
     """350e6 is a whole number, whatever YAML calls it."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class Sizes(_Batches):
-    """Sizes only: `parameters` values of `dtype` and `flops` per sample; nothing is learned."""
+    """Sizes only: `parameters` values of `dtype` and `flops` per sample; nothing is learned.
+
+    Where the model is split it has equal `layers`, as many as there are stages if that is not given;
+    `activation` is how much a whole mini-batch sends on from each to the next. `mixed`: trained in mixed
+    precision, so that what is computed with and sent has 2 bytes an element, and the optimizer keeps the
+    parameters in float32 besides.
+    """
 
     parameters: Annotated[int, Field(ge=1, le=10**15), BeforeValidator(_whole)]
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float32"
+    mixed: bool = False
     flops: Annotated[float, Field(ge=1, le=1e24)] | None = None
+    layers: Count | None = None
+    activation: Size | None = None
+    learning: Literal[False] = False
+
+    @property
+    def element(self) -> str:
+        """The type of what is computed with and sent: `dtype`, but of 2 bytes in mixed precision."""
+        return "bfloat16" if self.mixed and self.dtype != "float16" else self.dtype
+
+    @model_validator(mode="after")
+    def _in_two_precisions(self) -> Self:
+        if self.mixed and self.dtype == "float64":
+            fail("must be float32, bfloat16 or float16 with mixed: true, not float64", "dtype")
+        return self
+
+    @model_validator(mode="after")
+    def _in_each_layer(self) -> Self:
+        if self.layers is not None and self.layers > self.parameters:
+            fail(f"must be at most the number of parameters ({self.parameters}), not {self.layers}", "layers")
+        return self
+
+
+class Graph(_Batches):
+    """Sizes and times only: the layers of a profile in the format of PipeDream's graph.txt.
+
+    `batch_size` is that of the mini-batches which were measured.
+    """
+
+    graph: Annotated[_Profile, Field(description="a file, such as 'graph: graph.txt'")]
     learning: Literal[False] = False
 
 
@@ -72,11 +129,47 @@ Partition = Annotated[Literal["iid"] | Dirichlet | Labels, one_of(_partition)]
 
 
 class Data(_Batches):
-    """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says."""
+    """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says.
+
+    `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers.
+    """
 
     dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
     model: str = Field("mlp", min_length=1)
     partition: Partition = "iid"
+    layer_times: _Profile | None = None
+
+
+class Transformer(_Batches):
+    """A decoder-only transformer that learns to continue a text, `sequence` characters a sample.
+
+    It has `layers` blocks of `hidden` channels and `heads` heads; its `vocabulary` is that of the text if
+    that is not given. Without a `dataset` it has only its sizes, and nothing is learned. `layer_times` as of
+    another model.
+    """
+
+    model: Literal["transformer"]
+    dataset: Literal["sentences"] | None = None
+    layers: int = Field(2, ge=1, le=200)
+    hidden: int = Field(64, ge=1, le=2**16)
+    heads: int = Field(4, ge=1, le=2**16)
+    sequence: int = Field(64, ge=1, le=2**17)
+    vocabulary: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    partition: Literal["iid"] = "iid"
+    layer_times: _Profile | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.hidden % self.heads:
+            fail(f"must divide workload.hidden ({self.hidden}), not {self.heads}", "heads")
+        if self.dataset is None and self.vocabulary is None:
+            fail("missing; give the number of different tokens, or a dataset: sentences", "vocabulary")
+        return self
+
+    @property
+    def learns(self) -> bool:
+        """Whether gradients are real; not without a data set."""
+        return self.dataset is not None and self.learning is not False
 
 
 class Problem(_Batches):
@@ -106,11 +199,18 @@ class Problem(_Batches):
         return max(1, round(self.density * self.dimension))
 
 
-_FORMS: dict[str, type[Section]] = {"parameters": Sizes, "dataset": Data, "problem": Problem}
+_FORMS: dict[str, type[Section]] = {
+    "parameters": Sizes,
+    "graph": Graph,
+    "dataset": Data,
+    "problem": Problem,
+}
 
 
 def _workload(data: Any) -> type[Section]:
-    forms = "exactly one of parameters (sizes only), dataset and problem"
+    forms = "exactly one of parameters (sizes only), graph, dataset and problem"
+    if isinstance(data, dict) and data.get("model") == "transformer":
+        return Transformer
     if not isinstance(data, dict):
         fail(f"must be a preset's name, or a mapping with {forms}; not {shown(data)}")
     found = [key for key in _FORMS if key in data]
@@ -119,7 +219,8 @@ def _workload(data: Any) -> type[Section]:
     return _FORMS[found[0]]
 
 
-Workload = Annotated[Sizes | Data | Problem, one_of(_workload)]
+Trained = Data | Transformer
+Workload = Annotated[Sizes | Graph | Data | Transformer | Problem, one_of(_workload)]
 _workloads: TypeAdapter[Workload] = TypeAdapter(Workload)
 
 

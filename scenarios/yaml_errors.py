@@ -22,7 +22,7 @@ _LATE = {
 
 
 def explained(error: MarkedYAMLError, text: str) -> tuple[str, int | None]:
-    """Return what is wrong, and the line (from 1) that is to blame; None where nobody knows."""
+    """Return what is wrong, and the line (from 1) that is to blame; None if unknown."""
     problem, context = error.problem or error.context or "it cannot be read", error.context or ""
     noticed = None if error.problem_mark is None else error.problem_mark.line + 1
     began = noticed if error.context_mark is None else error.context_mark.line + 1

@@ -1,6 +1,6 @@
 """Runs a scenario in virtual time.
 
-An activity per node (events.py) drives the strategy's coroutine. SimPy's queue breaks ties by priority and by
+A process per node (events.py) drives the strategy's coroutine. SimPy's queue breaks ties by priority and by
 the order of scheduling, all random numbers come from streams seeded by the scenario, and nothing reads a
 clock: a run is a pure function of (scenario, seed).
 """
@@ -9,7 +9,7 @@ import gc
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
-from math import nextafter
+from math import inf, nextafter
 from typing import Any, NoReturn
 
 import simpy
@@ -21,13 +21,14 @@ from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
-from lockstep.job.port import Arrival
+from lockstep.job.port import Arrival, Port
 from lockstep.job.quota import Quota
+from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
-from lockstep.simulator.events import Aside, Call, Environment, Process
+from lockstep.simulator.events import Aside, Environment, Process, Timeout
 from lockstep.simulator.memory import Race, WorkerMemory
 from lockstep.simulator.network import Network
 from lockstep.simulator.port import VirtualPort
@@ -53,10 +54,12 @@ class Simulation:
         scenario, cluster = plan.scenario, plan.scenario.cluster
         self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
-        self.arithmetic: Arithmetic = OnSizes(self.sizes.parameters, self.sizes.itemsize)
+        itemsize = self.sizes.itemsize
+        self.arithmetics: list[Arithmetic] = [OnSizes(group.length, itemsize) for group in plan.groups]
         if scenario.workload.learns:
-            self.learner = build(scenario.workload, cluster.workers, scenario.seed)
-            self.arithmetic = OnTensors(self.learner.initial())
+            self.learner = build(scenario.workload, plan.replicas, scenario.seed)
+            initial = self.learner.initial()
+            self.arithmetics = [OnTensors(group.slice_of(initial)) for group in plan.groups]
             self.evaluate = once(self.learner.evaluate)  # for the target in the run, for the curve after it
 
         self.roles, self.workers, self.owners = plan.roles, plan.workers, plan.owners
@@ -70,23 +73,25 @@ class Simulation:
         self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host)
         uneven = network.burst or network.queue or network.receive_overhead
         unsteady = network.varying or network.background or uneven
-        self.rings = Rings(self) if shortcuts and not unsteady else None
+        self.rings = Rings(self) if shortcuts and not unsteady and len(plan.groups) == 1 else None
+        self.segments = Segments(plan, self.learner, self.arithmetics[0].blank) if plan.stages else None
         self.compute = compute_times(scenario, self.sizes)
-        self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth
+        self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.additions = 0  # to shared memory, that have been completed
         in_memory = self.owners.in_one_memory and self.learner is not None
-        self.race = Race(self.initial.numpy()) if in_memory else None
+        self.race = Race(self.initial(0).numpy()) if in_memory else None
         self.backward = getattr(cluster.compute, "backward", 0.0)
-        self.ending = self._ending()
+        self.ending = Ending(plan, counting(), lambda: Timeout(self.environment, 0.0, self._look, URGENT))
         self.recorder = Recorder()
-        nbytes, first = self.owners.copies * self.sizes.nbytes, self.initial if self.owners.apart else None
-        self.snapshots = {rank: Snapshots(nbytes, first) for rank in self.owners.evaluated}
+        nbytes, apart = self.owners.copies * self.sizes.nbytes, self.owners.apart
+        self.snapshots = {
+            rank: Snapshots(nbytes, self.initial(rank) if apart else None) for rank in self.owners.evaluated
+        }
         self._endless = plan.quota == Quota(None, None)  # but for a time, or a number of updates
         self.steps = self._steps_before = 0
         self._came_to = 0.0, 0  # an instant, and the updates made by then where they bring the end closer
         self.progress: Progress | None = None
-        self.over = False
         self.inboxes: list[Callable[[Arrival], None]] = []
         self.nodes = [self._node(rank) for rank in range(len(self.roles))]
         self.inboxes += [node.take_in for node in self.nodes]
@@ -101,29 +106,33 @@ class Simulation:
                 if role.kind != "worker":
                     self.usage.add(role.processor, node.done_s)
 
-    @property
-    def initial(self) -> Any:
-        """The first parameters, or their size."""
-        return self.arithmetic.initial
+    def arithmetic(self, rank: int) -> Arithmetic:
+        """On the slice of the parameters that a rank holds."""
+        return self.arithmetics[self.plan.places[rank][0]]
 
-    def _ending(self) -> Ending:
-        over = lambda: Call(self.environment, 0.0, self._stop, URGENT)  # noqa: E731
-        return Ending(self.plan, counting(), over)
+    def initial(self, rank: int) -> Any:
+        """The first parameters that a rank holds, or their size."""
+        return self.arithmetic(rank).initial
+
+    def stands_on(self, rank: int) -> tuple[Port, Ending]:
+        """What a node of the run is made with."""
+        return VirtualPort(self, rank), self.ending
 
     def _node(self, rank: int) -> Node:
         plan, learner = self.plan, self.learner
         snapshots = self.snapshots.get(self.owners.owner(rank)) if learner is not None else None
-        epoch = learner.epoch(rank) if learner is not None and rank in plan.workers else plan.epoch(rank)
-        port = VirtualPort(self, rank)
-        node = Node(plan, rank, port, self.recorder, self.ending, self.arithmetic, snapshots, epoch)
+        epoch = plan.epoch(rank)
+        if learner is not None and rank in plan.workers:
+            epoch = learner.epoch(plan.replica(rank))
+        port, ending = self.stands_on(rank)
+        node = Node(plan, rank, port, self.recorder, ending, self.arithmetic(rank), snapshots, epoch)
         if self.owners.in_one_memory:
             node.memory = WorkerMemory(self, node)
         return node
 
     def begin(self, node: Node, program: Program) -> Process:
         """Let a node run its program."""
-        is_worker = node.rank in self.plan.workers
-        return self.start(node.rank, program(node), node.end if is_worker else None)
+        return self.start(node.rank, program(node), node.end)
 
     def start(
         self, rank: int, program: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
@@ -150,43 +159,37 @@ class Simulation:
 
     def memory_s(self, nbytes: int) -> float:
         """Seconds that it takes to load or store `nbytes` bytes of memory."""
-        return nbytes / self._memory_bandwidth if self._memory_bandwidth else 0.0
+        return nbytes / self._memory_bandwidth
 
     def apply_s(self, nbytes: int) -> float:
         """Seconds that work on `nbytes` bytes of memory takes."""
-        return self._apply_overhead + self.memory_s(nbytes)
+        return self._apply_overhead + nbytes / self._memory_bandwidth
 
     def show(self, version: int) -> None:
         """A snapshot has been kept: see whether the target is reached, if all parts are there."""
-        last = self.ending.last
-        if (last is None or version < last) and self._target_reached(version):
-            self.ending.reached(version)
+        if self.learner is None or not self.ending.matters(version):
+            return
+        parts = [shard.taken.get(version) for shard in self.snapshots.values()]
+        if all(parts):
+            vector = together([part for _, part in parts], self.owners)  # type: ignore[misc]
+            self.ending.evaluated(version, self.evaluate(vector).accuracy)
 
     def in_memory(self) -> Any:
         """A copy of what is in shared memory now; at the end of the run's time, just before."""
         assert self.race is not None
         now, until = self.environment.now, self.scenario.stop.time
         at = now if until is None or now < until else nextafter(until, 0)
-        return self.initial.new_tensor(self.race.advance(at))
-
-    def _target_reached(self, version: int) -> bool:
-        target = self.scenario.stop.target_accuracy
-        parts = [shard.taken.get(version) for shard in self.snapshots.values()]
-        if target is None or self.learner is None or not all(parts):
-            return False
-        vector = together([part for _, part in parts], self.owners)  # type: ignore[misc]
-        accuracy = self.evaluate(vector).accuracy
-        return accuracy is not None and accuracy >= target
+        return self.initial(0).new_tensor(self.race.advance(at))
 
     def run(self, progress: Progress | None = None) -> None:
         """Let time pass until the run is over. Raises Disturbed if it must be made without shortcuts."""
         environment, until = self.environment, self.scenario.stop.time
         self.progress = progress
         if until is not None:
-            Aside(environment, until, self._stop, URGENT)
+            Aside(environment, until, self._look, URGENT)
         with no_garbage():
             environment.run()
-        if self.over:
+        if self.ending.over:
             self._record_unfinished_gradients()
             if self.rings is not None:
                 self.rings.end()
@@ -203,14 +206,14 @@ class Simulation:
             raise SimulationError("bytes were sent that never arrived")
 
     def _record_unfinished_gradients(self) -> None:
-        """On shared cores nobody knows when they would end: until now they count as computing."""
+        """On shared cores it is unknown when they would end: until now they count as computing."""
         for node in self.nodes:
             for step, start in node.computing.items():
-                self.recorder.gradient(node.rank, start, node.now, step)
+                self.recorder.gradient(node.rank, start, node.clock.now, step)
 
-    def _stop(self, _: simpy.Event) -> NoReturn:
-        self.over = True
-        raise StopSimulation(None)
+    def _look(self, _: simpy.Event) -> None:
+        if self.ending.at(self.environment.now):
+            raise StopSimulation(None)
 
     def _check_that_time_passes(self) -> None:
         """Where nothing takes any time, a run may neither come to the instant nor the update that ends it."""
@@ -241,14 +244,15 @@ class Simulation:
         if limits.each is not None:
             parts.append(steps / (limits.each * len(self.workers)))
         if limits.together is not None:
-            parts.append(steps / limits.together)
+            parts.append(steps / (limits.together * self.scenario.split.devices))
         if stop.updates is not None:
             parts.append(min(self.ending.versions.values(), default=0) / stop.updates)
         return min(1.0, max(parts))
 
     def _waits(self, rank: int) -> str:
         wanted = [
-            f"{kind or 'any'} from {'anyone' if s is None else s}" for kind, s, _ in self.nodes[rank].waiting
+            f"{kind or 'any'} from {'anyone' if s is None else s}"
+            for kind, s, _, _ in self.nodes[rank].waiting
         ]
         return f"rank {rank} waits for {', '.join(wanted) or 'an event'}"
 
@@ -270,11 +274,11 @@ class Simulation:
             records=records,
             gradient_s=mean_gradient_s(self.scenario, self.sizes),
             parameters=parameters,
-            warnings=self._warnings(),
+            warnings=self._warnings(len(updates)),
             utilisation=self.usage.table(float(updates.max()) if len(updates) else self.environment.now),
         )
 
-    def _warnings(self) -> list[str]:
+    def _warnings(self, updates: int) -> list[str]:
         warnings, cluster = [*self.plan.warnings], self.scenario.cluster
         if self.owners.in_one_memory:
             if cluster.memory_bandwidth is None:
@@ -283,7 +287,7 @@ class Simulation:
             warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
         if cluster.network.server_bandwidth is not None and cluster.servers.colocated:
             warnings.append("cluster.network.server_bandwidth means nothing to co-located servers: ignored")
-        if not self.ending.versions:
+        if not updates:
             warnings.append("the run stopped before the first update")
         return warnings
 

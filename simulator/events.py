@@ -1,4 +1,4 @@
-"""What SimPy needs of an event, an activity and a loop, and no more: runs consist of little else.
+"""What SimPy needs of an event, a timeout, a process and a loop, and no more: runs consist of little else.
 
 Everything here goes through SimPy's queue, in its order (time, priority, order of scheduling). What SimPy's
 own classes do besides costs more than the rest of a run: a method call for each event and for its scheduling,
@@ -18,8 +18,8 @@ from lockstep.job.events import Event, Retired
 NORMAL = EventPriority(1)
 
 
-class Call:
-    """A function called after a delay."""
+class Timeout:
+    """Calls a function after a delay."""
 
     __slots__ = ("callbacks",)
     _ok = True
@@ -36,8 +36,8 @@ class Call:
         schedule(environment, self, delay, priority)
 
 
-class Aside(Call):
-    """One that keeps no run going by itself: what makes them, such as endless flows, would go on for ever."""
+class Aside(Timeout):
+    """A timeout that the run does not wait for: endless flows, say, make new ones for ever."""
 
     __slots__ = ()
 
@@ -49,12 +49,19 @@ def schedule(
     heappush(environment._queue, (environment._now + delay, priority, next(environment._eid), event))
 
 
+class Scheduled(Event):
+    """One that happens when SimPy's queue comes to it, and for nothing else."""
+
+    __slots__ = ()
+
+
 def timeout(environment: simpy.Environment, seconds: float) -> Event:
     """What happens after a while; raises ValueError where that would be in the past."""
     if not seconds >= 0:
         raise ValueError(f"a pause of {seconds} s")
-    event = Event()
-    schedule(environment, event, seconds)
+    event = Scheduled()
+    queue: list[Any] = environment._queue  # as `schedule`, without a call
+    heappush(queue, (environment._now + seconds, NORMAL, next(environment._eid), event))
     return event
 
 
@@ -79,7 +86,7 @@ class Process:
         self._ended = ended  # called when the program comes to its end
         self._environment = environment
         self._send, self._failed, self._go_on = program.send, failed, self._resume
-        Call(environment, 0.0, self._go_on, URGENT)
+        Timeout(environment, 0.0, self._go_on, URGENT)
 
     def _resume(self, _: Any) -> None:
         try:
@@ -93,7 +100,7 @@ class Process:
         except BaseException as error:
             self.alive = False
             failure = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-            Call(self._environment, 0.0, lambda _: self._failed(failure))
+            Timeout(self._environment, 0.0, lambda _: self._failed(failure))
         else:
             awaited.callbacks.append(self._go_on)
 
@@ -101,12 +108,20 @@ class Process:
 class Environment(simpy.Environment):
     """SimPy's, for events that do not fail."""
 
+    now = 0.0  # an attribute: SimPy's property is a call each time
+
+    def step(self) -> None:
+        """Go on to the next event. Raises simpy.core.EmptySchedule where there is none."""
+        self.now = self.peek()
+        super().step()
+
     def run(self, until: None = None) -> None:  # type: ignore[override]
         """`step` until there is no event left or StopSimulation is raised, without a call for each event."""
         queue = self._queue
         try:
             while queue:
-                self._now, _, _, event = heappop(queue)
+                self.now, _, _, event = heappop(queue)
+                self._now = self.now
                 callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
                 for callback in callbacks:
                     callback(event)

@@ -23,7 +23,7 @@ from simpy.events import EventPriority
 
 from lockstep.simulator.bucket import Tokens
 from lockstep.simulator.errors import SimulationError
-from lockstep.simulator.events import NORMAL, Aside, Call
+from lockstep.simulator.events import NORMAL, Aside, Timeout
 from lockstep.simulator.links import Flow, Link, positive
 from lockstep.simulator.max_min import max_min
 
@@ -108,8 +108,8 @@ class Flows:
             share = link.capacity / (before + 1)
             if share <= least and (share < least or link.used > narrow.used):
                 narrow, least, others = link, share, before
-        narrow.alone = not others or (narrow.alone and narrow.count == others)
-        if not narrow.alone or not self._harmless(flow, narrow, least):
+        narrow.bottleneck = not others or (narrow.bottleneck and narrow.count == others)
+        if not narrow.bottleneck or not self._harmless(flow, narrow, least):
             self._solve_later(path)
             return
         now = self.environment._now
@@ -140,7 +140,7 @@ class Flows:
         owner.count -= 1
         if owner.listeners:
             _tell(owner)
-        if not (owner.alone and self._widen(owner)):
+        if not (owner.bottleneck and self._widen(owner)):
             self._solve_later(flow.path)
         self._plan(owner, self.environment.now)
 
@@ -219,7 +219,7 @@ class Flows:
             link.count -= len(finished)
             if link.listeners:
                 _tell(link)
-            if not (link.alone and self._widen(link)):
+            if not (link.bottleneck and self._widen(link)):
                 for flow in finished:
                     self._solve_later(flow.path)
             self._unwatched -= len(finished)
@@ -288,7 +288,7 @@ class Flows:
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:
-            Call(self.environment, 0.0, self._solve, _LAST)
+            Timeout(self.environment, 0.0, self._solve, _LAST)
         self._changed.update(dict.fromkeys(links))
 
     def _solve(self, _: simpy.Event) -> None:
@@ -324,10 +324,10 @@ class Flows:
                 loads[link] += rate
                 if rate > fastest[link]:
                     fastest[link] = rate
-        calm = {link: self._calm(link, loads[link], fastest[link]) for link in reached}
+        unsaturated = {link: self._unsaturated(link, loads[link], fastest[link]) for link in reached}
         for link in reached:
-            link.alone = link.count == len(link.flows) and all(
-                calm[crossed] for flow in link.flows for crossed in flow.path if crossed is not link
+            link.bottleneck = link.count == len(link.flows) and all(
+                unsaturated[crossed] for flow in link.flows for crossed in flow.path if crossed is not link
             )
             if not link.count:
                 self._rest(link)
@@ -335,7 +335,7 @@ class Flows:
             if link.listeners:
                 _tell(link)
 
-    def _calm(self, link: Link, load: float, fastest: float) -> bool:
+    def _unsaturated(self, link: Link, load: float, fastest: float) -> bool:
         """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
         if load > link.capacity * (1 + 1e-9):
             raise SimulationError(f"{link.id.name} carries more than its capacity")

@@ -8,7 +8,7 @@ from lockstep.strategies.resource import ResourceId
 
 
 class Listener(Protocol):
-    """Whoever wants to hear of changes."""
+    """Is told of changes."""
 
     def told(self) -> None:
         """Rates have changed, or will in this instant."""
@@ -23,7 +23,7 @@ class Link:
     """
 
     __slots__ = (
-        *("alone", "bound", "capacity", "clock", "count", "entered", "flows", "held", "id", "listeners"),
+        *("bottleneck", "bound", "capacity", "clock", "count", "entered", "flows", "held", "id", "listeners"),
         *("offered", "rate", "since", "sustained", "sustained_since", "tokens", "used", "wake"),
     )
 
@@ -40,7 +40,7 @@ class Link:
         self.count = 0  # of the flows that it holds back
         self.held: list[tuple[float, int, Flow]] = []
         self.clock = self.rate = self.since = 0.0
-        self.alone = True  # it holds back all its flows, and every other link on their paths is calm
+        self.bottleneck = True  # of all its flows, and every other link on their paths is unsaturated
         self.bound = inf  # no other link of a held flow gives it less than this
         self.used = 0  # flows so far
         self.wake = inf  # the instant at which it will be looked at again

@@ -62,7 +62,7 @@ class Race:
 
     def advance(self, now: float) -> Floats:
         """Let all happen until `now`, that instant included; the components as they are then."""
-        with np.errstate(over="ignore", invalid="ignore"):  # of what diverges: the figures tell
+        with np.errstate(over="ignore", invalid="ignore"):  # of what diverges: the metrics tell
             for crowd in self._crowds():
                 (self._alone if len(crowd) == 1 else self._in_turns)(crowd, now)
         self._under_way = [sweep for sweep in self._under_way if sweep.stored < len(sweep.where)]
@@ -119,25 +119,25 @@ class WorkerMemory:
 
     def completed_at(self, version: int) -> float:
         """When the memory came to that version: now."""
-        return self.node.now
+        return self.node.clock.now
 
     def now(self) -> Any:
         """A copy of what is in it now."""
         return self.simulation.in_memory()
 
     async def read(self) -> tuple[Vector, int]:
-        simulation, race, start = self.simulation, self.simulation.race, self.node.now
-        parameters, before = simulation.initial, simulation.additions
+        simulation, race, start = self.simulation, self.simulation.race, self.node.clock.now
+        parameters, before = simulation.initial(0), simulation.additions
         seconds = simulation.memory_s(parameters.nbytes)
         sweep = race and race.begin(start, seconds, race.everywhere)
         await self._spend(seconds, start, "read")
         if race and sweep:
-            race.advance(self.node.now)
+            race.advance(self.node.clock.now)
             parameters = parameters.new_tensor(sweep.held)
         return parameters, before
 
     async def add(self, update: Vector) -> int:
-        simulation, race, start = self.simulation, self.simulation.race, self.node.now
+        simulation, race, start = self.simulation, self.simulation.race, self.node.clock.now
         if overhead := simulation.apply_s(0):
             await self.node.port.wait(overhead)
         seconds = simulation.memory_s(2 * update.nbytes)
@@ -146,7 +146,7 @@ class WorkerMemory:
             where = values.nonzero()[0]
             seconds = simulation.memory_s(2 * where.size * values.itemsize)
             if where.size:
-                race.begin(self.node.now, seconds, where, values[where])
+                race.begin(self.node.clock.now, seconds, where, values[where])
         await self._spend(seconds, start, "add")
         simulation.additions += 1
         return simulation.additions
@@ -155,5 +155,5 @@ class WorkerMemory:
         """Let the time of a read or addition pass; record it, since `start`, if it took any."""
         if seconds:
             await self.node.port.wait(seconds)
-        if self.node.now > start:
-            self.node.recorder.memory(self.node.rank, start, self.node.now, kind)
+        if self.node.clock.now > start:
+            self.node.recorder.memory(self.node.rank, start, self.node.clock.now, kind)

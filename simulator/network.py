@@ -19,7 +19,7 @@ from typing import Any
 import simpy
 
 from lockstep.job.events import Event
-from lockstep.simulator.events import NORMAL, Aside, Call, soon
+from lockstep.simulator.events import NORMAL, Aside, Scheduled, Timeout, soon
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Flow
 from lockstep.simulator.queues import Queues
@@ -56,7 +56,7 @@ class Transfer(Flow):
 
     def __await__(self) -> Generator[Any, Any, None]:
         if self.left_at == inf:
-            self.away = self.away or Event()
+            self.away = self.away or Scheduled()
             yield from self.away.__await__()
 
     def sent(self) -> None:
@@ -69,12 +69,15 @@ class Transfer(Flow):
         """The last byte has passed all links: the next message may go, this one arrives a latency later."""
         connection, environment = self.connection, self.network.environment
         if self.left_at == inf:
-            self.sent()
+            if self.away is None:
+                self.left_at = environment._now  # as a rule nobody waits for that: without a call
+            else:
+                self.sent()
         queue: list[Any] = environment._queue
         heappush(queue, (environment._now + connection.latency, NORMAL, next(environment._eid), self))
         if connection.waiting:
             following = connection.waiting.popleft()
-            Call(environment, 0.0, lambda _: self.network.begin(following))
+            Timeout(environment, 0.0, lambda _: self.network.begin(following))
         else:
             connection.busy = False
 
@@ -133,7 +136,7 @@ class Network:
         if self.message_overhead:
             now = self.environment.now
             self.ready[sender] = max(now, self.ready[sender]) + self.message_overhead
-            Call(self.environment, self.ready[sender] - now, lambda _: self._enqueue(transfer))
+            Timeout(self.environment, self.ready[sender] - now, lambda _: self._enqueue(transfer))
         elif connection.busy:
             connection.waiting.append(transfer)
         else:
@@ -152,7 +155,7 @@ class Network:
         """Let a message that is there take its receiver's time, after those before it."""
         now, receiver = self.environment.now, transfer.connection.to
         self._taken_in[receiver] = max(now, self._taken_in[receiver]) + self.receive_overhead
-        Call(self.environment, self._taken_in[receiver] - now, lambda _: self._hand_over(transfer))
+        Timeout(self.environment, self._taken_in[receiver] - now, lambda _: self._hand_over(transfer))
 
     def _hand_over(self, transfer: Transfer) -> None:
         self.bytes_arrived += transfer.nbytes

@@ -6,7 +6,8 @@ from math import nan
 from typing import TYPE_CHECKING, Any
 
 from lockstep.job.events import Event
-from lockstep.job.port import Work
+from lockstep.job.port import PassOf, Work
+from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.events import timeout
 from lockstep.strategies.collectives import ring
 from lockstep.strategies.node import Collective, Message, Vector
@@ -24,28 +25,32 @@ class VirtualPort:
 
     __slots__ = (
         "_cores",
-        "_draw",
-        "_environment",
         "_inboxes",
+        "_network",
+        "_replica",
         "_rings",
-        "_send",
         "_speed",
+        "_time",
+        "_times",
+        "clock",
         "rank",
         "simulation",
     )
 
     def __init__(self, simulation: "Simulation", rank: int) -> None:
         self.simulation, self.rank = simulation, rank
-        self._environment, self._send = simulation.environment, simulation.network.send
+        self.clock, self._network = simulation.environment, simulation.network
         self._rings, self._inboxes = simulation.rings, simulation.inboxes
         is_worker = rank in simulation.plan.workers
-        self._draw = simulation.compute[rank].draw if is_worker else None
+        self._time = simulation.compute[rank] if is_worker else None
+        in_passes = rank in simulation.plan.stages
+        self._times = PassTimes(simulation.plan, rank, simulation.compute[rank]) if in_passes else None
+        self._replica = simulation.plan.replica(rank)
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
         self._cores = simulation.cores if simulation.cores.shared(rank) else None
 
-    @property
-    def now(self) -> float:
-        now: float = self._environment._now
+    def tell_time(self) -> float:
+        now: float = self.clock.now
         return now
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
@@ -53,40 +58,60 @@ class VirtualPort:
         if rings is not None and rings.inside:
             rings.give_up()
         nbytes = 0 if body is None else body.nbytes
-        return self._send(self.rank, to, nbytes, message, self._inboxes[to])
+        return self._network.send(self.rank, to, nbytes, message, self._inboxes[to])
 
-    def collect(self) -> None:
-        """Messages come by themselves."""
+    def wait(self, seconds: float, working: bool = False) -> Event:
+        return timeout(self.clock, seconds)
 
-    def wait(self, seconds: float) -> Event:
-        return timeout(self._environment, seconds)
-
-    def compute(self, parameters: Vector, step: int, down_to: Sequence[int] = ()) -> Work:
-        simulation, environment = self.simulation, self._environment
+    def compute(
+        self, parameters: Vector, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
+    ) -> Work:
+        if of is not None:
+            return self._pass(parameters, step, of)
+        simulation, environment, learner = self.simulation, self.clock, self.simulation.learner
         simulation.count_step()
-        now = environment._now
-        assert self._draw is not None
-        duration = self._draw(now)
-        gradient = partial(self._gradient, parameters, step)
+        now = environment.now
+        assert self._time is not None
+        duration = self._time.draw(now)
+
+        def gradient() -> tuple[Any, float]:
+            """Off the clock; where nothing is learned it is known by its size, that of the parameters."""
+            if learner is None:
+                return parameters, nan
+            return learner.gradient(parameters, self._replica, step), learner.loss  # type: ignore[arg-type]
+
         if self._cores is None and not down_to:
-            return Work(now, now + duration, timeout(environment, duration), (), gradient, _nothing)
+            work = Work.__new__(Work)  # every gradient of most runs: a call of __init__ would be felt
+            work.start, work.end, work.done = now, now + duration, timeout(environment, duration)
+            work.parts, work.gradient, work.give_up = (), gradient, _nothing
+            work.kept = int
+            return work
         share = simulation.backward
         instants = [duration * (1 - share * element / len(parameters)) for element in down_to]
         milestones = sorted({*instants, duration})
         if self._cores is None:
-            happening = [timeout(environment, seconds) for seconds in milestones]
+            end, events = now + duration, {seconds: timeout(environment, seconds) for seconds in milestones}
         else:
             happening = self._cores.compute(self.rank, milestones)
-        events = dict(zip(milestones, happening, strict=True))
-        end = now + duration if self._cores is None else None
-        return Work(now, end, happening[-1], [events[at] for at in instants], gradient, self._give_up)
+            end, events = None, dict(zip(milestones, happening, strict=True))
+        return Work(now, end, events[duration], [events[at] for at in instants], gradient, self._give_up)
 
-    def _gradient(self, parameters: Any, step: int) -> tuple[Vector, float]:
-        """The gradient itself and the loss, or its size alone: off the clock."""
-        learner = self.simulation.learner
-        if learner is None:
-            return parameters, nan
-        return learner.gradient(parameters, self.rank, step), learner.loss
+    def _pass(self, parameters: Vector, step: int, of: PassOf) -> Work:
+        """A share of the time that is drawn once for the mini-batch."""
+        simulation, environment = self.simulation, self.clock
+        now, rank = environment.now, self.rank
+        assert self._times is not None
+        assert simulation.segments is not None
+        if of.kind == "forward" and not of.micro and not of.chunk:
+            simulation.count_step()
+        duration = self._times.seconds(now, step, of)
+        result = partial(simulation.segments.do, rank, parameters, step, of)
+        kept = partial(predicted, simulation.plan, rank, of)
+        if self._cores is None:
+            done = timeout(environment, duration)
+            return Work(now, now + duration, done, (), result, _nothing, kept)
+        (done,) = self._cores.compute(rank, [duration])
+        return Work(now, None, done, (), result, self._give_up, kept)
 
     def _give_up(self) -> None:
         if self._cores is not None:

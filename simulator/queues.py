@@ -14,7 +14,7 @@ from collections.abc import Callable
 import simpy
 from simpy.events import EventPriority
 
-from lockstep.simulator.events import Aside, Call
+from lockstep.simulator.events import Aside, Timeout
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Flow, Link
 
@@ -42,7 +42,7 @@ class Queues:
     def look_at(self, message: "_Message") -> None:
         """Look at a message once the rates of this instant are known."""
         if not self._told:
-            Call(self.flows.environment, 0.0, self._look, _LAST)
+            Timeout(self.flows.environment, 0.0, self._look, _LAST)
         self._told[message] = None
 
     def _look(self, _: simpy.Event) -> None:

@@ -1,28 +1,28 @@
-"""Repeats a real run in virtual time: every node's words answer as they did there.
+"""Repeats a real run in virtual time: every node is told what it was told there, in the same order.
 
-Which message a node receives next, whether there is one, who of its activities goes on: that is the log's to
-say (`Entry` in analysis/records.py). When it happens is the simulated cluster's: messages travel and
-gradients take their time. A node whose log is at its end has come to where the run ended for it.
+What happens next at a node is the log's to say (`Entry` in analysis/entries.py). When it happens is the
+simulated cluster's: messages travel and gradients take their time. An activity for which the log has no more
+entries has come to where the run ended for it.
 """
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from typing import Any, Never
 
 import pandas as pd
 
-from lockstep.analysis.records import Entry, Result
-from lockstep.job.ending import Ending, Endless
-from lockstep.job.events import Event
+from lockstep.analysis.entries import HAPPENS, TOLD, Entry
+from lockstep.analysis.records import Result
+from lockstep.job.ending import Ending
+from lockstep.job.events import Event, Retired, passed_on
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
-from lockstep.job.port import Arrival
-from lockstep.job.through import Through
+from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.errors import SimulationError
-from lockstep.simulator.events import Environment, Process, soon
-from lockstep.strategies import Collective, Contribution, Message, Vector
+from lockstep.simulator.events import Process, Scheduled
+from lockstep.strategies import Collective, Message, Vector
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import deterministic_threads
 
@@ -31,79 +31,85 @@ class Divergence(SimulationError):
     """The log is not of a run of this scenario with this code."""
 
 
-class ReplayedNode(Through):
-    """A simulated node as its strategy sees it: the counterpart of the executor's LoggedNode.
+class ReplayedPort:
+    """See `job.port.Port` for what each member means: the counterpart of the executor's RecordedPort."""
 
-    One activity has the turn. In a word that has an entry it gives that up, and goes on when it is the
-    entry's turn.
-    """
-
-    def __init__(self, node: Node, environment: Environment, name: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, port: Port, name: str, entries: Sequence[Entry]) -> None:
         self.entries = entries
         self.done = 0  # entries that have been
-        super().__init__(node)
-        self._environment = environment
-        self._name = name
-        self._own: defaultdict[int, deque[tuple[int, Entry]]] = defaultdict(deque)  # by activity
-        for place, entry in enumerate(entries):
-            self._own[entry.activity].append((place, entry))
-        self._activity: int | None = None  # whose turn it is
-        self._spawned = 0
-        self._waiting: dict[int, Event] = {}  # for the turn of an entry
-        self._wanted = {(entry.kind, entry.peer) for entry in entries if entry.word == "receive"}
-        self._mail: dict[tuple[str, int, int], Message] = {}  # by kind, sender and number
+        self.unbegun: set[Coroutine[Any, Any, None]] = set()  # programs that never had a turn
+        self.take_in: Callable[[Arrival], None]  # the node's
+        self._port, self.clock, self._name = port, port.clock, name
+        self._started = 0  # activities beside the program
+        self._going_on = False  # whether an activity does
+        self._waiting: dict[int, tuple[Event | None, Event]] = {}  # activities: for what, and for their turn
+        self._events: list[tuple[str, Event]] = []  # that this port gave the node
+        self._due: dict[int, Any] = {}  # those that may happen, and their values
+        self._wanted = {(entry.kind, entry.peer) for entry in entries if entry.word == "message"}
+        self._mail: dict[tuple[str, int, int], Arrival] = {}  # by kind, sender and number
         self._numbers: Counter[tuple[str, int]] = Counter()
-        self._awaited: tuple[tuple[str, int, int], Event] | None = None
+
+    # ---------------------------------------------------------------- the log's order
 
     async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
-        """Run a program in turns with the node's other activities."""
+        """Run a program; it goes on when the log says so."""
+        awaited: Event | None = None
+        self.unbegun.add(program)
         try:
-            await self._turn(await self._next(activity, "begin"))
-        except BaseException:
-            program.close()  # it has never come to its beginning
-            raise
-        await program
-        self._give_up_turn()
+            while True:
+                self._waiting[activity] = awaited, turn = awaited, Event()
+                self._look_soon()
+                retires = await turn
+                self.unbegun.discard(program)
+                awaited = program.throw(Retired()) if retires else program.send(None)
+                while isinstance(awaited, Scheduled):  # the real run took its time there, without waiting
+                    await passed_on(awaited)
+                    awaited = program.send(None)
+                self._going_on = False
+        except (StopIteration, Retired):
+            self._going_on = False
+            self._look_soon()
 
-    async def _asked(self, word: str) -> tuple[int, Entry]:
-        """Let others have the turn; what the log has next for this activity."""
-        assert self._activity is not None
-        activity = self._activity
-        self._give_up_turn()
-        return await self._next(activity, word)
+    def _look_soon(self) -> None:
+        self._port.wait(0.0).then(lambda _: self._go_on())
 
-    async def _next(self, activity: int, word: str) -> tuple[int, Entry]:
-        if not self._own[activity]:
-            await Event()  # for ever: here the real run ended
-        place, entry = self._own[activity].popleft()
-        if entry.word != word:
-            self._misfit(place, f"the strategy calls {word}")
-        return place, entry
+    def _go_on(self) -> None:
+        """Let happen what the log has next, as far as it may."""
+        while not self._going_on and self.done < len(self.entries):
+            place, entry = self.done, self.entries[self.done]
+            if entry.word == "message":
+                arrival = self._mail.pop((entry.kind, entry.peer, entry.number), None)
+                if arrival is None:
+                    return
+                self.done += 1
+                if arrival.message.version != entry.version:
+                    self._misfit(place, f"its version is {arrival.message.version}, and was {entry.version}")
+                self.take_in(arrival)
+            elif entry.word in HAPPENS:
+                if entry.number < len(self._events) and self._events[entry.number][0] != entry.word:
+                    self._misfit(place, f"here this event is a {self._events[entry.number][0]}")
+                if entry.number not in self._due:
+                    return
+                self.done += 1
+                self._events[entry.number][1].happen(self._due.pop(entry.number))
+            elif entry.word in TOLD:
+                self._misfit(place, "the strategy does not ask for it")
+            else:
+                awaited, turn = self._waiting.get(entry.activity, (None, None))
+                if turn is None or (entry.word == "go on" and awaited and awaited.callbacks is not None):
+                    return
+                del self._waiting[entry.activity]
+                self.done += 1
+                self._going_on = True
+                turn.happen(entry.word == "retire")
 
-    async def _turn(self, next_: tuple[int, Entry]) -> Entry:
-        """Wait for the turn of an entry."""
-        place, entry = next_
-        if place != self.done or self._activity is not None:
-            self._waiting[place] = moment = Event()
-            await moment
-        self._activity = entry.activity
+    def _answer(self, word: str, kind: str = "") -> Entry:
+        """The entry of what a node is told while an activity goes on."""
+        entry = self.entries[self.done] if self.done < len(self.entries) else None
+        if entry is None or entry.word != word or entry.kind != kind:
+            self._misfit(self.done, f"the strategy asks for a {word}")
         self.done += 1
         return entry
-
-    def _give_up_turn(self) -> None:
-        self._activity = None
-        waiting = self._waiting.pop(self.done, None)
-        if waiting is not None:
-            soon(self._environment, waiting)
-
-    def _at_once(self, word: str, kind: str | None = None) -> Entry:
-        """The entry of a word that does not wait."""
-        assert self._activity is not None
-        own = self._own[self._activity]
-        if not own or own[0][0] != self.done or own[0][1].word != word or own[0][1].kind != (kind or ""):
-            self._misfit(self.done, f"the strategy calls {word}")
-        self.done += 1
-        return own.popleft()[1]
 
     def _misfit(self, place: int, problem: str) -> Never:
         raise Divergence(f"{self._name}, {self._described(place)}: {problem}")
@@ -113,105 +119,87 @@ class ReplayedNode(Through):
             return "after its last entry"
         entry = self.entries[place]
         what = f"{entry.word} {entry.kind}".strip()
-        if entry.word == "receive":
-            what += f" number {entry.number} from rank {entry.peer}"
+        what += f" number {entry.number}" if entry.number >= 0 else ""
+        what += f" from rank {entry.peer}" if entry.peer >= 0 else ""
+        what += f" of activity {entry.activity}" if entry.activity >= 0 else ""
         return f"entry {place} ({what})"
 
     def stuck(self) -> str:
-        """What it waits for that does not come."""
-        if self._awaited is not None:
-            return f"{self._name}, {self._described(self.done - 1)}: no such message comes"
-        return f"{self._name}, {self._described(self.done)}: the strategy does not come to it"
+        """What the log has next that does not come."""
+        waits = self.entries[self.done].word == "message" and not self._going_on
+        problem = "no such message comes" if waits else "the strategy does not come to it"
+        return f"{self._name}, {self._described(self.done)}: {problem}"
 
-    def take_in(self, arrival: Arrival) -> None:
-        """Keep a message that has arrived, until it is its turn."""
-        self.node.take_in(arrival)
-        message = arrival.message
-        key = message.kind, message.sender
+    # ---------------------------------------------------------------- what the node is told
+
+    def keep(self, arrival: Arrival) -> None:
+        """Keep a message until it is its turn; one that the log does not know is a native collective's."""
+        key = arrival.message.kind, arrival.message.sender
         if key not in self._wanted:
+            self.take_in(arrival)
             return
-        number = self._numbers[key] = self._numbers[key] + 1
-        self._mail[*key, number] = message
-        if self._awaited is not None and self._awaited[0] == (*key, number):
-            (_, there), self._awaited = self._awaited, None
-            there.happen()
+        self._numbers[key] += 1
+        self._mail[*key, self._numbers[key]] = arrival
+        self._go_on()
 
-    @property
-    def now(self) -> float:
-        return self._at_once("now").answer
+    def count(self, name: str) -> int:
+        """See `job.ending.Count`."""
+        return self._answer("count", name).number
 
-    async def receive(self, kind: str | None = None, sender: int | None = None) -> Message:
-        entry = await self._turn(await self._asked("receive"))
-        place, key = self.done - 1, (entry.kind, entry.peer, entry.number)
-        if kind not in (None, entry.kind) or sender not in (None, entry.peer):
-            self._misfit(place, f"the strategy wants {kind or 'any'} from {sender}")
-        if key not in self._mail:
-            self._awaited = key, Event()
-            await self._awaited[1]
-        message = self._mail.pop(key)
-        self.node.mail.remove(message)
-        if message.version != entry.version:
-            self._misfit(place, f"its version is {message.version}, and was {entry.version}")
-        return message
+    def _in_order(self, event: Event, word: str) -> Event:
+        """What happens after an event of the simulator, and when it is its turn."""
+        number, found = len(self._events), Event()
 
-    def arrived(self, kind: str | None = None) -> bool:
-        return bool(self._at_once("arrived", kind).answer)
+        def due(_: Event) -> None:
+            self._due[number] = self._port.clock.now
+            self._go_on()
 
-    async def next_batch_available(self) -> bool:
-        return bool((await self._turn(await self._asked("next_batch_available"))).answer)
+        self._events.append((word, found))
+        event.then(due)
+        return found
 
-    async def gradient(self, parameters: Vector) -> Vector:
-        next_ = await self._asked("gradient")
-        gradient = await self.node.gradient(parameters)
-        await self._turn(next_)
-        return gradient
+    def tell_time(self) -> float:
+        return self._answer("time").answer
 
-    async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
-        next_ = await self._asked("gradient_unless")
-        node, gradient, (_, entry) = self.node, None, next_
-        if entry.answer:
-            gradient = await node.gradient(parameters)
-        elif entry.number:
-            await self._give_up(parameters, kind)
-        await self._turn(next_)
-        return gradient
+    def post(self, to: int, message: Message) -> Awaitable[None]:
+        return self._port.post(to, message)
 
-    async def _give_up(self, parameters: Vector, kind: str) -> None:
-        """Begin a gradient, and end it when such a message is there, at the latest when it is computed."""
-        node, step, loss = self.node, self.node.step, self.node.loss
-        await node.gradient_unless(parameters, kind)
-        node.loss = loss
-        if node.step == step:  # the message is there already
-            number, work = node._begin(parameters)
-            work.give_up()
-            node.recorder.gradient(node.rank, work.start, work.start, number)
+    def wait(self, seconds: float, working: bool = False) -> Event:
+        event = self._port.wait(seconds, working)
+        return event if working else self._in_order(event, "wait")
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        return program(self, vector)
+    def compute(
+        self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
+    ) -> Work:
+        work = self._port.compute(parameters, step, down_to, of)
+        done = self._in_order(work.done, "compute")
+        parts = [self._in_order(part, "part") for part in work.parts]
+        return Work(work.start, None, done, parts, work.gradient, work.give_up, work.kept)
 
-    async def all_reduce(self, vector: Vector) -> Vector:
-        next_ = await self._asked("all_reduce")
-        total = await self.node.all_reduce(vector)
-        await self._turn(next_)
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
+        return self._port.cost(nbytes, codec, decoding)
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
+        return None  # by its messages, as in the log
+
+    async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
+        summed = Event()
+
+        async def sum_() -> None:
+            summed.happen(await self._port.all_reduce(vector))
+            self._go_on()
+
+        self._port.start(sum_())
+        total: tuple[Vector, int] = await summed
+        self._answer("all_reduce")
         return total
 
-    async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
-        entry = await self._turn(await self._asked("updated"))
-        if version != entry.version:
-            self._misfit(self.done - 1, f"the version is {version}, and was {entry.version}")
-        await self.node.updated(version, parameters, contributions)
-        if entry.answer:
-            self._give_up_turn()
-            await Event()  # for ever: this update was the last
+    def show(self, version: int, part: Vector) -> None:
+        """The log says where the run ended."""
 
-    def spawn(self, program: Coroutine[Any, Any, None]) -> None:
-        self._spawned += 1
-        self.node.spawn(self.run(program, self._spawned))
-
-    async def sleep(self, seconds: float) -> None:
-        next_ = await self._asked("sleep")
-        await self.node.sleep(seconds)
-        await self._turn(next_)
+    def start(self, program: Coroutine[Any, Any, None]) -> None:
+        self._started += 1
+        self._port.start(self.run(program, self._started))
 
 
 class Replay(Simulation):
@@ -221,39 +209,40 @@ class Replay(Simulation):
         self.logs: defaultdict[int, list[Entry]] = defaultdict(list)
         for entry in map(Entry._make, interleaving[list(Entry._fields)].itertuples(index=False)):
             self.logs[entry.node].append(entry)
-        self.replayed: list[ReplayedNode] = []
+        self.replayed: list[ReplayedPort] = []
         nodes = len(plan.roles)
         if sorted(self.logs) != [*range(nodes)]:
             raise Divergence(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
-        super().__init__(plan, shortcuts=False)  # collectives by their messages, as in the log
+        super().__init__(plan, shortcuts=False)
+
+    def stands_on(self, rank: int) -> tuple[Port, Ending]:
+        name = f"{self.roles[rank].name} (rank {rank})"
+        port = ReplayedPort(super().stands_on(rank)[0], name, self.logs[rank])
+        self.replayed.append(port)
+        return port, Ending(self.plan, port.count, lambda: None)
 
     def begin(self, node: Node, program: Program) -> Process:
-        role = self.roles[node.rank]
-        name = f"{role.name} (rank {node.rank})"
-        replayed = ReplayedNode(node, self.environment, name, self.logs[node.rank])
-        self.replayed.append(replayed)
-        self.inboxes[node.rank] = replayed.take_in
-        return self.start(node.rank, replayed.run(program(replayed)))
-
-    def _ending(self) -> Ending:
-        return Endless(self.plan)
-
-    def show(self, version: int) -> None:
-        """The log says where the run ended."""
+        port = self.replayed[node.rank]
+        port.take_in, self.inboxes[node.rank] = node.take_in, port.keep
+        return self.start(node.rank, port.run(program(node)), node.end)
 
     def count_step(self) -> None:
         """Tell how much of the log has been."""
         self.steps += 1
         if self.progress is not None and self.steps % 64 == 0:
-            done = sum(node.done for node in self.replayed)
+            done = sum(port.done for port in self.replayed)
             self.progress(done / sum(map(len, self.logs.values())))
 
     def run(self, progress: Progress | None = None) -> None:
         """Let time pass until nothing more happens. Raises Divergence if that is not the end of the log."""
         self.progress = progress
-        with no_garbage():
-            self.environment.run()
-        stuck = [node.stuck() for node in self.replayed if node.done < len(node.entries)]
+        try:
+            with no_garbage():
+                self.environment.run()
+        finally:
+            for program in [program for port in self.replayed for program in port.unbegun]:
+                program.close()
+        stuck = [port.stuck() for port in self.replayed if port.done < len(port.entries)]
         if stuck:
             raise Divergence("; ".join(stuck[:3]))
 

@@ -190,8 +190,8 @@ class Rings:
         if len(vector) != ring.length:
             raise Disturbed
         done = Event()
-        wait = ("ring", self.simulation.workers[index - 1], done)
-        ring.entered[index], ring.vectors[index], ring.waits[index] = node.now, vector, wait
+        wait = ("ring", self.simulation.workers[index - 1], None, done)
+        ring.entered[index], ring.vectors[index], ring.waits[index] = node.clock.now, vector, wait
         node.waiting.append(wait)
         self.inside += 1
         ring.missing -= 1
@@ -230,7 +230,7 @@ class Rings:
         simulation = self.simulation
         total = ring.vectors[0]
         if simulation.learner is not None:
-            total = simulation.arithmetic.concatenate(ring_sum(ring.vectors))
+            total = simulation.arithmetic(0).concatenate(ring_sum(ring.vectors))
         ring.vectors.clear()  # no longer needed
         ring.times = self._times(ring)
         simulation.network.ready[: len(ring.entered)] = ring.times.ready.tolist()

@@ -10,15 +10,16 @@ from lockstep.strategies.own_model import OwnModel
 async def ad_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:
     """Asynchronous decentralised parallel SGD (Lian et al. 2018, algorithm 1).
 
-    Each mini-batch: x_i, x_j ← (x_i + x_j)/2 with a random neighbour j, then x_i ← x_i − η∇F(x̂_i), where x̂_i
-    was read before the averaging, which goes on while the gradient is computed. Only workers on one side of
-    a bipartite graph ask, and those on the other answer at once, or some could wait for each other for ever;
-    edges of `graph` inside the sides are left out. Both models go to the same mean, so that their sum stays.
+    Each mini-batch: x_i, x_j ← (x_i + x_j)/2 with a random neighbour j, then x_i ← x_i − η∇F(x̂_i), where
+    x̂_i was read before the averaging, which goes on while the gradient is computed. Only workers on one
+    side of a bipartite graph ask, and those on the other answer at once, or some could wait for each other
+    for ever; edges of `graph` inside the sides are left out. Both models go to the same mean, so that their
+    sum stays.
     Failure: a worker that dies ends the run.
     """
     model = OwnModel(node, optimizer)
     links, asks = bipartite(graph, len(node.workers))
-    partners = links[node.index] if asks[node.index] else ()
+    partners = [node.workers[index] for index in links[node.index]] if asks[node.index] else []
     if not partners:
         node.spawn(_answer(node, model))
     while await node.next_batch_available():
@@ -32,7 +33,7 @@ async def ad_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring
 
 
 async def _answer(node: Node, model: OwnModel) -> None:
-    """Meet who asks half-way: with the model that was averaged, for them to do the same."""
+    """Average with each model that comes; answer with the own one as it was, for its sender to average."""
     while True:
         asked = await node.receive("ask")
         before, version = await model.merge(asked)

@@ -101,9 +101,9 @@ def after(annotation: Any) -> str | None:
     return found[0].unit if found else None
 
 
-def misfit(value: Any, annotation: Any, workers: int) -> str | None:
+def mismatch(value: Any, annotation: Any, workers: int) -> str | None:
     """What is wrong with a valid value on a cluster of so many workers; None if nothing is."""
-    return graphs.misfit(value, workers) if annotation == Graph and not isinstance(value, str) else None
+    return graphs.mismatch(value, workers) if annotation == Graph and not isinstance(value, str) else None
 
 
 def _graph_problem(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What a vector becomes on the wire: fewer bytes, and fewer bits of truth.
+"""What a vector becomes on the wire: fewer bytes, and less precision.
 
 A codec's own arithmetic is the engine's (`node.encode`, `node.decode`); what each codec sends, and what it
 loses, is in docs/strategies.md.

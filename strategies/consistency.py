@@ -20,7 +20,7 @@ from lockstep.strategies.bounds import (
     Updates,
     Whole,
 )
-from lockstep.strategies.corrections import Rule
+from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.factors import AT_ANY_TIME, Offer, synchronisation
 from lockstep.strategies.marks import AtMostWorkers
 from lockstep.strategies.node import Message, Node
@@ -31,7 +31,7 @@ from lockstep.strategies.placement import cut
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, relay=relays.combine)
-async def immediate(node: Node, rule: Rule, *, warm_start: Updates = 0) -> None:
+async def immediate(node: Node, rule: UpdateRule, *, warm_start: Updates = 0) -> None:
     """Asynchronous: apply every push as it arrives, and answer at once (Dean et al. 2012, §4.1).
 
     What a relay has summed is applied as one step: the sum, as if its workers' pushes had come one by one.
@@ -54,7 +54,7 @@ def _wants_answer(message: Message) -> bool:
 
 
 @synchronisation(offers={Offer.ANSWERS, Offer.AVERAGES_ALONG}, equal_steps=True, relay=relays.gather)
-async def barrier(node: Node, rule: Rule) -> None:
+async def barrier(node: Node, rule: UpdateRule) -> None:
     """Synchronous: apply the mean of one push from every worker, then answer them all.
 
     The mean is taken in the order of ranks, not of arrival, so that the sum is the same in every run.
@@ -65,7 +65,7 @@ async def barrier(node: Node, rule: Rule) -> None:
 @synchronisation(
     offers={Offer.ANSWERS, Offer.AVERAGES_ALONG}, equal_steps=True, relay=relays.gather_in_chunks
 )
-async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Chunks = 1) -> None:
+async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1) -> None:
     """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed.
 
     Parts beyond those are vectors that workers have averaged along with the parameters; they begin at 0.
@@ -95,26 +95,28 @@ async def barrier_in_chunks(node: Node, rule: Rule, *, chunks: Chunks = 1) -> No
 
 
 @synchronisation(offers={Offer.CENTRE}, equal_steps=True, relay=relays.gather)
-async def centre(node: Node, rule: Rule) -> None:
+async def centre(node: Node, rule: UpdateRule) -> None:
     """EASGD: a barrier; what it answers is the centre, and not where a worker goes on (Zhang et al. 2015)."""
     await barrier(node, rule)
 
 
-def _along(node: Node, rule: Rule, part: int, along: dict[int, Shard]) -> Shard:
+def _along(node: Node, rule: UpdateRule, part: int, along: dict[int, Shard]) -> Shard:
     """What is averaged along as that part: sums are added, whatever is done to the parameters."""
     if part not in along:
-        along[part] = Shard(node, Rule(server_optimizer(), codec=rule.codec))
+        along[part] = Shard(node, UpdateRule(server_optimizer(), codec=rule.codec))
         along[part].part, along[part].parameters = part, 0.0 * along[part].parameters
     return along[part]
 
 
 def most_of(node: Node) -> int:
-    """The `k` of whoever is given none: three quarters of the workers, rounded up."""
+    """The default `k`: three quarters of the workers, rounded up."""
     return -(-3 * len(node.workers) // 4)
 
 
 @synchronisation(offers={Offer.ANSWERS}, sharded=False)
-async def first_of_more(node: Node, rule: Rule, *, backups: Annotated[Whole, AtMostWorkers(-1)] = 1) -> None:
+async def first_of_more(
+    node: Node, rule: UpdateRule, *, backups: Annotated[Whole, AtMostWorkers(-1)] = 1
+) -> None:
     """Backup workers: of n workers the first n − `backups` gradients of a version make the update.
 
     Late ones are dropped when they arrive, and their workers go on from the present version: Chen et al.
@@ -127,11 +129,11 @@ async def first_of_more(node: Node, rule: Rule, *, backups: Annotated[Whole, AtM
 
 @synchronisation(offers={Offer.K_WORKERS}, equal_steps=True)
 async def first_k_workers(
-    node: Node, rule: Rule, *, k: Annotated[Count | None, AtMostWorkers()] = None
+    node: Node, rule: UpdateRule, *, k: Annotated[Count | None, AtMostWorkers()] = None
 ) -> None:
     """K-sync: the first `k` workers' gradients of a version make the update, which all get.
 
-    Whoever still computes gives up (worker_loops.until_updated); what was already on its way is dropped.
+    Workers that still compute give up (worker_loops.until_updated); gradients on their way are dropped.
     Dutta et al. 2018, "Slow and stale gradients can win the race", §2.
     """
     wanted = k or most_of(node)
@@ -139,7 +141,7 @@ async def first_k_workers(
 
 
 @synchronisation(offers={Offer.K_GRADIENTS})
-async def first_k_batches(node: Node, rule: Rule, *, k: Count | None = None) -> None:
+async def first_k_batches(node: Node, rule: UpdateRule, *, k: Count | None = None) -> None:
     """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
 
     Who has pushed one goes on with another of the same version (worker_loops.restarting).
@@ -149,7 +151,7 @@ async def first_k_batches(node: Node, rule: Rule, *, k: Count | None = None) -> 
     await _first(node, rule, lambda pushes, members: pushes >= wanted or not members)
 
 
-async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> None:
+async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool]) -> None:
     """Update as soon as the pushes of a version are enough for so many members; then answer all members."""
     shard, members = Shard(node, rule), list(node.children)
     pushes: list[Message] = []
@@ -172,7 +174,7 @@ async def _first(node: Node, rule: Rule, enough: Callable[[int, int], bool]) -> 
 
 @synchronisation(offers={Offer.ANSWERS}, sharded=False)
 async def every_k_workers(
-    node: Node, rule: Rule, *, k: Annotated[Count | None, AtMostWorkers()] = None
+    node: Node, rule: UpdateRule, *, k: Annotated[Count | None, AtMostWorkers()] = None
 ) -> None:
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
@@ -183,7 +185,7 @@ async def every_k_workers(
     await _waiting(node, rule, lambda members: min(wanted, members), drops_late=False)
 
 
-async def _waiting(node: Node, rule: Rule, needed: Callable[[int], int], *, drops_late: bool) -> None:
+async def _waiting(node: Node, rule: UpdateRule, needed: Callable[[int], int], *, drops_late: bool) -> None:
     """Update with as many pushes as are needed from so many members, each of whom waits for it.
 
     With `drops_late` the gradient of an earlier version is dropped, and its worker answered at once.
@@ -209,7 +211,9 @@ async def _waiting(node: Node, rule: Rule, needed: Callable[[int], int], *, drop
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE})
-async def every_k_batches(node: Node, rule: Rule, *, k: Count | None = None, warm_start: Updates = 0) -> None:
+async def every_k_batches(
+    node: Node, rule: UpdateRule, *, k: Count | None = None, warm_start: Updates = 0
+) -> None:
     """K-batch-async: update with any `k` gradients; nobody waits. Dutta et al. 2018, §2."""
     shard, members, wanted = Shard(node, rule), set(node.children), k or most_of(node)
     first, early = node.children[0], list[int]()
@@ -237,7 +241,7 @@ async def every_k_batches(node: Node, rule: Rule, *, k: Count | None = None, war
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE})
 async def soft_sync(
-    node: Node, rule: Rule, *, n: Annotated[Count, AtMostWorkers()] = 1, warm_start: Updates = 0
+    node: Node, rule: UpdateRule, *, n: Annotated[Count, AtMostWorkers()] = 1, warm_start: Updates = 0
 ) -> None:
     """n-softsync: of λ workers, update with every c = ⌊λ/n⌋ gradients; nobody waits.
 
@@ -247,7 +251,7 @@ async def soft_sync(
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.CLOCK})
-async def bounded(node: Node, rule: Rule, *, bound: Clocks = 3) -> None:
+async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
     """Stale synchronous parallel: apply every push as it arrives, but let nobody run ahead.
 
     A worker that has made c pushes gets its answer when all workers have made at least c − `bound` (Ho et al.
@@ -274,7 +278,7 @@ async def bounded(node: Node, rule: Rule, *, bound: Clocks = 3) -> None:
 
 
 @synchronisation(offers=AT_ANY_TIME)
-async def every_clock(node: Node, rule: Rule) -> None:
+async def every_clock(node: Node, rule: UpdateRule) -> None:
     """Apply every push as it arrives, and answer a worker's c-th when all workers have made c."""
     await bounded(node, rule, bound=0)
 
@@ -292,7 +296,7 @@ def adding() -> Transformation:
 )
 async def blocks(
     node: Node,
-    rule: Rule,
+    rule: UpdateRule,
     *,
     block_momentum: Momentum | None = None,
     block_learning_rate: Rate = 1.0,
@@ -309,7 +313,7 @@ async def blocks(
 
 @synchronisation(offers={Offer.CALLS}, equal_steps=True, pooled=True, sharded=False)
 async def participants(
-    node: Node, rule: Rule, *, local_epochs: Count = 5, participation: Fraction = 1.0
+    node: Node, rule: UpdateRule, *, local_epochs: Count = 5, participation: Fraction = 1.0
 ) -> None:
     """FedAvg's server: each round a random fraction of the clients, at least one, whose mean is taken.
 
@@ -324,7 +328,7 @@ async def participants(
 @synchronisation(offers={Offer.CALLS_FOR_LESS}, equal_steps=True, pooled=True, sharded=False)
 async def partial_participants(
     node: Node,
-    rule: Rule,
+    rule: UpdateRule,
     *,
     local_epochs: Count = 5,
     participation: Fraction = 1.0,

@@ -34,7 +34,7 @@ class Correction(NamedTuple):
     is_rate: bool = False  # whether it means another rate, and not another update: see `optimizers.Step`
 
 
-class Rule(NamedTuple):
+class UpdateRule(NamedTuple):
     """What a server does with what it was pushed: decode, correct each, apply the sum, encode answers."""
 
     optimizer: Transformation

@@ -17,7 +17,8 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
     are taken in the order of ranks. Failure: a worker that dies ends the run.
     """
     parameters, version, state = node.initial_parameters(), 0, optimizer.initial
-    row = weights(graph, len(node.workers), node.index)
+    indices = weights(graph, len(node.workers), node.index)
+    row = {node.workers[index]: weight for index, weight in indices.items()}
     neighbours = [other for other in row if other != node.rank]
     while await node.next_batch_available():
         for other in neighbours:

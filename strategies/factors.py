@@ -75,6 +75,8 @@ class WorkerLoop(Factor[P, Run]):
 
     needs: frozenset[Offer] = frozenset()
     pushes: Pushes = "gradients"
+    keeps: int = 0
+    """Vectors of its parameters' size that it has besides them, a gradient and its optimizer's state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +109,10 @@ class StalenessCorrection(Factor[P, R]):
 
 
 def worker_loop(
-    *, needs: Set[Offer], pushes: Pushes = "gradients"
+    *, needs: Set[Offer], pushes: Pushes = "gradients", keeps: int = 0
 ) -> Callable[[Callable[P, Run]], WorkerLoop[P]]:
     """Declare a worker loop; see WorkerLoop."""
-    return lambda program: WorkerLoop(program, frozenset(needs), pushes)
+    return lambda program: WorkerLoop(program, frozenset(needs), pushes, keeps)
 
 
 def synchronisation(*, offers: Set[Offer], **more: Any) -> Callable[[Callable[P, Run]], Synchronisation[P]]:

@@ -54,7 +54,7 @@ def _edges(graph: str | Edges, workers: int) -> Iterator[Sequence[int]]:
             yield rank, other % workers
 
 
-def misfit(edges: Edges, workers: int) -> str | None:
+def mismatch(edges: Edges, workers: int) -> str | None:
     """What is wrong with edges among so many workers; None if nothing is."""
     for one, other in edges:
         if max(one, other) >= workers:

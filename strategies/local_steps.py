@@ -46,7 +46,8 @@ async def walk(
     return total, state, made
 
 
-@worker_loop(needs={Offer.AHEAD, Offer.PULLS, Offer.ONE_WAY, Offer.CLOCK}, pushes="deltas")
+# keeps the servers' parameters, and deltas that are not in them yet
+@worker_loop(needs={Offer.AHEAD, Offer.PULLS, Offer.ONE_WAY, Offer.CLOCK}, pushes="deltas", keeps=2)
 async def cached(
     node: Node,
     server: ParameterServer,
@@ -75,7 +76,7 @@ async def cached(
     server.leave()
 
 
-@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY, Offer.AT_ONCE}, pushes="deltas")
+@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY, Offer.AT_ONCE}, pushes="deltas", keeps=1)  # the sum of steps
 async def downpour(
     node: Node,
     server: ParameterServer,
@@ -111,7 +112,7 @@ async def downpour(
     server.leave()
 
 
-@worker_loop(needs={Offer.ANSWERS, Offer.PULLS, Offer.ONE_WAY}, pushes="deltas")
+@worker_loop(needs={Offer.ANSWERS, Offer.PULLS, Offer.ONE_WAY}, pushes="deltas", keeps=1)  # the sum of steps
 async def downpour_blocking(
     node: Node,
     server: ParameterServer,
@@ -146,7 +147,7 @@ async def downpour_blocking(
     server.leave()
 
 
-@worker_loop(needs={Offer.ANSWERS}, pushes="deltas")
+@worker_loop(needs={Offer.ANSWERS}, pushes="deltas", keeps=1)  # the sum of steps
 async def agn(
     node: Node, server: ParameterServer, optimizer: Transformation, *, communication_window: Steps = 12
 ) -> None:
@@ -162,7 +163,7 @@ async def agn(
     server.leave()
 
 
-@worker_loop(needs={Offer.ANSWERS}, pushes="deltas")
+@worker_loop(needs={Offer.ANSWERS}, pushes="deltas", keeps=1)  # the sum of steps
 async def averaging(
     node: Node,
     server: ParameterServer,
@@ -194,7 +195,7 @@ async def averaging(
     server.leave()
 
 
-@worker_loop(needs={Offer.BLOCKS}, pushes="deltas")
+@worker_loop(needs={Offer.BLOCKS}, pushes="deltas", keeps=1)  # the sum of steps
 async def block_averaging(
     node: Node,
     server: ParameterServer,
@@ -218,7 +219,7 @@ def elasticity(node: Node, rate: float, rho: float | None) -> float:
     return 0.9 / len(node.workers) if rho is None else rate * rho
 
 
-@worker_loop(needs={Offer.CENTRE}, pushes="deltas")
+@worker_loop(needs={Offer.CENTRE}, pushes="deltas", keeps=2)  # the centre, and how far from it
 async def easgd(
     node: Node,
     server: ParameterServer,
@@ -250,7 +251,7 @@ async def easgd(
     server.leave()
 
 
-@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY}, pushes="deltas")
+@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY}, pushes="deltas", keeps=1)  # how far from the centre
 async def aeasgd(
     node: Node,
     server: ParameterServer,
@@ -278,7 +279,8 @@ async def aeasgd(
     server.leave()
 
 
-@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY}, pushes="deltas")
+# keeps the velocity, the point ahead, and how far from the centre
+@worker_loop(needs={Offer.PULLS, Offer.ONE_WAY}, pushes="deltas", keeps=3)
 async def eamsgd(
     node: Node,
     server: ParameterServer,
@@ -309,7 +311,7 @@ async def eamsgd(
     server.leave()
 
 
-@worker_loop(needs={Offer.CALLS}, pushes="deltas")
+@worker_loop(needs={Offer.CALLS}, pushes="deltas", keeps=1)  # the server's model
 async def fedavg(
     node: Node, server: ParameterServer, optimizer: Transformation, *, local_epochs: Count = 5
 ) -> None:
@@ -322,7 +324,7 @@ async def fedavg(
     await fedprox(node, server, optimizer, local_epochs=local_epochs, mu=0.0)
 
 
-@worker_loop(needs={Offer.CALLS_FOR_LESS}, pushes="deltas")
+@worker_loop(needs={Offer.CALLS_FOR_LESS}, pushes="deltas", keeps=1)  # the server's model
 async def fedprox(
     node: Node,
     server: ParameterServer,

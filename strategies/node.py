@@ -87,6 +87,18 @@ class Contribution:
     batches: int  # mini-batches whose gradients it holds
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A device's place in its replica of the model."""
+
+    index: int  # of the stage, from 0
+    count: int  # of stages
+    replica: int
+    tensor: int  # place in the group that splits each layer
+    chunks: int  # pieces of the model that a stage holds
+    peers: tuple[int, ...]  # ranks of the replica's stages, in order
+
+
 class Memory(Protocol):
     """The parameters in memory that all workers share, as on one host: nobody locks it (HOGWILD!).
 
@@ -123,6 +135,8 @@ class Node(Protocol):
     epoch: int  # mini-batches in one pass over this worker's own samples, rounded up; 1 if they are endless
     budget: int | None  # mini-batches that all workers may make together; None: no bound
     memory: Memory
+    stage: Stage  # of a replica that computes in passes; for gradient programs (pipeline.py) alone
+    micro_batches: int  # likewise: parts that it computes a mini-batch in
 
     @property
     def step(self) -> int:
@@ -178,14 +192,16 @@ class Node(Protocol):
         weight: float = 1.0,
         sources: tuple[Source, ...] = (),
     ) -> Awaitable[None]:
-        """Send a message to rank `to`; it is on its way even if nobody awaits what this returns.
+        """Send a message to rank `to`; it is on its way even if you do not await what this returns.
 
         Awaiting it waits until the last byte has left this node. Messages from one node to another
         arrive in the order they were sent.
         """
         ...
 
-    def receive(self, kind: str | None = None, sender: int | None = None) -> Awaitable[Message]:
+    def receive(
+        self, kind: str | None = None, sender: int | None = None, part: int | None = None
+    ) -> Awaitable[Message]:
         """Wait for the oldest message that matches; None matches any.
 
         It is taken when this is called, or else the first that comes and that no earlier call waits for: of
@@ -194,7 +210,10 @@ class Node(Protocol):
         ...
 
     def arrived(self, kind: str | None = None) -> bool:
-        """Whether a message of that kind (None: any) is there to be received without waiting."""
+        """Whether a message of that kind (None: any) is there to be received without waiting.
+
+        In real time: whether it was there when this activity last went on after an await that took time.
+        """
         ...
 
     def next_batch_available(self) -> Awaitable[bool]:
@@ -202,13 +221,17 @@ class Node(Protocol):
         ...
 
     def gradient(self, parameters: Vector) -> Awaitable[Vector]:
-        """Compute the mean gradient of the loss over this worker's current mini-batch, shape (n,)."""
+        """Compute the mean gradient of the loss over this worker's current mini-batch, shape (n,).
+
+        Where the model is split, the parameters are this device's slice of them, and so is the gradient.
+        """
         ...
 
     def gradient_unless(self, parameters: Vector, kind: str) -> Awaitable[Vector | None]:
         """As `gradient`, but give up, with None, when a message of that kind arrives or is there.
 
-        The message is left to be received.
+        The message is left to be received. Where a replica computes a gradient in passes, it is computed to
+        its end all the same, as its stages cannot know of each other's messages.
         """
         ...
 
@@ -217,7 +240,33 @@ class Node(Protocol):
 
         The pass goes from the end of the vector to its beginning; it takes the share of a gradient's time
         that the scenario gives it (cluster.compute.backward), or what it really takes where compute times are
-        measured. Compute one gradient at a time.
+        measured. In passes, all parts are there at the end of the last. Compute one gradient at a time.
+        """
+        ...
+
+    def forward(
+        self, parameters: Vector, micro: int, inputs: Vector | None, chunk: int = 0
+    ) -> Awaitable[Vector]:
+        """What this stage's piece `chunk` of the model makes of a micro-batch, a flat vector; one pass at a
+        time.
+
+        `parameters` are of the whole slice. `inputs` are what the piece before made of it; None: the samples.
+        Behind the last piece it is empty.
+        """
+        ...
+
+    def backward_inputs(self, micro: int, error: Vector | None, chunk: int = 0) -> Awaitable[Vector | None]:
+        """The gradient of the loss with respect to what `forward` was given; None for samples.
+
+        `error` is that with respect to what it made; None behind the last piece, where the micro-batch's
+        loss is this node's `loss` then. With the parameters that `forward` was given.
+        """
+        ...
+
+    def backward_weights(self, micro: int, chunk: int = 0) -> Awaitable[Vector]:
+        """The micro-batch's part of the mini-batch's mean gradient of the piece's parameters, a flat vector.
+
+        After its `backward_inputs`; nothing of the micro-batch is kept from then on.
         """
         ...
 

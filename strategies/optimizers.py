@@ -74,6 +74,11 @@ class Transformation(NamedTuple):
     rate: Callable[[int], float] = lambda made: 1.0
     normalises: bool = False
 
+    @property
+    def moments(self) -> int:
+        """Vectors of the parameters' size that its state has, once there has been a step."""
+        return len(self.initial) - 1
+
     def afresh(self, made: int) -> State:
         """The state without a memory, in a job that has made so many steps: its rate goes on from there."""
         return (Age(job=made), *self.initial[1:])
@@ -89,7 +94,7 @@ def optimizer(
     decay_steps: Annotated[Count, BelongsTo("decay", get_args(Decay)[1:])] = 1000,
     warmup_steps: Whole = 0,
 ) -> Transformation:
-    """Of whoever sees the gradients: the server, or a worker that makes local steps.
+    """Of the node that uses the gradients: the server, or a worker that makes local steps.
 
     The learning rate is by default 0.05 for sgd, momentum and nesterov, 0.01 for adagrad, 0.001 for rmsprop,
     adam and adamw; momentum 0.9, but 0 for sgd; `weight_decay` is adamw's. The rate rises linearly over the
@@ -112,7 +117,7 @@ def server_optimizer(
     ] = None,
     server_momentum: Annotated[Momentum | None, BelongsTo("server_optimizer", _WITH_MOMENTUM)] = None,
 ) -> Transformation:
-    """Of a server to which workers push how far they have moved: none adds that.
+    """Of a server to which workers push deltas: none adds them.
 
     The others take a delta for a descent direction (Reddi et al. 2021, "Adaptive federated optimization",
     algorithm 1), at the rate 1, but 0.1 for adagrad and 0.01 for rmsprop and adam. Adam is theirs
@@ -139,9 +144,9 @@ def block_momentum(momentum: float, rate: float, nesterov: bool) -> Transformati
     do CNTK, fairseq and Horovod). W + momentum·Δ then goes as with Nesterov's momentum on the mean deltas.
     """
 
-    def step(move: Any, state: State, parameters: Any, plain: Any = None) -> tuple[Vector, State]:
+    def step(mean: Any, state: State, parameters: Any, plain: Any = None) -> tuple[Vector, State]:
         age, delta = state
-        delta = momentum * delta + rate * move
+        delta = momentum * delta + rate * mean
         return delta, (age, delta)
 
     ahead = (lambda state: momentum * state[1]) if nesterov else None

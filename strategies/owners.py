@@ -4,7 +4,7 @@ Every owner keeps its part at some versions (workloads/snapshots.py); what is ev
 the parts of all owners whose parameters are looked at.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,9 +25,9 @@ class Owners:
     """Whether all workers have the same parameters in the memory of one host."""
 
     @classmethod
-    def among(cls, roles: Sequence[Role]) -> "Owners":
-        """The owners of a job with these roles."""
-        return cls(range(len(roles)))
+    def among(cls, roles: Mapping[int, Role]) -> "Owners":
+        """The owners of a job with these roles, by rank."""
+        return cls([*roles])
 
     @property
     def evaluated(self) -> Sequence[int]:
@@ -56,9 +56,9 @@ class Sharded(Owners):
     """A server for each shard of the parameters."""
 
     @classmethod
-    def among(cls, roles: Sequence[Role]) -> Owners:
+    def among(cls, roles: Mapping[int, Role]) -> Owners:
         """The servers."""
-        return cls([rank for rank, role in enumerate(roles) if role.kind == "server"])
+        return cls([rank for rank, role in roles.items() if role.kind == "server"])
 
 
 class Replicated(Owners):
@@ -91,14 +91,54 @@ class SharedMemory(Owners):
     in_one_memory = True
 
     @classmethod
-    def among(cls, roles: Sequence[Role]) -> Owners:
+    def among(cls, roles: Mapping[int, Role]) -> Owners:
         """The first worker stands for the memory."""
-        return cls(range(1))
+        return cls([*roles][:1])
 
     def owner(self, rank: int) -> int:
         """The memory."""
-        return 0
+        return self.ranks[0]
 
     def keeps(self, rank: int) -> bool:
         """Every worker sees some of the versions."""
         return True
+
+
+@dataclass(frozen=True)
+class Split(Owners):
+    """Owners of each of several slices of the parameters, which consist of the pieces of a whole vector."""
+
+    slices: Sequence[Owners]
+    pieces: Sequence[Sequence[slice]]
+    """Of the whole vector: those of each slice, in order."""
+
+    @property
+    def apart(self) -> bool:  # type: ignore[override]
+        """As each slice's are."""
+        return self.slices[0].apart
+
+    @property
+    def evaluated(self) -> Sequence[int]:
+        """Those of all slices."""
+        return [rank for part in self.slices for rank in part.evaluated]
+
+    @property
+    def copies(self) -> int:
+        """As for each slice."""
+        return self.slices[0].copies
+
+    def owner(self, rank: int) -> int:
+        """As for the rank's slice."""
+        return rank
+
+    def together(self, parts: Sequence[Any], concatenate: Concatenate) -> Any:
+        """The slices' vectors, cut into their pieces, in the order of the whole."""
+        found, left = [], list(parts)
+        for owners, pieces in zip(self.slices, self.pieces, strict=True):
+            own, left = left[: len(owners.evaluated)], left[len(owners.evaluated) :]
+            vector, start = owners.together(own, concatenate), 0
+            for piece in pieces:
+                end = start + piece.stop - piece.start
+                found.append((piece.start, vector[start:end]))
+                start = end
+        return concatenate([part for _, part in sorted(found, key=lambda piece: piece[0])])

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, decode
-from lockstep.strategies.corrections import Arrival, Rule
+from lockstep.strategies.corrections import Arrival, UpdateRule
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Message, Node, Vector
 from lockstep.strategies.placement import cut
@@ -201,7 +201,7 @@ class ParameterServer:
 class Shard:
     """A server's part of the parameters, or a part of that, its version, and the rule that updates it."""
 
-    def __init__(self, node: Node, rule: Rule, part: int = 0, parts: int = 1) -> None:
+    def __init__(self, node: Node, rule: UpdateRule, part: int = 0, parts: int = 1) -> None:
         self.node = node
         self.part = part
         self.parameters = node.initial_parameters()[parts_of(node.shards[node.shard], parts)[part]]
@@ -223,7 +223,9 @@ class Shard:
         """
 
         length, codec = len(self.parameters), self.rule.codec
-        bodies = [await decode(self.node, push.body, codec, length) for push in pushes]  # type: ignore[arg-type]
+        bodies: list[Any] = [push.body for push in pushes]
+        if codec.name != "none":
+            bodies = [await self.node.decode(body, codec, length) for body in bodies]
 
         def work() -> Vector:
             updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
@@ -302,7 +304,7 @@ class Shard:
 
 
 def stepped(
-    rule: Rule,
+    rule: UpdateRule,
     updates: Sequence[Any],
     plain: Sequence[Any],
     weights: Sequence[float] | None,
@@ -324,7 +326,7 @@ def stepped(
     return rule.optimizer.step(mean(updates), state, parameters, mean(plain) if apart else None)
 
 
-def passes_of(rule: Rule, pushes: int, weighted: bool) -> int:
+def passes_of(rule: UpdateRule, pushes: int, weighted: bool) -> int:
     """How often an update with so many pushes reads or writes a vector as long as the shard."""
     tally = [0]
     vector: Any = Counting(tally)

@@ -11,12 +11,13 @@ from typing import Any
 from lockstep.strategies import composition, consistency, corrections, local_sgd, local_steps, worker_loops
 from lockstep.strategies.ad_psgd import ad_psgd
 from lockstep.strategies.all_reduce import all_reduce
-from lockstep.strategies.bounds import misfit, problem
+from lockstep.strategies.bounds import mismatch, problem
 from lockstep.strategies.d_psgd import d_psgd
 from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.owners import OneModelEach, SharedMemory
+from lockstep.strategies.pipedream import in_flight, pipedream, pipedream_2bw, two
 from lockstep.strategies.sgp import sgp
 from lockstep.strategies.strategy import FACTORS, Strategy
 
@@ -163,49 +164,73 @@ STRATEGIES: dict[str, Strategy] = {
     "local-sgd": Strategy(
         local_sgd.local_sgd,
         equal_steps=True,
+        keeps=1,  # the sum of steps
         summary="local steps, then the mean of all models, without a server (Stich 2019)",
     ),
     "post-local-sgd": Strategy(
         local_sgd.post_local_sgd,
         equal_steps=True,
+        keeps=1,  # the sum of steps
         summary="synchronous first, local SGD later (Lin et al. 2020)",
     ),
     "adacomm": Strategy(
         local_sgd.adacomm,
         equal_steps=True,
+        keeps=1,  # the sum of steps
         summary="local SGD whose period falls with the loss (Wang and Joshi 2019)",
     ),
     "diloco": Strategy(
         local_sgd.diloco,
         equal_steps=True,
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
+        keeps=2,  # the sum of steps, and the outer momentum
         summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
     ),
     "d-psgd": Strategy(
         d_psgd,
         equal_steps=True,
         owners=OneModelEach,
+        keeps=2,  # neighbours' models: two on a ring
         summary="a step, and the weighted mean of the neighbours' models (Lian et al. 2017)",
     ),
     "sgp": Strategy(
         sgp,
         equal_steps=True,
         owners=OneModelEach,
+        keeps=2,  # the model that is averaged, and the half that is sent
         summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
     ),
     "ad-psgd": Strategy(
         ad_psgd,
         owners=OneModelEach,
+        keeps=1,  # a neighbour's model
         summary="the mean with one random neighbour's model; nobody waits (Lian et al. 2018)",
     ),
     "gossip": Strategy(
         gossip,
         owners=OneModelEach,
+        keeps=1,  # another's model
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
+    ),
+    "pipedream": Strategy(
+        pipedream,
+        equal_steps=True,
+        micro_batches=1,
+        own_passes=True,
+        versions=in_flight,
+        summary="a pipeline without a flush: each mini-batch updates each stage (Narayanan et al. 2019)",
+    ),
+    "pipedream-2bw": Strategy(
+        pipedream_2bw,
+        equal_steps=True,
+        own_passes=True,
+        versions=two,
+        summary="a pipeline without a flush, two versions of the parameters (Narayanan et al. 2021)",
     ),
     "hogwild": Strategy(
         hogwild,
         owners=SharedMemory,
+        keeps=1,  # a step
         summary="workers add to the same memory without a lock (Niu et al. 2011)",
     ),
 }
@@ -251,7 +276,7 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
             limit = f"must be at most {cluster.workers + more}, with {workers}"
             raise StrategyError(f"strategy.{key}", f"{limit}, not {given}")
     for key, parameter in strategy.parameters.items():
-        wrong = misfit(values.get(key, parameter.default), parameter.annotation, cluster.workers)
+        wrong = mismatch(values.get(key, parameter.default), parameter.annotation, cluster.workers)
         if wrong is not None:
             raise StrategyError(f"strategy.{key}", wrong)
     if strategy.has_servers and not strategy.sharded and cluster.servers.count > 1:

@@ -42,7 +42,7 @@ async def gather_in_chunks(node: Node, *, chunks: Chunks = 1) -> None:
 async def combine(node: Node) -> None:
     """For a server that answers at once: push the sum of all that has come since the last answer.
 
-    One exchange with the parent is under way at a time; whoever pushes meanwhile is in the next one. The
+    One exchange with the parent is under way at a time; pushes that come meanwhile are in the next one. The
     relay leaves when all its children have.
     """
     (parent,) = node.parents

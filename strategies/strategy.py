@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from lockstep.strategies.bounds import described, optional
 from lockstep.strategies.codecs import Codec
-from lockstep.strategies.corrections import Correction, Rule
+from lockstep.strategies.corrections import Correction, UpdateRule
 from lockstep.strategies.factors import (
     Pushes,
     Run,
@@ -24,6 +24,11 @@ from lockstep.strategies.parameter_server import ParameterServer
 
 Program = Callable[[Node], Coroutine[Any, Any, None]]
 M = TypeVar("M", bound=Mark)
+
+
+def one_version(stage: int, stages: int) -> int:
+    """The newest."""
+    return 1
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,23 @@ class Strategy:
     """Values of shared parameters that this strategy has by default, instead of theirs."""
     owners: type[Owners] = Replicated
     """Who owns the parameters where there are no servers."""
+    micro_batches: int | None = None
+    """Of a mini-batch, unless the scenario says; None: as many as a replica has stages."""
+    own_passes: bool = False
+    """It does the passes of its gradients by itself, of several mini-batches at once."""
+    keeps: int = 0
+    """Vectors of its parameters' size that a worker has besides them, a gradient and its optimizer's state;
+    with servers it is the worker loop that says so."""
+    versions: Callable[[int, int], int] = one_version
+    """Of its parameters that a device has at once, by its stage and how many stages there are."""
     summary: str = ""
     """What it does, in a dozen words, and the source."""
 
     def __post_init__(self) -> None:
         if self.consistency is not None:
             object.__setattr__(self, "equal_steps", self.consistency.equal_steps)
+        if isinstance(self.worker_loop, WorkerLoop):
+            object.__setattr__(self, "keeps", self.worker_loop.keeps)
 
     @property
     def has_servers(self) -> bool:
@@ -148,6 +164,12 @@ class Strategy:
             found.append(ParameterServer)
         return found
 
+    def moments(self, values: Mapping[str, Any]) -> int | None:
+        """Vectors of state of a worker's own optimizer; None: it has none."""
+        if not self._steps_locally:
+            return None
+        return optimizer(**_chosen(optimizer, {**self.defaults, **values})).moments
+
     @property
     def _steps_locally(self) -> bool:
         return "optimizer" in _arguments(self.worker_loop)
@@ -184,7 +206,7 @@ class Strategy:
             self._server_optimizer,
             {key: p.default for key, p in self.parameters.items()} | dict(values),
         )
-        rule = Rule(
+        rule = UpdateRule(
             make(**_chosen(make, values)),
             self.correction(**_chosen(self.correction, values)) if self.correction else None,
             Codec(given["codec"], given["codec_ratio"]),

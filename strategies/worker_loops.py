@@ -53,7 +53,7 @@ async def until_updated(node: Node, server: ParameterServer) -> None:
     server.leave()
 
 
-@worker_loop(needs={Offer.K_GRADIENTS})
+@worker_loop(needs={Offer.K_GRADIENTS}, keeps=1)  # a gradient that waits to be sent
 async def restarting(node: Node, server: ParameterServer) -> None:
     """K-batch-sync: push one gradient after another, until there are new parameters to start afresh from.
 
@@ -74,7 +74,7 @@ async def restarting(node: Node, server: ParameterServer) -> None:
     server.leave()
 
 
-@worker_loop(needs={Offer.ANSWERS, Offer.AHEAD})
+@worker_loop(needs={Offer.ANSWERS, Offer.AHEAD}, keeps=1)  # a gradient that waits to be sent
 async def pipelined(node: Node, server: ParameterServer, *, bound: Unanswered = 3) -> None:
     """Bounded delay: go on computing while up to `bound` of the own pushes are not answered yet.
 

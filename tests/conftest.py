@@ -15,15 +15,14 @@ from tests.support.command_line import Ended, Lockstep
 from tests.support.scenarios import ENGINES, LEARNING, SIZES
 
 # No deadlines: machines are noisy. In CI the same examples every time; elsewhere new ones, to find more.
-settings.register_profile("lockstep", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("nightly", deadline=None, max_examples=100)
+settings.register_profile("lockstep", deadline=None, max_examples=30, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("lockstep")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs once in each engine is real once; who strikes at a run counts the seconds until its end."""
+    """What runs once in each engine is real once."""
     for item in items:
-        if "under_way" in getattr(item, "fixturenames", ()):
-            item.add_marker("alone")
         if getattr(item, "callspec", None) and item.callspec.params.get("engine") == "executor":
             item.add_marker("real")
 

@@ -19,11 +19,11 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
     from lockstep.workloads.problems import Logistic, Quadratic
 
     match workload:
-        case described.Data():
+        case described.Data() | described.Transformer():
             return Classifier(workload, workers, seed, device)
         case described.Problem(problem="quadratic"):
             return Quadratic(workload, seed, device)
         case described.Problem():
             return Logistic(workload, workers, seed, device)
-        case described.Sizes():
+        case described.Sizes() | described.Graph():
             raise ValueError("a workload given by its parameter count has no gradients")

@@ -25,6 +25,7 @@ class Sizes:
     batch_size: int
     samples: int | None  # in the training set; None: endless
     flops: float | None  # of one gradient: forward and backward over one mini-batch; None: unknown
+    kept: int = 0  # bytes between both passes over a mini-batch, at once through the whole model; 0: unknown
 
     @property
     def nbytes(self) -> int:

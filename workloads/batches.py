@@ -9,6 +9,12 @@ from lockstep.workloads import seeds
 from lockstep.workloads.partition import Indices
 
 
+def part(batch: Indices, number: int, parts: int) -> Indices:
+    """Return part `number` (from 0) of so many equal parts of a mini-batch."""
+    size = len(batch) // parts
+    return batch[number * size :][:size]
+
+
 class Batches:
     """Endless streams of training indices, one per worker, cut into mini-batches.
 

@@ -1,4 +1,4 @@
-"""A network that learns to classify images: the `Learner` of a data set and a model."""
+"""A network that learns to classify images, or what comes next: the `Learner` of a data set and a model."""
 
 from functools import partial
 from itertools import accumulate
@@ -7,19 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.scenarios.workload import Data
+from lockstep.scenarios.workload import Trained
 from lockstep.workloads import datasets, models, seeds
+from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Evaluation, Ready
-from lockstep.workloads.batches import Batches
-from lockstep.workloads.forms import FORMS
+from lockstep.workloads.batches import Batches, part
 from lockstep.workloads.partition import deal
 from lockstep.workloads.sizes import sizes
 
 CHUNK = 512  # samples evaluated at once
-ALIGNMENT = {"cpu": 64, "cuda": 512}  # bytes: where what torch allocates begins
 
 
 class _Filling:
@@ -53,10 +51,10 @@ class _Filling:
 class Classifier:
     """Cross entropy of a model's logits; the module and the data live on `device`."""
 
-    def __init__(self, workload: Data, workers: int, seed: int, device: str) -> None:
+    def __init__(self, workload: Trained, workers: int, seed: int, device: str) -> None:
         self.sizes = sizes(workload)
-        self._seed, self._device = seed, torch.device(device)
-        data = datasets.load(workload.dataset)
+        self.seed, self.device = seed, torch.device(device)
+        data = datasets.of(workload)
         self._train, self._test = (
             [tensor.to(device) for tensor in part]
             for part in ((data.train_x, data.train_y), (data.test_x, data.test_y))
@@ -64,8 +62,7 @@ class Classifier:
         shares = deal(data.train_y.numpy(), workers, seed, workload.partition)
         self._batches = Batches(shares, workload.batch_size, seed)
         self._loss = torch.tensor(nan)
-        first, shape = seeds.integer(seed, "model"), FORMS[workload.dataset].shape
-        self.module = models.build(workload.model, shape, data.classes, first).to(device)
+        self.module = models.of(workload, seeds.integer(seed, "model")).to(device)
         self._weights = list(self.module.parameters())
         self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling  # the gradient that is being computed
@@ -82,23 +79,23 @@ class Classifier:
         """Return the mini-batches in one pass over the worker's share, rounded up."""
         return self._batches.in_epoch(worker)
 
-    def batch(self, worker: int, step: int) -> tuple[Tensor, Tensor]:
-        """Return the images and the labels of mini-batch `step` of `worker`."""
-        batch = torch.from_numpy(self._batches(worker, step)).to(self._device)
+    def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> tuple[Tensor, Tensor]:
+        """Return the samples and the labels of mini-batch `step` of `worker`, or of one of equal parts."""
+        batch = torch.from_numpy(part(self._batches(worker, step), number, parts)).to(self.device)
         return self._train[0][batch], self._train[1][batch]
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
         x, y = self.batch(worker, step)
         self._fill(parameters)
-        deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
-        with deterministic, models.seeded(self._device, seeds.integer(self._seed, "dropout", worker, step)):
-            loss = functional.cross_entropy(self.module(x), y)
+        seed = seeds.integer(self.seed, "dropout", worker, step)
+        with models.deterministic(), models.seeded(self.device, seed):
+            loss = models.loss(self.module(x), y)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
             loss.backward()  # type: ignore[no-untyped-call]
-        if ready is None and self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
+        if ready is None and self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
         return self._filling.whole()
 
     @property
@@ -126,10 +123,10 @@ class Classifier:
                 self._measure_statistics()
             for x, y in zip(*(torch.split(tensor, CHUNK) for tensor in self._test), strict=True):
                 logits: Any = self.module(x)
-                loss += functional.cross_entropy(logits, y, reduction="sum").item()
-                right += int((logits.argmax(1) == y).sum().item())
+                loss += models.loss(logits, y, reduction="sum").item()
+                right += int((logits.argmax(-1) == y).sum().item())
         self.module.train()
-        count = len(self._test[1])
+        count = self._test[1].numel()
         return Evaluation(loss / count, right / count)
 
     def _measure_statistics(self) -> None:
@@ -146,7 +143,6 @@ class Classifier:
 
         What does not lie as torch's own memory does is copied: the last bits can depend on that.
         """
-        parameters, alignment = parameters.to(self._device), ALIGNMENT[self._device.type]
-        for weight, piece in zip(self._weights, torch.split(parameters, self._counts), strict=True):
-            own = piece if piece.data_ptr() % alignment == 0 else piece.clone()
-            weight.data = own.view_as(weight)
+        pieces = torch.split(parameters.to(self.device), self._counts)
+        for weight, piece in zip(self._weights, pieces, strict=True):
+            weight.data = aligned(piece).view_as(weight)

@@ -5,46 +5,118 @@
 """
 
 import csv
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import FlopCounterMode
 
-from lockstep.workloads import models
+from lockstep.scenarios.workload import Data, Trained
+from lockstep.workloads import models, tracing
 from lockstep.workloads.forms import FORMS, Form
+from lockstep.workloads.forms import form as form_of
+from lockstep.workloads.keeping import Keeping, storage_of
+from lockstep.workloads.layers import Layer
 from lockstep.workloads.sizes import COLUMNS, TABLE, image
 
+_ITEMSIZE = 4  # bytes of an element: float32
 # What torch raises where a model does not fit its input.
 MISFITS = (RuntimeError, ValueError, AssertionError)
 
 
-def count(name: str, form: Form, *batches: int) -> tuple[int, list[int]]:
-    """Return the parameters, and the FLOPs of a gradient of each size of batch (a multiply-add is two).
+def count(name: str, form: Form, *batches: int) -> tuple[int, list[tuple[int, int]]]:
+    """Return the parameters, and for each size of batch the FLOPs of a gradient and what it keeps.
 
-    Raises ScenarioError for a model that does not exist, and one of MISFITS for one that cannot be trained.
+    A multiply-add is two FLOPs. What is kept from the forward to the backward pass is in bytes, but for
+    parameters and buffers. Raises ScenarioError for a model that does not exist, and one of MISFITS for one
+    that cannot be trained.
     """
-    build = partial(models.build, name, form.shape, form.classes, seed=0)
+    model, found = on_meta(partial(models.build, name, form.shape, form.classes, seed=0)), []
+    ours = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    for batch in batches:
+        keeping = Keeping(ours)
+        with FlopCounterMode(display=False) as counter, models.seeded(torch.device("cpu"), 0):
+            with keeping:
+                y = model(torch.empty(batch, *form.shape, device="meta"))
+                loss = models.loss(y, torch.empty(y.shape[:-1], dtype=torch.long, device="meta"))
+            loss.backward()  # type: ignore[no-untyped-call]
+        found.append((int(counter.get_total_flops()), keeping.nbytes))
+    return sum(p.numel() for p in model.parameters()), found
+
+
+def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    """Return a model without memory for its parameters."""
     try:
         with torch.device("meta"):
-            model = build()
+            return build()
     except NotImplementedError:  # RegNet computes its widths with tensors
-        model = build().to("meta")
-    flops = []
-    for batch in batches:
-        with FlopCounterMode(display=False) as counter, models.seeded(torch.device("cpu"), 0):
-            model(torch.empty(batch, *form.shape, device="meta")).sum().backward()
-        flops.append(int(counter.get_total_flops()))
-    return sum(p.numel() for p in model.parameters()), flops
+        return build().to("meta")
 
 
-def row(name: str, form: Form) -> tuple[int, int, int]:
-    """Return parameters, FLOPs a sample, and FLOPs that a batch of any size costs (in swin_v2 alone)."""
+def inputs(workload: Trained, samples: int | None = None) -> Tensor:
+    """Return a mini-batch, or so many samples, on the meta device."""
+    kind = torch.float32 if isinstance(workload, Data) else torch.long
+    count = workload.batch_size if samples is None else samples
+    return torch.empty(count, *form_of(workload).shape, device="meta", dtype=kind)
+
+
+@functools.cache
+def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
+    """The layers of a workload's model, of a mini-batch of so many samples; the last one has the loss.
+
+    Raises as `count` does.
+    """
+    model = on_meta(partial(models.of, workload, seed=0))
+    x = inputs(workload, samples)
+    found = tracing.pieces(model, x)
+    ours = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    layers: list[Layer] = []
+    before: set[StorageWeakRef] = set()  # what the layer before keeps
+    with models.seeded(torch.device("cpu"), 0):
+        for number, (piece, called) in enumerate(zip(found, tracing.names(found), strict=True)):
+            x = x.detach().requires_grad_(number > 0)
+            keeping, last = Keeping(ours), number == len(found) - 1
+            with keeping, FlopCounterMode(display=False) as forward:
+                y = piece.module(x)
+                if last:
+                    labels = torch.empty(y.shape[:-1], dtype=torch.long, device="meta")
+                    y = models.loss(y, labels)
+            if x.requires_grad:
+                keeping.note(x)
+            wanted = [x, *piece.weights] if x.requires_grad else piece.weights
+            with FlopCounterMode(display=False) as backward:
+                torch.autograd.grad(y, wanted, torch.empty_like(y))
+            layers.append(
+                Layer(
+                    called,
+                    sum(weight.numel() for weight in piece.weights),
+                    forward.get_total_flops() / samples,
+                    backward.get_total_flops() / samples,
+                    0.0 if last else y.numel() / samples,
+                    keeping.nbytes / (_ITEMSIZE * samples),
+                    sum(keeping.kept[each] for each in keeping.kept.keys() & before) / (_ITEMSIZE * samples),
+                    piece.calls,
+                    piece.tied,
+                )
+            )
+            before, x = set(keeping.kept), y
+    return tuple(layers)
+
+
+def row(name: str, form: Form) -> tuple[int, ...]:
+    """Return parameters; FLOPs a sample, and FLOPs that a batch of any size costs (in swin_v2 alone).
+
+    Then likewise the bytes that are kept: of a sample, and of a batch of any size.
+    """
     parameters, (two, three) = count(name, form, 2, 3)
-    return parameters, three - two, 3 * two - 2 * three
+    both = [part for a, b in zip(two, three, strict=True) for part in (b - a, 3 * a - 2 * b)]
+    return parameters, *both
 
 
-def _rows() -> Iterator[tuple[str, str, int, int, int]]:
+def _rows() -> Iterator[tuple[str | int, ...]]:
     forms = {form.shape: form for form in FORMS.values()}
     for name in models.names():
         for form in forms.values():

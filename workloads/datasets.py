@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from lockstep.scenarios import ScenarioError
-from lockstep.workloads.forms import FORMS
+from lockstep.scenarios.workload import Data, Trained
+from lockstep.workloads import sentences
+from lockstep.workloads.forms import FORMS, Form, form
 from lockstep.workloads.torchvision_repair import import_torchvision
 
 # The class in torchvision.datasets, the folder it reads below the data directory, and what lies there.
@@ -28,7 +30,8 @@ DOWNLOADS = {
 class Dataset:
     """Images, float32 of shape (samples, channels, height, width), and labels, int64 of shape (samples,).
 
-    Each channel of the training images has mean 0 and variance 1. Shared by all callers: read only.
+    Each channel of the training images has mean 0 and variance 1. Or characters, int64 of shape (samples,
+    sequence), and as labels those that follow them. Shared by all callers: read only.
     """
 
     train_x: Tensor
@@ -36,6 +39,11 @@ class Dataset:
     test_x: Tensor
     test_y: Tensor
     classes: int
+
+
+def of(workload: Trained) -> Dataset:
+    """Return the data set of a workload; raises as `load` does."""
+    return load(workload.dataset) if isinstance(workload, Data) else _sentences(form(workload))
 
 
 @functools.cache
@@ -55,6 +63,19 @@ def load(name: str) -> Dataset:
 
 
 Split = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@functools.cache
+def _sentences(its: Form) -> Dataset:
+    number = {character: place for place, character in enumerate(sentences.ALPHABET)}
+    tokens = torch.tensor([number[character] for character in sentences.text().characters])
+
+    def cut(start: int, samples: int) -> tuple[Tensor, Tensor]:
+        length = samples * its.shape[0]
+        both = tokens[start : start + length], tokens[start + 1 : start + 1 + length]
+        return both[0].view(samples, -1), both[1].view(samples, -1)
+
+    return Dataset(*cut(0, its.train), *cut(sentences.TRAIN, its.test), its.classes)
 
 
 def _digits() -> Split:

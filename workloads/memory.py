@@ -7,29 +7,29 @@ import psutil
 
 from lockstep.scenarios import ScenarioError, Workload
 from lockstep.scenarios import workload as described
-from lockstep.workloads.forms import FORMS
-from lockstep.workloads.sizes import LOGISTIC_HELD_OUT, LOGISTIC_SAMPLES, sizes
+from lockstep.workloads.base import Sizes
+from lockstep.workloads.forms import form
+from lockstep.workloads.sizes import LOGISTIC_HELD_OUT, LOGISTIC_SAMPLES
 
 _VECTORS = 4  # parameters, gradient, the model's own weights, what is on its way
 _BYTES_PER_FLOP = 0.03  # of activations, kept for the backward pass: 0.01 to 0.05 in cnn, resnet18, mobilenet
 _WHILE_NORMALISED = 28  # bytes a pixel: float32, and three float64 at once (datasets.load)
 
 
-def bytes_of(workload: Workload) -> int:
+def bytes_of(workload: Workload, its: Sizes) -> int:
     """Return about how many bytes a process needs at most for a workload: data set, model and mini-batch.
 
     What every process has for itself, Python and torch, is not included; nor what a strategy keeps besides
-    (an optimizer's state, models of others): multiples of `sizes(workload).nbytes`. Where nothing is learned
-    there are only the vectors that travel. Raises `ScenarioError` as `sizes` does.
+    (an optimizer's state, models of others): multiples of `its.nbytes`. Where nothing is learned there are
+    only the vectors that travel. `its`: what `sizes` says of the workload.
     """
-    its = sizes(workload)
     vectors = _VECTORS * its.nbytes
     if not workload.learns:
         return vectors
     match workload:
-        case described.Data():
-            form = FORMS[workload.dataset]
-            pixels = (form.train + form.test) * prod(form.shape)
+        case described.Data() | described.Transformer():
+            its_form = form(workload)
+            pixels = (its_form.train + its_form.test) * prod(its_form.shape)
             mini_batch = int(_BYTES_PER_FLOP * (its.flops or 0.0))
             return max(_WHILE_NORMALISED * pixels, 4 * pixels + vectors + mini_batch)
         case described.Problem(problem="logistic"):

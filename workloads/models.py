@@ -2,17 +2,21 @@
 
 import difflib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.workload import Data, Trained
+from lockstep.workloads.forms import form
 from lockstep.workloads.torchvision_repair import import_torchvision
+from lockstep.workloads.transformer import transformer
 
-Shape = tuple[int, int, int]  # channels, height, width
+Shape = tuple[int, ...]  # channels, height, width
 
 
 def mlp(shape: Shape, classes: int) -> nn.Module:
@@ -74,6 +78,15 @@ def check(name: str) -> None:
         raise ScenarioError(f"unknown model {name!r}; {hint}", key="workload.model")
 
 
+def of(workload: Trained, seed: int) -> nn.Module:
+    """Return the model of a workload; its first parameters are a function of `seed`. Raises as `build`."""
+    its = form(workload)
+    if isinstance(workload, Data):
+        return build(workload.model, its.shape, its.classes, seed)
+    with seeded(torch.device("cpu"), seed):
+        return transformer(its.classes, workload.sequence, workload.layers, workload.hidden, workload.heads)
+
+
 def build(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
     """Return the model in training mode, for images (samples, *input_shape), with logits (samples, classes).
 
@@ -84,6 +97,16 @@ def build(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
     check(name)
     with seeded(torch.device("cpu"), seed):
         return OWN.get(name, partial(_torchvision, name))(input_shape, classes)
+
+
+def loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    """The cross entropy of logits (…, classes) and labels (…)."""
+    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction=reduction)
+
+
+def deterministic() -> AbstractContextManager[None]:
+    """Inside it, cuDNN computes the same bits each time."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
 
 
 @contextmanager

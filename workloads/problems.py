@@ -10,7 +10,7 @@ from torch.nn import functional
 from lockstep.scenarios.workload import Problem
 from lockstep.workloads import seeds
 from lockstep.workloads.base import Evaluation, Ready
-from lockstep.workloads.batches import Batches
+from lockstep.workloads.batches import Batches, part
 from lockstep.workloads.partition import deal
 from lockstep.workloads.sizes import LOGISTIC_HELD_OUT, sizes
 
@@ -43,11 +43,18 @@ class Quadratic:
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the noisy gradient, new, of shape (dimension,)."""
+        return self._gradient(parameters, self._scale * self._normal("noise", worker, step))
+
+    def part(self, parameters: Tensor, worker: int, step: int, number: int, parts: int) -> Tensor:
+        """Return the gradient of one of the equal parts of a mini-batch, which is as much noisier."""
+        noise = self._normal("noise", worker, step, number)
+        return self._gradient(parameters, self._scale * parts**0.5 * noise)
+
+    def _gradient(self, parameters: Tensor, noise: Tensor) -> Tensor:
         distance = parameters.to(self.optimum.device) - self.optimum
         exact: Tensor = self.curvature * distance
         self.loss = (exact * distance).sum().item() / 2
-        noise: Tensor = self._scale * self._normal("noise", worker, step).to(exact.device)
-        return exact + noise
+        return exact + noise.to(exact.device)
 
     def evaluate(self, parameters: Tensor) -> Evaluation:
         """Return the exact excess loss f(x) − f(x*)."""
@@ -93,7 +100,11 @@ class Logistic:
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the mean log loss over the batch, new, of shape (dimension,)."""
-        batch = torch.from_numpy(self._batches(worker, step)).to(self.train_x.device)
+        return self.part(parameters, worker, step, 0, 1)
+
+    def part(self, parameters: Tensor, worker: int, step: int, number: int, parts: int) -> Tensor:
+        """Return the gradient of the mean log loss over one of the equal parts of a mini-batch."""
+        batch = torch.from_numpy(part(self._batches(worker, step), number, parts)).to(self.train_x.device)
         x, y = self.train_x[batch], self.train_y[batch]
         weights = torch.empty_like(x[0]).copy_(parameters)  # aligned alike in every process
         logits = x @ weights

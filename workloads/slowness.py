@@ -110,7 +110,7 @@ class Slowness:
 def slowness(scenario: Scenario) -> dict[int, Slowness]:
     """The slowness of every worker that has any, by its number."""
     cluster, seed = scenario.cluster, scenario.seed
-    always: dict[int, float] = {}
+    always = _by_kind(cluster)
     chances: dict[int, list[Chance]] = {}
     steps: dict[int, list[Steps]] = {}
     for index, item in enumerate(cluster.stragglers):
@@ -136,7 +136,7 @@ def slowest(scenario: Scenario) -> float:
     Raises `ScenarioError` at the item that makes the product of a worker's slowdowns no `Factor` any more.
     """
     cluster = scenario.cluster
-    bounds: dict[int, tuple[float, float]] = {}
+    bounds = {worker: (slowdown, slowdown) for worker, slowdown in _by_kind(cluster).items()}
     for index, item in enumerate(cluster.stragglers):
         given = [step for _, step in item.steps] if isinstance(item, kinds.Trace) else [item.slowdown, 1.0]
         for _, workers in _slowed(cluster, item):
@@ -150,6 +150,12 @@ def slowest(scenario: Scenario) -> float:
                     )
                     raise ScenarioError(problem, key=f"cluster.stragglers[{index}]")
     return max([1.0, *(most for _, most in bounds.values())])
+
+
+def _by_kind(cluster: Cluster) -> dict[int, float]:
+    """The slowdown of every worker whose device has not the speed 1."""
+    speeds = {worker: cluster.speed_of(worker) for worker in range(cluster.workers if cluster.kinds else 0)}
+    return {worker: 1 / speed for worker, speed in speeds.items() if speed != 1}
 
 
 def _slowed(cluster: Cluster, item: kinds.Straggler) -> list[tuple[int, list[int]]]:

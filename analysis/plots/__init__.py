@@ -8,6 +8,7 @@ from lockstep.analysis.plots.gantt import gantt
 from lockstep.analysis.plots.heatmap import heat_map
 from lockstep.analysis.plots.kinds import KINDS, draw, pictures
 from lockstep.analysis.plots.pareto import pareto
+from lockstep.analysis.plots.pipeline import pipeline
 from lockstep.analysis.plots.predicted import predicted_against_measured
 from lockstep.analysis.plots.scaling import speedup, throughput
 from lockstep.analysis.plots.series import Unfit
@@ -19,7 +20,7 @@ from lockstep.analysis.plots.utilisation import link_utilisation
 
 __all__ = [
     "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "draw", "gantt", "heat_map",
-    "learning", "link_utilisation", "pareto", "pictures", "predicted_against_measured",
+    "learning", "link_utilisation", "pareto", "pictures", "pipeline", "predicted_against_measured",
     "predicted_and_measured", "save", "speedup", "staleness_histogram", "staleness_quantiles", "stragglers",
     "throughput", "time_to_target",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What `validate` draws: predicted and measured figures of some strategies, side by side."""
+"""What `validate` draws: predicted and measured metrics of some strategies, side by side."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,17 +52,17 @@ def _bars(ax: Axes, names: Sequence[str], values: Sequence[Sequence[float | None
         lengths = [pair[side] for pair in values]
         widths = [length or 0 for length in lengths]
         bars = ax.barh(places + (side - 0.5) * 0.38, widths, 0.36, color=colours, edgecolor=colours, **look)
-        ax.bar_label(bars, [_figure(length) for length in lengths], fontsize=8, padding=3)
+        ax.bar_label(bars, [_number(length) for length in lengths], fontsize=8, padding=3)
     ax.set_yticks(places, names)
     ax.set_ylim(len(names) - 0.4, -0.6)
     known = [v for pair in values for v in pair if v]
     ax.set_xlim(1.18 * min([0, *known]), 1.18 * max([0, *known]) or 1)  # models may be from the future
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    ax.xaxis.set_major_formatter(lambda x, _: _figure(x))
+    ax.xaxis.set_major_formatter(lambda x, _: _number(x))
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _figure(value: float | None) -> str:
+def _number(value: float | None) -> str:
     """Three significant digits, or all before the point with commas; a dash for nothing."""
     if value is None:
         return "–"

@@ -28,16 +28,19 @@ _MOST = {"worker": 4, "server": 2, "relay": 2}  # of each kind that are drawn
 _MOST_PANELS = 4
 _MOST_ARROWS = 40
 _GREEN, _PURPLE, _ORANGE, _SKY, _RED = "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00"
-_WAITS = "#E4E4E4"
+_LIGHT, _WAITS = "#7FCEB9", "#E4E4E4"
 _BLUE = "#0072B2"
 _BARS = {  # event: its colour, and what the legend calls it
     "gradient": (_GREEN, "computing"),
+    "forward": (_LIGHT, "forward"),
+    "backward": (_GREEN, "backward"),
     "work": (_BLUE, "own updates"),
     "collective": (_PURPLE, "collective"),
     "memory": (_PURPLE, "collective"),
 }
 _INCHES = 0.16  # of a process's row; a link's is narrower
 _LINK = 0.62
+_NARROW = 0.003  # of the axis: bars that are narrower, mostly, have no outline
 
 
 class _Row(NamedTuple):
@@ -80,6 +83,8 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
 
 _LEGEND = {
     "computing": Patch(color=_GREEN),
+    "forward": Patch(color=_LIGHT),
+    "backward": Patch(color=_GREEN),
     "own updates": Patch(color=_BLUE),
     "waiting": Patch(color=_WAITS),
     "sending": Patch(color=_SKY),
@@ -127,7 +132,7 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
     table = slices(result, found)
     begin = round(result.span[0] * 1e9)
     table = table[(table["end"] >= begin) & (table["start"] <= begin + until * 1e9)]
-    table = table.assign(event=result.records["event"].to_numpy()[table["row"]])
+    table = table.assign(event=_what(result.records)[table["row"]])
     since = (table["start"].to_numpy() - begin) / 1e9 * over.factor
     takes = (table["end"] - table["start"]).to_numpy() / 1e9 * over.factor
     lane = lanes(*(table[name].to_numpy() for name in ("track", "start", "end")))
@@ -138,7 +143,8 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
             if row.waits:
                 ax.barh(row.top + 0.5, until * over.factor, 0.86, color=_WAITS, lw=0)
                 entries.append("waiting")
-            entries += _process(ax, row, table["event"].to_numpy()[here], since[here], takes[here])
+            events = table["event"].to_numpy()[here]
+            entries += _process(ax, row, events, since[here], takes[here], until * over.factor)
         elif here.any():
             _link(ax, row, since[here], takes[here], lane[here])
             entries.append(row.link)
@@ -151,14 +157,26 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
     return {name: _LEGEND[name] for name in entries}
 
 
-def _process(ax: Axes, row: _Row, events: np.ndarray, since: np.ndarray, takes: np.ndarray) -> list[str]:
+def _what(records: pd.DataFrame) -> np.ndarray:
+    """The event of every record; of a pass, which way it goes."""
+    event = records["event"].to_numpy().astype(object)
+    passes = event == "pass"
+    event[passes] = np.where(records["kind"][passes] == "forward", "forward", "backward")
+    return event
+
+
+def _process(
+    ax: Axes, row: _Row, events: np.ndarray, since: np.ndarray, takes: np.ndarray, until: float
+) -> list[str]:
     """What a process did: bars, and marks for instants."""
     entries = []
     for event, (colour, name) in _BARS.items():
         mine = events == event
         if mine.any():
             bars = list(zip(since[mine], takes[mine], strict=True))
-            ax.broken_barh(bars, (row.top + 0.07, 0.86), facecolor=colour, edgecolor="white", lw=0.4)
+            narrow = name == "own updates" or np.median(takes[mine]) < _NARROW * until  # than an outline
+            outline: Any = {"lw": 0, "snap": False} if narrow else {"lw": 0.4, "edgecolor": "white"}
+            ax.broken_barh(bars, (row.top + 0.07, 0.86), facecolor=colour, **outline)
             entries.append(name)
     marks: Any = {
         "update": {"marker": "|", "ms": 9, "mew": 1.2, "color": "black"},

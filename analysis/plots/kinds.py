@@ -12,6 +12,7 @@ from lockstep.analysis.plots.curves import learning
 from lockstep.analysis.plots.gantt import gantt
 from lockstep.analysis.plots.heatmap import heat_map
 from lockstep.analysis.plots.pareto import pareto
+from lockstep.analysis.plots.pipeline import pipeline
 from lockstep.analysis.plots.predicted import predicted_against_measured
 from lockstep.analysis.plots.scaling import speedup, throughput
 from lockstep.analysis.plots.series import Unfit
@@ -51,6 +52,7 @@ KINDS: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "breakdown": (_table(breakdown), ("by",)),
     "utilisation": (_results(link_utilisation), ()),
     "gantt": (_results(gantt), ()),
+    "pipeline": (_results(pipeline), ()),
     "stragglers": (_table(stragglers), ("x", "y", "by")),
     "heat-map": (_table(heat_map), ("x", "y", "by")),
     "pareto": (_table(pareto), ("by",)),

@@ -1,4 +1,4 @@
-"""Predicted against measured figures, with the bands of 5 and 10%."""
+"""Predicted against measured metrics, with the bands of 5 and 10%."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from lockstep.analysis.plots.series import Unfit, lines, ready, varied
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import scale, words
 
-_FIGURES = ("throughput", "staleness.mean", "loss", "time_to_target_s")
+_METRICS = ("throughput", "staleness.mean", "loss", "time_to_target_s")
 _BANDS = {0.10: "#EEEEEE", 0.05: "#D5D5D5"}
 
 
 def pairs(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of both engines side by side: strategy.name, figure, predicted, measured; a row a figure.
+    """The table of both engines side by side: strategy.name, metric, predicted, measured; a row a metric.
 
     Runs belong together that have the same strategy, workers, seed and all else that is not the engine's.
     """
@@ -26,32 +26,32 @@ def pairs(table: pd.DataFrame) -> pd.DataFrame:
     which = [key for key in which if key != "engine"]
     sides = [table[table["engine"] == engine] for engine in ("simulator", "executor")]
     found = []
-    for name in _FIGURES:
+    for name in _METRICS:
         if name in table:
             left, right = (side[[*which, name]].dropna(subset=name) for side in sides)
             both = left.merge(right, on=which, suffixes=("_p", "_m"))
             both = both.rename(columns={f"{name}_p": "predicted", f"{name}_m": "measured"})
-            found.append(both.assign(figure=name))
+            found.append(both.assign(metric=name))
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
 @styled
 def predicted_against_measured(table: pd.DataFrame) -> Figure:
-    """Predicted against measured: a panel a figure, a point a pair of runs; inside a band it is within it."""
+    """Predicted against measured: a panel a metric, a point a pair of runs; inside a band it is within it."""
     table, failed = ready(table)
     both = pairs(table)
     if not len(both):
         raise Unfit("it takes runs of both engines, such as the folder of 'lockstep validate --out'")
-    figures = [name for name in _FIGURES if (both["figure"] == name).any()]
-    columns = style.beside(2 if len(figures) == 4 else len(figures))
-    rows = -(-len(figures) // columns)
+    metrics = [name for name in _METRICS if (both["metric"] == name).any()]
+    columns = style.beside(2 if len(metrics) == 4 else len(metrics))
+    rows = -(-len(metrics) // columns)
     whole = style.figure(
         style.SINGLE if columns == 1 else style.DOUBLE, (2.9 if columns == 1 else 2.45) * rows
     )
     all_axes = whole.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
-    for ax, name in zip(all_axes, figures, strict=True):
-        entries |= _panel(ax, both[both["figure"] == name], name)
+    for ax, name in zip(all_axes, metrics, strict=True):
+        entries |= _panel(ax, both[both["metric"] == name], name)
     entries |= {f"within {100 * part:.0f}%": Patch(color=grey) for part, grey in list(_BANDS.items())[::-1]}
     style.legend(whole, entries)
     style.note(whole, failed)

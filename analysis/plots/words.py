@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Metric: its words and its unit; figures without one are plain numbers or fractions.
+# Metric: its words and its unit; metrics without one are plain numbers or fractions.
 METRICS: dict[str, tuple[str, str]] = {
     "throughput": ("throughput", "samples/s"),
     "speedup": ("speedup", "× one worker"),
@@ -38,11 +38,11 @@ _QUANTITIES = {
             "encode", "decode"),
     "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "time", "period", "busy",
           "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low", "high", "shift"),
-    "B": ("size", "queue"),
+    "B": ("activation", "memory", "size", "queue"),
     "FLOP/s": ("peak",),
 }  # fmt: skip
 _UNIT_OF = {word: unit for unit, words in _QUANTITIES.items() for word in words}
-_SECTIONS = ("cluster.", "workload.", "strategy.", "stop.")
+_SECTIONS = ("cluster.", "workload.", "parallelism.", "strategy.", "stop.")
 _WORDS = {
     "engine": "engine",
     "cluster.preset": "cluster",

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lockstep.analysis.bottleneck_words import bound_by
 from lockstep.analysis.gains import Gain, most
-from lockstep.analysis.report.points import Figure, Point
+from lockstep.analysis.report.points import Estimate, Point
 from lockstep.analysis.words import count, number, percent
 
 _BASELINE = "synchronous"
@@ -48,18 +48,18 @@ def goal(points: Sequence[Point], wanted: float | None) -> Goal:
     """Time to the target if any point has reached it, accuracy if none has, throughput without a target."""
     if wanted is None:
         return Goal("throughput", "samples/s", 1)
-    if any(point.figures["time_to_target_s"].runs for point in points):
+    if any(point.metrics["time_to_target_s"].runs for point in points):
         return Goal("time_to_target_s", "s", -1)
     return Goal("accuracy", "", 1)
 
 
 def ranked(points: Sequence[Point], goal: Goal) -> list[Point]:
-    """From the best to the worst; points of which only some runs have the figure come after the others."""
+    """From the best to the worst; points of which only some runs have the metric come after the others."""
 
     def place(point: Point) -> tuple[bool, bool, float]:
-        figure = point.figures[goal.metric]
+        estimate = point.metrics[goal.metric]
         partly = bool(point.failed or point.missed(goal.metric))
-        return figure.mean is None, partly, -goal.sign * (figure.mean or 0.0)
+        return estimate.mean is None, partly, -goal.sign * (estimate.mean or 0.0)
 
     return sorted(points, key=place)
 
@@ -73,7 +73,7 @@ def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | 
     aim = goal(points, wanted)
     ranking = ranked(points, aim)
     best = ranking[0]
-    if best.figures[aim.metric].mean is None:
+    if best.metrics[aim.metric].mean is None:
         return Answer("No run has come to its end.", _failures(points), ranking, aim, wanted)
     sentence = (_one if len(ranking) == 1 else _best_of)(best, ranking, aim, wanted)
     if gains:
@@ -84,30 +84,30 @@ def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | 
 
 
 def _one(point: Point, _: list[Point], aim: Goal, wanted: float | None) -> str:
-    figure = point.figures[aim.metric].text(aim.unit)
-    throughput = point.figures["throughput"].text("samples/s")
+    estimate = point.metrics[aim.metric].text(aim.unit)
+    throughput = point.metrics["throughput"].text("samples/s")
     if aim.metric == "time_to_target_s":
-        return f"{point.name} reaches {_accuracy(wanted)} after {figure}, at {throughput}"
-    speedup, efficiency = (point.figures[name].mean for name in ("speedup", "efficiency"))
+        return f"{point.name} reaches {_accuracy(wanted)} after {estimate}, at {throughput}"
+    speedup, efficiency = (point.metrics[name].mean for name in ("speedup", "efficiency"))
     told = f"{point.name} processes {throughput}"
     if speedup is not None:
         told += f", {number(speedup)} times one worker without a network (efficiency {percent(efficiency)})"
     if aim.metric == "accuracy":
-        reached, took = point.figures["accuracy"].mean, point.figures["duration_s"].text("s")
+        reached, took = point.metrics["accuracy"].mean, point.metrics["duration_s"].text("s")
         told += f"; it does not reach {_accuracy(wanted)}: {percent(reached)} after {took}"
     return told
 
 
 def _best_of(best: Point, ranking: list[Point], aim: Goal, wanted: float | None) -> str:
-    figure, rivals, strategies = best.figures[aim.metric], _rivals(ranking, aim), _several(ranking)
+    estimate, rivals, strategies = best.metrics[aim.metric], _rivals(ranking, aim), _several(ranking)
     if aim.metric == "accuracy":
         return (
-            f"No point reaches {_accuracy(wanted)}; {best.name} comes nearest, with {_shown(figure, aim)} "
-            f"after {best.figures['duration_s'].text('s')}"
+            f"No point reaches {_accuracy(wanted)}; {best.name} comes nearest, with {_shown(estimate, aim)} "
+            f"after {best.metrics['duration_s'].text('s')}"
         )
     subject = best.strategy if strategies else best.setting
     where = f" with {best.setting}" if strategies else ""
-    shown = _shown(figure, aim)
+    shown = _shown(estimate, aim)
     if aim.metric == "time_to_target_s":
         told = f"{subject} reaches {_accuracy(wanted)} soonest: {shown}{where}"
         if not strategies:
@@ -116,7 +116,7 @@ def _best_of(best: Point, ranking: list[Point], aim: Goal, wanted: float | None)
         told = f"{subject} has the highest throughput: {shown}{where}"
         if not strategies:
             told = f"Throughput is highest with {subject}: {shown}"
-    return told + (f", {_compared(figure, rivals[0], aim, strategies)}" if rivals else "")
+    return told + (f", {_compared(estimate, rivals[0], aim, strategies)}" if rivals else "")
 
 
 def _several(ranking: list[Point]) -> bool:
@@ -124,8 +124,8 @@ def _several(ranking: list[Point]) -> bool:
 
 
 def _rivals(ranking: list[Point], aim: Goal) -> list[Point]:
-    """The best point of every other strategy, or of one strategy the other points, with a figure."""
-    known = [point for point in ranking[1:] if point.figures[aim.metric].mean is not None]
+    """The best point of every other strategy, or of one strategy the other points, with the metric."""
+    known = [point for point in ranking[1:] if point.metrics[aim.metric].mean is not None]
     if not _several(ranking):
         return known
     first: dict[str, Point] = {}
@@ -134,9 +134,9 @@ def _rivals(ranking: list[Point], aim: Goal) -> list[Point]:
     return [point for strategy, point in first.items() if strategy != ranking[0].strategy]
 
 
-def _compared(best: Figure, rival: Point, aim: Goal, strategies: bool) -> str:
+def _compared(best: Estimate, rival: Point, aim: Goal, strategies: bool) -> str:
     """How much better, and than what."""
-    other = rival.figures[aim.metric]
+    other = rival.metrics[aim.metric]
     who = rival.strategy if strategies else rival.setting
     how = f"{_shown(other, aim)}{f' with {rival.setting}' if strategies else ''}"
     if overlap(best, other):
@@ -149,7 +149,7 @@ def _compared(best: Figure, rival: Point, aim: Goal, strategies: bool) -> str:
     return f"{_times(times)} that of {who} ({how})"
 
 
-def overlap(a: Figure, b: Figure) -> bool:
+def overlap(a: Estimate, b: Estimate) -> bool:
     """Whether two intervals overlap, so that seeds may have made the difference."""
     if a.mean is None or b.mean is None or min(a.runs, b.runs) < 2:
         return False
@@ -158,10 +158,10 @@ def overlap(a: Figure, b: Figure) -> bool:
 
 def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
     best, notes = ranking[0], []
-    figure = best.figures[aim.metric]
+    estimate = best.metrics[aim.metric]
     for rival in _rivals(ranking, aim)[1:]:
         if rival.strategy == _BASELINE != best.strategy and _several(ranking) and aim.metric != "accuracy":
-            notes.append(f"{best.strategy}: {_compared(figure, rival, aim, True)}.")
+            notes.append(f"{best.strategy}: {_compared(estimate, rival, aim, True)}.")
     if aim.metric == "throughput" and _several(ranking):
         notes.append(
             "Throughput counts samples, not what they teach: with stale gradients, or rarer exchanges, "
@@ -220,8 +220,8 @@ def validation(comparisons: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
     return f"{sentence}.", notes
 
 
-def _shown(figure: Figure, aim: Goal) -> str:
-    return figure.text("%", 100).replace(" %", "%") if aim.metric == "accuracy" else figure.text(aim.unit)
+def _shown(estimate: Estimate, aim: Goal) -> str:
+    return estimate.text("%", 100).replace(" %", "%") if aim.metric == "accuracy" else estimate.text(aim.unit)
 
 
 def _accuracy(wanted: float | None) -> str:

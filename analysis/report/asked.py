@@ -1,14 +1,16 @@
 """What a scenario asks, in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lockstep.analysis.report.groups import WORK
 from lockstep.analysis.report.reproduce import written
 from lockstep.analysis.table import keys
 from lockstep.analysis.words import count
-from lockstep.scenarios import Compute, Data, Problem, Scenario, Sizes
+from lockstep.scenarios import Compute, Problem, Scenario, Sizes
 from lockstep.scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
+from lockstep.scenarios.workload import Graph, Trained
 
 
 def asked(
@@ -121,10 +123,13 @@ def _workload(scenario: Scenario) -> str:
         return (
             f"{work.parameters:,} parameters ({work.dtype}){flops}, {batches}; sizes only, nothing is learned"
         )
+    if isinstance(work, Graph):
+        return f"the layers in {Path(work.graph).name}, {batches}; sizes only, nothing is learned"
     learning = "" if work.learns else "; only its sizes, nothing is learned"
     split = "" if work.partition == "iid" else f", dealt out by {_below(scenario, 'workload.partition')}"
-    if isinstance(work, Data):
-        return f"{work.model} on {work.dataset}, {batches}{split}{learning}"
+    if isinstance(work, Trained):
+        where = f" on {work.dataset}" if work.dataset else ""
+        return f"{work.model}{where}, {batches}{split}{learning}"
     assert isinstance(work, Problem)
     return f"a {work.problem} problem in {work.dimension:,} dimensions, {batches}{split}{learning}"
 

@@ -133,10 +133,10 @@ def _runs(
     results, unread = _results(folder, [place.relative_to(folder).as_posix() for place in places])
     rows = []
     for name, result in results.items():
-        figures = tables.row(result)
+        metrics = tables.row(result)
         file = (Path(name) / "scenario.yaml").as_posix()
-        does = command(result.engine, file, result.scenario, figures)
-        rows.append({**figures, "status": "ok", "error": None, "command": does, "folder": name})
+        does = command(result.engine, file, result.scenario, metrics)
+        rows.append({**metrics, "status": "ok", "error": None, "command": does, "folder": name})
     if not rows:
         raise _nothing(folder, f"its results cannot be read ({'; '.join(unread)[:300]})")
     runs, scenario = _typed(pd.DataFrame(rows)), [*results.values()][-1].scenario

@@ -113,7 +113,7 @@ def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]
         "gains": lines(gains) if gains else [],
         "gains_of": "" if single else _tried(answers).ranking[0].name,
         "comparisons": tables.of_comparisons(gathered.comparisons) if gathered.comparisons else None,
-        "figures": tables.of_one(runs.iloc[0]) if single and len(gathered.ended) else [],
+        "metrics": tables.of_one(runs.iloc[0]) if single and len(gathered.ended) else [],
         "points": []
         if single or validated
         else [
@@ -159,7 +159,7 @@ def _compared(runs: Any, keys: list[str]) -> dict[str, list[Any]]:
 
 
 def _tiles(answered: Answer) -> list[tuple[str, str, str]]:
-    """Key figures of the best point: value, unit, what it is."""
+    """Key metrics of the best point: value, unit, what it is."""
     best: Point = answered.ranking[0]
     wanted = [
         ("time_to_target_s", "s", 1.0, "to the target"),
@@ -169,9 +169,9 @@ def _tiles(answered: Answer) -> list[tuple[str, str, str]]:
         ("accuracy", "%", 100.0, "final accuracy"),
     ]
     return [
-        (best.figures[metric].text(times=times), unit, what)
+        (best.metrics[metric].text(times=times), unit, what)
         for metric, unit, times, what in wanted
-        if best.figures[metric].mean is not None
+        if best.metrics[metric].mean is not None
     ]
 
 

@@ -29,9 +29,10 @@ _KINDS = {
     "staleness": ("Staleness", "histogram of the staleness of applied gradients"),
     "staleness-quantiles": ("Staleness against workers", "median and high quantiles of staleness"),
     "utilisation": ("Links over time", "how busy the busiest links were over time"),
+    "pipeline": ("A mini-batch in the pipeline", "the passes of each stage, bubbles, and what stages keep"),
     "stragglers": ("Stragglers", "what slower workers cost"),
     "pareto": ("Time against machine-hours", "points that no other beats in both time and machine-hours"),
-    "heat-map": ("Every point", "the figure that counts over the two keys that vary, as colours"),
+    "heat-map": ("Every point", "the metric that counts over the two keys that vary, as colours"),
 }
 
 _BARS = ("time-to-target", "throughput", "speedup", "heat-map", "pareto")
@@ -91,7 +92,7 @@ def _picture(kind: str, runs: Runs, work: str) -> Picture:
     title, sees = _KINDS[kind]
     title = f"{title}: {work}" if work else title
     figure = draw(kind, runs, {})
-    alt = f"{title}: {sees}; figures below."
+    alt = f"{title}: {sees}; numbers below."
     wide = figure.get_figwidth() > _WIDE
     if not wide:
         return Picture(title, _source(figure), wide, alt, "", False)

@@ -18,7 +18,7 @@ METRICS = (
 )  # fmt: skip
 
 
-class Figure(NamedTuple):
+class Estimate(NamedTuple):
     """A metric of a point: mean over `runs` runs and half of its 95% interval; no mean if no run has one."""
 
     mean: float | None = None
@@ -32,13 +32,13 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """What was set for some runs, those that ended, how many did not, and their figures."""
+    """What was set for some runs, those that ended, how many did not, and their metrics."""
 
     settings: dict[str, Any]
     """Strategy, workers, and the keys in which points differ."""
     runs: pd.DataFrame
     failed: int
-    figures: dict[str, Figure]
+    metrics: dict[str, Estimate]
 
     @property
     def strategy(self) -> str:
@@ -66,7 +66,7 @@ class Point:
 
     def missed(self, metric: str) -> int:
         """How many of its runs ended without the metric."""
-        return len(self.runs) - self.figures[metric].runs
+        return len(self.runs) - self.metrics[metric].runs
 
 
 def phrase(key: str, value: Any) -> str:
@@ -121,13 +121,13 @@ def points(runs: pd.DataFrame, keys: Sequence[str]) -> list[Point]:
         first = group.iloc[0]
         settings = {key: None if pd.isna(first[key]) else first[key] for key in keys}
         rows = group[group["status"] == "ok"]
-        figures = {metric: _figure(table, this) for metric, table in tables.items()}
-        found.append(Point(settings, rows, len(group) - len(rows), figures))
+        estimates = {metric: _estimate(table, this) for metric, table in tables.items()}
+        found.append(Point(settings, rows, len(group) - len(rows), estimates))
     return found
 
 
-def _figure(table: pd.DataFrame, number: Any) -> Figure:
+def _estimate(table: pd.DataFrame, number: Any) -> Estimate:
     if number not in table.index:
-        return Figure()
+        return Estimate()
     row = table.loc[number]
-    return Figure(float(row["mean"]), float(row["high"] - row["mean"]), int(row["runs"]))
+    return Estimate(float(row["mean"]), float(row["high"] - row["mean"]), int(row["runs"]))

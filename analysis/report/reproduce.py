@@ -58,7 +58,8 @@ def is_key(column: str) -> bool:
     """Whether a column of a table of runs is a key of the scenario, not only of its file."""
     if column in TAKEN_OVER:
         return False
-    return column == "seed" or column.startswith(("cluster.", "workload.", "strategy.", "stop."))
+    sections = ("cluster.", "workload.", "parallelism.", "strategy.", "stop.")
+    return column == "seed" or column.startswith(sections)
 
 
 def kinds(key: str) -> list[Any]:

@@ -1,5 +1,5 @@
 "use strict";
-// A click on a column's head sorts its table: rising, then falling. Rows without a figure stay last.
+// A click on a column's head sorts its table: rising, then falling. Rows without a number stay last.
 const words = new Intl.Collator("en", { numeric: true });
 
 function sort(head) {

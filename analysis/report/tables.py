@@ -9,7 +9,7 @@ import pandas as pd
 
 from lockstep.analysis.bottleneck import of_row
 from lockstep.analysis.bottleneck_words import sentence
-from lockstep.analysis.report.points import Figure, Point, phrase, title
+from lockstep.analysis.report.points import Estimate, Point, phrase, title
 from lockstep.analysis.report.reproduce import written
 from lockstep.analysis.words import NOTHING, number, percent, size
 
@@ -38,27 +38,27 @@ class Table(NamedTuple):
 def of_points(points: Sequence[Point], target: float | None, which: str = "") -> Table:
     """A row a point, in the order given; `which` points they are, if there are others."""
     reaches = "to the target (s)" if target is None else f"to {100 * target:.4g}% (s)"
-    figures: list[tuple[str, str, float]] = [
+    metrics: list[tuple[str, str, float]] = [
         (f"Time {reaches}", "time_to_target_s", 1),
         ("Samples/s", "throughput", 1),
         ("Speedup", "speedup", 1),
         ("Mean staleness", "staleness.mean", 1),
         ("Accuracy (%)", "accuracy", 100),
     ]
-    figures = [item for item in figures if any(point.figures[item[1]].runs for point in points)]
-    if "accuracy" not in (item[1] for item in figures) and any(
-        point.figures["loss"].runs for point in points
+    metrics = [item for item in metrics if any(point.metrics[item[1]].runs for point in points)]
+    if "accuracy" not in (item[1] for item in metrics) and any(
+        point.metrics["loss"].runs for point in points
     ):
-        figures.append(("Held-out loss", "loss", 1))  # of a problem that has no accuracy
-    first, others = figures[:1], figures[1:]
+        metrics.append(("Held-out loss", "loss", 1))  # of a problem that has no accuracy
+    first, others = metrics[:1], metrics[1:]
     keys = list(points[0].settings)
     head = [*map(name, keys), *(f[0] for f in first), "Bottleneck", *(f[0] for f in others), "Runs"]
     rows = [
         [
             *(_setting(key, point.settings[key]) for key in keys),
-            *(_figure(point, metric, times) for _, metric, times in first),
+            *(_estimate(point, metric, times) for _, metric, times in first),
             Cell(sentence(point.bottleneck) or NOTHING, kind="words"),
-            *(_figure(point, metric, times) for _, metric, times in others),
+            *(_estimate(point, metric, times) for _, metric, times in others),
             Cell(
                 f"{len(point.runs)}" + (f" + {point.failed} failed" if point.failed else ""), len(point.runs)
             ),
@@ -72,7 +72,7 @@ def of_points(points: Sequence[Point], target: float | None, which: str = "") ->
 def of_runs(runs: pd.DataFrame, keys: Sequence[str]) -> Table:
     """A row a run, with the command that makes it again."""
     shown = [key for key in (*keys, "seed") if key in runs]
-    figures: list[tuple[str, str]] = [
+    metrics: list[tuple[str, str]] = [
         ("Time to target (s)", "time_to_target_s"),
         ("Samples/s", "throughput"),
         ("Duration (s)", "duration_s"),
@@ -80,32 +80,32 @@ def of_runs(runs: pd.DataFrame, keys: Sequence[str]) -> Table:
         ("Held-out loss", "loss"),
         ("Accuracy", "accuracy"),
     ]
-    figures = [(head, metric) for head, metric in figures if metric in runs and runs[metric].notna().any()]
+    metrics = [(head, metric) for head, metric in metrics if metric in runs and runs[metric].notna().any()]
     rows = []
     for row in runs.to_dict("records"):
-        figured = [_number(row[metric]) for _, metric in figures]
+        shown_metrics = [_number(row[metric]) for _, metric in metrics]
         command = Cell(row["command"], kind="command")
-        rows.append([*(_setting(key, row[key]) for key in shown), *figured, command])
-    head = [*map(name, shown), *(head for head, _ in figures), "Command"]
+        rows.append([*(_setting(key, row[key]) for key in shown), *shown_metrics, command])
+    head = [*map(name, shown), *(head for head, _ in metrics), "Command"]
     return Table("Runs, and the command for each", head, [_numeric(rows, i) for i in range(len(head))], rows)
 
 
 def of_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
     """A row a strategy: predicted, measured, error."""
-    figures: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
+    metrics: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
         "Samples/s": ("throughput", lambda m: m["throughput"]),
         "Mean staleness": ("staleness_mean", lambda m: m["staleness"]["mean"]),
         "Held-out loss": ("loss", lambda m: m["loss"]),
         "Time to target (s)": ("time_to_target_s", lambda m: m["time_to_target_s"]),
     }
     known = {
-        figure: (error, value)
-        for figure, (error, value) in figures.items()
+        name: (error, value)
+        for name, (error, value) in metrics.items()
         if any(value(c[side]) is not None for c in comparisons for side in ("predicted", "measured"))
     }
     head = ["Strategy", "Workers"]
-    for figure in known:
-        head += [f"{figure}, predicted", "measured", "error"]
+    for name in known:
+        head += [f"{name}, predicted", "measured", "error"]
     head.append("Bottleneck, as predicted")
     rows = []
     for c in comparisons:
@@ -119,7 +119,7 @@ def of_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
-    """The figures of one run, in words and units."""
+    """The metrics of one run, in words and units."""
     stale = {key: number(row.get(f"staleness.{key}")) for key in ("mean", "p50", "p99", "max")}
     parts = {
         name: percent(row[f"breakdown.{part}"])
@@ -127,7 +127,7 @@ def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
         if part != "update" or row.get("breakdown.update")
     }
     target = row.get("stop.target_accuracy")
-    figures = {
+    metrics = {
         "Time to target": "" if target is None or target != target
         else f"{number(row['time_to_target_s'], 's', 'not reached')} (to {percent(target)} accuracy)",
         "Duration": number(row["duration_s"], "s"),
@@ -143,7 +143,7 @@ def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
         "Held-out loss": "" if row["loss"] is None else number(row["loss"]),
         "Accuracy": "" if row["accuracy"] is None else percent(row["accuracy"]),
     }  # fmt: skip
-    return [(key, text) for key, text in figures.items() if text]
+    return [(key, text) for key, text in metrics.items() if text]
 
 
 def warnings(points: Sequence[Point]) -> dict[str, list[str]]:
@@ -186,15 +186,15 @@ def _setting(key: str, value: Any) -> Cell:
     return Cell(str(written(value, key, exact=False)), order)
 
 
-def _figure(point: Point, metric: str, times: float) -> Cell:
-    figure: Figure = point.figures[metric]
-    if figure.mean is None:
+def _estimate(point: Point, metric: str, times: float) -> Cell:
+    estimate: Estimate = point.metrics[metric]
+    if estimate.mean is None:
         missed = metric == "time_to_target_s" and len(point.runs)
         return Cell("not reached" if missed else NOTHING)
-    text = figure.text(times=times)
+    text = estimate.text(times=times)
     if metric == "time_to_target_s" and point.missed(metric):
-        text += f" ({figure.runs} of {len(point.runs)})"
-    return Cell(text, figure.mean)
+        text += f" ({estimate.runs} of {len(point.runs)})"
+    return Cell(text, estimate.mean)
 
 
 def _number(value: float | None) -> Cell:

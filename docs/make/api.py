@@ -15,7 +15,7 @@ FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/records.py", "analysis
 LIMITS, RESOURCE = "analysis/bottleneck.py", "strategies/resource.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 
-ONE_RUN = ("load", "simulate", "why", "run", "records", "validate", "replay")
+ONE_RUN = ("load", "model", "simulate", "why", "run", "records", "validate", "replay")
 MANY_RUNS = ("sweep", "recommend")
 CHECKS = ("verify", "claims")
 ERRORS = {
@@ -48,6 +48,7 @@ PICTURES = (
     ("against", "against"), ("scaling", "throughput"), ("scaling", "speedup"), ("target", "time_to_target"),
     ("curves", "learning"), ("staleness", "staleness_histogram"), ("staleness", "staleness_quantiles"),
     ("breakdown", "breakdown"), ("utilisation", "link_utilisation"), ("gantt", "gantt"),
+    ("pipeline", "pipeline"),
     ("stragglers", "stragglers"), ("heatmap", "heat_map"), ("pareto", "pareto"),
     ("predicted", "predicted_against_measured"), ("comparison", "predicted_and_measured"),
 )  # fmt: skip
@@ -56,7 +57,7 @@ PROSE = """\
 <!-- Written by `make docs` from docstrings; change those, or docs/make/api.py. -->
 # The Python API
 
-What the command line does, from Python. From a file to a figure:
+You can do from Python what the command line does. From a file to a picture:
 
 ```python
 import lockstep
@@ -64,7 +65,7 @@ from lockstep.analysis import plots, table
 
 scenario = lockstep.load("sizes-only", ["cluster.workers=4", "stop={steps: 20}"])
 result = lockstep.simulate(scenario)  # or lockstep.run(scenario), with real processes
-print(result)  # one line; result.table has the main figures
+print(result)  # one line; result.table has the main metrics
 print(result.metrics["throughput"], result.metrics["bottleneck"])
 pushes = result.records.query("event == 'message' and kind == 'push'")
 print((pushes["end"] - pushes["start"]).mean())  # seconds that a push takes
@@ -81,8 +82,9 @@ figure = plots.speedup(swept)  # plots.save(figure, "results/speedup") writes it
 
 **Units** are seconds, bytes, bytes/s, FLOP/s and samples everywhere in Python; only scenario files and
 overrides have units in the text (`10 Gbit/s`). Ranks count the workers from 0, then the servers, then the
-relays. Tables are pandas DataFrames. `progress` is a function that is told now and then the fraction done, a
-float in [0, 1]. Nothing is printed, and no file is written without `out`, `save` or `to_…`.
+relays. Tables are pandas DataFrames. Lockstep now and then calls `progress`
+with the fraction done, a float in [0, 1]. It prints nothing, and writes no file without `out`, `save` or
+`to_…`.
 """
 RESULT_WORDS = """\
 `print` of it is one line; a notebook shows a table and a picture
@@ -96,25 +98,25 @@ PICTURE_WORDS = """\
 `from lockstep.analysis import plots`. Each function returns a matplotlib `Figure`, in units that suit the
 numbers, and opens no window. `table` is the table of a sweep, or made of `analysis.table.row`; `results` are
 Results. `x`, `by` and `y` are columns of the table or ends of their names (`workers`). All raise `Unfit` for
-runs that cannot carry the picture, and ScenarioError for a column that is not there. How to read them, with
-examples: [plots.md](plots.md).
+runs that lack the data of the picture, and ScenarioError for a column that is not there.
+[plots.md](plots.md) says how to read them, with examples.
 
-What `lockstep plot` calls a kind, `plots.KINDS` in Python:
+The kinds of `lockstep plot`, `plots.KINDS` in Python:
 """
 ERROR_WORDS = """\
-Wrong input is a ScenarioError. What else a run can end with is below, or an OSError such as a full disk;
-anything else is a defect of Lockstep.
+Wrong input raises a ScenarioError. A run can also raise the errors below, or an OSError such as a full disk;
+any other error is a defect of Lockstep.
 """
 SCENARIO_WORDS = """\
-A frozen pydantic model: `scenario.cluster.workers`, `scenario.strategy.parameters["learning_rate"]`. For
-another one give `lockstep.load` overrides, or use `scenarios.override(scenario, "cluster.workers", 8)`, which
-checks it; `model_copy(update=…)` does not, but everything that runs it will. `scenarios.dump(scenario)` is
-the YAML that `load` reads back as equal. The classes named below are in `scenarios` and its modules.
+A frozen pydantic model: `scenario.cluster.workers`, `scenario.strategy.parameters["learning_rate"]`. To get
+a changed one, give `lockstep.load` overrides, or use `scenarios.override(scenario, "cluster.workers", 8)`,
+which checks it; `model_copy(update=…)` does not, but everything that runs it will. `scenarios.dump(scenario)`
+is the YAML that `load` reads back as equal. The classes named below are in `scenarios` and its modules.
 
 In Python quantities are floats in the unit in brackets; in files they are texts with a unit. A key with the
-default – need not be given, and is `None` then: unlimited, or not used. In prose and with examples:
-[cluster.md](cluster.md), [workload.md](workload.md), [strategies.md](strategies.md) (with the parameters of
-every strategy) and [sweep.md](sweep.md). `lockstep schema` prints all of this as a JSON Schema.
+default – may be left out, and is then `None`: unlimited, or not used. These pages explain the keys, with
+examples: [cluster.md](cluster.md), [workload.md](workload.md), [strategies.md](strategies.md) (with the
+parameters of every strategy) and [sweep.md](sweep.md). `lockstep schema` prints all of this as a JSON Schema.
 """
 
 

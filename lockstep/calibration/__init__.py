@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
-from lockstep.scenarios import Data, Scenario, ScenarioError
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.section import nearest
+from lockstep.scenarios.workload import Trained
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
 
@@ -87,7 +88,7 @@ def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Estimates, list[
     fits, evidence = compute.judged(times)
     intervals = {f"compute.{name}.{key}": ends for key, ends in (fits[0].intervals or {}).items()}
     backward = None
-    if isinstance(workload, Data):
+    if isinstance(workload, Trained):
         split = layers.split(workload)
         backward = split.pop("backward")
         low, high = split.pop("interval")

@@ -1,4 +1,4 @@
-"""What an update costs a server, by rule and size: the very code of a real run, timed."""
+"""What an update costs a server, by update rule and size: the very code of a real run, timed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from lockstep.calibration.estimates import Estimates, line, resampled
 from lockstep.calibration.process import alone, timed
 from lockstep.strategies import Message
 from lockstep.strategies import corrections as known
-from lockstep.strategies.corrections import Rule
+from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
 from lockstep.strategies.parameter_server import Shard
 from lockstep.validation import no_slope
@@ -27,7 +27,7 @@ _LEAST, _LEAST_S, _PACE_S = 15, 0.05, 0.001
 _FRESH = 4  # pushes that take turns, so that none is in a cache because it was the last one
 
 
-def known_rules() -> dict[str, tuple[Rule, int]]:
+def update_rules() -> dict[str, tuple[UpdateRule, int]]:
     """What a server can do with how many pushes at once: every optimizer, and every correction with sgd."""
     sgd = optimizer(optimizer="sgd")
     corrections = {
@@ -38,11 +38,11 @@ def known_rules() -> dict[str, tuple[Rule, int]]:
         "dc-asgd, adaptive": known.delay_compensated(adaptive_compensation=True),
     }
     return {
-        **{name: (Rule(optimizer(optimizer=name)), 1) for name in get_args(Optimizer)},
-        "moves, added": (Rule(server_optimizer()), 1),
-        "bmuf": (Rule(block_momentum(0.9, 1.0, nesterov=True)), 1),
-        **{name: (Rule(sgd, correction), 1) for name, correction in corrections.items()},
-        "sgd, mean of 4": (Rule(sgd), 4),
+        **{name: (UpdateRule(optimizer(optimizer=name)), 1) for name in get_args(Optimizer)},
+        "deltas, added": (UpdateRule(server_optimizer()), 1),
+        "bmuf": (UpdateRule(block_momentum(0.9, 1.0, nesterov=True)), 1),
+        **{name: (UpdateRule(sgd, correction), 1) for name, correction in corrections.items()},
+        "sgd, mean of 4": (UpdateRule(sgd), 4),
     }
 
 
@@ -53,7 +53,7 @@ def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Estimate
     for each size, the time by the profile's two numbers ÷ the measured one, minus 1. Raises RunFailed if the
     largest size takes some rule no longer than the smallest.
     """
-    found = {name: alone(_measure, name, tuple(sizes), least_s) for name in known_rules()}
+    found = {name: alone(_measure, name, tuple(sizes), least_s) for name in update_rules()}
     fitted = {name: resampled(partial(line, touched), samples) for name, (touched, samples) in found.items()}
     for name, (own, _) in fitted.items():
         if own.bandwidth == math.inf:
@@ -91,12 +91,12 @@ def _measure(name: str, sizes: Sequence[int], least_s: float) -> tuple[list[int]
 
     Sizes rise, and each rule has a process of its own: how memory is had depends on what was had before.
     """
-    rule, pushes = known_rules()[name]
+    rule, pushes = update_rules()[name]
     touched, samples = zip(*(_times(rule, pushes, nbytes // 4, least_s) for nbytes in sizes), strict=True)
     return list(touched), list(samples)
 
 
-def _times(rule: Rule, pushes: int, length: int, least_s: float) -> tuple[int, list[float]]:
+def _times(rule: UpdateRule, pushes: int, length: int, least_s: float) -> tuple[int, list[float]]:
     """Bytes touched by an update of `length` float32 parameters, and the seconds of many."""
     generator = torch.Generator().manual_seed(0)
     parameters = torch.randn(length, generator=generator)

@@ -8,7 +8,8 @@ import torch
 from lockstep.calibration.fit import Fit, fits, independent_draws
 from lockstep.calibration.process import alone, timed
 from lockstep.executor.devices import Place, choose
-from lockstep.scenarios import Data, Problem, ScenarioError, Sizes, Workload
+from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
+from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import build
 
 _WARM = 10  # gradients not counted: memory, kernels and caches find their place
@@ -18,7 +19,8 @@ _SLOW, _SLOW_S = 30, 20.0  # of slow ones fewer: at least so many, or this long
 
 def key(workload: Workload) -> dict[str, Any]:
     """What a gradient's time depends on: the keys by which a profile finds it."""
-    kept = ("dataset", "model", "problem", "dimension", "density", "batch_size")
+    shape = ("layers", "hidden", "heads", "sequence")
+    kept = ("dataset", "model", *shape, "problem", "dimension", "density", "batch_size")
     values = workload.model_dump()
     return {name: values[name] for name in kept if name in values}
 
@@ -28,13 +30,13 @@ def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -
 
     Raises ScenarioError for a workload of which only sizes are known.
     """
-    if isinstance(workload, Sizes):
+    if isinstance(workload, Sizes | Graph):
         problem = "sizes only: there is no gradient to measure; give a workload with a dataset or a problem"
         raise ScenarioError(problem, key="workload")
     return alone(_sample, workload.model_copy(update={"learning": None}), least, least_s)
 
 
-def _sample(workload: Data | Problem, least: int, least_s: float) -> tuple[list[float], str]:
+def _sample(workload: Trained | Problem, least: int, least_s: float) -> tuple[list[float], str]:
     device, _ = choose([Place("here", torch.cuda.device_count())], 0)
     learner = build(workload, 1, 0, device)
     parameters = learner.initial().to(device)

@@ -12,7 +12,8 @@ from scipy.optimize import minimize_scalar
 
 from lockstep.calibration.estimates import Estimates, resampled
 from lockstep.calibration.process import barrier, together
-from lockstep.scenarios import Data, Problem, ScenarioError, Sizes, Workload
+from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
+from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import build
 
 _SECONDS, _ROUNDS = 1.0, 3
@@ -24,7 +25,7 @@ def measure(workload: Workload, seconds: float = _SECONDS, rounds: int = _ROUNDS
 
     In the evidence c as it is (`effective`), and `slowdown`: how much longer a gradient takes with m.
     """
-    if isinstance(workload, Sizes):
+    if isinstance(workload, Sizes | Graph):
         raise ScenarioError("sizes only: there is no gradient to measure", key="workload")
     workload = workload.model_copy(update={"learning": None})
     counts = _counts(
@@ -58,7 +59,7 @@ def _counts(cores: int) -> list[int]:
     return sorted({round(m) for m in np.geomspace(1, 2 * cores, _MOST)} | {cores})
 
 
-def _gradient_s(workload: Data | Problem, number: int, seconds: float, ready: Any) -> float:
+def _gradient_s(workload: Trained | Problem, number: int, seconds: float, ready: Any) -> float:
     """Mean seconds of a gradient while others compute theirs too."""
     learner = build(workload, 1, number)
     parameters, step = learner.initial(), 0

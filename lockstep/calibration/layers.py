@@ -8,13 +8,13 @@ from typing import Any
 from scipy import stats
 
 from lockstep.calibration.process import alone
-from lockstep.scenarios import Data
+from lockstep.scenarios.workload import Trained
 from lockstep.workloads.classifier import Classifier
 
 _TURNS, _WARM, _LEAST_S = 30, 3, 0.5
 
 
-def split(workload: Data) -> dict[str, Any]:
+def split(workload: Trained) -> dict[str, Any]:
     """`backward`: the share of a gradient's time after the last layer's forward pass; and the evidence.
 
     On the CPU. `layers`: [name, seconds forward, seconds backward] of each module without children; backward
@@ -24,7 +24,7 @@ def split(workload: Data) -> dict[str, Any]:
     return alone(_split, workload.model_copy(update={"learning": None}))
 
 
-def _split(workload: Data) -> dict[str, Any]:
+def _split(workload: Trained) -> dict[str, Any]:
     learner = Classifier(workload, 1, 0, "cpu")
     names = {module: name for name, module in learner.module.named_modules() if not list(module.children())}
     weights = dict(learner.module.named_parameters())

@@ -22,7 +22,7 @@ from lockstep.executor.shaping import QUEUE
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
-from lockstep.strategies.corrections import Rule
+from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.optimizers import optimizer
 from lockstep.strategies.parameter_server import passes_of
 from lockstep.validation import LINE_RATE, no_slope, parameters
@@ -38,7 +38,7 @@ _ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
 _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
 _LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
-_PASSES = passes_of(Rule(optimizer(optimizer="sgd")), 1, False)  # over a shard, of an update
+_PASSES = passes_of(UpdateRule(optimizer(optimizer="sgd")), 1, False)  # over a shard, of an update
 
 
 def measure(

@@ -11,6 +11,7 @@ from lockstep.printing import Printing, named
 # The shipped scenarios by the folder that they are in, in the order in which a newcomer needs them.
 _GROUPS = {
     "": "Scenarios to start from",
+    "pipelines": "Models that are split into stages",
     "strategies": "One for each strategy",
     "claims": "What papers claim, which 'lockstep claims' tries",
 }

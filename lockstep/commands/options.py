@@ -100,12 +100,13 @@ def on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def load(file: str, overrides: list[str], testbed: bool) -> "Scenario":
+def load(file: str, overrides: list[str], testbed: bool, fits: bool = True) -> "Scenario":
     """The scenario of a command that does not sweep; its own is left out if it is not valid.
 
-    Raises ScenarioError, with `testbed` also if it cannot be built here.
+    Raises ScenarioError, with `testbed` also if it cannot be built here, with `fits` if memory is too small.
     """
-    return scenarios.load(file, overrides, partial(lockstep.check, testbed=testbed), alone=True)
+    check = partial(lockstep.check, testbed=testbed, fits=fits)
+    return scenarios.load(file, overrides, check, alone=True)
 
 
 class Output(NamedTuple):

@@ -68,7 +68,7 @@ def recommend(
     change the answer (docs/recommend.md).
     """
     printing = Printing(json_, csv)
-    scenario = load(file, set_ or [], testbed and bool(validate_top))
+    scenario = load(file, set_ or [], testbed and bool(validate_top), fits=False)
     check_results(out)
     from lockstep.recommendation import Recommendation
     from lockstep.recommendation.ranking import best

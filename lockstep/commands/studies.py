@@ -1,4 +1,4 @@
-"""`lockstep verify`, `claims` and `validate --suite`: against theory, literature and reality."""
+"""`lockstep verify`, `claims` and `validate --suite`: against theory, published claims and reality."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ def claims(
 ) -> None:
     """Try what was published about strategies, in virtual time.
 
-    A claim that does not hold is a finding, not a failure: the exit status is 0.
+    A claim that does not hold is a result, not a failure: the exit status is 0.
     """
     printing = Printing(json_, csv)
     from lockstep.studies.reproductions import chosen, table
@@ -66,8 +66,8 @@ def _checks(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         about = {"claim": claim["claim"], "verdict": claim["verdict"]}
         for check in claim["checks"]:
             low, high = check["interval"]
-            figures = {key: value for key, value in check.items() if key != "interval"}
-            yield about | figures | {"low": low, "high": high}
+            values = {key: value for key, value in check.items() if key != "interval"}
+            yield about | values | {"low": low, "high": high}
 
 
 def validate_suite(
@@ -86,7 +86,7 @@ def validate_suite(
         return
     out = output.out
     if out is None:
-        raise ScenarioError("missing; say where the suite's measurements and figures go", key="--out")
+        raise ScenarioError("missing; say where the suite's measurements and tables go", key="--out")
     check_out(out)
     if measured is None:
         first = suite.chosen("asynchronous-w1-s1-network-none").scenario

@@ -14,7 +14,7 @@ from lockstep.recommendation.runs import EXCHANGES, Job, Row, simulate_all, simu
 from lockstep.recommendation.search import Search
 from lockstep.recommendation.space import Candidate, Target, apply, factors_of, family, spaces, target_learns
 from lockstep.recommendation.what_if import CHANGES, Answer, changed, means_something
-from lockstep.resources import RESOURCES, gains, trials
+from lockstep.resources import RESOURCES, experiments, gains
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies import StrategyError, find
 
@@ -24,7 +24,7 @@ FINALISTS = 6  # strategies, each at its best, that are simulated with fresh see
 SEEDS = 5
 MARGIN = 3.0  # times the search's best time that they have to come to the target
 BUDGET = {False: 100, True: 200}
-"""Candidates that the search tries, if nobody says how many; True: until a target accuracy."""
+"""Candidates that the search tries by default; True: until a target accuracy."""
 Progress = Callable[[float], None]
 
 
@@ -150,7 +150,7 @@ class Recommendation:
     def _answer(
         self, change: str, usual: Sequence[Candidate], jobs: Mapping[Candidate, Job | Ranked]
     ) -> Answer:
-        """Who is best with a change: by one run each and, if that is another, by several of these."""
+        """Which finalist is best with a change: by one run each; several confirm another one."""
         ranked = self._ranked_again(jobs, 1)
         found = [each.candidate for each in firsts(ranked)]
         if found != usual:
@@ -175,7 +175,7 @@ class Recommendation:
             row, job = each.rows[0], self.search_.job(each.candidate, MARGIN)
             if not row["duration_s"]:
                 continue
-            tried = trials(job.seeded(row["seed"]).scenario, row)
+            tried = experiments(job.seeded(row["seed"]).scenario, row)
             rows = simulated(list(tried.values()), self._processes, self._tick)
             rates = {kind: found["throughput"] for kind, found in zip(tried, rows, strict=True)}
             self.gains[each.candidate] = gains(job.scenario, rates)
@@ -240,7 +240,7 @@ class Recommendation:
     def own(self) -> Candidate | None:
         """The candidate that is the file's strategy as it is there."""
         space = self.search_.spaces.get(self._family)
-        return space.candidate(space.start) if space else None
+        return space.candidate(space.start) if space and space.as_given else None
 
     def twins(self, ranked: Ranked) -> list[Candidate]:
         """Other strategies whose best did in the search the very same as a ranked one."""

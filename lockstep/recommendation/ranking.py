@@ -139,9 +139,10 @@ def in_step(row: Row) -> bool:
     encoded = row.get("strategy.codec", "none") != "none"
     if strategy.owners is not Replicated or strategy.pushes != "gradients" or encoded:
         return False
-    if not strategy.equal_steps and row["cluster.workers"] > 1:  # one alone is in step with itself
+    replicas = row["cluster.workers"] // (row.get("parallelism.pipeline") or 1)
+    if not strategy.equal_steps and replicas > 1:  # one alone is in step with itself
         return False
-    whole = row["cluster.workers"] * row["workload.batch_size"]  # time may be up within a round
+    whole = replicas * row["workload.batch_size"]  # time may be up within a round
     return bool(abs(row["samples"] - row["updates"] * whole) < whole)
 
 
@@ -177,7 +178,7 @@ def as_good(ranked: Sequence[Ranked], one: Ranked) -> bool:
 
 
 def firsts(ranked: Sequence[Ranked], usual: Sequence[Candidate] = ()) -> list[Ranked]:
-    """Of some that are ordered the best; if that is in step, and nothing learned, also whoever is faster.
+    """The best of an ordered list; if that is in step, and nothing learned, also the one that is faster.
 
     Of those that are as good, one of the `usual` if there is one.
     """

@@ -6,7 +6,7 @@ depend on the number of cores, so that the search is the same everywhere. A spac
 tried as a whole. Where nothing is learned, the best in step is a second objective.
 
 Until a target accuracy, a strategy is worth little without the learning rate that suits it, so all begin with
-three. Runs have a short time; who is promising has twice that, and so on (successive halving, Jamieson and
+three. Runs have a short time; promising ones have twice that, and so on (successive halving, Jamieson and
 Talwalkar 2016). A run is stopped when it cannot win any more: at `MARGIN` times the best so far.
 """
 

@@ -1,6 +1,6 @@
 """What is searched: the strategies that a scenario's cluster can run, and the values of their knobs.
 
-A strategy has the knobs of `KNOBS` that are among its parameters, so a new one takes part by itself. What the
+A strategy has the knobs of `KNOBS` that are among its parameters, so a new one needs nothing more. What the
 file composes of several strategies' factors is one more, beside the one whose name it has. The
 first value of a knob is the nearest to training in step, one update for a gradient of everybody; the further
 down the list, the rarer or the staler the updates. Only the hardware that the file describes is used: fewer
@@ -16,7 +16,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 import lockstep
+from lockstep import fitting
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, override
+from lockstep.scenarios.kinds import first
 from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, own
 from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.strategy import FACTORS
@@ -38,11 +41,19 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
     "chunks": lambda _: (1, 4, 16),
 }
 """A strategy's parameter → its values with so many workers."""
+_SPLIT: dict[str, Callable[[Scenario], Sequence[Any]]] = {
+    "pipeline": fitting.numbers_of_stages,
+    "micro_batches": fitting.numbers_of_micro_batches,
+    "order": lambda scenario: [*dict.fromkeys([scenario.split.order, "1f1b", "gpipe", "zero-bubble"])],
+    "recompute": lambda _: [False, True],
+}
+"""A key of `parallelism` → its values; the number of replicas follows from that of stages."""
 RATE = "strategy.learning_rate"
 _NONE: Mapping[str, str] = MappingProxyType({})  # factors of other strategies
 CYCLES = ("communication_window", "averaging_period")
 SHARED = ("cluster.workers", RATE)  # knobs whose values mean the same for all strategies
 UNORDERED = (*SHARED, "cluster.servers", *map("strategy.{}".format, ("algorithm", "buckets", "chunks")))
+UNORDERED += tuple(map("parallelism.{}".format, _SPLIT))
 _RATES = tuple(2.0**power for power in range(-3, 6))  # times the file's, or the default
 _WORKERS = (1, 3 / 4, 1 / 2, 1 / 4)  # of the file's
 
@@ -126,6 +137,8 @@ class Space:
             raise ScenarioError(f"its workers share one memory, but the cluster has {cluster.hosts} hosts")
         taken = tuple((f"strategy.{factor}", other) for factor, other in factors.items())
         self._base = taken + _base(bare, strategy, taken)
+        split, self.as_given = _split(self._scenario, Candidate(name, self._base), strategy)
+        self._base += tuple(split.items())
         self._given = {"cluster.workers": cluster.workers, "cluster.servers": _placement(scenario)}
         said = bare.strategy.parameters
         own = {key: said.get(key, parameter.default) for key, parameter in strategy.parameters.items()}
@@ -138,6 +151,8 @@ class Space:
         for key in [key for key in KNOBS if key in own]:
             also = key in said or (key in CYCLES and own[key] <= _CYCLES[-1])
             tried[f"strategy.{key}"] = _with(KNOBS[key](cluster.workers), [own[key]] if also else [])
+        for key in (key for key in split if key.startswith("parallelism.")):
+            tried[key] = _with(_SPLIT[key.rpartition(".")[2]](scenario), [split[key]])
         if target_learns(scenario, target) and "learning_rate" in own:
             usual[RATE] = _rate(own)
             tried[RATE] = [float(f"{usual[RATE] * times:.3g}") for times in _RATES]
@@ -154,7 +169,7 @@ class Space:
 
     def _possible(self, *settings: tuple[str, Any]) -> bool:
         with suppress(ScenarioError):
-            apply(self._scenario, Candidate(self.name, settings))
+            apply(self._scenario, Candidate(self.name, settings), fits=False)
             return True
         return False
 
@@ -173,6 +188,8 @@ class Space:
         if workers and servers and servers.colocated:  # no more of them than hosts are left
             hosts = ceil(workers / self._scenario.cluster.workers_per_host)
             settings["cluster.servers"] = servers._replace(servers=min(servers.servers, hosts))
+        if settings.get("parallelism.pipeline") == 1:  # then all orders are one
+            settings.pop("parallelism.order", None)
         own = {key: v for key, v in settings.items() if key not in self._given or v != self._given[key]}
         return Candidate(self.name, tuple(own.items()))
 
@@ -240,12 +257,19 @@ def with_strategy(scenario: Scenario, name: str, factors: Mapping[str, str] = _N
     return scenario.model_copy(update={"strategy": changed})
 
 
-def apply(scenario: Scenario, candidate: Candidate) -> Scenario:
-    """The scenario of a candidate. Raises ScenarioError if the cluster cannot run it."""
+def apply(scenario: Scenario, candidate: Candidate, fits: bool = True) -> Scenario:
+    """The scenario of a candidate. Raises ScenarioError if the cluster cannot run it.
+
+    With `fits`, also if it does not fit into the memory of the devices.
+    """
     cluster = scenario.cluster
     settings = dict(candidate.settings)
     workers = settings.pop("cluster.workers", cluster.workers)
     found = with_strategy(scenario, candidate.strategy, candidate.factors)
+    split = {key: settings.pop(key) for key in [*settings] if key.startswith("parallelism.")}
+    if split:
+        changes = {key.rpartition(".")[2]: value for key, value in split.items()}
+        found = override(found, "parallelism", found.split.model_dump() | changes)
     if workers != cluster.workers:
         found = with_workers(found, workers)
     if (servers := settings.pop("cluster.servers", None)) not in (None, _placement(scenario)):
@@ -255,7 +279,9 @@ def apply(scenario: Scenario, candidate: Candidate) -> Scenario:
     strategy = found.strategy
     changed = {"name": strategy.name, **strategy.parameters, **values}
     found = found.model_copy(update={"strategy": type(strategy).model_validate(changed)})
-    lockstep.check(found)
+    plan = lockstep.check(found, fits=False)
+    if fits and fitting.short(plan) is not None:
+        raise ScenarioError("does not fit into the memory of its devices", key="cluster.memory")
     return found
 
 
@@ -274,6 +300,9 @@ def with_workers(scenario: Scenario, workers: int) -> Scenario:
     ]
     if len(stragglers) < len(before.stragglers):
         found = override(found, "cluster.stragglers", stragglers)
+    if before.kinds:
+        cluster = found.cluster.model_copy(update={"kinds": first(before.kinds, workers)})
+        found = found.model_copy(update={"cluster": cluster})
     found = override(found, "cluster.workers", workers)
     if found.stop.steps is not None:
         found = override(found, "stop.steps", ceil(found.stop.steps * before.workers / workers))
@@ -290,6 +319,25 @@ def _placements(scenario: Scenario) -> list[Placement]:
 
 def _placement(scenario: Scenario) -> Placement:
     return Placement(scenario.cluster.servers.count, scenario.cluster.servers.colocated)
+
+
+def _split(scenario: Scenario, candidate: Candidate, strategy: Strategy) -> tuple[dict[str, Any], bool]:
+    """The keys of `parallelism` that are searched, with values with which a candidate fits; whether the
+    file's do. None, if the file has no such section and the candidate fits as it is."""
+    plan = Plan.of(apply(scenario, candidate, fits=False))
+    as_given = fitting.short(plan) is None
+    if as_given and scenario.parallelism is None:
+        return {}, True
+    change = {} if as_given else fitting.smallest(plan)
+    if change is None:
+        problem = "does not fit into the memory of its devices, with whatever parallelism"
+        raise ScenarioError(problem, key="cluster.memory")
+    now = plan.scenario.split
+    found = {"pipeline": now.pipeline, "micro_batches": plan.micro_batches, "order": now.order}
+    found |= {"recompute": now.recompute, **change}
+    if strategy.own_passes:
+        del found["order"]
+    return {f"parallelism.{key}": value for key, value in found.items()}, as_given
 
 
 def _rate(given: Mapping[str, Any]) -> float:
@@ -311,13 +359,13 @@ def _base(
 ) -> tuple[tuple[str, Any], ...]:
     """The servers with which the strategy can run, if not with the file's. Raises ScenarioError if none."""
     try:
-        lockstep.check(scenario)
+        lockstep.check(scenario, fits=False)
         return ()
     except ScenarioError:
         if strategy.has_servers:
             for placement in _placements(scenario):
                 settings = (("cluster.servers", placement),)
                 with suppress(ScenarioError):
-                    apply(scenario, Candidate(scenario.strategy.name, factors + settings))
+                    apply(scenario, Candidate(scenario.strategy.name, factors + settings), fits=False)
                     return settings
         raise

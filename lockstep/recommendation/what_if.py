@@ -71,9 +71,9 @@ def changed(scenario: Scenario, change: str) -> Scenario | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """Who is best with a change, and without it (`usual`).
+    """Which finalists are best with a change, and without it (`usual`).
 
-    Of each the best and, if that is in step and nothing is learned, whoever is faster, if anyone is.
+    Each has the best and, if that is in step and nothing is learned, the one that is faster, if any.
     """
 
     change: str

@@ -92,7 +92,7 @@ def _rivals(first: Ranked, ranking: list[Ranked]) -> list[str]:
 
 
 def _price(ranking: list[Ranked]) -> list[str]:
-    """What speed may cost in learning, which nobody has looked at."""
+    """What speed may cost in learning, which was not simulated."""
     first, *faster = firsts(ranking)
     if not first.in_step:
         return [
@@ -137,7 +137,7 @@ def changes(found: Recommendation) -> list[str]:
 
 
 def _instead(answer: Answer, goal: Goal) -> Iterator[str]:
-    """Who wins instead, and who is faster though not in step."""
+    """Which candidate wins instead, and which is faster though not in step."""
     first, usual = answer.of(answer.best[0]), answer.of(answer.usual[0])
     if first is not usual:
         yield f"{first.candidate.label} wins ({worth_of(first)} instead of {worth_of(usual)})"

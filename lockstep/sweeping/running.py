@@ -48,10 +48,10 @@ def make(
                 result = lockstep.simulate(scenario, progress)
             else:
                 result = lockstep.run(scenario, progress, testbed=testbed)
-            figures = row(result)
+            metrics = row(result)
         except Exception as error:
             return Outcome({"status": "failed", "error": described(error), **keys(scenario)}, {})
-        return Outcome({"status": "ok", "error": None, **figures}, _files(result) if files else {})
+        return Outcome({"status": "ok", "error": None, **metrics}, _files(result) if files else {})
 
 
 def described(error: BaseException) -> str:
@@ -62,7 +62,7 @@ def described(error: BaseException) -> str:
 
 
 def _files(result: lockstep.Result) -> dict[str, bytes]:
-    """What `Result.save` writes, by name: a worker need not share a file system with whoever keeps it."""
+    """What `Result.save` writes, by name: a worker need not share a file system with the keeper."""
     with TemporaryDirectory() as folder:
         result.save(folder)
         return {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}

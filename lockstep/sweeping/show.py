@@ -20,7 +20,7 @@ from lockstep.sweeping.sweep import Swept
 
 _ROWS = 100  # of a table that is still read
 _WARNINGS = 5
-_FIGURES = {"throughput": "samples/s", "speedup": "speedup", "staleness.mean": "mean staleness"}
+_METRICS = {"throughput": "samples/s", "speedup": "speedup", "staleness.mean": "mean staleness"}
 # What to leave out until the table fits a terminal; at last as with the narrowest, and cells are broken.
 _TOO_WIDE: tuple[tuple[str, ...], ...] = (
     *((), ("speedup",), ("bottleneck",), ("speedup", "bottleneck")),
@@ -34,7 +34,7 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     table = swept.table
     good = table[table["status"] == "ok"]
     end = [name for name in _ENDS if name in good and good[name].notna().any()][:1]
-    shown = {name: title for name, title in (_FIGURES | _ENDS).items() if name in _FIGURES or name in end}
+    shown = {name: title for name, title in (_METRICS | _ENDS).items() if name in _METRICS or name in end}
     found = {name: _by_point(good, name) for name in shown if name in good}
     labels = {key: [_label(changes, key) for changes in plan.points] for key in plan.swept}
     labels = {key: texts for key, texts in labels.items() if len(set(texts)) > 1}
@@ -48,7 +48,7 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     if len(set(made)) > 1:
         columns["runs"] = [str(each) for each in made]
     for name in found:
-        columns[shown[name]] = [_figure(found[name].get(point), runs.get(point, 0)) for point in points]
+        columns[shown[name]] = [_estimate(found[name].get(point), runs.get(point, 0)) for point in points]
     limits = {point: in_short(typical(rows)) for point, rows in good.groupby("point")}
     columns["bottleneck"] = [limits.get(point, NOTHING) for point in points]
     title = plan.scenario.name
@@ -91,8 +91,8 @@ def _drawn(title: str, columns: Mapping[str, list[str]], words: Collection[str],
     drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     drawn.pad_edge = drawn.show_edge = False
     for name in columns:
-        figure = name not in words
-        drawn.add_column(name.replace(" ", "\n"), justify="right" if figure else "left", no_wrap=figure)
+        is_number = name not in words
+        drawn.add_column(name.replace(" ", "\n"), justify="right" if is_number else "left", no_wrap=is_number)
     for place, row in enumerate(zip(*columns.values(), strict=True)):
         drawn.add_row(*row, style="bold" if place == bold else None)
     return drawn
@@ -111,7 +111,7 @@ def _seeds_change_nothing(rows: Mapping[Any, Mapping[Any, Any]]) -> bool:
 def _best(
     found: Mapping[str, Mapping[Any, Mapping[Any, Any]]], runs: "pd.Series[int]"
 ) -> tuple[Any, str, Mapping[Any, Any], list[Any]] | None:
-    """The best point, in which figure, its row, and the points whose intervals overlap with its.
+    """The best point, in which metric, its row, and the points whose intervals overlap with its.
 
     By the time to the target, if any point reaches it with all seeds; by throughput otherwise.
     """
@@ -126,9 +126,9 @@ def _best(
 
 
 def _say_best(best: tuple[Any, str, Mapping[Any, Any], list[Any]], labels: Mapping[str, str]) -> None:
-    point, figure, row, near = best
+    point, metric, row, near = best
     what = ", ".join(f"{key}={label}" for key, label in labels.items())
-    text = f"Best: point {point} ({what}), {_figure(row, row['runs'])} {figure}."
+    text = f"Best: point {point} ({what}), {_estimate(row, row['runs'])} {metric}."
     if near:
         text += f" Within the intervals as good: {_some(near)}."
     print(text)
@@ -151,8 +151,8 @@ def _some(points: list[Any]) -> str:
     return f"{'point' if len(points) == 1 else 'points'} {first}"
 
 
-def _figure(row: Mapping[Any, Any] | None, runs: int) -> str:
-    """`12.3 ± 0.4`, and of how many runs if not all have the figure."""
+def _estimate(row: Mapping[Any, Any] | None, runs: int) -> str:
+    """`12.3 ± 0.4`, and of how many runs if not all have the metric."""
     if row is None:
         return number(None)
     text = number(row["mean"])

@@ -69,7 +69,7 @@ class Store:
 
 
 def _sum(row: Row) -> str:
-    """A checksum of a line: against accidents and hasty edits, not against who knows it."""
+    """A checksum of a line: against accidents and hasty edits, not against forgery."""
     return sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ from lockstep import analysis
 from lockstep.scenarios import ScenarioError
 
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "simpy", "torch", "torchvision")
-# Of analysis what makes rows of records: pictures, reports and timelines change no figure.
+# Of analysis what makes rows of records: pictures, reports and timelines change no metric.
 _ROOMS = (
     *("scenarios/*.py", "job/*.py", "strategies/**/*.py", "workloads/**/*.py", "workloads/*.csv"),
     *(

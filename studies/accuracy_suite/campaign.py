@@ -2,7 +2,7 @@
 
 campaign.json   the network that was measured over, the machine, the day
 points/         NAME.json, a finished (or failed) point each, written at once
-measured.parquet, predicted.parquet, profile*.yaml   what every figure can be computed from again
+measured.parquet, predicted.parquet, profile*.yaml   what every number can be computed from again
 """
 
 import json

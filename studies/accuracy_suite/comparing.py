@@ -12,7 +12,7 @@ from lockstep.validation import ks_distance, relative_error
 
 CALIBRATED = 2  # workers: calibration uses runs of so many at most; all others are held out
 KNEE = 2.0  # times as long as alone a message is under way, predicted: above that queues have formed
-_FIGURES = (
+_METRICS = (
     *("throughput", "duration_s", "samples", "updates", "dropped", "step_time_s"),
     *("staleness_mean", "staleness", "staleness_count", "compute", "network", "wait", "bottleneck"),
     *("curve_s", "curve_loss", "curve_accuracy", "time_to_target_s"),
@@ -25,7 +25,7 @@ def compare(measured: Sequence[Row], predicted: Sequence[Row]) -> pd.DataFrame:
     """One row a point, in the order of the measurements. Errors: (predicted − measured) ÷ measured.
 
     Of mean staleness: ÷ the measured mean or one version, if that is more, for a mean may be near 0.
-    A point of which a side failed has its `error`, and no figures.
+    A point of which a side failed has its `error`, and no metrics.
     """
     by_name = {row["name"]: row for row in predicted}
     return pd.DataFrame([_row(m, by_name[m["name"]]) for m in measured])
@@ -41,7 +41,7 @@ def _row(m: Row, p: Row) -> dict[str, Any]:
         "measured": {**m, "time_to_target_s": _time_to_target(m)},
     }
     a, b = sides["predicted"], sides["measured"]
-    figures = {f"{side}_{key}": values[key] for key in _FIGURES for side, values in sides.items()}
+    metrics = {f"{side}_{key}": values[key] for key in _METRICS for side, values in sides.items()}
     stale = any(max(map(abs, side["staleness"]), default=0) > 0 for side in (a, b))
     return {
         **about,
@@ -51,7 +51,7 @@ def _row(m: Row, p: Row) -> dict[str, Any]:
         "utilisation": p["utilisation"],
         "stretch": p["stretch"],
         "spread": p["spread"],
-        **figures,
+        **metrics,
         "throughput_error": relative_error(a["throughput"], b["throughput"]),
         "step_time_error": relative_error(a["step_time_s"], b["step_time_s"]),
         "stale": stale,

@@ -51,7 +51,7 @@ def _busiest_link(result: Result) -> tuple[str | None, float | None]:
 
 
 def _stretch(result: Result) -> float | None:
-    """What messages took in all, relative to what they would have with nobody else on the network.
+    """The time of all messages, relative to their time on an idle network.
 
     What a worker sends at one instant, and all shards' parts of an answer, share its card even then.
     """
@@ -61,7 +61,8 @@ def _stretch(result: Result) -> float | None:
     messages = of(result.records, "message", ["node", "start", "end", "nbytes"])
     messages = messages[messages["nbytes"] > 0]
     at_once = messages.groupby(["node", "start"])["nbytes"].transform("sum")
-    shared = at_once.where(messages["node"] < workers, messages["nbytes"] * len(result.plan.owners.ranks))
+    shards = len(result.plan.groups[0].owners.ranks)
+    shared = at_once.where(messages["node"] < workers, messages["nbytes"] * shards)
     alone_s = float(shared.sum()) / (network.bandwidth * network.goodput)
     alone_s += len(messages) * (network.latency + network.receive_overhead)
     return float((messages["end"] - messages["start"]).sum()) / alone_s if alone_s else None

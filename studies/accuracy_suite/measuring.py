@@ -18,7 +18,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each point: what was kept of it, or else is measured now; `tell` is told line by line.
 
-    One that fails has its `error` instead of figures, and is tried again by the next call. After Ctrl-C all
+    One that fails has its `error` instead of metrics, and is tried again by the next call. After Ctrl-C all
     that were finished are kept.
     """
     rows = {point.name: row for point in points if (row := campaign.kept(folder, point)) and not row["error"]}

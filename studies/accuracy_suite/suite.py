@@ -70,7 +70,7 @@ def read(folder: Path, files: Sequence[Path] = (), limit: int | None = None) -> 
 
 
 def recompute(source: Source, out: Path, progress: Progress | None = None) -> dict[str, Any]:
-    """Predict all points and write every figure to `out`; the summary."""
+    """Predict all points and write every table and picture to `out`; the summary."""
     points = campaign.points(source.rows)
     predicted = predict_all(points, source.profiles, source.campaign, progress)
     out.mkdir(parents=True, exist_ok=True)

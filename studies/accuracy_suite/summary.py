@@ -53,9 +53,9 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
 def statistics(rows: pd.DataFrame) -> dict[str, Any]:
     """Of the errors' absolute values median, 90th percentile and maximum, and of the signed ones the mean."""
     found: dict[str, Any] = {"points": len(rows)}
-    for figure in ("throughput_error", "step_time_error", "staleness_error", "staleness_ks"):
-        errors = rows[figure].dropna().to_numpy(float) if len(rows) else np.empty(0)
-        found[figure] = _of(errors)
+    for metric in ("throughput_error", "step_time_error", "staleness_error", "staleness_ks"):
+        errors = rows[metric].dropna().to_numpy(float) if len(rows) else np.empty(0)
+        found[metric] = _of(errors)
     return found
 
 
@@ -77,8 +77,8 @@ def largest(rows: pd.DataFrame, count: int = 5) -> list[dict[str, Any]]:
     if not len(rows):
         return []
     order = rows["throughput_error"].abs().sort_values(ascending=False, kind="stable").index
-    figures = ["name", "predicted_throughput", "measured_throughput", "throughput_error"]
-    worst = rows.loc[order[:count], figures].to_dict("records")
+    columns = ["name", "predicted_throughput", "measured_throughput", "throughput_error"]
+    worst = rows.loc[order[:count], columns].to_dict("records")
     return [{str(name): value for name, value in row.items()} for row in worst]
 
 
@@ -141,8 +141,8 @@ def bars(
     """Each bar with its value: whether it is met, or None where nothing was measured for it."""
     worst = max((abs(each["error"]) for each in targets.values() if each["error"] is not None), default=None)
 
-    def of(figure: str, statistic: str) -> float | None:
-        found = held_out[figure]
+    def of(metric: str, statistic: str) -> float | None:
+        found = held_out[metric]
         return None if found is None else float(found[statistic])
 
     listed = [

@@ -8,7 +8,7 @@ from lockstep.analysis.words import count, number, percent
 from lockstep.terminal import show_table, titled
 
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]  # title, head, rows
-BEGIN, END = "<!-- figures: make accuracy -->", "<!-- end of figures -->"
+END = "<!-- end of tables -->"
 SIDES = ("predicted", "measured")
 _NOTHING = "–"
 
@@ -81,13 +81,17 @@ def markdown(summary: Mapping[str, Any]) -> str:
     return "\n".join([*parts, "".join(f"- {line}\n" for line in lines(summary))])
 
 
-def between_markers(page: str, figures: str) -> str:
-    """A page with the figures in the place of those that it has. Raises ValueError if it has no markers."""
-    before, begin, rest = page.partition(BEGIN)
+def between_markers(page: str, tables: str, made_by: str = "make accuracy") -> str:
+    """A page with the tables in the place of those that it has; `made_by` is in the first of the markers.
+
+    Raises ValueError if it has no markers.
+    """
+    marker = f"<!-- tables: {made_by} -->"
+    before, begin, rest = page.partition(marker)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n\n{figures}\n{END}{after}"
+        raise ValueError(f"the page has no {marker} … {END}")
+    return f"{before}{marker}\n\n{tables}\n{END}{after}"
 
 
 def _bar(bar: Mapping[str, Any]) -> tuple[str, ...]:

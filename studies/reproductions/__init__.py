@@ -10,6 +10,7 @@ from lockstep.studies.reproductions import (
     elastic,
     momentum,
     peers,
+    pipelines,
     servers,
     shared,
     staleness,
@@ -23,7 +24,7 @@ def claims() -> list[Claim]:
     """All claims."""
     topics = (
         *(staleness, momentum, windows, delays, elastic, averaging, waiting),
-        *(servers, peers, codecs, shared),
+        *(servers, peers, codecs, shared, pipelines),
     )
     return [claim for topic in topics for claim in topic.CLAIMS]
 

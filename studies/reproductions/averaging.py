@@ -6,8 +6,8 @@ import numpy as np
 
 import lockstep
 from lockstep.scenarios import Scenario, override
-from lockstep.studies.reproductions.claim import Check, Claim, Figures, Interval, Runs
-from lockstep.studies.reproductions.figures import Array, learned
+from lockstep.studies.reproductions.claim import Check, Claim, Interval, Metrics, Runs
+from lockstep.studies.reproductions.metrics import Array, learned
 
 BLACK = "Black and Kokorin 2016 (Skymind), part 1"
 
@@ -54,7 +54,7 @@ def _period(runs: Runs) -> list[Check]:
 STATE_RATES = {"momentum": (0.1, 0.2), "adam": (0.01, 0.03)}
 
 
-def with_traffic(scenario: Scenario) -> Figures:
+def with_traffic(scenario: Scenario) -> Metrics:
     """What is learned, and the bytes that are sent for it."""
     result = lockstep.simulate(scenario)
     return learned(scenario, result=result) | {"bytes": float(result.metrics["bytes_sent"])}
@@ -76,8 +76,8 @@ LONG, LOCAL_RATE, TARGET = 64, 0.5, 0.055
 
 
 def _adaptive(runs: Runs) -> list[Check]:
-    def slower(than: str, figure: str) -> Interval:
-        return Interval.of_ratio(runs[than, figure], runs["adaptive", figure])
+    def slower(than: str, metric: str) -> Interval:
+        return Interval.of_ratio(runs[than, metric], runs["adaptive", metric])
 
     every, rarely = "every step", f"every {LONG}"
     return [
@@ -96,7 +96,7 @@ CLAIMS = [
         source=BLACK,
         published="identical (SGD without momentum)",
         variants={"sgd": {}},
-        figures=against_one_machine,
+        measure=against_one_machine,
         checks=_every_step,
     ),
     Claim(
@@ -108,7 +108,7 @@ CLAIMS = [
             name: {"strategy.optimizer": name, "strategy.learning_rate": rate}
             for name, rate in UPDATERS.items()
         },
-        figures=against_one_machine,
+        measure=against_one_machine,
         checks=_updaters,
     ),
     Claim(
@@ -141,7 +141,7 @@ CLAIMS = [
             for state in ("keep", "average")
             for rate in rates
         },
-        figures=with_traffic,
+        measure=with_traffic,
         checks=_state,
         seeds=8,
     ),
@@ -160,7 +160,7 @@ CLAIMS = [
             },
             "adaptive": {},
         },
-        figures=partial(learned, target=TARGET),
+        measure=partial(learned, target=TARGET),
         checks=_adaptive,
         seeds=8,
     ),

@@ -10,9 +10,9 @@ import numpy as np
 import lockstep
 from lockstep.analysis.student import half_width_of
 from lockstep.scenarios import Scenario, override
-from lockstep.studies.reproductions.figures import Array, learned
+from lockstep.studies.reproductions.metrics import Array, learned
 
-Figures = dict[str, float]
+Metrics = dict[str, float]
 Verdict = Literal["holds", "does not hold", "undecided"]
 
 
@@ -40,7 +40,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that is so if the claim holds: a figure whose mean is `above` and `below` given values.
+    """Something that is so if the claim holds: a metric whose mean is `above` and `below` given values.
 
     Without either it is there for the reader and decides nothing.
     """
@@ -70,33 +70,33 @@ def verdict(checks: Sequence[Check]) -> Verdict:
 
 
 class Runs:
-    """The figures of a claim's runs: `runs[variant, figure]`, shape (seeds,).
+    """The metrics of a claim's runs: `runs[variant, metric]`, shape (seeds,).
 
     Values of two variants at one index are of the same seed, so that differences of them are paired.
     """
 
-    def __init__(self, rows: Mapping[tuple[str, int], Figures]) -> None:
-        """Of (variant, seed) → figure → value."""
+    def __init__(self, rows: Mapping[tuple[str, int], Metrics]) -> None:
+        """Of (variant, seed) → metric → value."""
         self._rows = rows
         self._seeds = sorted({seed for _, seed in rows})
 
     def __getitem__(self, key: tuple[str, str]) -> Array:
-        variant, figure = key
-        return np.array([self._rows[variant, seed][figure] for seed in self._seeds])
+        variant, metric = key
+        return np.array([self._rows[variant, seed][metric] for seed in self._seeds])
 
-    def mean(self, variant: str, figure: str) -> Interval:
+    def mean(self, variant: str, metric: str) -> Interval:
         """Over the seeds."""
-        return Interval.of(self[variant, figure])
+        return Interval.of(self[variant, metric])
 
-    def tuned(self, variants: Sequence[str], by: str, figure: str | None = None) -> Array:
-        """For each seed, the figure of the variant whose mean `by` is the least on the other seeds.
+    def tuned(self, variants: Sequence[str], by: str, metric: str | None = None) -> Array:
+        """For each seed, the metric of the variant whose mean `by` is the least on the other seeds.
 
-        Who chooses by the very runs that are then compared favours whoever has more to choose from. Shape
-        (seeds,); without a `figure` it is the one that is chosen by.
+        A choice by the very runs that are then compared would favour the strategy with more variants. Shape
+        (seeds,); without a `metric` it is the one that is chosen by.
         """
         chosen_by = np.array([self[variant, by] for variant in variants])
         on_others = chosen_by.sum(1, keepdims=True) - chosen_by
-        values = np.array([self[variant, figure or by] for variant in variants])
+        values = np.array([self[variant, metric or by] for variant in variants])
         return np.asarray(values[on_others.argmin(0), np.arange(len(self._seeds))])
 
 
@@ -105,7 +105,7 @@ class Claim:
     """Something that was published, and how it is tried.
 
     The scenario is scenarios/claims/NAME.yaml; a variant changes dotted keys of it, and each is run with
-    `seeds` seeds, counted up from the scenario's. `figures` runs one and returns what is kept of it.
+    `seeds` seeds, counted up from the scenario's. `measure` runs one and returns what is kept of it.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Claim:
     published: str
     variants: Mapping[str, Mapping[str, Any]]
     checks: Callable[[Runs], list[Check]]
-    figures: Callable[[Scenario], Figures] = learned
+    measure: Callable[[Scenario], Metrics] = learned
     seeds: int = 5
 
     def scenarios(self) -> dict[tuple[str, int], Scenario]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lockstep.studies.reproductions.claim import Check, Claim, Interval, Runs
-from lockstep.studies.reproductions.figures import Array
+from lockstep.studies.reproductions.metrics import Array
 
 HOW: dict[str, dict[str, Any]] = {
     "32 bits": {"strategy.codec": "none"},
@@ -14,8 +14,8 @@ RATES = (0.1, 0.3)
 
 
 def _one_bit(runs: Runs) -> list[Check]:
-    def tuned(how: str, figure: str) -> Array:
-        return runs.tuned([f"{how}, rate {rate}" for rate in RATES], "loss", figure)
+    def tuned(how: str, metric: str) -> Array:
+        return runs.tuned([f"{how}, rate {rate}" for rate in RATES], "loss", metric)
 
     error = {how: tuned(how, "error") for how in HOW}
     costs = Interval.of_ratio(tuned("1 bit", "loss"), tuned("1 bit, feedback", "loss"))

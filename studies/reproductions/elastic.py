@@ -7,7 +7,7 @@ import numpy as np
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
 from lockstep.studies.reproductions.claim import Check, Claim, Interval, Runs
-from lockstep.studies.reproductions.figures import Array
+from lockstep.studies.reproductions.metrics import Array
 
 DOWNPOUR_RATES = {4: (0.05, 0.1, 0.2), 64: (0.002, 0.007, 0.02)}
 ELASTIC_RATES = (0.2, 0.4, 0.6)
@@ -101,7 +101,7 @@ CLAIMS = [
         source="Zhang, Choromanska and LeCun 2015",
         published="a small ρ lets workers go farther from the centre",
         variants={f"ρ = {rho:g}": {"strategy.rho": rho} for rho in RHOS},
-        figures=spread,
+        measure=spread,
         checks=_rho,
     ),
 ]

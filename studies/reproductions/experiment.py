@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.pool import results
-from lockstep.studies.reproductions.claim import Claim, Figures, Runs, verdict
+from lockstep.studies.reproductions.claim import Claim, Metrics, Runs, verdict
 from lockstep.studies.reproductions.table import markdown
 
 Progress = Callable[[float], None]
 Found = dict[str, Any]
-Keep = Callable[[Claim, tuple[str, int], Figures], None]
+Keep = Callable[[Claim, tuple[str, int], Metrics], None]
 
 
 def judge(
@@ -24,16 +24,16 @@ def judge(
     """Try the claims; `progress` is told the fraction of the runs done; `jobs` processes, or one a core.
 
     What `lockstep claims --json` prints: `claims`, each with its checks and verdict, and how many have which
-    `verdicts`. With `out`, that and the figures of every run are written there as they come.
+    `verdicts`. With `out`, that and the metrics of every run are written there as they come.
     """
     runs = [(claim, key, scenario) for claim in these for key, scenario in claim.scenarios().items()]
-    made: dict[str, dict[tuple[str, int], Figures]] = {claim.name: {} for claim in these}
+    made: dict[str, dict[tuple[str, int], Metrics]] = {claim.name: {} for claim in these}
     found = _summary([])
-    calls = [partial(claim.figures, scenario) for claim, _, scenario in runs]
-    with _kept(out) as keep, results(calls, jobs) as all_figures:
-        for done, ((claim, key, _), figures) in enumerate(zip(runs, all_figures, strict=True), 1):
-            keep(claim, key, figures)
-            made[claim.name][key] = figures
+    calls = [partial(claim.measure, scenario) for claim, _, scenario in runs]
+    with _kept(out) as keep, results(calls, jobs) as all_metrics:
+        for done, ((claim, key, _), metrics) in enumerate(zip(runs, all_metrics, strict=True), 1):
+            keep(claim, key, metrics)
+            made[claim.name][key] = metrics
             if len(made[claim.name]) == len(claim.variants) * claim.seeds:
                 found = _summary([*found["claims"], _judged(claim, Runs(made[claim.name]))])
                 if out is not None:
@@ -85,17 +85,17 @@ def _summary(rows: list[dict[str, Any]]) -> Found:
 
 @contextmanager
 def _kept(out: Path | None) -> Iterator[Keep]:
-    """What writes the figures of a run, at once: nothing is lost by an interruption."""
+    """What writes the metrics of a run, at once: nothing is lost by an interruption."""
     if out is None:
-        yield lambda claim, key, figures: None
+        yield lambda claim, key, metrics: None
         return
     out.mkdir(parents=True, exist_ok=True)
     with (out / "runs.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["claim", "variant", "seed", "figure", "value"])
+        table.writerow(["claim", "variant", "seed", "metric", "value"])
 
-        def keep(claim: Claim, key: tuple[str, int], figures: Figures) -> None:
-            table.writerows([claim.name, *key, figure, repr(value)] for figure, value in figures.items())
+        def keep(claim: Claim, key: tuple[str, int], metrics: Metrics) -> None:
+            table.writerows([claim.name, *key, metric, repr(value)] for metric, value in metrics.items())
             file.flush()
 
         yield keep

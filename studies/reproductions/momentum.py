@@ -7,7 +7,7 @@ import numpy as np
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
 from lockstep.studies.reproductions.claim import Check, Claim, Runs
-from lockstep.studies.reproductions.figures import Array
+from lockstep.studies.reproductions.metrics import Array
 
 WORKERS = (4, 8, 16)
 REPLICAS = 100
@@ -81,7 +81,7 @@ CLAIMS = [
         source="Mitliagkas, Zhang, Hadjis and Ré 2016",
         published="1 − 1/n, at the rate η/n (quadratic, exponential times)",
         variants={f"{n} workers": {"cluster.workers": n} for n in WORKERS},
-        figures=momentum,
+        measure=momentum,
         checks=_implicit,
     ),
 ]

@@ -3,15 +3,15 @@
 from functools import partial
 
 from lockstep.studies.reproductions.claim import Check, Claim, Interval, Runs
-from lockstep.studies.reproductions.figures import Array, learned
+from lockstep.studies.reproductions.metrics import Array, learned
 
 RATES = (0.2, 0.5)
 TARGET = 0.15
 
 
 def _gossip(runs: Runs) -> list[Check]:
-    def tuned(name: str, figure: str) -> Array:
-        return runs.tuned([f"{name}, rate {rate}" for rate in RATES], "loss", figure)
+    def tuned(name: str, metric: str) -> Array:
+        return runs.tuned([f"{name}, rate {rate}" for rate in RATES], "loss", metric)
 
     more = tuned("gossip", "error") - tuned("all-reduce", "error")
     return [
@@ -40,7 +40,7 @@ CLAIMS = [
             for name in ("all-reduce", "gossip")
             for rate in RATES
         },
-        figures=partial(learned, target=TARGET),
+        measure=partial(learned, target=TARGET),
         checks=_gossip,
         seeds=8,
     ),

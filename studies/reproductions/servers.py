@@ -76,8 +76,8 @@ def _seconds_a_round(result: Result) -> float:
 
 
 def _reduce_then_broadcast(runs: Runs) -> list[Check]:
-    def mean(figure: str) -> Interval:
-        return runs.mean("8 workers", figure)
+    def mean(metric: str) -> Interval:
+        return runs.mean("8 workers", metric)
 
     return [
         Check("bytes to the server ÷ (n·M a round)", mean("reduced"), 0.99, 1.01),
@@ -118,7 +118,7 @@ CLAIMS = [
         source="Dean et al. 2012; Li et al. 2014",
         published="1/N, and the whole link",
         variants={f"{shards} shards": {"cluster.servers": shards} for shards in SHARDS},
-        figures=share_of_link,
+        measure=share_of_link,
         checks=_fan_out,
     ),
     Claim(
@@ -128,7 +128,7 @@ CLAIMS = [
         source="Patarasuk and Yuan 2009; Li et al. 2014",
         published="2NM through the server, 2(N−1)/N·M through each link of a ring",
         variants={"8 workers": {}},
-        figures=traffic,
+        measure=traffic,
         checks=_reduce_then_broadcast,
     ),
     Claim(
@@ -141,7 +141,7 @@ CLAIMS = [
             for name in ("synchronous", "asynchronous")
             for shape, servers in (("flat", 1), ("relays", {"count": 1, "hierarchy": {"groups": 8}}))
         },
-        figures=at_the_root,
+        measure=at_the_root,
         checks=_hierarchy,
     ),
 ]

@@ -3,7 +3,7 @@
 from functools import partial
 
 from lockstep.studies.reproductions.claim import Check, Claim, Interval, Runs
-from lockstep.studies.reproductions.figures import learned
+from lockstep.studies.reproductions.metrics import learned
 
 WORKERS = (8, 16)
 TARGET = 0.42
@@ -27,7 +27,7 @@ CLAIMS = [
             f"{n} worker{'s' * (n > 1)}": {"cluster.workers": n, "cluster.workers_per_host": n}
             for n in (1, *WORKERS)
         },
-        figures=partial(learned, target=TARGET),
+        measure=partial(learned, target=TARGET),
         checks=_hogwild,
         seeds=8,
     ),

@@ -45,7 +45,7 @@ CLAIMS = [
             for n in WORKERS
             for time in TIMES
         },
-        figures=of_gradients,
+        measure=of_gradients,
         checks=_mean,
     ),
     Claim(
@@ -54,7 +54,7 @@ CLAIMS = [
         source="Gupta, Zhang and Wang 2016 (Rudra)",
         published="'never above 2n', 30 workers",
         variants={time: {"cluster.compute.time": TIMES[time]} for time in TIMES},
-        figures=of_gradients,
+        measure=of_gradients,
         checks=_bound,
     ),
 ]

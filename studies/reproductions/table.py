@@ -13,7 +13,7 @@ _ANSWERS = {True: "", False: ": no", None: ": undecided"}
 
 def row(found: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     """The cells of one claim; a line in the fourth for each of its checks, with what it has to be."""
-    lines = [f"{c['what']}: {figure(c['mean'], *c['interval'])}{_wanted(c)}" for c in found["checks"]]
+    lines = [f"{c['what']}: {value(c['mean'], *c['interval'])}{_wanted(c)}" for c in found["checks"]]
     return (
         f"{found['claim']}: {found['statement']}",
         found["source"],
@@ -43,7 +43,7 @@ def markdown(found: Mapping[str, Any]) -> str:
     return "".join("| " + " | ".join(cell.replace("\n", "<br>") for cell in cells) + " |\n" for cells in rows)
 
 
-def figure(mean: float | None, low: float | None, high: float | None) -> str:
+def value(mean: float | None, low: float | None, high: float | None) -> str:
     """A mean and its interval, to two digits of the latter's half width."""
     if mean is None or low is None or high is None:
         return "not finite"

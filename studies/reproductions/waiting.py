@@ -5,8 +5,8 @@ from functools import partial
 
 import lockstep
 from lockstep.scenarios import Scenario
-from lockstep.studies.reproductions.claim import Check, Claim, Figures, Interval, Runs
-from lockstep.studies.reproductions.figures import Array, learned
+from lockstep.studies.reproductions.claim import Check, Claim, Interval, Metrics, Runs
+from lockstep.studies.reproductions.metrics import Array, learned
 
 TARGET = 0.15  # held-out loss
 UNBOUNDED = 10_000
@@ -40,8 +40,8 @@ SSP = dict.fromkeys((0, 1, 2, 4, 8, UNBOUNDED), (0.035, 0.05, 0.07))
 
 
 def _ssp(runs: Runs) -> list[Check]:
-    def ratio(a: int, b: int, figure: str) -> Interval:
-        return Interval.of_ratio(runs[f"bound {a}, rate 0.05", figure], runs[f"bound {b}, rate 0.05", figure])
+    def ratio(a: int, b: int, metric: str) -> Interval:
+        return Interval.of_ratio(runs[f"bound {a}, rate 0.05", metric], runs[f"bound {b}, rate 0.05", metric])
 
     loses = f"updates to a loss of {TARGET} at one rate, no bound ÷ bound 0"
     return [
@@ -54,7 +54,7 @@ def _ssp(runs: Runs) -> list[Check]:
 DELAY = {0: (0.08, 0.1, 0.13), 1: (0.05, 0.07, 0.1), 2: (0.03, 0.04, 0.06), 16: (0.01, 0.015, 0.02)}
 
 
-def with_idleness(scenario: Scenario) -> Figures:
+def with_idleness(scenario: Scenario) -> Metrics:
     """What is learned, and the percentage of their time in which workers do not compute."""
     result = lockstep.simulate(scenario)
     return learned(scenario, TARGET, result) | {"idle": 100 * (1 - result.metrics["breakdown"]["compute"])}
@@ -105,7 +105,7 @@ CLAIMS = [
         source="Ho et al. 2013 (SSP)",
         published="faster than both ends",
         variants=_bounds(SSP),
-        figures=partial(learned, target=TARGET),
+        measure=partial(learned, target=TARGET),
         checks=_ssp,
         seeds=8,
     ),
@@ -115,7 +115,7 @@ CLAIMS = [
         source="Li et al. 2014",
         published="sparse logistic regression: 8 of {0 … 16} is fastest; idle 50% at 0, 1.7% at 16",
         variants=_bounds(DELAY),
-        figures=with_idleness,
+        measure=with_idleness,
         checks=_delay,
         seeds=10,
     ),
@@ -137,7 +137,7 @@ CLAIMS = [
             for name, settings in (("synchronous", BARRIER), ("asynchronous", FREE))
             for m, r in settings
         },
-        figures=partial(learned, target=BACKUP_TARGET),
+        measure=partial(learned, target=BACKUP_TARGET),
         checks=_backup,
         seeds=12,
     ),

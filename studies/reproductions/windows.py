@@ -3,7 +3,7 @@
 import numpy as np
 
 from lockstep.studies.reproductions.claim import Check, Claim, Interval, Runs
-from lockstep.studies.reproductions.figures import Array, crossing
+from lockstep.studies.reproductions.metrics import Array, crossing
 
 WINDOWS = {"downpour-blocking": (1, 2, 3, 5, 8), "agn": (5, 12, 20, 40, 80)}
 FAILS = 10.0  # % of held-out errors from which a window is too long

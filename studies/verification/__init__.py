@@ -7,15 +7,24 @@ from typing import Any
 
 from lockstep import selection
 from lockstep.simulator.errors import SimulationError
-from lockstep.studies.verification import links, network, queues, rounds, simgrid, simgrid_cases, staleness
+from lockstep.studies.verification import (
+    links,
+    network,
+    pipelines,
+    queues,
+    rounds,
+    simgrid,
+    simgrid_cases,
+    staleness,
+)
 from lockstep.studies.verification.case import Case, Outcome, within
 
-_FIGURES = ("theory", "simulated", "error", "tolerance")
+_VALUES = ("theory", "simulated", "error", "tolerance")
 
 
 def cases() -> list[Case]:
     """All cases; those that need SimGrid only where it is installed."""
-    kinds = (network, links, rounds, staleness, queues)
+    kinds = (network, links, rounds, staleness, queues, pipelines)
     own = [case for kind in kinds for case in kind.CASES]
     if simgrid.available() is not None:
         return own
@@ -40,7 +49,7 @@ def chosen(patterns: Sequence[str]) -> list[Case]:
 def verify(these: Sequence[Case], progress: Callable[[float], None] | None = None) -> dict[str, Any]:
     """Check the cases; `progress` is told the fraction done.
 
-    What `lockstep verify --json` prints: `cases`, each with its name, figures and verdict ("pass" or "fail");
+    What `lockstep verify --json` prints: `cases`, each with its name, values and verdict ("pass" or "fail");
     how many `failed`; and what was `skipped`, and why.
     """
     rows: list[dict[str, Any]] = []
@@ -54,11 +63,11 @@ def verify(these: Sequence[Case], progress: Callable[[float], None] | None = Non
 
 
 def _row(case: Case) -> dict[str, Any]:
-    """The figures of a case; None, and a failure, if the simulation deadlocks or breaks a law of its own."""
+    """The values of a case; None, and a failure, if the simulation deadlocks or breaks a law of its own."""
     try:
         outcome = case.check()
     except SimulationError as error:
-        return {"case": f"{case.name}: {error}", **dict.fromkeys(_FIGURES), "verdict": "fail"}
-    values = {name: getattr(outcome, name) for name in _FIGURES}
+        return {"case": f"{case.name}: {error}", **dict.fromkeys(_VALUES), "verdict": "fail"}
+    values = {name: getattr(outcome, name) for name in _VALUES}
     finite = {name: value if isfinite(value) else None for name, value in values.items()}
     return {"case": case.name, **finite, "verdict": outcome.verdict}

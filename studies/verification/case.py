@@ -1,7 +1,7 @@
 """What a case of `lockstep verify` is made of: a scenario, a closed form, and when the two agree.
 
-A case has one of three tolerances, each a function of how the figure was got and none chosen by hand:
-`exact` for what has no randomness in it, `estimate` for a mean over a random run, `within` for a figure whose
+A case has one of three tolerances, each a function of how the value was got and none chosen by hand:
+`exact` for what has no randomness in it, `estimate` for a mean over a random run, `within` for a value whose
 greatest deviation follows from a law, which the case states.
 """
 
@@ -28,7 +28,7 @@ _STANDARD_ERRORS = 5  # exceeded by chance once in 10⁵ cases (Student's t with
 
 @dataclass(frozen=True)
 class Outcome:
-    """The closed form's figure, the simulator's, and the largest error that the case allows.
+    """The closed form's value, the simulator's, and the largest error that the case allows.
 
     The error is relative to the theory, absolute where that is 0; `at_most` says that the theory is a bound
     and only what is above it is an error.
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """Of the simulated figure."""
+        """Of the simulated value."""
         difference = self.simulated - self.theory
         difference = max(0.0, difference) if self.at_most else abs(difference)
         return difference / (abs(self.theory) or 1.0)
@@ -72,7 +72,7 @@ def exact(theory: float, simulated: float) -> Outcome:
 
 
 def within(bound: float, theory: float, simulated: float, at_most: bool = False) -> Outcome:
-    """No further from the theory than `bound`, in the figure's own unit."""
+    """No further from the theory than `bound`, in the value's own unit."""
     return Outcome(theory, simulated, bound / (abs(theory) or 1.0), at_most)
 
 
@@ -131,7 +131,7 @@ def pareto(mean: float, shape: float) -> dict[str, Any]:
 
 
 def update_times(result: Result) -> Array:
-    """When the first holder of parameters made its updates, seconds, shape (updates,)."""
+    """When the first owner of parameters made its updates, seconds, shape (updates,)."""
     updates = result.records[result.records["event"] == "update"]
     own = updates[updates["node"] == result.plan.owners.ranks[0]].drop_duplicates("version")
     return own["end"].to_numpy()

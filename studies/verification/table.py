@@ -20,13 +20,13 @@ def show(found: dict[str, Any]) -> None:
     if not sys.stdout.isatty():
         table.add_row(*head)
     for row in found["cases"]:
-        figures = [
+        values = [
             number(row["theory"]),
             number(row["simulated"]),
             *map(_small, (row["error"], row["tolerance"])),
         ]
         style = "bold red" if row["verdict"] == "fail" else None
-        table.add_row(row["case"], *figures, row["verdict"], style=style)
+        table.add_row(row["case"], *values, row["verdict"], style=style)
     show_table(table)
     for what, why in found["skipped"].items():
         print(f"{what}: skipped ({why})")

@@ -1,4 +1,4 @@
-"""What limits a run, in words: sentences by hand, and the truth of "N shards would move it"."""
+"""What limits a run, in words: sentences by hand, and whether "N shards would move it"."""
 
 import re
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def run(
     communicate: float,
     busy: dict[str, float] | None,
     workers: int = 4,
-    holders: Any = None,
+    owners: Any = None,
     slow: float = 1.0,
     batches: int = 1,
 ) -> Result:
@@ -50,7 +50,7 @@ def run(
             r.message(worker, workers, end, end + 10 * communicate, end + 10 * communicate, "push", 8)
         r.update(workers, 0, 10.0, 0, 0, 1)
 
-    result = result_of(write, workers=workers, holders=holders)
+    result = result_of(write, workers=workers, owners=owners)
     return replace(result, utilisation=None if busy is None else table(busy))
 
 
@@ -96,12 +96,12 @@ CARDS = {"worker 0's up-link": 0.24, "worker 1's up-link": 0.24, "server 0's up-
             "server 0's processor (applying updates), 95% busy; 10 shards would move it to computing",
         ),
         (
-            run(0.1, 0.9, {"server 0's up-link": 0.9, "server 1's up-link": 0.9}, holders=[4, 5]),
+            run(0.1, 0.9, {"server 0's up-link": 0.9, "server 1's up-link": 0.9}, owners=[4, 5]),
             "the servers' up-links, 90% busy; 19 shards would move it to computing",
         ),
         (run(0.1, 0.9, {"rack 0's up-link": 0.5, "rack 1's up-link": 0.99}), "rack 1's up-link, 99% busy"),
         (
-            run(0.1, 0.9, {f"worker {w}'s up-link": 0.8 for w in range(4)}, holders=range(4)),
+            run(0.1, 0.9, {f"worker {w}'s up-link": 0.8 for w in range(4)}, owners=range(4)),
             "the workers' up-links, 80% busy",
         ),
         (
@@ -211,7 +211,7 @@ def test_names(id: Any, name: str, all: str) -> None:
         assert before.with_fields(old)["remedy"]["to"] == asdict(each)
 
 
-# --- the truth of the clause about shards -------------------------------------------------------------------
+# --- whether the clause about shards is true ---------------------------------------------------------------
 
 
 def on_a_star(**changes: Any) -> Result:

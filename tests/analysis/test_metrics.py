@@ -85,7 +85,7 @@ def test_a_gradient_is_applied_when_the_last_shard_has_it() -> None:
         r.update(3, 1, 1.0, 0, 0, 1)
         r.update(3, 0, 2.0, 1, 1, 1)  # shard 2 has none of worker 1's
 
-    m = result_of(write, holders=[2, 3]).metrics
+    m = result_of(write, owners=[2, 3]).metrics
     assert m["updates"] == 1  # of the shard that is behind
     assert m["samples"] == 10
     assert m["duration_s"] == 2.0
@@ -97,7 +97,7 @@ def test_a_shard_without_any_update_leaves_nothing_applied() -> None:
         r.gradient(0, 0.0, 1.0, 0)
         r.update(2, 0, 2.0, 0, 0, 1)
 
-    m = result_of(write, holders=[2, 3]).metrics
+    m = result_of(write, owners=[2, 3]).metrics
     assert (m["updates"], m["samples"], m["throughput"]) == (0, 0, 0.0)
 
 
@@ -109,9 +109,9 @@ def test_decentralised_each_holder_applies_its_own_gradients() -> None:
                 if (step, worker) != (1, 2):  # the last worker has not finished its second step
                     r.update(worker, worker, step + 1.0, step, 0, 1)
 
-    m = result_of(write, workers=3, holders=range(3)).metrics
-    assert m["updates"] == 1  # that every holder has made
-    assert m["samples"] == 50  # gradients that are in the parameters of their holder
+    m = result_of(write, workers=3, owners=range(3)).metrics
+    assert m["updates"] == 1  # that every owner has made
+    assert m["samples"] == 50  # gradients that are in the parameters of their owner
     assert m["duration_s"] == 2.0
 
 
@@ -227,9 +227,9 @@ def gradient_only(r: Recorder) -> None:
 
 
 @pytest.mark.parametrize("write", [lambda r: None, gradient_only])
-@pytest.mark.parametrize("holders", [[2], [2, 3], [0, 1]])
-def test_a_run_that_did_nothing(write: Callable[[Recorder], None], holders: list[int]) -> None:
-    result = result_of(write, holders=holders)
+@pytest.mark.parametrize("owners", [[2], [2, 3], [0, 1]])
+def test_a_run_that_did_nothing(write: Callable[[Recorder], None], owners: list[int]) -> None:
+    result = result_of(write, owners=owners)
     m = result.metrics
     assert (m["duration_s"], m["updates"], m["samples"], m["bytes_sent"]) == (0.0, 0, 0, 0)
     none = ("throughput", "updates_per_s", "speedup", "efficiency", "loss", "accuracy", "time_to_target_s")
@@ -263,7 +263,7 @@ def test_a_dropped_gradient_counts_once_for_all_shards() -> None:
         r.drop(3, 1, 2.5, 1, 3)  # thrown away by both shards
         r.drop(2, 0, 3.0, 1, 1)  # one that only one shard has thrown away yet
 
-    result = result_of(write, holders=[2, 3])
+    result = result_of(write, owners=[2, 3])
     assert result.metrics["dropped"] == 3 + 1
     drops = result.records[result.records["event"] == "drop"]
     assert list(drops["start"]) == list(drops["end"]) == [2.0, 2.5, 3.0]
@@ -271,23 +271,23 @@ def test_a_dropped_gradient_counts_once_for_all_shards() -> None:
     assert result.metrics["samples"] == 10
 
 
-def pushes(each: int, staleness: int, holders: Sequence[int] = (2,)) -> Result:
+def pushes(each: int, staleness: int, owners: Sequence[int] = (2,)) -> Result:
     """Two workers whose pushes are applied by each shard, all but the first with this staleness."""
 
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 1.0, 0)
-        for shard in holders:
+        for shard in owners:
             for version in range(2 * each):
                 r.update(shard, version % 2, 1.0 + version, version, staleness if version else 0, 5)
 
-    return result_of(write, holders=holders)
+    return result_of(write, owners=owners)
 
 
-@pytest.mark.parametrize("holders", [(2,), (2, 3)])
-def test_a_run_too_short_for_its_staleness_says_so(holders: tuple[int, ...]) -> None:
-    (warning,) = pushes(2, staleness=1, holders=holders).metrics["warnings"]
+@pytest.mark.parametrize("owners", [(2,), (2, 3)])
+def test_a_run_too_short_for_its_staleness_says_so(owners: tuple[int, ...]) -> None:
+    (warning,) = pushes(2, staleness=1, owners=owners).metrics["warnings"]
     assert warning.startswith("a short run: 2.0 pushes a worker were applied on average; with fewer than 3 ")
-    assert pushes(3, staleness=1, holders=holders).metrics["warnings"] == []
+    assert pushes(3, staleness=1, owners=owners).metrics["warnings"] == []
 
 
 def test_synchronous_runs_are_never_too_short() -> None:
@@ -308,7 +308,7 @@ def test_staleness_is_that_of_merged_models_where_there_are_any() -> None:
                 r.update(worker, 1 - worker, 1.0 + version, version, (2, -3, 2)[version], 0)
                 r.update(worker, worker, 1.0 + version, version, 0, 1)
 
-    metrics = result_of(write, holders=[0, 1]).metrics
+    metrics = result_of(write, owners=[0, 1]).metrics
     found = {"mean": 1 / 3, "p50": 2, "p99": 2, "max": 2, "histogram": {"-3": 2, "2": 4}}
     assert metrics["staleness"] == found
     assert (metrics["updates"], metrics["samples"], metrics["warnings"]) == (3, 60, [])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import lockstep
-from lockstep.analysis.summary import figures
+from lockstep.analysis.summary import main_metrics
 from tests.support.scenarios import scenario
 
 LEARNING = {"workload": {"problem": "logistic", "batch_size": 8}}
@@ -24,11 +24,11 @@ def test_repr_is_one_line(learned: lockstep.Result) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [LEARNING, {}])
-def test_a_notebook_shows_the_figures_and_a_picture(changes: dict[str, object]) -> None:
+def test_a_notebook_shows_the_metrics_and_a_picture(changes: dict[str, object]) -> None:
     result = lockstep.simulate(scenario(**changes, name="<b>"))
     html = result._repr_html_()
     assert "<b>" not in html
-    for name, value in figures(result).items():
+    for name, value in main_metrics(result).items():
         assert name in html
         assert value in html
     (picture,) = re.findall(r"<svg.*</svg>", html, re.DOTALL)

@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 
 import lockstep
 from lockstep.analysis import plots, runs, saved, table
-from lockstep.analysis.plots import series, style, words
+from lockstep.analysis.plots import series, style
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.units import Quantity
 from lockstep.strategies import STRATEGIES
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import scenario
@@ -267,35 +266,6 @@ def test_small_print_is_as_narrow_as_the_picture() -> None:
     figure = style.figure(style.SINGLE, 2)
     style.note(figure, "word " * 40)
     assert max(map(len, small_print(figure).splitlines())) <= 70
-
-
-def test_units_suit_the_values() -> None:
-    assert words.scale("cluster.network.bandwidth", [1.25e9]) == (8e-9, "Gbit/s")
-    assert words.scale("cluster.network.latency", [5e-5, 2e-4]) == (pytest.approx(1e6), "µs")
-    assert words.scale("duration_s", [7200.0, 40000.0]) == (1 / 3600, "h")
-    assert words.scale("throughput", [1e6]) == (1.0, "samples/s")
-    assert words.scale("strategy.bound", [3]) == (1.0, "")
-
-
-def test_every_quantity_of_the_schema_has_its_unit() -> None:
-    def quantities(model: Any, seen: set[Any]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        if model in seen or not hasattr(model, "model_fields"):
-            return {k: v for sub in getattr(model, "__args__", ()) for k, v in quantities(sub, seen).items()}
-        seen.add(model)
-        for name, field in model.model_fields.items():
-            marks = [*field.metadata, *getattr(field.annotation, "__metadata__", ())]
-            inner = [getattr(sub, "__metadata__", ()) for sub in getattr(field.annotation, "__args__", ())]
-            marks += [mark for some in inner for mark in some]
-            for mark in marks:
-                if isinstance(mark, Quantity):
-                    found[name] = mark.unit
-            found |= quantities(field.annotation, seen)
-        return found
-
-    units = quantities(lockstep.Scenario, set())
-    assert len(units) > 10
-    assert {name: words._UNIT_OF.get(name) for name in units} == units
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Timelines: their structure, what is on which track, which message led to what; from both engines."""
 
-import gzip
 import json
-from collections import defaultdict
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -12,64 +10,14 @@ import pytest
 
 import lockstep
 from lockstep.analysis.arrows import arrows
-from lockstep.analysis.records import Recorder, Result
-from lockstep.analysis.timeline import write
+from lockstep.analysis.records import Recorder
 from lockstep.analysis.tracks import lanes, tracks
 from lockstep.job.plan import Plan
 from lockstep.simulator.topology import topology
 from tests.support.command_line import Lockstep, fine
 from tests.support.results import result_of
 from tests.support.scenarios import ENGINES, scenario
-
-Event = dict[str, Any]
-
-
-def trace(file: Path) -> list[Event]:
-    """The events of a file, after a look at its structure."""
-    packed = file.read_bytes()
-    text = gzip.decompress(packed) if file.suffix == ".gz" else packed
-    whole = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    events: list[Event] = whole["traceEvents"]
-    for event in events:
-        if event["ph"] != "M":
-            event["ts"] = int(event["ts"] * 1000) / 1000  # as Perfetto does it
-    check(events)
-    return events
-
-
-def check(events: list[Event]) -> None:
-    """The rules of the format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
-    assert {event["ph"] for event in events} <= set("MXstfC")
-    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    assert not any(pid == tid for pid, tid in named), "Perfetto puts a main thread first"
-    flows: dict[int, list[Event]] = defaultdict(list)
-    open_slices: dict[tuple[int, int], list[int]] = defaultdict(list)
-    last: dict[tuple[Any, ...], int] = defaultdict(int)
-    slice_at = None
-    for event in events:
-        if event["ph"] == "M":
-            continue
-        at, place = round(1000 * event["ts"]), (event["pid"], event["tid"])
-        key = (*place, event["name"]) if event["ph"] == "C" else place
-        assert at >= last[key], "time goes back"
-        last[key] = at
-        if event["ph"] == "X":
-            assert place in named
-            ends = open_slices[place]
-            while ends and ends[-1] <= at:
-                ends.pop()
-            end = at + round(1000 * event["dur"])
-            assert not ends or end <= ends[-1], "slices cross"
-            assert not ends or event["dur"] == 0, "nothing but an instant lies within another"
-            ends.append(end)
-            slice_at = at, place
-        elif event["ph"] in "stf":
-            assert slice_at == (at, place), "a flow event is at the slice before it"
-            flows[event["id"]].append(event)
-    for steps in flows.values():
-        assert [step["ph"] for step in steps] == ["s", *"t" * (len(steps) - 2), "f"]
-        assert {step["bp"] for step in steps} == {"e"}
-        assert len({(step["cat"], step["name"]) for step in steps}) == 1
+from tests.support.traces import Event, trace, written
 
 
 def names(events: list[Event], pid: int = 1) -> list[str]:
@@ -78,11 +26,6 @@ def names(events: list[Event], pid: int = 1) -> list[str]:
     order = {e["tid"]: e["args"] for e in events if e["pid"] == pid and e["name"] == "thread_sort_index"}
     called = [found[tid]["name"] for tid in sorted(found, key=lambda tid: order[tid]["sort_index"])]
     return [name for name in called if not name.endswith(")")]
-
-
-def written(tmp_path: Path, *results: Result) -> list[Event]:
-    write(results, tmp_path / "trace.json")
-    return trace(tmp_path / "trace.json")
 
 
 def slices(events: list[Event], name: str, pid: int = 1) -> list[tuple[str, float, float]]:
@@ -262,7 +205,6 @@ def test_a_simulations_timeline_is_the_same_byte_for_byte(
 
 
 @pytest.mark.real
-@pytest.mark.alone
 def test_a_replay_and_a_validation_have_timelines(
     command: Lockstep, sizes_only: Path, tmp_path: Path
 ) -> None:

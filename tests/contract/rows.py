@@ -153,4 +153,6 @@ ROWS = [
     Row({"name": "sgp", "momentum": 0.9}, deterministic=True, is_sgd=False),
     Row({"name": "ad-psgd", "graph": "ring"}, deterministic=False),
     Row({"name": "gossip", "probability": 0.5}, deterministic=False),
+    Row({"name": "pipedream"}, deterministic=True),
+    Row({"name": "pipedream-2bw"}, deterministic=True, is_sgd=False, is_sgd_alone=False, age=1),
 ]

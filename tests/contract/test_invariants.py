@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
@@ -17,6 +17,7 @@ from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, graph
 from lockstep.strategies.bounds import Graph, optional
 from lockstep.strategies.owners import OneModelEach
 from lockstep.strategies.strategy import FACTORS
+from tests.support.nightly import examples
 from tests.support.scenarios import scenario
 
 DISTRIBUTIONS = [
@@ -173,7 +174,7 @@ def _computed(run: Result) -> int:
     return int((run.records["event"] == "gradient").sum())
 
 
-@settings(max_examples=100)
+@examples()
 @given(clusters(), st.integers(1, 6))
 def test_a_run_of_steps_loses_nothing(changes: dict[str, Any], steps: int) -> None:
     config = scenario(**changes, stop={"steps": steps})
@@ -181,7 +182,7 @@ def test_a_run_of_steps_loses_nothing(changes: dict[str, Any], steps: int) -> No
 
 
 @pytest.mark.real
-@settings(max_examples=20)
+@examples(0.2)
 @given(clusters(most=3), st.integers(1, 4))
 def test_a_real_run_of_steps_loses_nothing(changes: dict[str, Any], steps: int) -> None:
     config = scenario(**changes, stop={"steps": steps})
@@ -204,20 +205,20 @@ def check_that_nothing_is_lost(config: Scenario, run: Result, steps: int) -> Non
     ):  # all models that were sent are merged, even late
         updates, sent = (run.records[run.records["event"] == event] for event in ("update", "message"))
         assert (updates["batches"] == 0).sum() == len(sent)
-    schedule = values.get("worker_loop", config.strategy.name)
-    if serving in ("ssp", "ssp-blocking") and schedule in ("ssp", "ssp-blocking", "asynchronous"):
+    loop = values.get("worker_loop", config.strategy.name)
+    if serving in ("ssp", "ssp-blocking") and loop in ("ssp", "ssp-blocking", "asynchronous"):
         assert _clock_gap(run) <= values["bound"]
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(0.6)
 @given(clusters(), st.integers(1, 12))
 def test_a_run_of_updates_makes_as_many(changes: dict[str, Any], updates: int) -> None:
     assert checked(scenario(**changes, stop={"updates": updates})).metrics["updates"] == updates
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(0.4)
 @given(clusters(), st.floats(1e-3, 0.3))
 def test_nothing_happens_after_the_time_is_up(changes: dict[str, Any], time: float) -> None:
     run = checked(scenario(**changes, stop={"time": f"{time!r} s"}))

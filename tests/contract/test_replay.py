@@ -17,12 +17,12 @@ from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy, Vector
 from lockstep.strategies.owners import OneModelEach
 from tests.support.activities import PROGRAMS, UNDER_TEST, main_that_knows_them
 from tests.support.command_line import Lockstep
+from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 
 pytestmark = pytest.mark.real
 
 UPDATE = ["node", "version", "peer", "staleness", "batches"]
-TREE = {"count": 2, "hierarchy": {"groups": 2}}
 DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 16}
 
 
@@ -48,7 +48,7 @@ CASES: dict[str, Callable[[], Scenario]] = {
         stop={"epochs": 9, "target_accuracy": 0.2},
     ),
     "asynchronous below relays, updates": lambda: learning(
-        "asynchronous", cluster__servers=TREE, stop={"updates": 12}
+        "asynchronous", cluster__servers={"count": 2, "hierarchy": {"groups": 2}}, stop={"updates": 12}
     ),
     "synchronous in chunks, time": lambda: learning(
         {"name": "synchronous", "chunks": 2}, stop={"time": "0.1 s"}
@@ -88,7 +88,7 @@ def check_replay(measured: Result, folder: Path) -> None:
     assert gradients[0] == gradients[1]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", drawn(CASES, one_in=2))
 def test_the_same_bits(case: str, tmp_path: Path) -> None:
     check_replay(lockstep.run(CASES[case]()), tmp_path)
 
@@ -120,8 +120,51 @@ async def at_once(node: Node) -> None:
         await node.updated(version, state, [Contribution(node.rank, 0, 1)])
 
 
+async def at_any_moment(node: Node) -> None:
+    """One activity reads what depends on the moment, while another computes in every way there is."""
+    state, version = node.initial_parameters(), 0
+    half = slice(0, len(state) // 2), slice(len(state) // 2, len(state))
+    others = [worker for worker in node.workers if worker != node.rank]
+
+    async def beside() -> None:
+        nonlocal state
+        try:
+            while True:
+                word = await node.receive("word")
+                state = 0.9 * state + 1e-3 * (node.step + node.now + (node.loss if node.step > 1 else 0.0))
+                await node.send(word.sender, "back", state[:3], version=version)
+                state = state + (1e-3 if node.arrived("word") else 0.0)
+        finally:
+            node.send(node.rank, "last")
+
+    node.spawn(beside())
+    while await node.next_batch_available():
+        for worker in node.workers:
+            node.send(worker, "word", version=version)
+        if node.rng.random() < 0.5:
+            node.send(node.rng.choice(others), "stop")
+        if version % 3 == 0:
+            gradient = await node.gradient_unless(state, "stop")
+        elif version % 3 == 1:
+            ready = node.backward(state, half)
+            first = state
+            gradient = node.concatenate([await part + 0.01 * (state - first)[:1] for part in ready])
+        else:
+            gradient = await node.gradient(state)
+        while node.arrived("stop"):
+            await node.receive("stop")
+        while node.arrived("back"):
+            state = 0.99 * state + 1e-3 * (await node.receive("back")).version
+        version += 1
+        state = state if gradient is None else state - 0.1 * gradient
+        await node.updated(version, state, [Contribution(node.rank, 0, 1)])
+
+
+OWN = {program.__name__: Strategy(program, owners=OneModelEach) for program in (at_once, at_any_moment)}
+
+
 def main_that_knows_it(*arguments: Any) -> None:
-    STRATEGIES["at_once"] = Strategy(at_once, owners=OneModelEach)
+    STRATEGIES.update(OWN)
     main_that_knows_them(*arguments)
 
 
@@ -129,7 +172,7 @@ def main_that_knows_it(*arguments: Any) -> None:
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strategies of the tests, also in the processes of a run."""
     monkeypatch.setattr("lockstep.executor.process.main", main_that_knows_it)
-    for name, strategy in {**UNDER_TEST, "at_once": Strategy(at_once, owners=OneModelEach)}.items():
+    for name, strategy in {**UNDER_TEST, **OWN}.items():
         monkeypatch.setitem(STRATEGIES, name, strategy)
 
 
@@ -140,8 +183,16 @@ def test_second_activities(program: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_activities_that_share_what_they_change(tmp_path: Path) -> None:
-    check_replay(lockstep.run(learning("at_once", stop={"steps": 30})), tmp_path)
+@pytest.mark.parametrize("program", list(OWN))
+@pytest.mark.parametrize("stop", [{"steps": 30}, {"time": "0.1 s"}, {"updates": 9}])
+def test_activities_that_share_what_they_change(program: str, stop: Any, tmp_path: Path) -> None:
+    check_replay(lockstep.run(learning(program, stop=stop)), tmp_path)
+
+
+def test_shared_cores_on_which_gradients_are_given_up(tmp_path: Path) -> None:
+    """In the replay, computing takes other times than in the run: what was given up may be done, or go on."""
+    crowded = {"cluster__cores_per_host": 2, "cluster__workers_per_host": 4, "cluster__servers": 1}
+    check_replay(lockstep.run(learning("backup-workers", **crowded)), tmp_path)
 
 
 # --- what does not fit --------------------------------------------------------------------------------------
@@ -174,9 +225,10 @@ def pushes(log: pd.DataFrame, server: int) -> pd.DataFrame:
 
 
 def swapped(log: pd.DataFrame) -> pd.DataFrame:
-    """Two pushes of different workers, one after the other."""
+    """Two pushes, one after the other, of which the second could have come first: its worker was answered."""
     found = pushes(log, server=4)
-    place = next(i for i in range(5, len(found)) if found["peer"].iloc[i] != found["peer"].iloc[i - 1])
+    peers, number = found["peer"].tolist(), found["number"].tolist()
+    place = next(i for i in range(5, len(found)) if number[i] > 1 and peers[i] not in peers[i - 3 : i])
     order, a, b = [*log.index], found.index[place - 1], found.index[place]
     order[a], order[b] = b, a
     return log.loc[order]
@@ -191,9 +243,14 @@ def shorter(log: pd.DataFrame) -> pd.DataFrame:
     return log.drop(log.index[-9:])
 
 
-def another_word(log: pd.DataFrame) -> pd.DataFrame:
-    log.loc[log["word"].eq("gradient").idxmax(), "word"] = "sleep"
+def another_event(log: pd.DataFrame) -> pd.DataFrame:
+    log.loc[log["word"].eq("compute").idxmax(), "word"] = "wait"
     return log
+
+
+def one_more_question(log: pd.DataFrame) -> pd.DataFrame:
+    place = log["word"].eq("message").idxmax()
+    return pd.concat([log[:place], log[:1].assign(activity=-1, word="time", kind=""), log[place:]])
 
 
 @pytest.mark.parametrize(
@@ -201,14 +258,15 @@ def another_word(log: pd.DataFrame) -> pd.DataFrame:
     [
         (
             swapped,
-            r"\(rank \d\), entry \d+ \(receive .* number \d+ from rank \d\): its version is \d+, and was",
+            r"\(rank \d\), entry \d+ \(message .* number \d+ from rank \d\): its version is \d+, and was",
         ),
         (
             another_message,
-            r"server 1 \(rank 5\), entry \d+ \(receive push number 13 .*: no such message comes",
+            r"server 1 \(rank 5\), entry \d+ \(message push number 13 .*: no such message comes",
         ),
-        (shorter, r"worker \d \(rank \d\), entry \d+ \(receive parameters .* from rank 5\): no such message"),
-        (another_word, r"worker 0 \(rank 0\), entry 4 \(sleep\): the strategy calls gradient"),
+        (shorter, r"worker \d \(rank \d\), entry \d+ \(message parameters .* from rank 5\): no such message"),
+        (another_event, r"worker 0 \(rank 0\), entry \d+ \(wait number 0\): here this event is a compute"),
+        (one_more_question, r"worker 0 \(rank 0\), entry \d+ \(time\): the strategy does not ask for it"),
         (lambda log: log[log["node"] != 5], r"it is of 5 nodes, and the scenario has 6"),
     ],
 )
@@ -234,6 +292,20 @@ def test_another_scenario(run: Path, old: str, new: str, message: str) -> None:
         lockstep.replay(run)
 
 
+def test_a_count_of_something_else(tmp_path: Path) -> None:
+    lockstep.run(learning("asynchronous", stop={"updates": 6})).save(tmp_path)
+
+    def asked_for_the_time(log: pd.DataFrame) -> pd.DataFrame:
+        log.loc[log["word"].eq("count").idxmax(), ["word", "kind"]] = "time", ""
+        return log
+
+    edit(tmp_path, asked_for_the_time)
+    with pytest.raises(
+        SimulationError, match=r"\(rank [45]\), entry \d+ \(time .*: the strategy asks for a count"
+    ):
+        lockstep.replay(tmp_path)
+
+
 def test_the_network_of_the_replay_is_free(run: Path) -> None:
     """When things happen is not the log's to say."""
     text = (run / "scenario.yaml").read_text()
@@ -250,6 +322,10 @@ def test_records_of_something_else(run: Path) -> None:
         lockstep.replay(run)
 
 
+def before_ports_were_recorded(log: pd.DataFrame) -> pd.DataFrame:
+    return log[:3].assign(word=["begin", "gradient", "receive"])
+
+
 def with_word(word: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     return lambda log: pd.concat([log, log[:1].assign(word=word, kind=kind)])
 
@@ -257,6 +333,7 @@ def with_word(word: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda run: edit(run, before_ports_were_recorded), "its log is of an earlier version of lockstep"),
         (lambda run: edit(run, with_word("begin", "cuda:0 torch")), "this one was on cuda:0"),
         (
             lambda run: edit(run, with_word("all_reduce", "")),

@@ -128,7 +128,7 @@ def test_every_part_is_waited_for_where_it_is_awaited(monkeypatch: pytest.Monkey
         node, parameters = nodes[0], nodes[0].initial_parameters()
         front, back = node.backward(parameters, [slice(0, 4160), slice(4160, len(parameters))])
         awaited(back, node)
-        assert until(front.event.due, 20)
+        assert until(front.event.due, HANGS)
         assert not node.arrived("word")  # what is due may happen meanwhile
         awaited(front, node)
         assert blocked == [back.event, front.event]
@@ -147,12 +147,12 @@ def test_a_worker_that_computes_beside_its_program_is_not_idle() -> None:
             await node.receive("never")
 
         node.spawn(computing())
-        assert until(lambda: port._blocked, 20)
+        assert until(lambda: port._blocked, HANGS)
         assert port.idle() is None
-        assert until(lambda: not port.activities.alive(), 20)
+        assert until(lambda: not port.activities.alive(), HANGS)
         assert port.idle() == 0
         node.spawn(waiting())
-        assert until(lambda: port._blocked, 20)
+        assert until(lambda: port._blocked, HANGS)
         assert port.idle() == 0
         port._closing = True
 
@@ -307,7 +307,6 @@ def endless(tmp_path: Any) -> Iterator[Command]:
         command.kill()
 
 
-@pytest.mark.alone
 def test_ctrl_c_ends_it(endless: Command) -> None:
     wait_until_on_disk(endless.out, gradient={0, 1, 2})
     os.killpg(endless.process.pid, signal.SIGINT)

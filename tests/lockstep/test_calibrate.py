@@ -122,14 +122,14 @@ def test_effective_cores(c: float) -> None:
     [
         ("sgd", 3),  # w − η·g
         ("momentum", 8),  # μ·v: 2, + g: 3, and as above
-        ("moves, added", 3),
+        ("deltas, added", 3),
         ("dynsgd", 5),  # and ÷ (τ + 1): 2
         ("adam", 26),  # of m and v 12, their corrections 4, √ and + ε 4, ÷ 3, and as above
         ("sgd, mean of 4", 12),  # three additions more
     ],
 )
 def test_what_a_rule_touches_is_counted(name: str, passes: int) -> None:
-    rule, pushes = apply.known_rules()[name]
+    rule, pushes = apply.update_rules()[name]
     assert passes_of(rule, pushes, False) == passes
 
 
@@ -154,9 +154,9 @@ def found(latency: float, **time: Any) -> Calibration:
     if time:
         evidence["compute"] = {"digits": {"fits": []}}
         intervals |= {f"compute.digits.{key}": (0.0, 1.0) for key in time if key != "distribution"}
-    findings = Estimates({"network.latency": latency, "codecs.1-bit.encode": 3e8}, intervals, evidence)
+    estimates = Estimates({"network.latency": latency, "codecs.1-bit.encode": 3e8}, intervals, evidence)
     entry = {"workload": {"dataset": "digits"}, "compute": {"time": time, "backward": 0.5}}
-    return Calibration(profile_file.document(findings, [entry] if time else [], "testbed", 2.5e6), {})
+    return Calibration(profile_file.document(estimates, [entry] if time else [], "testbed", 2.5e6), {})
 
 
 def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_loopback_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.Monk
 def test_the_parts_measure_something() -> None:
     work = Data(dataset="digits", model="mlp", batch_size=8)
     updates = apply.measure((4_000, 2_000_000), 0.0)  # so far apart that no disturbance turns them round
-    assert set(updates.evidence["apply"]["rules"]) == set(apply.known_rules())
+    assert set(updates.evidence["apply"]["rules"]) == set(apply.update_rules())
     assert updates.settings["memory_bandwidth"] > 1e6
     coded = codecs.measure((4_000,), 0.0)
     assert len(coded.settings) == 2 * 6

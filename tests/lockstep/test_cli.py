@@ -258,6 +258,7 @@ def test_scenarios(command: Lockstep) -> None:
     heads = re.findall(r"^(\w+).*:\n\n(\S+)", text, re.M)
     assert heads == [
         ("Scenarios", "bert-two-data-centres"),
+        ("Models", "pipelines/distbelief"),
         ("One", "strategies/ad-psgd"),
         ("What", "claims/adaptive-period"),
         ("Clusters", "eight-gpus"),

@@ -192,7 +192,6 @@ def test_a_simulation_is_a_function_of_scenario_and_seed(scenario: Scenario, pre
 
 
 @pytest.mark.real
-@pytest.mark.alone
 def test_validate_gives_both(scenario: Scenario) -> None:
     predicted, measured = lockstep.validate(scenario)
     assert (predicted.engine, measured.engine) == ("simulator", "executor")

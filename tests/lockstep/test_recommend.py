@@ -20,6 +20,7 @@ from lockstep.recommendation.words import answer, changes, how
 from lockstep.scenarios import ScenarioError, dump, override
 from lockstep.strategies import STRATEGIES
 from tests.support.command_line import Lockstep, fine
+from tests.support.nightly import drawn
 from tests.support.recommending import BATCH, GRADIENT_S, WORKERS, cluster, found
 from tests.support.scenarios import scenario
 
@@ -203,7 +204,7 @@ def test_every_strategy_takes_part_or_says_why_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("budget", [1, 3, 7])
+@pytest.mark.parametrize("budget", drawn([1, 3, 7], one_in=3))
 def test_the_budget_bounds_what_is_tried(budget: int) -> None:
     result = Recommendation(cluster(0.01, strategy="downpour"), None, (), 1).run(budget)
     assert result.search_.simulated <= budget

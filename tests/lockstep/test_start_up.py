@@ -81,7 +81,7 @@ def test_the_table_has_what_torch_counts(name: str, shape: str) -> None:
     from lockstep.workloads import counting
 
     found = sizes(Data.model_validate({"dataset": _form(shape), "model": name, "batch_size": 7}))
-    assert (found.parameters, [found.flops]) == counting.count(name, FORMS[_form(shape)], 7)
+    assert (found.parameters, [(found.flops, found.kept)]) == counting.count(name, FORMS[_form(shape)], 7)
 
 
 def test_a_batch_of_one_is_counted_since_many_models_cannot_be_trained_on_it() -> None:

@@ -12,7 +12,7 @@ import lockstep
 from lockstep.analysis.gains import Gain, lines, most
 from lockstep.analysis.report import gather, pictures
 from lockstep.commands.report import _gains
-from lockstep.resources import FASTER, RESOURCES, trials
+from lockstep.resources import FASTER, RESOURCES, experiments
 from lockstep.scenarios import dump
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import scenario
@@ -134,7 +134,7 @@ def test_all_resources_together_are_all_there_is(strategy: str) -> None:
 
 
 def test_only_what_there_is_is_tried() -> None:
-    assert set(trials(scenario(strategy="all-reduce"), MADE)) == {"", "computing"}
+    assert set(experiments(scenario(strategy="all-reduce"), MADE)) == {"", "computing"}
     every = scenario(
         cluster__network={
             "bandwidth": "1 MB/s", "latency": "1 ms", "message_overhead": "1 us",
@@ -145,7 +145,7 @@ def test_only_what_there_is_is_tried() -> None:
         cluster__stragglers=[{"worker": 0, "slowdown": 2}],
         cluster__apply_overhead="1 ms",
     )  # fmt: skip
-    assert set(trials(every, MADE)) == {"", *RESOURCES}
+    assert set(experiments(every, MADE)) == {"", *RESOURCES}
 
 
 def test_what_takes_most_of_the_time_need_not_be_what_holds_the_run_up() -> None:

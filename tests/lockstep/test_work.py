@@ -13,7 +13,7 @@ from lockstep.recommendation import Recommendation
 from lockstep.resources import RESOURCES
 from lockstep.simulator.pilot import pilot
 from lockstep.work import Work
-from lockstep.workloads import memory
+from lockstep.workloads import memory, sizes
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import scenario
 
@@ -150,29 +150,27 @@ print(peak() - before)
 @pytest.mark.parametrize(
     ("kind", "document"),
     [
-        ("Problem", {"problem": "logistic", "dimension": 20_000}),
-        ("Problem", {"problem": "logistic", "dimension": 10_000, "density": 0.1}),
-        ("Problem", {"problem": "quadratic", "dimension": 20_000_000}),
+        ("Problem", {"problem": "logistic", "dimension": 5_000}),
+        ("Problem", {"problem": "logistic", "dimension": 5_000, "density": 0.1}),
+        ("Problem", {"problem": "quadratic", "dimension": 5_000_000}),
     ],
 )
 def test_the_memory_of_a_workload_is_told_within_a_half(kind: str, document: dict[str, object]) -> None:
     code = MEASURE.format(kind=kind, document=document, warm=document["problem"])
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    told = memory.bytes_of(getattr(scenarios, kind).model_validate(document))
+    workload = getattr(scenarios, kind).model_validate(document)
+    told = memory.bytes_of(workload, sizes(workload))
     assert told == pytest.approx(int(said), rel=0.5)  # the allocator rounds, and keeps what was freed
 
 
 def test_the_memory_of_data_grows_with_the_mini_batch_and_needs_no_data() -> None:
-    told = [
-        memory.bytes_of(
-            scenarios.Data.model_validate({"dataset": "cifar10", "model": "cnn", "batch_size": size})
-        )
-        for size in (32, 4096, 32_768)
-    ]
+    cifar = {"dataset": "cifar10", "model": "cnn"}
+    mini_batches = [scenarios.Data.model_validate({**cifar, "batch_size": n}) for n in (32, 4096, 32_768)]
+    told = [memory.bytes_of(workload, sizes(workload)) for workload in mini_batches]
     assert told[0] >= 28 * 60_000 * 3072  # while the images are normalised
     assert told[2] > 7 * told[1]
     nothing = scenarios.Data.model_validate({"dataset": "cifar10", "learning": False})
-    assert memory.bytes_of(nothing) == 4 * 4 * 197_322
+    assert memory.bytes_of(nothing, sizes(nothing)) == 4 * 4 * 197_322
 
 
 def test_the_container_may_have_less_than_the_machine(tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
 from lockstep.workloads import build
+from tests.support.nightly import drawn, examples
 from tests.support.scenarios import ENGINES, scenario
 from tests.support.worlds import TIMES, learning, recording, worlds
 
@@ -65,52 +66,55 @@ ALL = {"codec": "top-k", "codec_ratio": 1.0}
 IN_RANKS = {"algorithm": "parameter-server"}  # adds in the order of ranks, as servers do at a barrier
 
 
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("one", "other", "servers"),
-    [
-        ({"name": "k-sync", "k": WORKERS}, SYNCHRONOUS, 1),
-        ({"name": "backup-workers", "backups": 0}, SYNCHRONOUS, 1),
-        ({**AVERAGING, "server_optimizer": "sgd", "server_learning_rate": 1.0}, AVERAGING, 2),
-        ({"name": "fedprox", "mu": 0.0}, {"name": "fedavg"}, 1),
-        ({"name": "all-reduce", **IN_RANKS}, SYNCHRONOUS, 2),  # reduce, then broadcast
-        ({"name": "synchronous", **ALL}, SYNCHRONOUS, 2),
-        ({**AVERAGING, **ALL, "error_feedback": False}, AVERAGING, 2),
-        ({"name": "all-reduce", **ALL}, SYNCHRONOUS, 2),  # everyone adds what came, in the order of ranks
-        ({"name": "synchronous", "correction": "dynsgd"}, SYNCHRONOUS, 2),  # corrections at staleness 0
-        ({"name": "synchronous", "correction": "staleness-aware"}, SYNCHRONOUS, 2),
-        ({"name": "synchronous", "correction": "dc-asgd"}, SYNCHRONOUS, 2),
-        ({"name": "synchronous", "correction": "dc-asgd", "adaptive_compensation": True}, SYNCHRONOUS, 2),
-        ({"name": "synchronous", "correction": "adag-distance"}, SYNCHRONOUS, 2),
-        ({**AHEAD, "correction": "adag-distance"}, AHEAD, 2),
-        # SGD has no state but its age: a schedule goes on whatever becomes of that
-        *(
-            ({"name": name, **decay, "optimizer_state": "reset"}, {"name": name, **decay}, 1)
-            for name in ("local-sgd", "model-averaging")
-            for decay in (FALLING, RISING)
-        ),
-        # before it switches
-        *(
-            (
-                {"name": "post-local-sgd", "switch_step": STEPS, "optimizer": name, "buckets": buckets},
-                {"name": "all-reduce", "optimizer": name, "buckets": buckets},
-                1,
-            )
-            for name, buckets in [("momentum", 1), ("adagrad", 1), ("rmsprop", 3), ("adam", 3)]
-        ),
-    ],
-    ids=str,
-)
-def test_the_same_bits(one: dict[str, Any], other: dict[str, Any], servers: int) -> None:
-    for engine in ENGINES:
-        both = [final(engine, json.dumps(strategy), servers) for strategy in (one, other)]
-        assert np.array_equal(*both), engine
+Twins = tuple[dict[str, Any], dict[str, Any], int]  # two strategies, and on how many servers
+SAME: list[Twins] = [
+    ({"name": "k-sync", "k": WORKERS}, SYNCHRONOUS, 1),
+    ({"name": "backup-workers", "backups": 0}, SYNCHRONOUS, 1),
+    ({**AVERAGING, "server_optimizer": "sgd", "server_learning_rate": 1.0}, AVERAGING, 2),
+    ({"name": "fedprox", "mu": 0.0}, {"name": "fedavg"}, 1),
+    ({"name": "all-reduce", **IN_RANKS}, SYNCHRONOUS, 2),  # reduce, then broadcast
+    ({"name": "synchronous", **ALL}, SYNCHRONOUS, 2),
+    ({**AVERAGING, **ALL, "error_feedback": False}, AVERAGING, 2),
+    ({"name": "all-reduce", **ALL}, SYNCHRONOUS, 2),  # everyone adds what came, in the order of ranks
+    ({"name": "synchronous", "correction": "dynsgd"}, SYNCHRONOUS, 2),  # corrections at staleness 0
+    ({"name": "synchronous", "correction": "staleness-aware"}, SYNCHRONOUS, 2),
+    ({"name": "synchronous", "correction": "dc-asgd"}, SYNCHRONOUS, 2),
+    ({"name": "synchronous", "correction": "dc-asgd", "adaptive_compensation": True}, SYNCHRONOUS, 2),
+    ({"name": "synchronous", "correction": "adag-distance"}, SYNCHRONOUS, 2),
+    ({**AHEAD, "correction": "adag-distance"}, AHEAD, 2),
+    # SGD has no state but its age: a schedule goes on whatever becomes of that
+    *(
+        ({"name": name, **decay, "optimizer_state": "reset"}, {"name": name, **decay}, 1)
+        for name in ("local-sgd", "model-averaging")
+        for decay in (FALLING, RISING)
+    ),
+    # before it switches
+    *(
+        (
+            {"name": "post-local-sgd", "switch_step": STEPS, "optimizer": name, "buckets": buckets},
+            {"name": "all-reduce", "optimizer": name, "buckets": buckets},
+            1,
+        )
+        for name, buckets in [("momentum", 1), ("adagrad", 1), ("rmsprop", 3), ("adam", 3)]
+    ),
+]
 
 
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def in_both_engines(cases: list[Twins]) -> list[Any]:
+    """Real runs take longer: one in three is made."""
+    return [("simulator", case) for case in cases] + drawn([("executor", case) for case in cases], one_in=3)
+
+
+@pytest.mark.parametrize(("engine", "case"), in_both_engines(SAME), ids=str)
+def test_the_same_bits(engine: str, case: Twins) -> None:
+    *pair, servers = case
+    both = [final(engine, json.dumps(strategy), servers) for strategy in pair]
+    assert np.array_equal(*both)
+
+
+NEARLY: list[Twins] = [
+    (one, other, 1)
+    for one, other in [
         ({"name": "model-averaging", "averaging_period": 1}, SYNCHRONOUS),
         ({"name": "local-sgd", "averaging_period": 1}, SYNCHRONOUS),
         ({"name": "fedavg", "local_epochs": 1}, SYNCHRONOUS),  # an epoch of endless data is a mini-batch
@@ -127,13 +131,15 @@ def test_the_same_bits(one: dict[str, Any], other: dict[str, Any], servers: int)
             {"name": "post-local-sgd", "switch_step": 1, "averaging_period": 1, **MOMENTUM},
             {"name": "all-reduce", **MOMENTUM},
         ),
-    ],
-    ids=str,
-)
-def test_the_same_but_for_rounding(one: dict[str, Any], other: dict[str, Any]) -> None:
-    for engine in ENGINES:
-        both = [final(engine, json.dumps(strategy), 1) for strategy in (one, other)]
-        assert both[0] == pytest.approx(both[1], rel=ROUNDING, abs=ROUNDING), engine
+    ]
+]
+
+
+@pytest.mark.parametrize(("engine", "case"), in_both_engines(NEARLY), ids=str)
+def test_the_same_but_for_rounding(engine: str, case: Twins) -> None:
+    *pair, servers = case
+    both = [final(engine, json.dumps(strategy), servers) for strategy in pair]
+    assert both[0] == pytest.approx(both[1], rel=ROUNDING, abs=ROUNDING)
 
 
 # The simulator, event by event.
@@ -157,7 +163,7 @@ def check_same_run(
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@examples(0.2)
 @given(worlds(servers=1))
 def test_an_update_for_every_gradient_is_asynchronous(world: dict[str, Any]) -> None:
     check_same_run(
@@ -172,7 +178,7 @@ def test_an_update_for_every_gradient_is_asynchronous(world: dict[str, Any]) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@examples(0.1)
 @given(worlds())
 def test_a_window_of_one_step_is_asynchronous(world: dict[str, Any]) -> None:
     check_same_run(
@@ -184,7 +190,7 @@ def test_a_window_of_one_step_is_asynchronous(world: dict[str, Any]) -> None:
     )
 
 
-@settings(max_examples=10)
+@examples(0.1)
 @given(worlds(), st.integers(1, 6))
 def test_soft_sync_counts_in_fractions_of_the_workers(world: dict[str, Any], n: int) -> None:
     workers = world["cluster__workers"]
@@ -192,7 +198,7 @@ def test_soft_sync_counts_in_fractions_of_the_workers(world: dict[str, Any], n: 
     check_same_run(world, {"name": "soft-sync", "n": n}, {"name": "k-batch-async", "k": workers // n})
 
 
-@settings(max_examples=10)
+@examples(0.1)
 @given(worlds(), st.sampled_from([1, 2, 4]))
 def test_agn_is_downpour_with_a_smaller_step_at_the_server(world: dict[str, Any], window: int) -> None:
     """Where every window is full. Powers of two divide exactly."""
@@ -206,20 +212,20 @@ def test_agn_is_downpour_with_a_smaller_step_at_the_server(world: dict[str, Any]
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@examples(0.1)
 @given(worlds())
 def test_a_delay_of_zero_is_ssp_without_slack(world: dict[str, Any]) -> None:
     check_same_run(world, {"name": "ssp-blocking", "bound": 0}, {"name": "bounded-delay", "bound": 0})
 
 
-@settings(max_examples=10)
+@examples(0.1)
 @given(worlds(), st.integers(1, 4))
 def test_eamsgd_without_momentum_is_aeasgd(world: dict[str, Any], window: int) -> None:
     same = {"communication_window": window, "learning_rate": 0.1, "rho": 2.0}
     check_same_run(world, {"name": "aeasgd", **same}, {"name": "eamsgd", "momentum": 0.0, **same})
 
 
-@settings(max_examples=10)
+@examples(0.1)
 @given(worlds())
 def test_ssp_without_slack_is_synchronous(world: dict[str, Any]) -> None:
     """The server steps by each gradient as it comes, but answers all at the barrier.
@@ -240,10 +246,10 @@ def test_ssp_without_slack_is_synchronous(world: dict[str, Any]) -> None:
         assert run == pytest.approx(runs[2], rel=ROUNDING, abs=ROUNDING)
 
 
-@settings(max_examples=10)
+@examples(0.1)
 @given(worlds(), st.integers(1, 4))
 def test_bmuf_with_nesterov_starts_where_nesterov_on_the_moves_is(world: dict[str, Any], period: int) -> None:
-    """W + ηΔ, from which workers start, is what Nesterov's momentum makes of their mean moves."""
+    """W + ηΔ, from which workers start, is what Nesterov's momentum makes of their mean deltas."""
     seen = []
     for strategy in (
         {"name": "bmuf", "block_momentum": 0.6, "block_nesterov": True},

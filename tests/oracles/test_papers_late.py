@@ -27,14 +27,14 @@ Memory = dict[str, Any]
 
 # ------------------------------------------------------------- every gradient as it comes; at τ it has missed
 
-Rule = Callable[[Vector, Vector, int, Vector, Memory], Vector]  # x, g, τ, what was pulled, memory → x
+Step = Callable[[Vector, Vector, int, Vector, Memory], Vector]  # x, g, τ, what was pulled, memory → x
 
 
-def each(rule: Rule) -> Hand:
+def each(step: Step) -> Hand:
     def hand(x: Vector, g: Gradient) -> Vector:
         pulled, missed, memory = [x] * WORKERS, [0] * WORKERS, Memory()
         for i, k in finished(STEPS):
-            x = rule(x, g(pulled[i], i, k), missed[i], pulled[i], memory)
+            x = step(x, g(pulled[i], i, k), missed[i], pulled[i], memory)
             missed = [count + 1 for count in missed]
             pulled[i], missed[i] = x, 0
         return x
@@ -163,9 +163,9 @@ def ssp(bound: int, prefetch: bool) -> Hand:
         own: list[list[Vector]] = [[] for _ in EVERYONE]
         copies, awaited = [(x, 0, 0)] * WORKERS, [False] * WORKERS  # of which clock, with how many own
 
-        def arrives(i: int, move: Vector) -> None:
+        def arrives(i: int, change: Vector) -> None:
             nonlocal x
-            x, clocks[i] = x + move, clocks[i] + 1
+            x, clocks[i] = x + change, clocks[i] + 1
             if prefetch:
                 asking.append(i)
             answers()
@@ -199,9 +199,9 @@ def ssp(bound: int, prefetch: bool) -> Hand:
                 agenda.compute(i, finishes, shared + sum(own[i][included:], 0 * shared))
 
         def finishes(i: int, at: Vector) -> None:
-            move = -RATE * g(at, i, len(own[i]))
-            own[i].append(move)
-            agenda.after(LATENCY, arrives, i, move)
+            change = -RATE * g(at, i, len(own[i]))
+            own[i].append(change)
+            agenda.after(LATENCY, arrives, i, change)
             if len(own[i]) < STEPS:
                 reads(i)
             else:

@@ -188,7 +188,7 @@ def test_a_staleness_aware_rate_is_not_divided_away() -> None:
 
 
 # BMUF. fairseq copies the look-ahead model of Nesterov's variant into the global one; ours once measured the
-# workers' moves from the global model instead of the look-ahead, where they started, which counts it twice.
+# workers' deltas from the global model instead of the look-ahead, where they started, which counts it twice.
 
 
 def blockwise(

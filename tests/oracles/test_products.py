@@ -1,4 +1,4 @@
-"""The family is a product: schedule × consistency × rule, taken from named points, run as one strategy."""
+"""The family is a product: worker loop × consistency × correction, of named points, run as one strategy."""
 
 from itertools import product
 from typing import Any
@@ -11,6 +11,7 @@ from lockstep import Scenario, ScenarioError
 from lockstep.strategies import STRATEGIES, StrategyError, find
 from lockstep.strategies.strategy import FACTORS
 from lockstep.workloads import build
+from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 from tests.support.worlds import TIMES, learning
 
@@ -38,33 +39,40 @@ def products() -> list[dict[str, str]]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("correction", ["synchronous", "dc-asgd", "adag-distance"])
-def test_every_product_runs_and_learns(correction: str) -> None:
-    """Nobody deadlocks, every mini-batch is dealt with, and the loss falls.
+# The corrections that scale by staleness go through a server as these do, who also look back.
+LOOKING_BACK = ("synchronous", "dc-asgd", "adag-distance")
+PRODUCTS = [strategy for strategy in products() if strategy["correction"] in LOOKING_BACK]
 
-    The rules that scale by staleness go through a server as these do, who also look back.
-    """
-    found = [strategy for strategy in products() if strategy["correction"] == correction]
-    assert len(found) >= 24  # of dc-asgd: all but bounded-delay with ssp, whose bounds are two things
-    for strategy in found:
-        config = learning(
-            cluster__workers=3,
-            cluster__servers=2 if find(strategy["worker_loop"], strategy).sharded else 1,
-            cluster__compute={"time": TIMES[0]},
-            strategy={"name": strategy["worker_loop"], **strategy, "k": 2, "bound": 1, "learning_rate": 0.1},
-            stop={"steps": 12},
-        )
-        run = lockstep.simulate(config)
-        assert run.metrics["loss"] < at_the_start(config), strategy
-        assert (run.records["staleness"][run.records["event"] == "update"] >= 0).all(), strategy
-        done = run.metrics["samples"] // config.workload.batch_size + run.metrics["dropped"]
-        if strategy["consistency"] in ("k-sync", "k-batch-sync"):
-            assert done <= 36, strategy  # others are given up
-        elif strategy["consistency"] == "backup-workers":
-            assert done >= 36, strategy
-        else:
-            assert done == 36, strategy
+
+@pytest.mark.parametrize("correction", LOOKING_BACK)
+def test_there_are_many_products(correction: str) -> None:
+    """Of dc-asgd: all but bounded-delay with ssp, whose bounds are two things."""
+    assert sum(strategy["correction"] == correction for strategy in PRODUCTS) >= 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "strategy", drawn(PRODUCTS, one_in=4, family=lambda strategy: strategy["correction"]), ids=str
+)
+def test_every_product_runs_and_learns(strategy: dict[str, str]) -> None:
+    """Nobody deadlocks, every mini-batch is dealt with, and the loss falls."""
+    config = learning(
+        cluster__workers=3,
+        cluster__servers=2 if find(strategy["worker_loop"], strategy).sharded else 1,
+        cluster__compute={"time": TIMES[0]},
+        strategy={"name": strategy["worker_loop"], **strategy, "k": 2, "bound": 1, "learning_rate": 0.1},
+        stop={"steps": 12},
+    )
+    run = lockstep.simulate(config)
+    assert run.metrics["loss"] < at_the_start(config)
+    assert (run.records["staleness"][run.records["event"] == "update"] >= 0).all()
+    done = run.metrics["samples"] // config.workload.batch_size + run.metrics["dropped"]
+    if strategy["consistency"] in ("k-sync", "k-batch-sync"):
+        assert done <= 36  # others are given up
+    elif strategy["consistency"] == "backup-workers":
+        assert done >= 36
+    else:
+        assert done == 36
 
 
 def at_the_start(config: Scenario) -> float:
@@ -86,7 +94,7 @@ UNPUBLISHED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("strategy", UNPUBLISHED, ids=str)
+@pytest.mark.parametrize("strategy", drawn(UNPUBLISHED, one_in=3), ids=str)
 def test_products_that_nobody_has_published_learn_in_both_engines(strategy: dict[str, Any], engine) -> None:
     config = scenario(
         cluster__workers=4,

@@ -1,7 +1,7 @@
 """Our flows against SimGrid's, where SimGrid is installed. (Against our own plain solver: test_flows.py.)"""
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from lockstep.studies.verification import simgrid
@@ -13,6 +13,7 @@ from lockstep.studies.verification.simgrid_cases import (
     named,
     simulated,
 )
+from tests.support.nightly import examples
 
 needs_simgrid = pytest.mark.skipif(simgrid.available() is not None, reason=simgrid.available() or "")
 
@@ -41,13 +42,13 @@ def test_random_paths() -> None:
     """All examples first, then one run of SimGrid for all of them; so a failure is not shrunk."""
     cases: list[Case] = []
 
-    @settings(max_examples=300, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+    @examples(3, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
     @given(anything())
     def collect(case: Case) -> None:
         cases.append(case)
 
     collect()
-    assert len(cases) >= 100
+    assert len(cases) >= 80  # of 90 in CI, 300 at night
     assert [comparison for comparison in compare(cases) if not comparison.difference <= TOLERANCE] == []
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from lockstep.scenarios.section import Section
 from lockstep.scenarios.units import FLOP_RATE, RATE, SIZE, TIME
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.bounds import Bound, optional
+from tests.support.nightly import examples
 
 SOON_S = 5.0  # what is estimated to take longer is asked about, not run
 Path = tuple[str | int, ...]
@@ -71,7 +72,7 @@ BASE: dict[str, Any] = {
             ],
         },
     },
-    "workload": {"parameters": 1000, "flops": 1e6, "batch_size": 8},
+    "workload": {"parameters": 1000, "flops": 1e6, "batch_size": 8, "layers": 3, "activation": "4 kB"},
     "strategy": {"name": "asynchronous"},
     "stop": {"steps": 3, "updates": 20, "time": "100 s"},
     "seed": 3,
@@ -114,12 +115,28 @@ OTHERS: list[tuple[str, list[Any]]] = [
     ("cluster.network.background", [[]]),
     ("cluster.stragglers", [[]]),
     ("cluster.cores_per_host", [None]),
+    ("cluster.memory", ["80 GB"]),
+    (
+        "cluster.kinds",
+        [[{"name": "a", "count": 4, "speed": 0.5, "memory": "16 GB", "price": 2.5}]],
+    ),
     ("stop", [{"steps": 3}, {"updates": 5}, {"time": "1 s"}]),
     (
         "workload",
         [
             {"problem": "quadratic", "dimension": 20, "noise": 0.1, "batch_size": 8},
             {"problem": "logistic", "dimension": 20, "density": 0.5, "partition": {"dirichlet": 0.5}},
+            {
+                **{"model": "transformer", "layers": 1, "hidden": 16, "heads": 2, "sequence": 16},
+                **{"vocabulary": 40, "batch_size": 4},
+            },
+        ],
+    ),
+    (
+        "parallelism",
+        [
+            {"pipeline": 2, "tensor": 1, "micro_batches": 4, "chunks": 2, "order": "interleaved"},
+            {"pipeline": 2, "cut": [1], "order": "gpipe", "recompute": True},
         ],
     ),
     (
@@ -214,7 +231,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(suppress_health_check=list(HealthCheck))
 @given(documents())
 def test_extremes_are_refused_or_give_finite_numbers(document: dict[str, Any]) -> None:
     tried(document)
@@ -263,7 +280,7 @@ PARAMETERS = [
 
 
 @pytest.mark.slow
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(PARAMETERS), st.sampled_from(NUMBERS), st.booleans(), st.booleans())
 def test_extremes_of_strategies(parameter: Any, value: Any, learns: bool, adam: bool) -> None:
     name, key, _ = parameter

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from lockstep.scenarios import (
@@ -23,6 +23,7 @@ from lockstep.scenarios import (
     shipped,
 )
 from lockstep.scenarios.units import TIME
+from tests.support.nightly import examples
 
 WHOLE = """\
 name: whole
@@ -256,7 +257,7 @@ _scenario = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(1.5, suppress_health_check=list(HealthCheck))
 @given(document=_scenario)
 def test_what_dump_writes_load_reads_back(document: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     scenario = Scenario.model_validate(document)

@@ -58,7 +58,7 @@ def test_it_accepts_what_ships(name: str) -> None:
         lambda s: s["strategy"].update(name="dwnpour"),
         lambda s: s["strategy"].update(correction="dc-asdg"),
         lambda s: s["strategy"].update(correction="all-reduce"),
-        lambda s: s["strategy"].update(compensation=0.04),  # of a rule that it does not take
+        lambda s: s["strategy"].update(compensation=0.04),  # of a correction that it does not take
         lambda s: s.update(strategy="dwnpour"),
         lambda s: s["stop"].update(epochs="ten"),
         lambda s: s.pop("stop"),

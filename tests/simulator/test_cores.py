@@ -2,12 +2,13 @@
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Scenario
 from lockstep.simulator.cores import Cores
+from tests.support.nightly import examples
 from tests.support.pace import longer
 from tests.support.scenarios import scenario
 
@@ -75,7 +76,7 @@ def test_ends_by_hand(tasks: list[Task], cores: int, expected: list[float]) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@examples(2)
 @given(
     st.lists(
         # instants on a grid meet; those off it do not

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 import simpy
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from lockstep.simulator.bucket import Bucket
@@ -13,6 +13,7 @@ from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.simulator.max_min import max_min
 from lockstep.strategies.resource import ResourceId
+from tests.support.nightly import examples
 
 Sent = tuple[float, tuple[int, ...], float]  # at, links, bytes
 
@@ -190,7 +191,7 @@ ONCE_WRONG = [(3, (0,)), (7, (1,)), (13, (2,)), (7, (0, 1)), (10, (2, 0)), (1, (
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@examples(3)
 @given(st.one_of(anything(), stars()))
 @example(Load([(0.0, path, size) for size, path in ONCE_WRONG] + [(8.0, (0, 1), 1)], [3.0, 2.0, 3.0]))
 def test_flows_end_when_they_should(load: Load) -> None:
@@ -198,7 +199,7 @@ def test_flows_end_when_they_should(load: Load) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@examples(5)
 @given(restless())
 def test_so_they_do_when_links_burst_and_change_and_flows_are_cancelled(load: Load) -> None:
     assert_same(load)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
@@ -15,6 +15,7 @@ from lockstep.job.plan import Plan
 from lockstep.job.snapshots import Snapshots, merged
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.memory import Race
+from tests.support.nightly import examples
 from tests.support.scenarios import scenario
 
 Operation = tuple[float, list[int], list[float] | None]  # start (s), components, what is added (None: a read)
@@ -58,7 +59,7 @@ def plainly(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@examples(4)
 @given(operations(), st.sampled_from([0.0, 0.5, 1.0, 0.3]), st.lists(st.integers(0, 30), max_size=3))
 def test_it_is_the_race_event_by_event(todo: list[Operation], each: float, looks: list[int]) -> None:
     """Whoever looks in between, and whenever."""

@@ -2,7 +2,7 @@
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep import scenarios
@@ -12,6 +12,7 @@ from lockstep.simulator.topology import Topology
 from lockstep.strategies.placement import Role
 from lockstep.studies.verification.links import water_filling
 from tests.support.delivery import messages
+from tests.support.nightly import examples
 
 
 @st.composite
@@ -131,7 +132,7 @@ def test_a_transfer_knows_when_its_last_byte_left() -> None:
     assert ends == [(2.0, 9.0)]
 
 
-@settings(max_examples=60)
+@examples(0.6)
 @given(
     st.lists(
         st.tuples(st.floats(0, 10), st.integers(0, 4), st.integers(0, 4), st.integers(0, 5000)),

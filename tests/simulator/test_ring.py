@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
@@ -22,6 +22,7 @@ from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
 from lockstep.strategies.collectives import ring
 from lockstep.strategies.placement import Role
 from lockstep.workloads import deterministic_threads
+from tests.support.nightly import examples
 from tests.support.scenarios import scenario
 
 
@@ -97,14 +98,14 @@ def test_same_records(config: Scenario) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(0.25)
 @given(scenarios(workload={"problem": "logistic"}))
 def test_same_records_and_parameters_when_learning(config: Scenario) -> None:
     assert_same(config)
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(0.6)
 @given(st.data())
 def test_same_records_on_any_network(data: st.DataObject) -> None:
     workers, per_host = data.draw(st.integers(2, 9)), data.draw(st.integers(1, 3))

@@ -4,11 +4,12 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.simulator.topology import Topology, topology
 from tests.support.delivery import arrivals
+from tests.support.nightly import examples
 from tests.support.scenarios import scenario
 
 RACKS = {"kind": "racks", "hosts_per_rack": 4}
@@ -220,7 +221,7 @@ def test_every_path_is_of_links_that_exist_and_mirrors_the_way_back(shape: Any, 
             assert [mirrored(link.id.name) for link in reversed(there)] == [link.id.name for link in back]
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(
     SHAPES,
     st.lists(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.simulator.bucket import Bucket
@@ -11,6 +11,7 @@ from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.simulator.usage import Usage
 from lockstep.strategies.resource import ResourceId
+from tests.support.nightly import examples
 
 
 def run(sent, *, watched=True, changes=(), bucket=None):
@@ -84,7 +85,7 @@ def test_a_burst_is_more_than_the_capacity() -> None:
     assert usage.table(now).query("resource == 'link 0'")["busy"].tolist() == [pytest.approx(1.5)]
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(st.lists(st.tuples(st.floats(0, 50), st.integers(1, 200)), min_size=1, max_size=60))
 def test_watching_changes_nothing(sent) -> None:
     now, ends, usage = run(sent)

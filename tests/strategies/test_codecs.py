@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import lockstep
@@ -19,6 +19,7 @@ from lockstep.simulator.engine import Simulation
 from lockstep.strategies import Message
 from lockstep.strategies.codecs import NAMES, Codec, Encoder, decode
 from lockstep.workloads import codecs, layouts
+from tests.support.nightly import drawn, examples
 from tests.support.nodes import at_once, real_nodes
 from tests.support.scenarios import scenario
 
@@ -269,7 +270,7 @@ def test_none_passes_the_very_vector() -> None:
 # ------------------------------------------------------------------ the engines
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(names, ratios, st.integers(1, 700), st.sampled_from(list(DTYPES)))
 def test_sizes_only_bodies_have_the_real_size(name, ratio, length, dtype) -> None:
     node = simulated(
@@ -367,7 +368,7 @@ def pushing(**strategy: object) -> Scenario:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("codec", LOSSY, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("codec", drawn(LOSSY, one_in=2), ids=lambda codec: codec.name)
 def test_both_engines_end_with_the_same_bits(codec: Codec) -> None:
     config = pushing(codec=codec.name, codec_ratio=codec.ratio)
     predicted, measured = lockstep.simulate(config), lockstep.run(config)

@@ -143,7 +143,7 @@ def test_relays_hand_down_what_nobody_has_encoded() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "adagrad"])
 def test_a_mean_square_that_is_averaged_is_not_encoded(optimizer: str) -> None:
-    """Its moves, encoded, lead below 0, and its root is no number."""
+    """Its deltas, encoded, lead below 0, and its root is no number."""
     strategy = {"name": "model-averaging", "optimizer": optimizer, "optimizer_state": "average"}
     with pytest.raises(ScenarioError, match="may turn negative on its way") as caught:
         lockstep.simulate(learning(strategy={**strategy, "codec": "1-bit"}))

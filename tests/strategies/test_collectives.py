@@ -24,6 +24,7 @@ from lockstep.strategies.collectives import (
     ring,
     two_level,
 )
+from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 
 B, ALPHA = 1e6, 3e-3  # bytes/s, s
@@ -219,7 +220,9 @@ def test_every_algorithm_can_be_named_in_a_scenario() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("ring", "native")])
+@pytest.mark.parametrize(
+    "algorithm", drawn([name for name in ALGORITHMS if name not in ("ring", "native")], one_in=2)
+)
 def test_three_real_workers_end_with_the_simulated_bits(algorithm: str) -> None:
     """An odd number folds, and has chunks of unequal lengths."""
     config = scenario(

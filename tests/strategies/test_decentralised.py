@@ -1,12 +1,13 @@
 """Strategies in which every worker has a model of its own: what averages must keep, and what is evaluated."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
@@ -24,6 +25,7 @@ from lockstep.workloads import build, deterministic_threads
 from lockstep.workloads.base import Evaluation
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.problems import Quadratic
+from tests.support.nightly import drawn, examples
 from tests.support.scenarios import scenario
 
 RATE = 0.1
@@ -99,7 +101,7 @@ class Watched(OwnModel):
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@examples(0.5)
 @given(
     workers=st.integers(1, 9), peers=st.integers(1, 8), probability=st.sampled_from([0.1, 0.5, 1.0]),
     steps=st.integers(1, 20), latency=st.sampled_from(["0 s", "7 ms", "200 ms"]),
@@ -217,10 +219,10 @@ def test_no_update_is_no_model(told: Any) -> None:
 
 
 def offered(*versions: int) -> Snapshots:
-    holder = Snapshots(4, own=torch.zeros(1))
+    owner = Snapshots(4, own=torch.zeros(1))
     for version in versions:
-        holder.offer(version, float(version), torch.tensor([float(version)]))
-    return holder
+        owner.offer(version, float(version), torch.tensor([float(version)]))
+    return owner
 
 
 def test_a_snapshot_is_whole_when_all_have_it_and_the_last_ones_are_the_end() -> None:
@@ -260,13 +262,15 @@ def test_many_models_make_fewer_snapshots() -> None:
 # ------------------------------------------------------------------ however a run ends
 
 
-@pytest.mark.parametrize("name", EVERY)
+STOPS: list[dict[str, Any]] = [
+    {"updates": 6}, {"time": "0.6 s"}, {"epochs": 1}, {"epochs": 1, "updates": 1},
+    {"steps": 3, "updates": 5}, {"target_accuracy": 0.5, "steps": 4000},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "stop",
-    [{"updates": 6}, {"time": "0.6 s"}, {"epochs": 1}, {"epochs": 1, "updates": 1},
-     {"steps": 3, "updates": 5}, {"target_accuracy": 0.5, "steps": 4000}],
-    ids=str,
-)  # fmt: skip
+    ("name", "stop"), drawn(product(EVERY, STOPS), one_in=3, family=lambda case: case[0]), ids=str
+)
 def test_a_run_ends(name: str, stop: dict[str, Any], engine: Callable[[Scenario], Result]) -> None:
     """An epoch here has fewer mini-batches than there are workers."""
     workload = {**DIGITS, "batch_size": 720} if "epochs" in stop else DIGITS

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
@@ -20,6 +20,7 @@ from lockstep.job.node import Node as RunningNode
 from lockstep.strategies import parameter_server
 from lockstep.strategies.placement import shards_of
 from lockstep.workloads import build
+from tests.support.nightly import examples
 from tests.support.worlds import learning, recording, worlds
 
 RATE, STRENGTH = 0.2, 0.5
@@ -32,7 +33,7 @@ def updates(run: Result, server: int) -> list[list[int]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(0.4)
 @given(
     worlds(),
     st.sampled_from(
@@ -81,7 +82,7 @@ def test_the_backup_is_what_the_worker_had(
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@examples(0.2)
 @given(
     worlds(),
     st.sampled_from(
@@ -119,8 +120,8 @@ def test_the_distance_is_from_the_version_that_was_pulled(
     for server, shard in enumerate(shards, world["cluster__workers"]):
         history[server, 0] = x = learner.initial()[shard]
         for worker in (worker for workers in updates(run, server) for worker in workers):
-            move, version = pushes[worker, server].pop(0)
-            x = x + move / ((x - history[server, version]) ** 2 / RATE + 1)
+            delta, version = pushes[worker, server].pop(0)
+            x = x + delta / ((x - history[server, version]) ** 2 / RATE + 1)
         assert run.parameters[shard] == pytest.approx(x.numpy(), rel=1e-5, abs=1e-6)
 
 

@@ -99,14 +99,14 @@ def test_places_of_a_cohort_go_by_share_and_the_mean_is_plain() -> None:
     rng, model, twice = Random(f"{config.seed}/node/5"), learner.initial(), 0
     for _ in range(6):
         drawn = Counter(rng.choices(range(5), [1] * 5, k=3))
-        moves = torch.zeros_like(model)
+        deltas = torch.zeros_like(model)
         for worker, times in drawn.items():
             w = model
             for _ in range(4):
                 w = w - RATE * (learner.gradient(w, worker, made[worker]) + 0.2 * (w - model))
                 made[worker] += 1
-            moves += times * (w - model)
-        model = model + moves / 3
+            deltas += times * (w - model)
+        model = model + deltas / 3
         twice += max(drawn.values()) > 1
     assert twice
     assert torch.allclose(torch.from_numpy(result.parameters), model, rtol=1e-5, atol=1e-6)

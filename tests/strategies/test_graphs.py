@@ -13,7 +13,7 @@ import lockstep
 from lockstep.scenarios import ScenarioError
 from lockstep.schema import json_schema
 from lockstep.strategies.bounds import Graph, problem
-from lockstep.strategies.graphs import NAMES, bipartite, distances, exchange, misfit, neighbours, weights
+from lockstep.strategies.graphs import NAMES, bipartite, distances, exchange, mismatch, neighbours, weights
 from tests.support.scenarios import scenario
 
 WORKERS = st.integers(1, 40)
@@ -154,4 +154,4 @@ def test_a_graph_that_is_wrong_is_told_at_its_line(tmp_path: Path, graph: Any, m
 
 def test_edges_need_not_be_told_twice() -> None:
     assert neighbours([[0, 1], [1, 0], [1, 2]], 3) == ((1,), (0, 2), (1,))
-    assert misfit([[0, 1], [1, 0]], 2) is None
+    assert mismatch([[0, 1], [1, 0]], 2) is None

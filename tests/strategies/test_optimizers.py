@@ -76,9 +76,9 @@ def test_a_server_takes_a_move_for_a_descent(name: str) -> None:
     made = server_optimizer(server_optimizer=name, server_learning_rate=RATE, server_momentum=0.8)
     plain = optimizer(optimizer=name, learning_rate=RATE, momentum=0.8)
     state, other = made.initial, plain.initial
-    for move in random(5, 7):
-        step, state = made.step(move, state, move)
-        expected, other = plain.step(-move, other, move)
+    for delta in random(5, 7):
+        step, state = made.step(delta, state, delta)
+        expected, other = plain.step(-delta, other, delta)
         assert torch.equal(0 + step, 0 + expected)
 
 
@@ -88,9 +88,9 @@ def test_the_server_s_adam_is_fedadam() -> None:
     state = made.initial
     m = torch.zeros(7, dtype=torch.float64)
     v = m + 1e-6
-    for move in 0.01 * random(5, 7):
-        step, state = made.step(move, state, move)
-        m, v = 0.8 * m + 0.2 * move, 0.99 * v + 0.01 * move**2
+    for delta in 0.01 * random(5, 7):
+        step, state = made.step(delta, state, delta)
+        m, v = 0.8 * m + 0.2 * delta, 0.99 * v + 0.01 * delta**2
         assert torch.allclose(0 + step, RATE * m / (v.sqrt() + 1e-3), rtol=TIGHT, atol=TIGHT)
 
 
@@ -136,11 +136,11 @@ def test_a_multiple_of_another_length_is_refused_where_only_lengths_are_known() 
         _ = Sized(3, 4) + Multiple(0.1, Sized(4, 4))
 
 
-def test_a_server_without_optimizer_adds_the_move() -> None:
+def test_a_server_without_optimizer_adds_the_delta() -> None:
     none, sgd = server_optimizer(), server_optimizer(server_optimizer="sgd")
-    move = random(7)
+    delta = random(7)
     for made in (none, sgd):
-        assert torch.equal(0 + made.step(move, made.initial, move)[0], move)
+        assert torch.equal(0 + made.step(delta, made.initial, delta)[0], delta)
 
 
 # Learning rates: how far the t-th step goes along a gradient of 1.

@@ -14,7 +14,7 @@ PERIODS = {"communication_window": 3}, {"averaging_period": 3}
 # over the parameters.
 STEPS: list[tuple[dict[str, Any], int, float]] = [
     *(({"name": name, **PERIODS[0]}, 1, 6) for name in ("agn", "downpour", "downpour-blocking")),
-    ({"name": "ssp"}, 2, 3 + 3),  # the step, and its own moves added to the copy
+    ({"name": "ssp"}, 2, 3 + 3),  # the step, and its own deltas added to the copy
     *(({"name": name, **PERIODS[0]}, 1, 3) for name in ("easgd", "aeasgd")),
     ({"name": "eamsgd", **PERIODS[0]}, 1, 11),
     *(({"name": name, **PERIODS[1]}, 1, 6) for name in ("model-averaging", "local-sgd")),

@@ -1,19 +1,21 @@
 """SSP and DOWNPOUR as their papers have them: workers read what they have, while newer parameters come."""
 
 from collections import defaultdict
+from itertools import product
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
 from lockstep import ScenarioError
 from lockstep.job.node import Node as RunningNode
 from lockstep.workloads import build
+from tests.support.nightly import drawn, examples
 from tests.support.scenarios import scenario
 from tests.support.worlds import TIMES, learning, recording, worlds
 
@@ -78,7 +80,7 @@ def test_who_asks_when_the_copy_is_too_old_pays_for_each_read() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@examples(0.3)
 @given(worlds(), st.integers(0, 4), st.booleans())
 def test_a_read_at_clock_c_holds_everyones_first_c_minus_bound_pushes_and_all_own(
     world: dict[str, Any], bound: int, prefetch: bool
@@ -197,11 +199,16 @@ def test_a_slow_network_holds_downpour_up_instead_of_queueing() -> None:
     assert gradients["end"].max() == pytest.approx(run.metrics["duration_s"], abs=0.1)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5, 8])
-@pytest.mark.parametrize("time", TIMES, ids=lambda time: time["distribution"])
-@pytest.mark.parametrize("strategy", [{"name": "downpour"}, {"name": "ssp", "bound": 10_000}], ids=str)
+READERS: list[dict[str, Any]] = [{"name": "downpour"}, {"name": "ssp", "bound": 10_000}]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "time", "workers"),
+    drawn(product(READERS, TIMES, [1, 2, 5, 8]), one_in=3, family=lambda case: str(case[0])),
+    ids=str,
+)
 def test_mean_staleness_of_whoever_computes_on_is_2n_minus_1(
-    workers: int, time: dict[str, Any], strategy: dict[str, Any]
+    strategy: dict[str, Any], time: dict[str, Any], workers: int
 ) -> None:
     """From what it reads to its gradient's push a worker pushes twice, all together 2n times in the mean.
 

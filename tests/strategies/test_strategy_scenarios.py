@@ -6,6 +6,7 @@ import lockstep
 from lockstep.scenarios import shipped
 from lockstep.strategies import STRATEGIES
 from lockstep.workloads import build
+from tests.support.nightly import drawn
 
 NAMES = [name for name in shipped() if name.startswith("strategies/")]
 
@@ -16,7 +17,7 @@ def test_every_strategy_has_one_of_its_name() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", drawn(NAMES, one_in=3))
 def test_it_learns_and_there_is_nothing_to_warn_of(name: str) -> None:
     config = lockstep.load(name)
     learner = build(config.workload, config.cluster.workers, config.seed)

@@ -16,8 +16,8 @@ from lockstep.scenarios import Scenario, shipped
 from lockstep.studies.reproductions import chosen, claims
 from lockstep.studies.reproductions.claim import Check, Claim, Interval, Runs, verdict
 from lockstep.studies.reproductions.experiment import judge
-from lockstep.studies.reproductions.figures import CHANCE, crossing, learned, until
-from lockstep.studies.reproductions.table import HEAD, figure, markdown, row, show
+from lockstep.studies.reproductions.metrics import CHANCE, crossing, learned, until
+from lockstep.studies.reproductions.table import HEAD, markdown, row, show, value
 from tests.support import ROOT
 from tests.support.command_line import Lockstep
 
@@ -59,7 +59,7 @@ def test_a_check_holds_if_all_of_its_interval_does(low: float, high: float, hold
 def test_what_is_not_finite_is_undecided() -> None:
     nan = float("nan")
     assert Check("x", Interval(nan, nan, nan), above=1).holds is None
-    assert figure(None, None, None) == "not finite"
+    assert value(None, None, None) == "not finite"
 
 
 def test_a_claim_holds_if_everything_does() -> None:
@@ -120,7 +120,7 @@ def made_up(**changes: object) -> Claim:
         "source": "a test",
         "published": "3",
         "variants": {"few": {"cluster.workers": 2}, "many": {"cluster.workers": 5}},
-        "figures": seeds,
+        "measure": seeds,
         "checks": lambda runs: [Check("mean seed", runs.mean("few", "seed"), above=0, below=10)],
     }
     return Claim(**{**given, **changes})  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_every_variant_is_run_with_every_seed(tmp_path: Path) -> None:
         "claim": "fan-out",
         "variant": "many",
         "seed": "5",
-        "figure": "workers",
+        "metric": "workers",
         "value": "5.0",
     }
 
@@ -160,7 +160,7 @@ def test_what_was_measured_before_an_interruption_is_kept(tmp_path: Path) -> Non
         return seeds(scenario)
 
     with pytest.raises(KeyboardInterrupt):
-        judge([made_up(), made_up(name="asynchronous-staleness", figures=interrupted)], out=tmp_path, jobs=1)
+        judge([made_up(), made_up(name="asynchronous-staleness", measure=interrupted)], out=tmp_path, jobs=1)
     assert len(json.loads((tmp_path / "claims.json").read_text("utf-8"))["claims"]) == 1
     assert len((tmp_path / "runs.csv").read_text("utf-8").splitlines()) == 1 + 2 * (10 + 7)
 
@@ -197,7 +197,7 @@ def test_a_claim_that_does_not_hold_is_no_failure(command, monkeypatch: pytest.M
     wrong = made_up(
         name="asynchronous-staleness",
         variants={"8 workers": {"stop.updates": 800}},
-        figures=staleness.figures,
+        measure=staleness.measure,
         checks=lambda runs: [
             Check("÷ (n − 1)", runs.mean("8 workers", "relative"), 8 / 7 - 0.01, 8 / 7 + 0.01)
         ],
@@ -245,7 +245,7 @@ def test_every_claim_has_a_scenario_and_every_scenario_a_claim() -> None:
 
 
 class Anything(dict[str, float]):
-    def __missing__(self, figure: str) -> float:
+    def __missing__(self, metric: str) -> float:
         return 1.5
 
 
@@ -261,7 +261,7 @@ def test_a_claim_is_whole(name: str) -> None:
     assert all(row({**vars(claim), "claim": name, "checks": [], "verdict": ""})[:3])
 
 
-def test_a_figure_of_learning() -> None:
+def test_a_metric_of_learning() -> None:
     scenario = lockstep.load("claims/downpour-window", ["stop.epochs=1"])
     found = learned(scenario, target=2.0)
     assert 0 < found["loss"] <= CHANCE
@@ -282,6 +282,16 @@ def test_momentum_of_one_worker_is_none() -> None:
     scenario = lockstep.load("claims/implicit-momentum", ["cluster.workers=1"])
     path, curvature = momentum._mean_path(scenario, range(2))
     assert momentum._fitted(path, path, curvature) == pytest.approx([0.0, 0.3], abs=1e-5)
+
+
+def test_what_is_idle_is_the_bubble() -> None:
+    """(K − 1)/(M + K − 1) of four stages that are always alike."""
+    from lockstep.studies.reproductions.pipelines import throughput
+
+    constant = "cluster.compute={time: {distribution: constant, value: 400 ms}}"
+    changes = [constant, "cluster.network={latency: 0 s}", "parallelism.micro_batches=8", "stop.steps=2"]
+    found = throughput(lockstep.load("claims/pipeline-micro-batches", changes))
+    assert found["idle"] == pytest.approx(100 * 3 / 11)
 
 
 def test_the_page_has_every_claim() -> None:

@@ -216,14 +216,14 @@ def test_a_point_that_learns_is_predicted_by_several_simulations_too() -> None:
 def test_several_simulations_are_one_prediction() -> None:
     one = {"throughput": 90.0, "staleness": [0, 2], "staleness_count": [1, 1], "bottleneck": "x"}
     other = {"throughput": 110.0, "staleness": [2], "staleness_count": [2], "bottleneck": "y"}
-    figures: dict[str, Any] = {"stretch": None}
-    figures |= dict.fromkeys(("duration_s", "step_time_s", "compute", "network", "wait", "utilisation"), 1.0)
-    figures |= dict.fromkeys(("samples", "updates", "dropped"), 2)
-    found = pooled([figures | one, figures | other])
+    metrics: dict[str, Any] = {"stretch": None}
+    metrics |= dict.fromkeys(("duration_s", "step_time_s", "compute", "network", "wait", "utilisation"), 1.0)
+    metrics |= dict.fromkeys(("samples", "updates", "dropped"), 2)
+    found = pooled([metrics | one, metrics | other])
     assert (found["throughput"], found["bottleneck"], found["stretch"]) == (100.0, "x", None)
     assert (found["staleness"], found["staleness_count"], found["staleness_mean"]) == ([0, 2], [1, 3], 1.5)
     assert found["spread"] == pytest.approx(200**0.5 / 100)
-    assert pooled([figures | one])["spread"] is None
+    assert pooled([metrics | one])["spread"] is None
 
 
 def test_a_point_is_a_scenario_file(command: Lockstep, tmp_path: Path) -> None:

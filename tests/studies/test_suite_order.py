@@ -15,7 +15,6 @@ from lockstep.studies.accuracy_suite.learning import learning
 from lockstep.studies.accuracy_suite.order import DEFAULT, suite
 from lockstep.studies.accuracy_suite.point import FACTORS, Point
 
-ORDERED = list(suite())
 PAIRS = list(combinations(FACTORS, 2))
 
 
@@ -23,35 +22,41 @@ def pairs(points: list[Point]) -> Counter[tuple[object, ...]]:
     return Counter((a, b, p.factors[a], p.factors[b]) for p in points if p.part == "rates" for a, b in PAIRS)
 
 
-def test_every_point_comes_once() -> None:
-    assert sorted(p.name for p in ORDERED) == sorted(p.name for p in [*grid(), *learning()])
-    assert len({p.name for p in ORDERED}) == len(ORDERED) == 1368 + 30
-    assert set(STRATEGIES) == {p.factors["strategy"] for p in ORDERED}
+@pytest.fixture(scope="module")
+def ordered() -> list[Point]:
+    """All points: here, because it takes seconds that not every process with tests has to spend."""
+    return list(suite())
+
+
+def test_every_point_comes_once(ordered: list[Point]) -> None:
+    assert sorted(p.name for p in ordered) == sorted(p.name for p in [*grid(), *learning()])
+    assert len({p.name for p in ordered}) == len(ordered) == 1368 + 30
+    assert set(STRATEGIES) == {p.factors["strategy"] for p in ordered}
 
 
 @pytest.mark.parametrize("length", [100, 150, 300, 700])
-def test_prefixes_are_even(length: int) -> None:
-    rates = [p for p in ORDERED[:length] if p.part == "rates"]
+def test_prefixes_are_even(length: int, ordered: list[Point]) -> None:
+    rates = [p for p in ordered[:length] if p.part == "rates"]
     for factor, levels in (("workers", WORKERS), ("regime", REGIMES), ("stragglers", STRAGGLERS)):
         counts = Counter(p.factors[factor] for p in rates)
         assert min(counts[level] for level in levels) > 0.6 * len(rates) / len(levels), counts
 
 
-def test_the_default_covers_the_pairs_that_there_are() -> None:
-    possible, covered = pairs(grid()), pairs(ORDERED[:DEFAULT])
+def test_the_default_covers_the_pairs_that_there_are(ordered: list[Point]) -> None:
+    possible, covered = pairs(grid()), pairs(ordered[:DEFAULT])
     assert len(covered) > 0.97 * len(possible)
-    assert set(pairs(ORDERED[:400])) == set(possible)
+    assert set(pairs(ordered[:400])) == set(possible)
 
 
-def test_rankings_have_pairs() -> None:
+def test_rankings_have_pairs(ordered: list[Point]) -> None:
     blocks = Counter(
-        tuple(p.factors[f] for f in ("workers", "regime", "stragglers")) for p in ORDERED[:DEFAULT]
+        tuple(p.factors[f] for f in ("workers", "regime", "stragglers")) for p in ordered[:DEFAULT]
     )
     assert sum(count >= len(STRATEGIES) for count in blocks.values()) >= 4
 
 
-def test_the_default_has_three_seeds_of_everything_that_learns() -> None:
-    names = {p.name for p in ORDERED[:DEFAULT]}
+def test_the_default_has_three_seeds_of_everything_that_learns(ordered: list[Point]) -> None:
+    names = {p.name for p in ordered[:DEFAULT]}
     assert {p.name for p in learning()[:18]} <= names
 
 
@@ -66,11 +71,11 @@ def test_no_chance_is_in_it() -> None:
     assert done.stdout.split() == [p.key for p in islice(suite(), 60)]
 
 
-def test_points_are_scenarios_that_both_engines_take() -> None:
-    for each in ORDERED[::7]:
+def test_points_are_scenarios_that_both_engines_take(ordered: list[Point]) -> None:
+    for each in ordered[::7]:
         lockstep.check(each.scenario)
         assert each.scenario.name == each.name
-    for each in ORDERED[:5]:
+    for each in ordered[:5]:
         assert each.scenario == Scenario.model_validate(each.document)
 
 

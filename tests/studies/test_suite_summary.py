@@ -1,4 +1,4 @@
-"""The suite's figures on made-up measurements, where every one is known by hand."""
+"""The suite's metrics on made-up measurements, where every one is known by hand."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ import pytest
 from lockstep.studies.accuracy_suite.comparing import compare
 from lockstep.studies.accuracy_suite.point import FACTORS
 from lockstep.studies.accuracy_suite.summary import ranking, summarise
-from lockstep.studies.accuracy_suite.tables import BEGIN, END, between_markers, markdown
+from lockstep.studies.accuracy_suite.tables import END, between_markers, markdown
 
 
 def side(name: str, throughput: float | None, **more: Any) -> dict[str, Any]:
-    """One run; more: workers, strategy, … or figures."""
+    """One run; more: workers, strategy, … or metrics."""
     factors = dict(zip(FACTORS, ("asynchronous", 4, 1, "network", "none"), strict=True))
-    figures: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "throughput": throughput,
         "duration_s": 1.0,
         "samples": 32,
@@ -39,7 +39,7 @@ def side(name: str, throughput: float | None, **more: Any) -> dict[str, Any]:
         "error": None,
         "part": "rates",
     }
-    return {"name": name, **factors, **figures, **more}
+    return {"name": name, **factors, **metrics, **more}
 
 
 def table(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> pd.DataFrame:
@@ -171,7 +171,7 @@ def test_bars_are_met_or_missed() -> None:
     assert bars["Kendall's τ of the strategies' ranking"] is None
 
 
-def test_a_failure_is_no_figure() -> None:
+def test_a_failure_is_no_metric() -> None:
     failed = side("p", None, error="RunFailed: it died") | {"throughput": None}
     rows = table(
         (failed, side("p", 1.0)), (side("q", 1.0), side("q", 1.0)), (side("r", None), side("r", 1.0))
@@ -182,10 +182,11 @@ def test_a_failure_is_no_figure() -> None:
     assert summarise(table((failed, side("p", 1.0))))["points"] == 1
 
 
-def test_the_page_gets_the_figures_between_its_markers() -> None:
-    figures = markdown(summarise(rates([0.01])))
-    page = between_markers(f"before\n{BEGIN}\nold\n{END}\nafter\n", figures)
-    assert page == f"before\n{BEGIN}\n\n{figures}\n{END}\nafter\n"
-    assert between_markers(page, figures) == page
+def test_the_page_gets_the_tables_between_its_markers() -> None:
+    tables = markdown(summarise(rates([0.01])))
+    begin, other = "<!-- tables: a test -->", f"<!-- tables: another -->\nits own\n{END}"
+    page = between_markers(f"before\n{other}\n{begin}\nold\n{END}\nafter\n", tables, "a test")
+    assert page == f"before\n{other}\n{begin}\n\n{tables}\n{END}\nafter\n"
+    assert between_markers(page, tables, "a test") == page
     with pytest.raises(ValueError, match="the page has no"):
-        between_markers("nothing", figures)
+        between_markers("nothing", tables)

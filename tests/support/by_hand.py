@@ -24,7 +24,7 @@ RATE = 0.15
 WORKERS = 4
 SLOWDOWNS = [1.0, 1.3137, 1.7391, 2.9173]
 LATENCY = 0.0237  # s, where there is one
-# Ours is in single precision: up to 5e-7 of parameters of 2 were seen; a wrong rule is off by 1e-3 or more.
+# Ours is in single precision: up to 5e-7 of parameters of 2 were seen; wrong arithmetic by 1e-3 or more.
 ROUNDING = 3e-6
 
 

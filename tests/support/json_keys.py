@@ -8,7 +8,7 @@ KEYS: dict[str, Any] = {
     "duration_s": float, "updates": int, "updates_per_s": float, "samples": int, "throughput": float,
     "dropped": int,
     "staleness": {"mean": float, "p50": int, "p99": int, "max": int, "histogram": dict},
-    "speedup": float, "efficiency": float, "bytes_sent": int,
+    "speedup": float, "efficiency": float, "bytes_sent": int, "memory_bytes": int,
     "breakdown": {"compute": float, "update": float, "network": float, "wait": float},
     "breakdown_by_worker": {"compute": list, "update": list, "send": list, "network": list, "wait": list},
     "utilisation": (dict, NULL), "bottleneck": str,

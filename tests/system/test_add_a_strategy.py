@@ -19,20 +19,35 @@ PAGE = (ROOT / "docs" / "add-a-strategy.md").read_text(encoding="utf-8")
 BLOCK = re.compile(
     r"^(New file|At the end of|In) `(.+?)`(?:, below `(.+?)`)?:\n\n```\w+\n(.*?)^```$", re.M | re.S
 )
-COMMANDS = [
-    line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()
-]
-LINTERS = [command for command in COMMANDS if command.split()[0] in ("ruff", "mypy")]
-COPIED = [*ROOMS, "docs", "tests", "pyproject.toml"]
+SHELL = re.compile(r"^ *```sh\n(.*?)^ *```$", re.M | re.S)
+COMMANDS = [line for block in SHELL.findall(PAGE) for line in block.splitlines()]
+CHECKS = SHELL.findall(
+    (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a strategy")[2]
+)
+NAMES = "fedbuff or pipe"  # what the page takes for CONTRIBUTING.md's NAME
+COPIED = [*ROOMS, "benchmarks", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md", "Makefile", "README.md"]
 CACHE = ".mypy_cache"  # if there is one: a minute less
-# One process for all commands, because it takes seconds to import torch. Each is run as if by itself.
+# One process for all commands, because it takes seconds to import torch. Each is run as if by itself. Of a
+# whole suite it takes the tests that go through the list of strategies, and the new ones' cases.
 DRIVER = """
-import contextlib, io, json, sys
+import contextlib, inspect, io, json, sys
+
+class Narrow:
+    def pytest_collection_modifyitems(self, config, items):
+        chosen = [item for item in items if self.chosen(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+    def chosen(self, item):
+        if hasattr(item, "callspec"):
+            return "fedbuff" in item.callspec.id or "pipe-sgd" in item.callspec.id
+        return "STRATEGIES" in inspect.getsource(item.function)
 
 def run(words):
     if words[:3] == ["python", "-m", "pytest"]:
         import pytest
-        return int(pytest.main([*words[3:], "-q", "-p", "no:cacheprovider"]))
+        whole = not any(word.startswith("tests/") for word in words)
+        return int(pytest.main([*words[3:], "-q", "-p", "no:cacheprovider"], [Narrow()] if whole else []))
     from lockstep.cli import main
     sys.argv = [*words, "--json", "--quiet"]
     try:
@@ -46,6 +61,19 @@ if __name__ == "__main__":
             status = run(words)
         print(json.dumps({"command": words, "status": status, "shown": shown.getvalue()}))
 """
+
+
+def checks() -> list[list[str]]:
+    """CONTRIBUTING.md's commands for a new strategy, with what `make` makes of its own."""
+    found = []
+    for line in CHECKS[0].splitlines():
+        if line.split()[0] == "make":
+            dry = ["make", "--dry-run", "--old-file", "install", *line.split()[1:]]
+            lines = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        else:
+            lines = line.replace("NAME", shlex.quote(NAMES))
+        found += [shlex.split(each.replace(".venv/bin/", "")) for each in lines.splitlines()]
+    return [[word for word in words if "=" not in word] for words in found]
 
 
 def lines_of(page: str) -> int:
@@ -80,45 +108,51 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def in_copy(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "RUFF_NO_CACHE": "true"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True
+    )
+
+
 @pytest.mark.real
+@pytest.mark.slow
 def test_the_page_works_as_it_is_written(tree: Path) -> None:
     (tree / "driver.py").write_text(DRIVER)
-    words = json.dumps([shlex.split(command) for command in COMMANDS if command not in LINTERS])
-    outcome = subprocess.run(
-        [sys.executable, "driver.py", words],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        capture_output=True,
-        text=True,
-    )
+    suites = [words for words in checks() if "pytest" in words]
+    parallel = {"--numprocesses", "auto", "--dist", "loadfile"}
+    suites = [[word for word in words if word not in parallel] for words in suites]
+    outcome = in_copy(tree, "driver.py", json.dumps([*map(shlex.split, COMMANDS), *suites]))
     assert outcome.returncode == 0, outcome.stderr
     done = [json.loads(line) for line in outcome.stdout.splitlines()]
-    assert len(done) == len(COMMANDS) - len(LINTERS)
+    assert len(done) == len(COMMANDS) + len(suites)
     for command in done:
         assert command["status"] == 0, f"{command['command']}: {command['shown']}{outcome.stderr}"
-    results = {" ".join(command["command"][1:]): command["shown"] for command in done}
-    *runs, contract, listed = (json.loads(shown) if shown[0] == "{" else shown for shown in results.values())
-    assert (
-        "7 passed" in contract
-    )  # every strategy has a row; two in both engines, and their sizes; what is true of each
-    assert "failed" not in listed
-    combined, fedbuff, pipelined, summed, real = runs
+    *shown, listed, contract = (command["shown"] for command in done)
+    assert "9 passed" in contract  # all have a row; two in both engines; their sizes; what is true of each
+    assert int(re.findall(r"(\d+) passed", listed)[0]) > 20
+    combined, fedbuff, pipelined, summed, real = map(json.loads, shown)
     assert all(run["warnings"] == [] for run in (combined, fedbuff, pipelined))
     assert of_the_run(real["warnings"]) == []
     assert pipelined["loss"] == pytest.approx(summed["loss"], rel=0.2)
-    shown = [f"{run['duration_s']:.1f} s" for run in (pipelined, summed)]
-    assert f"The first takes {shown[0]} of virtual time, the second {shown[1]}" in " ".join(PAGE.split())
+    took = [f"{run['duration_s']:.1f} s" for run in (pipelined, summed)]
+    assert f"The first takes {took[0]} of virtual time, the second {took[1]}" in " ".join(PAGE.split())
 
 
 @pytest.mark.slow
 def test_the_code_is_as_tidy_as_the_rest(tree: Path) -> None:
-    assert len(LINTERS) == 3
-    for command in LINTERS:
-        outcome = subprocess.run(
-            [sys.executable, "-m", *shlex.split(command)],
-            cwd=tree,
-            env={**os.environ, "RUFF_NO_CACHE": "true"},
-            capture_output=True,
-            text=True,
-        )
+    linters = [words for words in checks() if "pytest" not in words]
+    assert [words[0] for words in linters] == ["ruff", "ruff", "mypy"]
+    for words in linters:
+        outcome = in_copy(tree, "-m", *words)
         assert outcome.returncode == 0, outcome.stdout
+
+
+@pytest.mark.nightly
+def test_a_contributors_whole_check_list_passes(tree: Path) -> None:
+    """The quick tests of the whole suite, in the copy: minutes."""
+    (suite,) = [
+        words for words in checks() if "pytest" in words and not any("tests/" in word for word in words)
+    ]
+    outcome = in_copy(tree, *suite[1:])
+    assert outcome.returncode == 0, outcome.stdout[-5000:]

@@ -115,11 +115,11 @@ def test_ctrl_c_after_the_programs_of_some_keeps_their_records(under_way) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "holders"), [("Ctrl-C", {3, 4}), ("native Ctrl-C", {0, 1, 2}), ("shared Ctrl-C", {0})]
+    ("name", "owners"), [("Ctrl-C", {3, 4}), ("native Ctrl-C", {0, 1, 2}), ("shared Ctrl-C", {0})]
 )
-def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str, holders: set[int]) -> None:
+def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str, owners: set[int]) -> None:
     run = under_way[name]
-    wait_until_on_disk(run.out, gradient={0, 1, 2}, update=holders)
+    wait_until_on_disk(run.out, gradient={0, 1, 2}, update=owners)
     os.killpg(run.process.pid, signal.SIGINT)  # a terminal sends it to all processes
     status, said = run.ends()
     assert status == 130
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_the_run_and_keeps_all_records(under_way, name: str, holders
     ]
     records = run.kept()
     assert nodes(records, "gradient") == {0, 1, 2}
-    assert nodes(records, "update") == holders
+    assert nodes(records, "update") == owners
 
 
 def test_sigterm_is_as_good_as_ctrl_c(under_way) -> None:
@@ -159,8 +159,7 @@ def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
         status, said = run.ends()
     finally:
         run.kill()
-    assert status == 130
-    assert said.splitlines()[-1] == "error: interrupted"
+    assert (status, said.splitlines()[-1]) == (130, "error: interrupted")
     assert "Traceback" not in said
 
 

@@ -60,7 +60,6 @@ def hosts() -> Iterator[list[Namespace]]:
 
 
 @pytest.mark.real
-@pytest.mark.alone
 def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path: Path) -> None:
     """Each knows its own name as an address of its loopback, as on Debian; others do not reach it there."""
     (tmp_path / "small.yaml").write_text(SCENARIO)

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "strategies": set(),
     "workloads": {"scenarios"},
     "job": {"strategies", "scenarios", "workloads", "analysis.records"},
-    "simulator": {"job", "strategies", "scenarios", "workloads", "analysis.records"},
+    "simulator": {"job", "strategies", "scenarios", "workloads", "analysis.records", "analysis.entries"},
     "executor": {
         *("job", "strategies", "scenarios", "workloads"),
         *("analysis.records", "analysis.streams", "analysis.incomplete"),

@@ -1,6 +1,7 @@
 """What stops, is cut off, or does not end: one message within seconds of the deadline, and nothing left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def stop(pid: int) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "rank", "who"),
     [
@@ -141,7 +143,9 @@ def test_a_process_that_was_stopped_and_went_on_marks_the_run() -> None:
     result = lockstep.run(scenario(stop={"time": f"{5 * SLOWNESS} s"}))
     striker.join()
     (said,) = [line for line in result.metrics["warnings"] if line.startswith("disturbed")]
-    assert said.startswith("disturbed: worker 1 stood still for 1.")
+    still = re.match(r"disturbed: worker 1 stood still for ([\d.]+)", said)
+    assert still is not None, said
+    assert 1 <= float(still[1]) < 1.5 + 0.5 * SLOWNESS
 
 
 @pytest.mark.real
@@ -256,14 +260,14 @@ def test_a_cable_that_is_down_for_a_moment_loses_nothing(on_testbed) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("engine", ["run", "simulate"])
 def test_a_time_limit(command, sizes_only: Path, engine: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+    out, seconds = tmp_path / "out", round({"run": 6, "simulate": 2}[engine] * SLOWNESS)
     endless = ["stop={steps: 1000000}", "cluster.workers=4"] if engine == "simulate" else ["stop={time: 1 h}"]
     changes = [option for change in endless for option in ("--set", change)]
-    ended = command(engine, sizes_only, *changes, "--timeout", 6, "--out", out)
+    ended = command(engine, sizes_only, *changes, "--timeout", seconds, "--out", out)
     assert ended.status == 3
-    assert ended.err.splitlines()[-1] == "error: it has not ended within 6 s (--timeout)"
+    assert ended.err.splitlines()[-1] == f"error: it has not ended within {seconds} s (--timeout)"
     if engine == "run":
-        assert incomplete.why(out / "incomplete") == "it has not ended within 6 s (--timeout)"
+        assert incomplete.why(out / "incomplete") == f"it has not ended within {seconds} s (--timeout)"
         assert len(lockstep.records(out)) > 10
 
 
@@ -389,5 +393,7 @@ def test_a_worker_whose_word_never_comes_is_waited_for_and_named(monkeypatch: py
     with pytest.raises(
         RunFailed, match=r"worker 1 \(rank 1\) on .* has not got on for .*; worker 0 waited for it"
     ):
-        lockstep.run(scenario(strategy="one_is_mute", cluster__workers=2), deadline=8, waiting=said.append)
+        lockstep.run(
+            scenario(strategy="one_is_mute", cluster__workers=2), deadline=2 * DEADLINE, waiting=said.append
+        )
     assert "waiting for worker 1" in said

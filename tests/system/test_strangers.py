@@ -5,7 +5,6 @@ They do what an attack on the product did: write into stores, send pushes, garba
 
 import json
 import os
-import pickle
 import resource
 import shutil
 import socket
@@ -17,14 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import zmq
 
 import lockstep
-from lockstep.analysis import saved
 from lockstep.executor import keys, peers
 from lockstep.executor.folder import torchruns_folder
 from lockstep.executor.heartbeat import Heartbeat
@@ -33,10 +30,8 @@ from lockstep.executor.remote import RemoteStore, answers
 from lockstep.executor.sockets import Doors, Place
 from lockstep.executor.transport import MessagesLost, Transport
 from lockstep.executor.watchdog import Watchdog
-from lockstep.scenarios import ScenarioError, dump
-from tests.support import ROOMS, ROOT
+from lockstep.scenarios import ScenarioError
 from tests.support.commands import HANGS, SOON, Command, processes, started, until
-from tests.support.scenarios import scenario
 
 NOBODY = 65_534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -85,20 +80,11 @@ for port in filter(None, ports):
         stranger.sendall(bytes(1000))
 print(*tried)
 """
-NATIVE = ("--set", "stop={steps: 500}", "--set", "strategy={name: all-reduce, algorithm: native}")
-SYNCHRONOUS = (
-    "--set",
-    "stop={steps: 1200}",
-    "--set",
-    "strategy=synchronous",
-)
-
-
-@pytest.fixture(scope="module")
-def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
-    options = {"synchronous": SYNCHRONOUS, "native": NATIVE}
-    with started(tmp_path_factory.mktemp("run"), options) as commands:
-        yield commands
+STEPS = "stop={steps: 500}"  # long enough for a stranger to come; gloo's order of sums is forgotten by then
+RUNS = {
+    "native": ("--set", STEPS, "--set", "strategy={name: all-reduce, algorithm: native}"),
+    "synchronous": ("--set", STEPS, "--set", "strategy=synchronous"),
+}
 
 
 def listening(pids: set[int]) -> list[int]:
@@ -119,30 +105,33 @@ def listening(pids: set[int]) -> list[int]:
     return found
 
 
-@as_root
-@pytest.mark.real
-@pytest.mark.parametrize("name", ["native", "synchronous"])
-def test_another_user_of_the_machine_changes_nothing(under_way, name: str) -> None:
-    run = under_way[name]
-    ports = listening(set(run.ranks()) | {run.process.pid})
-    assert len(ports) == (3 if name == "native" else 0)  # gloo's; nothing else can be connected to
+def come_to(run: Command, ports: list[int]) -> None:
+    """What another user of the machine tries at a run's sockets and folder."""
     (folder,) = run.temporary.glob("pymp-*/r*")
     assert stat.S_IMODE(folder.parent.stat().st_mode) == stat.S_IMODE(folder.stat().st_mode) == 0o700
     for above in [*run.temporary.parents, run.temporary]:
         if above.stat().st_uid == os.geteuid() and above != Path("/"):
             above.chmod(above.stat().st_mode | 0o755)  # so that only the run's own folders are in the way
-    given = [str(folder), ",".join(map(str, ports))]
-    done = subprocess.run(
-        ["/usr/bin/python3", "-c", STRANGER, *given],
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-        check=False,
-    )
+    command = ["/usr/bin/python3", "-c", STRANGER, str(folder), ",".join(map(str, ports))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
-    assert run.process.wait(HANGS) == 0
-    assert run.process.stdout is not None
-    measured = json.loads(run.process.stdout.read())
+
+
+@as_root
+@pytest.mark.real
+@pytest.mark.parametrize("name", RUNS)
+def test_another_user_of_the_machine_changes_nothing(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    short = tmp_path_factory.mktemp("run")  # a socket's path has at most 107 bytes
+    with started(short, {name: RUNS[name]}) as under_way:
+        run = under_way[name]
+        ports = listening(set(run.ranks()) | {run.process.pid})
+        assert len(ports) == (3 if name == "native" else 0)  # gloo's; nothing else can be connected to
+        come_to(run, ports)
+        assert run.process.wait(HANGS) == 0
+        assert run.process.stdout is not None
+        measured = json.loads(run.process.stdout.read())
     changes = [word for word in run.process.args[4:] if "=" in word]  # type: ignore[index,union-attr]
     alone = lockstep.simulate(lockstep.load(run.out.parent / "long.yaml", changes)).metrics
     assert measured["parameters_sha256"] == alone["parameters_sha256"]
@@ -326,100 +315,3 @@ def test_a_message_that_is_lost_or_comes_again_is_an_error(
         made[1].receive(5)
     for each in made:
         each.close()
-
-
-# ------------------------------------------------------------------ keys
-
-
-def test_a_key_is_its_owners_alone(tmp_path: Path) -> None:
-    file = tmp_path / "deep" / "key"
-    keys.make(file)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert len(keys.read(file)) == 32
-    with pytest.raises(ScenarioError, match="File exists"):
-        keys.make(file)
-    file.chmod(0o640)
-    with pytest.raises(ScenarioError, match="others can read"):
-        keys.read(file)
-    file.chmod(0o600)
-    file.write_text("not a key")
-    with pytest.raises(ScenarioError, match="it is no key"):
-        keys.read(file)
-    file.write_text("00")
-    with pytest.raises(ScenarioError, match="is no key"):
-        keys.read(file)
-    with pytest.raises(ScenarioError, match="make one with 'lockstep key'"):
-        keys.read(tmp_path / "none")
-
-
-# ------------------------------------------------------------------ planted files
-
-
-class Planted:
-    """Unpickled, it leaves a mark."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.mark),)
-
-
-@pytest.mark.parametrize(
-    "name", ["parameters.npy", "records.parquet", "utilisation.parquet", "result.json", "scenario.yaml"]
-)
-def test_a_strangers_results_run_nothing(tmp_path: Path, name: str) -> None:
-    out, mark = tmp_path / "out", tmp_path / "mark"
-    lockstep.simulate(scenario(workload={"problem": "quadratic"})).save(out)
-    evil = Planted(mark)
-    if name == "scenario.yaml":
-        text = (out / name).read_text()
-        (out / name).write_text(text + f"\nevil: !!python/object/apply:os.mkdir ['{mark}']\n")
-    elif name == "parameters.npy":
-        np.save(out / name, np.array([evil], dtype=object), allow_pickle=True)
-    else:
-        (out / name).write_bytes(pickle.dumps(evil))
-    with pytest.raises(ScenarioError):
-        saved.load(out)
-    assert not mark.exists()
-
-
-def test_nothing_that_reads_files_can_unpickle() -> None:
-    """Of the modules that a stranger's file, or a socket, comes to, none has a pickle in its text."""
-    mentioned = {
-        str(path.relative_to(ROOT))
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*.py")
-        if any(
-            word in path.read_text()
-            for word in ("pickle.load", "import pickle", "marshal", "torch.load(", "dill")
-        )
-    }
-    assert not mentioned
-
-
-def test_the_command_that_makes_a_key(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert command("key").status == 0
-    assert len(keys.read(None)) == 32
-    ended = command("key")
-    assert (ended.status, "File exists" in ended.err) == (2, True)
-    assert command("key", tmp_path / "other").status == 0
-    assert keys.read(tmp_path / "other") != keys.read(None)
-
-
-def test_a_strangers_profile_and_sweep_run_nothing(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    profile = tmp_path / "profile.yaml"
-    profile.write_text(f"cluster: !!python/object/apply:os.mkdir ['{mark}']\n")
-    with pytest.raises(ScenarioError):
-        lockstep.load("quickstart", [f"cluster.profile={profile}"])
-    out = tmp_path / "out"
-    text = dump(scenario(stop={"steps": 2})).partition("\nsweep:")[0]
-    (tmp_path / "s.yaml").write_text(f"{text}\nsweep: {{seed: [1, 2]}}\n")
-    lockstep.sweep(tmp_path / "s.yaml", out=out, jobs=1)
-    for name in ("points.jsonl", "results.parquet"):
-        (out / name).write_bytes(pickle.dumps(Planted(mark)))
-    table = lockstep.sweep(tmp_path / "s.yaml", out=out, jobs=1)
-    assert list(table["status"]) == ["ok", "ok"]
-    assert not mark.exists()

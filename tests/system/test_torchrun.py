@@ -1,7 +1,4 @@
-"""`torchrun … -m lockstep.executor`: the same run as `lockstep run`, started by torchrun.
-
-Runs start two at a time, because starting is what takes time.
-"""
+"""`torchrun … -m lockstep.executor`: the same run as `lockstep run`, started by torchrun."""
 
 import json
 import os
@@ -10,25 +7,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lockstep
 from tests.support.commands import HANGS, SOON, is_alive, nodes, until, wait_until_on_disk
+from tests.support.nightly import drawn
 from tests.support.torchrun import ENTRY, QUADRATIC, SCENARIO
 
 pytestmark = pytest.mark.real
 
 KEYS = {
     "schema", "engine", "scenario", "seed", "workers", "strategy", "duration_s", "updates", "updates_per_s",
-    "samples", "throughput", "dropped", "staleness", "speedup", "efficiency", "bytes_sent", "breakdown",
-    "breakdown_by_worker", "utilisation", "bottleneck", "loss", "accuracy", "target", "time_to_target_s",
-    "parameters_sha256", "warnings",
+    "samples", "throughput", "dropped", "staleness", "speedup", "efficiency", "bytes_sent", "memory_bytes",
+    "breakdown", "breakdown_by_worker", "utilisation", "bottleneck", "loss", "accuracy", "target",
+    "time_to_target_s", "parameters_sha256", "warnings",
 }  # fmt: skip
 
 
@@ -65,7 +63,7 @@ def _own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Future]]:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any, Path]]:
     """The run of a case, once it has ended, and its --out."""
     file = tmp_path_factory.mktemp("torchrun") / "small.yaml"
     file.write_text(SCENARIO)
@@ -76,14 +74,10 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
         command = torchrun(case.processes, "-m", "lockstep.executor", str(file), "--out", str(out), *options)
         return subprocess.run(command, capture_output=True, text=True, timeout=HANGS), out
 
-    with ThreadPoolExecutor(2) as pool:
-        futures = {name: pool.submit(run, name) for name in CASES}
-        yield lambda name: futures[name].result(len(CASES) * HANGS)
-        for future in futures.values():
-            future.cancel()
+    return run
 
 
-@pytest.mark.parametrize("name", ["synchronous", "ring", "native"])
+@pytest.mark.parametrize("name", drawn(["synchronous", "ring", "native"], one_in=3))
 def test_it_is_the_run_that_lockstep_would_have_made(ended, name: str, tmp_path: Path) -> None:
     done, out = ended(name)
     assert done.returncode == 0, done.stderr
@@ -222,8 +216,11 @@ print("written")
 """
 
 
-def test_who_writes_into_torchruns_store_changes_nothing(under_way: Torchrun) -> None:
-    """It is anyone's: nothing of a run is there."""
+def test_ctrl_c_keeps_all_records_and_who_writes_into_torchruns_store_changes_nothing(
+    under_way: Torchrun,
+) -> None:
+    """The store is anyone's: nothing of a run is there."""
+    wait_until_on_disk(under_way.out, gradient={0, 1})
     environ = Path(f"/proc/{under_way.ranks[0]}/environ").read_bytes().split(b"\0")
     (port,) = [each.decode().partition("=")[2] for each in environ if each.startswith(b"MASTER_PORT=")]
     command = [sys.executable, "-c", STRANGER, port]
@@ -233,6 +230,7 @@ def test_who_writes_into_torchruns_store_changes_nothing(under_way: Torchrun) ->
     under_way.process.send_signal(signal.SIGINT)
     under_way.ends()
     assert nodes(lockstep.records(under_way.out), "gradient") == {0, 1}
+    assert not (under_way.out / "result.json").exists()
 
 
 def test_a_mistake_in_a_strategy_is_told_with_its_traceback(tmp_path: Path) -> None:
@@ -250,14 +248,6 @@ def test_a_mistake_in_a_strategy_is_told_with_its_traceback(tmp_path: Path) -> N
     assert "LookupError: the strategy's own" in cause
     records = lockstep.records(out)
     assert records[records["event"] == "gradient"].groupby("node")["version"].max().to_dict() == {0: 2, 1: 2}
-
-
-def test_ctrl_c_keeps_all_records(under_way: Torchrun) -> None:
-    wait_until_on_disk(under_way.out, gradient={0, 1})
-    under_way.process.send_signal(signal.SIGINT)
-    under_way.ends()
-    assert nodes(lockstep.records(under_way.out), "gradient") == {0, 1}
-    assert not (under_way.out / "result.json").exists()
 
 
 def test_nothing_outlives_a_torchrun_that_is_killed(under_way: Torchrun) -> None:

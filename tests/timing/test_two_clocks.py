@@ -1,8 +1,10 @@
-"""Every schedule whose runs depend on who is first: real runs against their predictions.
+"""Every worker loop whose runs depend on who is first: real runs against their predictions.
 
 The others end with the same parameters in both engines (test_contract.py). Nothing is learned here, so that
 two cores stand for four workers: processes sleep for what they draw.
 """
+
+from collections.abc import Hashable
 
 import pytest
 
@@ -11,6 +13,7 @@ from lockstep import Scenario, validation
 from lockstep.strategies import find
 from lockstep.validation import Loopback
 from tests.contract.rows import ROWS, Row
+from tests.support.nightly import drawn
 from tests.support.pace import longer
 from tests.support.scenarios import scenario
 
@@ -20,9 +23,15 @@ STEPS = 50
 
 
 def takes_time(row: Row) -> bool:
-    """What a rule does with a push takes next to none: it is that of the strategy without."""
+    """What a correction does with a push takes next to none: it is that of the strategy without."""
     values = dict(row.strategy)
     return not row.deterministic and find(values.pop("name"), values).correction is None
+
+
+def loop(row: Row) -> Hashable:
+    """What its workers do in a mini-batch."""
+    values = dict(row.strategy)
+    return find(values.pop("name"), values).worker_loop
 
 
 def timed(row: Row) -> Scenario:
@@ -40,7 +49,7 @@ def loopback() -> Loopback:
     return validation.measure_loopback(1000)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if takes_time(row)], ids=str)
+@pytest.mark.parametrize("row", drawn(filter(takes_time, ROWS), one_in=3, family=loop), ids=str)
 def test_throughput_and_staleness_are_predicted(row: Row, loopback: Loopback) -> None:
     config = timed(row)
     predicted = lockstep.simulate(validation.on_loopback(config, loopback))

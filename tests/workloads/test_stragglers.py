@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
@@ -20,6 +20,7 @@ from lockstep.workloads.compute_time import ComputeTime, compute_times
 from lockstep.workloads.sizes import sizes
 from lockstep.workloads.slowness import Cycle, Slowness, Spells, slowness
 from tests.support import ROOT, pace
+from tests.support.nightly import examples
 from tests.support.scenarios import scenario
 
 SECOND = {"time": {"distribution": "constant", "value": "1 s"}}
@@ -200,7 +201,7 @@ def test_interference_begins_at_its_offset() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@examples(3)
 @given(
     period=st.floats(1e-3, 1e3),
     share=st.floats(0.01, 0.99),
@@ -276,7 +277,7 @@ def together(seed: int) -> list[Spells | Cycle]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(0.6)
 @given(seed=st.integers(0, 50), now=st.floats(0, 500), work=st.floats(0.01, 40))
 def test_the_integral_is_the_work(seed: int, now: float, work: float) -> None:
     """∫ dt / s(t) over the gradient, by the midpoint rule from the values of s alone, is its work."""
@@ -291,7 +292,7 @@ def test_the_integral_is_the_work(seed: int, now: float, work: float) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@examples(3)
 @given(
     seed=st.integers(0, 20),
     now=st.floats(0, 200),

@@ -178,9 +178,9 @@ PURE: dict[str, Callable[[], scenarios.Data | scenarios.Problem]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PURE)
 def test_order_of_calls_does_not_matter(name: str) -> None:
-    calls = [(worker, step) for worker in range(3) for step in (0, 1, 20)]
+    calls = [(0, 0), (0, 1), (1, 0), (1, 20)]
     with deterministic_threads():
-        learner, other = (build(PURE[name](), workers=3, seed=5) for _ in range(2))
+        learner, other = (build(PURE[name](), workers=2, seed=5) for _ in range(2))
         start = learner.initial()
         there = {call: learner.gradient(start, *call) for call in calls}
         back = {call: other.gradient(start, *call) for call in reversed(calls)}

@@ -11,13 +11,13 @@ from lockstep import Result
 from lockstep.scenarios import Scenario
 
 Array = NDArray[np.float64]
-CHANCE = log(10)  # the loss of who knows nothing of ten classes
+CHANCE = log(10)  # the loss of a uniform guess among ten classes
 
 
 def learned(
     scenario: Scenario, target: float | None = None, result: Result | None = None
 ) -> dict[str, float]:
-    """Run a scenario in which digits are learned: the figures by which strategies are compared.
+    """Run a scenario in which digits are learned: the metrics by which strategies are compared.
 
     `loss` and `error` (%) of the final parameters on held-out data; `staleness`, mean; `updates per s`;
     `samples per s`. With a `target` loss, `seconds` and `updates` until it was reached.

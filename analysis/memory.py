@@ -1,0 +1,21 @@
+"""The most that each device had in memory at once: predicted vectors, and what passes have really kept."""
+
+import pandas as pd
+
+from lockstep.analysis.records import Result, of
+
+
+def memory(result: Result) -> pd.DataFrame:
+    """See `Result.memory`."""
+    plan = result.plan
+    marks = [plan.memory[plan.places[worker][0]] for worker in plan.workers]
+    found = pd.DataFrame(marks, index=pd.Index(plan.workers, name="worker"))
+    if plan.stages:
+        passes = of(result.records, "pass", ["node", "nbytes"])
+        found["activations"] = passes.groupby("node")["nbytes"].max().reindex(found.index, fill_value=0)
+        messages = of(result.records, "message", ["node", "kind", "nbytes"])
+        between = messages[messages["kind"].isin(["activation", "error"])]
+        largest = between.groupby(["node", "kind"], observed=True)["nbytes"].max()
+        found["buffers"] = largest.groupby("node").sum().reindex(found.index, fill_value=0)
+    found["total"] = found.sum(axis=1)
+    return found

@@ -1,0 +1,130 @@
+"""Who holds which slice of the parameters: to the strategy, each slice is a job of its own.
+
+A replica of the model is `scenario.split.devices` workers, a stage each. The workers of one stage, one of
+each replica, hold the same slice: they are the workers that a data-parallel strategy sees, with servers and
+relays of their own beside them, on the same hosts as those of the other slices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any
+
+from lockstep.job.stages import Piece
+from lockstep.scenarios import Cluster, ScenarioError
+from lockstep.scenarios.parallelism import Parallelism
+from lockstep.strategies import Strategy
+from lockstep.strategies.node import Stage
+from lockstep.strategies.owners import Owners, Sharded
+from lockstep.strategies.placement import Role, roles_of, shards_of
+
+
+@dataclass(frozen=True)
+class DataGroup:
+    """Those that hold one slice of the parameters."""
+
+    members: Sequence[int]
+    """Ranks: workers first, then servers, then relays."""
+    roles: Sequence[Role]
+    """Of each member: its index in the group, and the ranks that it exchanges messages with."""
+    pieces: Sequence[Piece]
+    """Of the model; the slice is their parameters end to end."""
+    shards: Sequence[slice]
+    """The part of the slice that each server holds; all of it in one where there are no servers."""
+    owners: Owners
+
+    @cached_property
+    def workers(self) -> Sequence[int]:
+        """Ranks, one of each replica."""
+        return [r for r, role in zip(self.members, self.roles, strict=True) if role.kind == "worker"]
+
+    @property
+    def length(self) -> int:
+        """Elements of the slice."""
+        return sum(piece.length for piece in self.pieces)
+
+    @cached_property
+    def slices(self) -> Sequence[slice]:
+        """Of the slice, the part of each piece."""
+        ends = [0, *accumulate(piece.length for piece in self.pieces)]
+        return [slice(start, end) for start, end in pairwise(ends)]
+
+    def slice_of(self, whole: Any) -> Any:
+        """The slice of a whole tensor, shape (length,)."""
+        import torch
+
+        parts = [whole[piece.parameters] for piece in self.pieces]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def data_groups(
+    cluster: Cluster, split: Parallelism, strategy: Strategy, pieces: Sequence[Piece]
+) -> list[DataGroup]:
+    """A group for each stage, in their order."""
+    stages, replicas = split.pipeline, cluster.workers // split.devices
+    hierarchy = cluster.servers.hierarchy if strategy.has_servers else None
+    if hierarchy and hierarchy.groups > replicas:
+        problem = f"must be at most the {replicas} replicas of the model, not {hierarchy.groups}"
+        raise ScenarioError(problem, key="cluster.servers.hierarchy.groups")
+    local = roles_of(cluster.model_copy(update={"workers": replicas}), strategy.has_servers)
+    owners = Sharded if strategy.has_servers else strategy.owners
+    found = []
+    for stage, devices in enumerate(devices_of(split, replicas)):
+        others = [cluster.workers + place * stages + stage for place in range(len(local) - replicas)]
+        members = devices + others
+        roles = [
+            replace(
+                role,
+                parents=tuple(members[parent] for parent in role.parents),
+                children=tuple(members[child] for child in role.children),
+            )
+            for role in local
+        ]
+        own = pieces[stage::stages]
+        length = sum(piece.length for piece in own)
+        shards = shards_of(cluster, strategy.has_servers, length)
+        among = owners.among(dict(zip(members, roles, strict=True)))
+        found.append(DataGroup(members, roles, own, shards, among))
+    return found
+
+
+def rank_of(split: Parallelism, replicas: int, stage: int, replica: int) -> int:
+    """The device of a replica that has a stage: axes are counted from the inside."""
+    place = {"tensor": (0, split.tensor), "pipeline": (stage, split.pipeline), "data": (replica, replicas)}
+    rank, stride = 0, 1
+    for axis in split.axes:
+        number, count = place[axis]
+        rank, stride = rank + number * stride, stride * count
+    return rank
+
+
+def devices_of(split: Parallelism, replicas: int) -> list[list[int]]:
+    """The ranks of each stage, one of each replica."""
+    return [
+        [rank_of(split, replicas, stage, replica) for replica in range(replicas)]
+        for stage in range(split.pipeline)
+    ]
+
+
+def stages_of(split: Parallelism, replicas: int) -> dict[int, Stage]:
+    """The place of every device in its replica, by rank."""
+    found = {}
+    for replica in range(replicas):
+        peers = tuple(rank_of(split, replicas, stage, replica) for stage in range(split.pipeline))
+        for index, rank in enumerate(peers):
+            found[rank] = Stage(index, len(peers), replica, 0, split.chunks, peers)
+    return found
+
+
+def all_roles(groups: Sequence[DataGroup]) -> list[Role]:
+    """The role of every rank; an `index` counts all of its kind."""
+    if len(groups) == 1:
+        return list(groups[0].roles)
+    found = {rank: role for group in groups for rank, role in zip(group.members, group.roles, strict=True)}
+    counts: dict[str, int] = {}
+    numbered = []
+    for _, role in sorted(found.items()):
+        numbered.append(replace(role, index=counts.get(role.kind, 0)))
+        counts[role.kind] = numbered[-1].index + 1
+    return numbered

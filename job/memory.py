@@ -1,0 +1,112 @@
+"""What a device keeps in memory at its worst moment, predicted from the plan: its high-water mark.
+
+Vectors of the slice of the parameters that the device has, and what is kept of micro-batches between their
+passes. The programs themselves, what a library needs to compute, and servers are not counted.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from lockstep.scenarios import Scenario
+from lockstep.scenarios import workload as described
+from lockstep.strategies import Strategy
+from lockstep.strategies.orders import ORDERS
+from lockstep.workloads import Sizes
+
+if TYPE_CHECKING:
+    from lockstep.job.stages import Piece
+
+_MASTER = 4  # bytes of an element of what mixed precision keeps in full: float32
+
+
+class HighWater(NamedTuple):
+    """Bytes of a device, by what they are of."""
+
+    parameters: int
+    gradient: int
+    optimizer: int
+    """State of the optimizer that the worker itself has; with mixed precision the parameters in full too."""
+    stashed: int
+    """Older versions of the parameters."""
+    others: int
+    """Other vectors of the parameters' size, as the strategy says (`keeps`)."""
+    activations: int
+    """Kept between passes, at the worst moment."""
+    buffers: int
+    """An activation and an error on their way: one micro-batch's each."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self)
+
+
+Pieces = Sequence["Piece"]
+
+
+def high_water(
+    scenario: Scenario, strategy: Strategy, sizes: Sizes, micro_batches: int
+) -> Callable[[int, Pieces], HighWater]:
+    """The high-water mark of the device of a stage, from 0, that has some pieces of the model."""
+    state = strategy.moments(scenario.strategy.parameters)
+    return lambda stage, pieces: _of_device(scenario, strategy, sizes, micro_batches, state, stage, pieces)
+
+
+def _of_device(
+    scenario: Scenario,
+    strategy: Strategy,
+    sizes: Sizes,
+    micro_batches: int,
+    state: int | None,
+    stage: int,
+    pieces: Pieces,
+) -> HighWater:
+    split, workload = scenario.split, scenario.workload
+    place = stage, split.pipeline
+    order, micro = split.order, micro_batches
+    if strategy.own_passes:  # a pipeline without a flush has as many micro-batches under way as 1F1B
+        order, micro = "1f1b", max(micro_batches, place[1])
+    kept = [(piece.before // micro_batches, piece.full // micro_batches) for piece in pieces]
+    moments = _moments(order, *place, micro, len(pieces), split.recompute)
+    length = sum(piece.length for piece in pieces)
+    vector = sizes.itemsize * length
+    optimizer = vector * (state or 0)
+    if state is not None and isinstance(workload, described.Sizes) and workload.mixed:
+        optimizer = _MASTER * length * (1 + state)
+    return HighWater(
+        parameters=vector,
+        gradient=vector,
+        optimizer=optimizer,
+        stashed=vector * (strategy.versions(*place) - 1),
+        others=vector * strategy.keeps,
+        activations=max(
+            sum(
+                inputs * before + whole * full
+                for (inputs, whole), (before, full) in zip(moment, kept, strict=True)
+            )
+            for moment in moments
+        ),
+        buffers=max(piece.before for piece in pieces) // micro_batches
+        + max(piece.activation for piece in pieces) // micro_batches,
+    )
+
+
+@lru_cache(1024)
+def _moments(
+    order: str, stage: int, stages: int, micro_batches: int, chunks: int, recompute: bool
+) -> frozenset[tuple[tuple[int, int], ...]]:
+    """After each forward pass, and during each backward pass: of each chunk, how many micro-batches there are
+    of which it keeps the inputs only, and how many of which it keeps all."""
+    inputs, whole = [0] * chunks, [0] * chunks
+    found = set()
+    for kind, _, chunk in ORDERS[order](stage, stages, micro_batches, chunks):
+        if kind == "forward":
+            (inputs if recompute else whole)[chunk] += 1
+        elif kind != "backward-weights" and recompute:  # forward again, of which it keeps all
+            inputs[chunk] -= 1
+            whole[chunk] += 1
+        found.add(tuple(zip(inputs, whole, strict=True)))
+        if kind in ("backward", "backward-weights"):
+            whole[chunk] -= 1
+    return frozenset(found)

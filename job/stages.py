@@ -1,0 +1,157 @@
+"""The pieces that a model is cut into, and what each costs: read off the model once, for both engines."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from lockstep.job.memory import high_water
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.strategies import Strategy
+from lockstep.workloads import Sizes
+from lockstep.workloads.cutting import Memory, cut
+from lockstep.workloads.layers import Layer, kept, layers
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive layers of the model."""
+
+    layers: slice
+    """Of the model."""
+    parameters: slice
+    """Of the whole vector."""
+    forward: float
+    """The share of a gradient's time that the forward pass of a mini-batch takes; likewise the next two."""
+    inputs: float
+    weights: float
+    activation: int
+    """Bytes of a mini-batch that leave it forward, and come to it backward; 0: of the last."""
+    before: int
+    """Bytes of a mini-batch that come to it forward, and leave it backward; 0: of the first."""
+    kept: int
+    """Bytes that it keeps of a mini-batch from its forward to its backward pass."""
+    full: int
+    """Bytes that it goes back through: more than it kept if it recomputes them."""
+
+    @property
+    def length(self) -> int:
+        """Elements of its parameters."""
+        length: int = self.parameters.stop - self.parameters.start
+        return length
+
+    def share(self, kind: str, recompute: bool) -> float:
+        """Of a gradient's time, the share that passes of that kind over a mini-batch take."""
+        again = self.forward if recompute else 0.0
+        return {
+            "forward": self.forward,
+            "backward": again + self.inputs + self.weights,
+            "backward-inputs": again + self.inputs,
+            "backward-weights": self.weights,
+        }[kind]
+
+
+def micro_batches_of(scenario: Scenario, strategy: Strategy) -> int:
+    """The parts that a mini-batch is computed in. Raises ScenarioError (key
+    ``parallelism.micro_batches``)."""
+    split, batch, name = scenario.split, scenario.workload.batch_size, scenario.strategy.name
+    if strategy.own_passes and split.chunks > 1:
+        raise ScenarioError(f"must be 1 with {name}, not {split.chunks}", key="parallelism.chunks")
+    if strategy.own_passes and split.order != "1f1b":
+        raise ScenarioError(f"{name} has an order of its own; remove it", key="parallelism.order")
+    found = split.micro_batches or strategy.micro_batches or split.pipeline
+    problem = None
+    if batch % found:
+        problem = f"must divide workload.batch_size ({batch})"
+    elif strategy.micro_batches and found != strategy.micro_batches:
+        problem = f"{name} computes a mini-batch in {strategy.micro_batches}"
+    elif strategy.own_passes and not strategy.micro_batches and found < split.pipeline:
+        problem = f"must be at least as many as the {split.pipeline} stages with {name}"
+    elif split.order == "interleaved" and found % split.pipeline:
+        problem = f"must be a multiple of the {split.pipeline} stages for the order interleaved"
+    if problem is not None:
+        raise ScenarioError(f"{problem}, not {found}", key="parallelism.micro_batches")
+    return found
+
+
+def pieces_of(
+    scenario: Scenario, strategy: Strategy, sizes: Sizes, micro_batches: int, devices: Sequence[Sequence[int]]
+) -> list[Piece]:
+    """The pieces in the order of the model: as many as there are stages, times chunks.
+
+    `devices`: the workers of each stage. Where they have limits of memory the model is cut so that each stage
+    keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage's speed is that of its
+    slowest device. Raises ScenarioError (keys below ``parallelism``) where the model cannot be cut so.
+    """
+    split, cluster = scenario.split, scenario.cluster
+    stages, count = split.pipeline, split.pipeline * split.chunks
+    all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
+    speeds = [min(map(cluster.speed_of, devices[piece % stages])) for piece in range(count)]
+    limited = cluster.memory_of(0) is not None
+    limits = [
+        min(cluster.memory_of(worker) or 0.0 for worker in devices[piece % stages]) / split.chunks
+        for piece in range(count if limited else 0)
+    ]
+    takes = None
+    if limited or split.by == "memory":
+        takes = _memory(scenario, strategy, sizes, micro_batches, all_layers)
+    try:
+        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, limits=limits)
+    except ScenarioError:
+        if not limited:
+            raise
+        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes)
+    return list(_pieces(scenario, sizes, [all_layers[a:b] for a, b in pairwise(bounds)]))
+
+
+def _memory(
+    scenario: Scenario, strategy: Strategy, sizes: Sizes, micro_batches: int, all_layers: Sequence[Layer]
+) -> Memory:
+    """What a device takes with the layers from one to before another."""
+    of = high_water(scenario, strategy, sizes, micro_batches)
+    nbytes = sizes.itemsize * sizes.batch_size
+    parameters = [0, *accumulate(layer.parameters for layer in all_layers)]
+    saved = [0.0, *accumulate(layer.saved for layer in all_layers)]
+    shared = [0.0, *accumulate(layer.shared for layer in all_layers)]
+    outputs = [0, *(round(layer.output * nbytes) for layer in all_layers)]
+
+    def takes(number: int, start: int, stop: int) -> float:
+        full = round((saved[stop] - saved[start] - shared[stop] + shared[start + 1]) * nbytes)
+        own = slice(parameters[start], parameters[stop])
+        piece = Piece(slice(start, stop), own, 0, 0, 0, outputs[stop], outputs[start], full, full)
+        return of(number % scenario.split.pipeline, [piece]).total
+
+    return takes
+
+
+def whole(sizes: Sizes) -> list[Piece]:
+    """The one piece of a model whose gradients are computed at once: nobody asks what its layers are."""
+    return [Piece(slice(0, 1), slice(0, sizes.parameters), 1.0, 0.0, 0.0, 0, 0, sizes.kept, sizes.kept)]
+
+
+def _pieces(scenario: Scenario, sizes: Sizes, parts: Sequence[Sequence[Layer]]) -> Iterator[Piece]:
+    given = getattr(scenario.cluster.compute, "backward", 0.0)  # 0: not given
+    timed = all(layer.seconds is not None for part in parts for layer in part)
+    forward, backward = (
+        [sum(getattr(layer, f"{way}_{'s' if timed else 'flops'}") for layer in part) for part in parts]
+        for way in ("forward", "backward")
+    )
+    both = sum(forward) + sum(backward)
+    share = given or (sum(backward) / both if both else 2 / 3)
+    nbytes = sizes.itemsize * sizes.batch_size
+    start = before = layer = 0
+    for part, its_forward, its_backward in zip(parts, forward, backward, strict=True):
+        length, activation = sum(layer.parameters for layer in part), round(part[-1].output * nbytes)
+        full = round(kept(part) * nbytes)
+        half = share * its_backward / (sum(backward) or 1.0) / 2
+        yield Piece(
+            layers=slice(layer, layer + len(part)),
+            parameters=slice(start, start + length),
+            forward=(1 - share) * its_forward / (sum(forward) or 1.0),
+            inputs=half,
+            weights=half,
+            activation=activation,
+            before=before,
+            kept=before if scenario.split.recompute else full,
+            full=full,
+        )
+        start, before, layer = start + length, activation, layer + len(part)

@@ -1,0 +1,115 @@
+"""Whether a job fits into the memory of its devices and, if not, the smallest change with which it would."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from lockstep.analysis.words import size
+from lockstep.job.memory import HighWater
+from lockstep.job.plan import Plan
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.kinds import kind_of
+
+Change = dict[str, int | bool]
+"""Keys of `parallelism`, and their values."""
+
+_WORDS = {
+    "parameters": "parameters",
+    "gradient": "gradient",
+    "optimizer": "optimizer state",
+    "stashed": "older versions",
+    "others": "other vectors",
+    "activations": "activations",
+    "buffers": "buffers",
+}
+
+
+def short(plan: Plan) -> int | None:
+    """The worker whose device lacks most, as a share of what it has; None: all have enough."""
+    cluster = plan.scenario.cluster
+    if cluster.memory_of(0) is None:  # then nobody has a limit
+        return None
+
+    def share(worker: int) -> float:
+        return _needs(plan, worker).total / (cluster.memory_of(worker) or 1.0)
+
+    worst = max(plan.workers, key=share)
+    return worst if share(worst) > 1 else None
+
+
+def require(plan: Plan) -> None:
+    """Raise ScenarioError if a device has not the memory that the plan takes; key: where that is given."""
+    worker = short(plan)
+    if worker is None:
+        return
+    cluster, needs = plan.scenario.cluster, _needs(plan, worker)
+    parts = {_WORDS[name]: nbytes for name, nbytes in needs._asdict().items() if nbytes}
+    most = sorted(parts.items(), key=lambda part: -part[1])
+    split = plan.scenario.split
+    stage = f"stage {plan.places[worker][0]} of {split.pipeline} (worker {worker})"
+    problem = (
+        f"{stage if split.pipeline > 1 else f'worker {worker}'} needs {size(needs.total)}, "
+        f"{', '.join(f'{size(nbytes)} of it {word}' for word, nbytes in most)}; its device has "
+        f"{size(cluster.memory_of(worker) or 0.0)}: {_instead(plan)}"
+    )
+    kind = kind_of(cluster.kinds, worker)
+    own = kind is not None and cluster.kinds[kind].memory is not None
+    raise ScenarioError(problem, key=f"cluster.kinds[{kind}].memory" if own else "cluster.memory")
+
+
+def _needs(plan: Plan, worker: int) -> HighWater:
+    return plan.memory[plan.places[worker][0]]
+
+
+def smallest(plan: Plan) -> Change | None:
+    """The smallest change of `parallelism` with which all have enough; None: none of them will do."""
+    scenario = plan.scenario
+    for change in _changes(plan):
+        split = scenario.split.model_copy(update=change)
+        with suppress(ScenarioError):  # such as more stages than layers
+            if short(Plan.of(scenario.model_copy(update={"parallelism": split}))) is None:
+                return change
+    return None
+
+
+def _instead(plan: Plan) -> str:
+    change = smallest(plan)
+    if change is None:
+        return (
+            "nor would it with more stages of so many workers, recomputation or smaller micro-batches, all "
+            "tried; take more workers, or a smaller model"
+        )
+    said = ", ".join(f"{key}: {str(value).lower()}" for key, value in change.items())
+    return f"it would fit with parallelism: {{{said}}}"
+
+
+def numbers_of_stages(scenario: Scenario) -> list[int]:
+    """Into how many stages the workers can be divided."""
+    workers = scenario.cluster.workers // scenario.split.tensor
+    return [n for n in range(1, workers + 1) if workers % n == 0]
+
+
+def numbers_of_micro_batches(scenario: Scenario, first: int = 1) -> list[int]:
+    """Of a mini-batch, into which it can be divided: from the first one on, each twice the last or more."""
+    batch, found = scenario.workload.batch_size, [first]
+    for parts in range(2 * first, batch + 1):
+        if batch % parts == 0 and parts >= 2 * found[-1]:
+            found.append(parts)
+    return found
+
+
+def _changes(plan: Plan) -> Iterator[Change]:
+    """Of `parallelism`: one thing alone first, then two, then all; of each the smallest first."""
+    scenario, split = plan.scenario, plan.scenario.split
+    micro = numbers_of_micro_batches(scenario, plan.micro_batches)[1:]
+    stages = [n for n in numbers_of_stages(scenario) if n > split.pipeline]
+    again = [] if split.recompute else [True]
+    one: list[Change] = [{"micro_batches": n} for n in micro] + [{"recompute": True} for _ in again]
+    one += [{"pipeline": n} for n in stages]
+    yield from one
+    for first in one:
+        for second in one:
+            if [*first] < [*second]:
+                yield first | second
+    for n in stages:
+        for parts in micro if again else []:
+            yield {"pipeline": n, "micro_batches": parts, "recompute": True}

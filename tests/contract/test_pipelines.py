@@ -1,0 +1,72 @@
+"""Split models in real processes: the simulator's counts, and its bits where nobody's luck decides."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep import Result, Scenario
+from tests.support.nightly import drawn
+from tests.support.pipelines import pipeline
+
+pytestmark = pytest.mark.real
+
+SAME_BITS: dict[str, Scenario] = {
+    "gpipe": pipeline(2, pipeline=2, micro_batches=4, order="gpipe"),
+    "1f1b, recomputing": pipeline(1, pipeline=3, micro_batches=4, recompute=True),
+    "interleaved": pipeline(1, pipeline=2, micro_batches=4, order="interleaved", chunks=2),
+    "zero-bubble": pipeline(2, pipeline=2, micro_batches=4, order="zero-bubble"),
+    "native": pipeline(2, {"name": "all-reduce", "algorithm": "native"}, pipeline=2),
+    "accumulation": pipeline(2, micro_batches=4),
+    "pipedream": pipeline(2, "pipedream", pipeline=2),
+    "pipedream-2bw": pipeline(1, "pipedream-2bw", pipeline=3, micro_batches=4),
+    "synchronous": pipeline(2, "synchronous", pipeline=2),
+    "local-sgd": pipeline(2, {"name": "local-sgd", "averaging_period": 2}, pipeline=2),
+    "d-psgd": pipeline(2, "d-psgd", pipeline=2),
+    "fedavg": pipeline(2, {"name": "fedavg", "participation": 0.5}, pipeline=2),
+}
+OTHERS: dict[str, Scenario] = {
+    name: pipeline(2, strategy, pipeline=2)
+    for name, strategy in {
+        "asynchronous": "asynchronous",
+        "ssp": "ssp",
+        "downpour": "downpour",
+        "eamsgd": "eamsgd",
+        "ad-psgd": "ad-psgd",
+        "gossip": "gossip",
+    }.items()
+}
+
+
+def passes(result: Result) -> dict[tuple[int, str, int], int]:
+    """How many there are of each kind, by worker and piece."""
+    done = result.records[result.records["event"] == "pass"]
+    return done.groupby(["node", "kind", "peer"], observed=True).size().to_dict()
+
+
+@pytest.mark.parametrize("name", drawn(SAME_BITS, 2))
+def test_it_ends_with_the_simulators_bits(name: str) -> None:
+    scenario = SAME_BITS[name]
+    predicted, measured = lockstep.simulate(scenario), lockstep.run(scenario)
+    assert measured.parameters is not None
+    assert predicted.parameters is not None
+    np.testing.assert_array_equal(measured.parameters, predicted.parameters)
+    assert passes(measured) == passes(predicted)
+    assert measured.metrics["bytes_sent"] == predicted.metrics["bytes_sent"]
+    assert measured.metrics["samples"] == predicted.metrics["samples"]
+
+
+@pytest.mark.parametrize("name", drawn(OTHERS, 3))
+def test_it_makes_all_its_steps(name: str) -> None:
+    predicted, measured = lockstep.simulate(OTHERS[name]), lockstep.run(OTHERS[name])
+    assert passes(measured) == passes(predicted)
+    assert measured.metrics["samples"] == predicted.metrics["samples"]
+
+
+def test_a_run_is_repeated_with_the_same_bits(tmp_path: Path) -> None:
+    real = lockstep.run(pipeline(2, "asynchronous", pipeline=2, order="zero-bubble"), out=tmp_path)
+    again = lockstep.replay(tmp_path)
+    assert real.parameters is not None
+    assert again.parameters is not None
+    np.testing.assert_array_equal(again.parameters, real.parameters)

@@ -1,0 +1,74 @@
+"""Any strategy over any pipeline: nobody waits for ever, nothing is lost, all passes are made."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lockstep
+from lockstep import Scenario
+from lockstep.strategies import STRATEGIES
+from tests.support.nightly import examples
+from tests.support.pipelines import sized
+
+NAMES = sorted(set(STRATEGIES) - {"hogwild"})  # whose workers share one memory
+ALONE = ("backup-workers", "k-async", "k-batch-async", "fedavg", "fedprox")  # one server
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Scenario:
+    name = draw(st.sampled_from(NAMES))
+    stages, replicas = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    order = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zero-bubble"]))
+    split: dict[str, Any] = {"pipeline": stages, "order": order, "recompute": draw(st.booleans())}
+    split["micro_batches"] = stages * draw(st.integers(1, 3))
+    if name == "pipedream":
+        split["micro_batches"] = 1
+    if STRATEGIES[name].own_passes:
+        split["order"] = order = "1f1b"
+    if order == "interleaved":
+        split["chunks"] = draw(st.integers(1, 3))
+    split["axes"] = draw(st.permutations(["tensor", "pipeline", "data"]))
+    stop = draw(st.sampled_from([{"steps": 5}, {"updates": 6}, {"steps": 9, "time": "1 s"}]))
+    servers = 1 if name in ALONE else draw(st.integers(1, 3))
+    return sized(
+        stages * replicas,
+        name,
+        cluster={
+            "servers": servers,
+            "workers_per_host": draw(st.integers(1, 4)),
+            "network": draw(
+                st.sampled_from(
+                    [{}, {"bandwidth": "100 Mbit/s", "latency": "1 ms"}, {"message_overhead": "100 us"}]
+                )
+            ),
+        },
+        workload={"batch_size": split["micro_batches"] * 2},
+        parallelism=split,
+        stop=stop,
+        seed=draw(st.integers(0, 9)),
+    )
+
+
+@examples(2)
+@given(jobs())
+def test_a_split_job_ends_and_keeps_its_books(scenario: Scenario) -> None:
+    result = lockstep.simulate(scenario)
+    plan, records = result.plan, result.records
+    metrics, batch = result.metrics, scenario.workload.batch_size
+    passes = records[records["event"] == "pass"]
+    if not plan.stages:
+        assert not len(passes)
+        return
+    kinds = passes.groupby(["node", "kind"], observed=True).size().unstack(fill_value=0)
+    gradients = records[records["event"] == "gradient"].groupby("node").size()
+    whole = plan.micro_batches * scenario.split.chunks
+    for worker in plan.workers:
+        done = int(gradients.get(worker, 0))
+        back = int(kinds["backward-weights"].get(worker, 0)) if "backward-weights" in kinds else 0
+        assert done * whole <= back < (done + scenario.split.pipeline) * whole
+    assert (passes["nbytes"] >= 0).all()
+    steps = scenario.stop.steps
+    if steps is not None and scenario.stop.time is None:
+        assert metrics["samples"] <= steps * plan.replicas * batch
+        assert (gradients == gradients.max()).all() or plan.strategy.pooled

@@ -1,0 +1,75 @@
+"""Files that somebody else has written: reading them runs nothing."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep.analysis import saved
+from lockstep.scenarios import ScenarioError, dump
+from tests.support import ROOMS, ROOT
+from tests.support.scenarios import scenario
+
+
+class Planted:
+    """Unpickled, it leaves a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize(
+    "name", ["parameters.npy", "records.parquet", "utilisation.parquet", "result.json", "scenario.yaml"]
+)
+def test_a_strangers_results_run_nothing(tmp_path: Path, name: str) -> None:
+    out, mark = tmp_path / "out", tmp_path / "mark"
+    lockstep.simulate(scenario(workload={"problem": "quadratic"})).save(out)
+    evil = Planted(mark)
+    if name == "scenario.yaml":
+        text = (out / name).read_text()
+        (out / name).write_text(text + f"\nevil: !!python/object/apply:os.mkdir ['{mark}']\n")
+    elif name == "parameters.npy":
+        np.save(out / name, np.array([evil], dtype=object), allow_pickle=True)
+    else:
+        (out / name).write_bytes(pickle.dumps(evil))
+    with pytest.raises(ScenarioError):
+        saved.load(out)
+    assert not mark.exists()
+
+
+def test_nothing_that_reads_files_can_unpickle() -> None:
+    """Of the modules that a stranger's file, or a socket, comes to, none has a pickle in its text."""
+    mentioned = {
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if any(
+            word in path.read_text()
+            for word in ("pickle.load", "import pickle", "marshal", "torch.load(", "dill")
+        )
+    }
+    assert not mentioned
+
+
+def test_a_strangers_profile_and_sweep_run_nothing(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(f"cluster: !!python/object/apply:os.mkdir ['{mark}']\n")
+    with pytest.raises(ScenarioError):
+        lockstep.load("quickstart", [f"cluster.profile={profile}"])
+    out = tmp_path / "out"
+    text = dump(scenario(stop={"steps": 2})).partition("\nsweep:")[0]
+    (tmp_path / "s.yaml").write_text(f"{text}\nsweep: {{seed: [1, 2]}}\n")
+    lockstep.sweep(tmp_path / "s.yaml", out=out, jobs=1)
+    for name in ("points.jsonl", "results.parquet"):
+        (out / name).write_bytes(pickle.dumps(Planted(mark)))
+    table = lockstep.sweep(tmp_path / "s.yaml", out=out, jobs=1)
+    assert list(table["status"]) == ["ok", "ok"]
+    assert not mark.exists()
