@@ -36,18 +36,11 @@ from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
 from lockstep.job.plan import Plan
-from lockstep.workloads import Learner
+from lockstep.workloads import Learner, modules
 from lockstep.workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
 Waiting = Callable[[str], None]
-# What every process would import for itself, seconds of work, is imported once by the one they fork from.
-_PRELOADED = (
-    "lockstep.workloads.classifier",
-    "sklearn.datasets",
-    "torch.utils.flop_counter",
-    "torch._dynamo",
-)
 _LOST = 255  # the exit code of a process whose fork server has died
 _LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to learn; the rest is shared
 _COPIES = 4  # of all shards together: parameters, an optimizer's state, what is on its way
@@ -125,7 +118,7 @@ def _prepared(plan: Plan) -> Learner | None:
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
     try:
-        start_fork_server()
+        start_fork_server(modules(plan.scenario.workload))
         learner = collect.evaluator(plan.scenario)  # data are downloaded once
         _check_room(plan)
     except KeyboardInterrupt:
@@ -309,13 +302,14 @@ def _check_room(plan: Plan) -> None:
     require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")
 
 
-def start_fork_server() -> None:
+def start_fork_server(imported: Sequence[str] = ()) -> None:
     """Start what processes are forked from, if it does not run; it imports their modules by and by.
 
+    `imported`: what else each of them would import for itself, seconds of work, and has from the start then.
     Ctrl-C, which a terminal sends to all processes, is not for it.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["lockstep.executor.orphan", "lockstep.executor.process", *_PRELOADED]
+        ["lockstep.executor.orphan", "lockstep.executor.process", *imported]
     )
     short_names()
     resource_tracker.ensure_running()  # here: it lets the signals through again

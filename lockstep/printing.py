@@ -3,10 +3,14 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from lockstep.scenarios import ScenarioError
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print a table for a spreadsheet and nothing else.")]
 Rows = Iterable[Mapping[str, Any]]
 
 

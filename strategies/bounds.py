@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from lockstep.strategies import graphs
 from lockstep.strategies.marks import Means, OnBothSides
@@ -12,8 +11,7 @@ from lockstep.strategies.marks import Means, OnBothSides
 _GRAPHS = f"{', '.join(graphs.NAMES)}, or edges such as [[0, 1], [1, 2]]"
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """`ge`, `gt`, `lt` and `le` as in ≥, >, < and ≤; None is no bound."""
 
     ge: float | None = None
@@ -22,8 +20,7 @@ class Bound:
     le: float | None = None
 
 
-@dataclass(frozen=True)
-class After:
+class After(NamedTuple):
     """Of a parameter that says when something happens: after so many of these. See `idle.never_acted`."""
 
     unit: str

@@ -4,13 +4,14 @@ A codec's own arithmetic is the engine's (`node.encode`, `node.decode`); what ea
 loses, is in docs/strategies.md.
 """
 
-from random import Random
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
 from lockstep.strategies.bounds import Fraction
 from lockstep.strategies.marks import BelongsTo
 
 if TYPE_CHECKING:
+    from random import Random
+
     from lockstep.strategies.node import Node, Vector
 
 Name = Literal["none", "fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
@@ -32,7 +33,7 @@ class Codec(NamedTuple):
         """Whether bodies can be cut and added as they are: they are vectors, of a narrower type."""
         return self.name in SUMMABLE
 
-    def seed(self, rng: Random) -> int:
+    def seed(self, rng: "Random") -> int:
         """64 bits that random-k chooses elements by; the other codecs draw nothing, and get 0."""
         return rng.getrandbits(64) if self.name == "random-k" else 0
 

@@ -1,13 +1,15 @@
 """D-PSGD: every worker averages its model with its neighbours' and takes a step of its own."""
 
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.strategies.bounds import Graph
 from lockstep.strategies.graphs import weights
 from lockstep.strategies.node import Contribution, Message, Node, Vector
 from lockstep.strategies.optimizers import Transformation
 from lockstep.strategies.own_step import own_step
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring") -> None:
@@ -31,7 +33,7 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
         await node.updated(version, parameters, [*merged, Contribution(node.rank, 0, 1)])
 
 
-async def _average(node: Node, row: dict[int, Fraction], own: Vector, models: list[Message]) -> Vector:
+async def _average(node: Node, row: dict[int, "Fraction"], own: Vector, models: list[Message]) -> Vector:
     """Σ_j W_ij x_j, in the order of ranks."""
 
     def work() -> Vector:

@@ -4,9 +4,12 @@ A graph is undirected: the name of one, or its edges as pairs of workers.
 """
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 Edges = Sequence[Sequence[int]]
 Neighbours = tuple[tuple[int, ...], ...]  # of each worker, in the order of ranks
@@ -79,13 +82,15 @@ def distances(links: Neighbours) -> list[int | None]:
     return away
 
 
-def weights(graph: str | Edges, workers: int, rank: int) -> dict[int, Fraction]:
+def weights(graph: str | Edges, workers: int, rank: int) -> dict[int, "Fraction"]:
     """Row `rank` of a symmetric, doubly stochastic matrix: worker → weight, in the order of ranks.
 
     Metropolis–Hastings: 1/(1 + the larger of the two degrees) for a neighbour, the rest for oneself (Xiao,
     Boyd and Lall 2006, "Distributed average consensus with time-varying Metropolis weights"). On the
     complete graph they are 1/n for all.
     """
+    from fractions import Fraction  # here, because a list of strategies has no use for it
+
     links = neighbours(graph, workers)
     row = {other: Fraction(1, 1 + max(len(links[rank]), len(links[other]))) for other in links[rank]}
     row[rank] = 1 - sum(row.values(), Fraction(0))

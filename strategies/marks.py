@@ -6,10 +6,17 @@ from typing import Annotated, Any, get_origin
 
 
 class Mark:
-    """Stands in `Annotated[…]`; `split` takes it off."""
+    """Stands in `Annotated[…]`; `split` takes it off. Two of a kind that say the same are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
 
 
-@dataclass(frozen=True)
+# eq=False, repr=False: half of what a class costs at import, and a list of strategies loads them all
+@dataclass(frozen=True, eq=False, repr=False)
 class BelongsTo(Mark):
     """The parameter means something only where another, `key`, has one of these values.
 
@@ -20,26 +27,26 @@ class BelongsTo(Mark):
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Means(Mark):
     """What a parameter counts, where another factor's of the same name counts something else."""
 
     meaning: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class OnBothSides(Mark):
     """The parameter means something only if the worker loop and the synchronisation model have it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class AtMostWorkers(Mark):
     """The parameter counts workers: there may be at most `more` than the cluster has."""
 
     more: int = 0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Excludes(Mark):
     """With `value`, the parameter `key` may not have some values; `others`: nor all these at once.
 

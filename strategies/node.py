@@ -6,10 +6,12 @@ executor's blocks in real time; a strategy cannot tell which, and must not try t
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from random import Random
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from lockstep.strategies.codecs import Codec
+
+if TYPE_CHECKING:
+    from random import Random
 
 T = TypeVar("T")
 
@@ -87,7 +89,7 @@ class Contribution:
     batches: int  # mini-batches whose gradients it holds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stage:
     """A device's place in its replica of the model."""
 
@@ -131,7 +133,7 @@ class Node(Protocol):
     shards: Sequence[slice]  # the parts of the parameters that the servers hold, in order
     shard: int  # which of them this node holds, or relays
     hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
-    rng: Random  # this node's own seeded stream
+    rng: "Random"  # this node's own seeded stream
     epoch: int  # mini-batches in one pass over this worker's own samples, rounded up; 1 if they are endless
     budget: int | None  # mini-batches that all workers may make together; None: no bound
     memory: Memory

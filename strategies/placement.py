@@ -8,7 +8,6 @@ server. A fan-out of the number of groups makes two levels (Rudra: Gupta, Zhang 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -134,6 +133,8 @@ def as_if_on_one_host(cluster: Any) -> list[str]:
 
 def cut(length: int, shares: Sequence[float]) -> list[slice]:
     """Contiguous parts of a vector in proportion to `shares`; equal ones differ by at most one element."""
+    from fractions import Fraction  # here, because a list of strategies has no use for it
+
     ends = list(accumulate(map(Fraction, shares), initial=Fraction(0)))  # exact: nothing is left over
     bounds = [int(length * end // ends[-1]) for end in ends]
     return [slice(start, stop) for start, stop in pairwise(bounds)]

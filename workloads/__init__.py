@@ -6,7 +6,16 @@ from lockstep.workloads.base import Evaluation, Learner, Sizes, deterministic_th
 from lockstep.workloads.compute_time import ComputeTime
 from lockstep.workloads.sizes import sizes
 
-__all__ = ["ComputeTime", "Evaluation", "Learner", "Sizes", "build", "deterministic_threads", "sizes"]
+__all__ = [
+    "ComputeTime",
+    "Evaluation",
+    "Learner",
+    "Sizes",
+    "build",
+    "deterministic_threads",
+    "modules",
+    "sizes",
+]
 
 
 def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> Learner:
@@ -15,15 +24,29 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
     Raises `ScenarioError` if the data cannot be had or shared out, or the model does not fit; `ValueError`
     for a workload of sizes only.
     """
-    from lockstep.workloads.classifier import Classifier
-    from lockstep.workloads.problems import Logistic, Quadratic
-
     match workload:
         case described.Data() | described.Transformer():
+            from lockstep.workloads.classifier import Classifier
+
             return Classifier(workload, workers, seed, device)
-        case described.Problem(problem="quadratic"):
-            return Quadratic(workload, seed, device)
         case described.Problem():
+            from lockstep.workloads.problems import Logistic, Quadratic
+
+            if workload.problem == "quadratic":
+                return Quadratic(workload, seed, device)
             return Logistic(workload, workers, seed, device)
         case described.Sizes() | described.Graph():
             raise ValueError("a workload given by its parameter count has no gradients")
+
+
+def modules(workload: Workload) -> list[str]:
+    """What a process imports to `build` the workload's learner and to compute with it."""
+    match workload:
+        case described.Data() | described.Transformer():
+            learner = ["lockstep.workloads.classifier", "torch.utils.flop_counter", "torch._dynamo"]
+            digits = isinstance(workload, described.Data) and workload.dataset == "digits"
+            return [*learner, "sklearn.datasets"] if digits else learner
+        case described.Problem():
+            return ["lockstep.workloads.problems"]
+        case _:
+            return []

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
+from lockstep.executor.launch import start_fork_server
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.section import nearest
 from lockstep.scenarios.workload import Trained
+from lockstep.workloads import modules
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
 
@@ -56,6 +58,7 @@ def calibrate(
 
     if not workloads and {"compute", "cores"} & set(parts):
         compute.sample(scenarios[0].workload)  # which says why there is nothing to measure
+    start_fork_server(sorted({name for each in workloads.values() for name in modules(each)}))
     if "compute" in parts:
         for name, workload in workloads.items():
             entry, estimates, samples[name] = _compute(name, workload)

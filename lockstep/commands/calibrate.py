@@ -7,8 +7,8 @@ import typer
 
 import lockstep
 from lockstep import terminal
-from lockstep.commands.options import Csv, Json, Quiet, Set, check_out
-from lockstep.printing import Printing
+from lockstep.commands.options import Quiet, Set, check_out
+from lockstep.printing import Csv, Json, Printing
 
 
 def calibrate(

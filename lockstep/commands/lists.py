@@ -5,8 +5,7 @@ from pathlib import Path
 
 from lockstep import listing
 from lockstep import scenarios as scenario_files
-from lockstep.commands.options import Csv, Json
-from lockstep.printing import Printing, named
+from lockstep.printing import Csv, Json, Printing, named
 
 # The shipped scenarios by the folder that they are in, in the order in which a newcomer needs them.
 _GROUPS = {

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lockstep.commands.options import Csv, Json, Set
-from lockstep.printing import Printing
+from lockstep.commands.options import Set
+from lockstep.printing import Csv, Json, Printing
 
 Name = Annotated[
     str,

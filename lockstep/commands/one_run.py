@@ -12,10 +12,8 @@ import typer
 import lockstep
 from lockstep import scenarios, terminal
 from lockstep.commands.options import (
-    Csv,
     Deadline,
     File,
-    Json,
     MaybeFile,
     Out,
     Output,
@@ -33,7 +31,7 @@ from lockstep.commands.options import (
     say_what_is_left,
 )
 from lockstep.executor import signals
-from lockstep.printing import Printing
+from lockstep.printing import Csv, Json, Printing
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:

@@ -44,8 +44,6 @@ Timeline = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the run as a trace for ui.perfetto.dev: .json or .json.gz."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Csv = Annotated[bool, typer.Option("--csv", help="Print a table for a spreadsheet and nothing else.")]
 Why = Annotated[
     bool,
     typer.Option("--why", help="Try what would shorten the run most, if it were a tenth faster."),

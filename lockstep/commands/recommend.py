@@ -8,20 +8,8 @@ import typer
 
 import lockstep
 from lockstep import terminal
-from lockstep.commands.options import (
-    Csv,
-    File,
-    Json,
-    Out,
-    Quiet,
-    Set,
-    Testbed,
-    Yes,
-    ask_first,
-    check_results,
-    load,
-)
-from lockstep.printing import Printing
+from lockstep.commands.options import File, Out, Quiet, Set, Testbed, Yes, ask_first, check_results, load
+from lockstep.printing import Csv, Json, Printing
 
 if TYPE_CHECKING:
     from lockstep.analysis.records import Result

@@ -9,8 +9,8 @@ import typer
 
 import lockstep
 from lockstep import terminal
-from lockstep.commands.options import Csv, Json, Out, Output, Quiet, check_out
-from lockstep.printing import Printing
+from lockstep.commands.options import Out, Output, Quiet, check_out
+from lockstep.printing import Csv, Json, Printing
 from lockstep.scenarios import ScenarioError
 
 Cases = Annotated[

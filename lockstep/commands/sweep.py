@@ -10,8 +10,8 @@ import typer
 
 from lockstep import terminal
 from lockstep.analysis.words import count
-from lockstep.commands.options import Csv, File, Json, Out, Quiet, Set, Testbed, Yes, ask_first, check_out
-from lockstep.printing import Printing
+from lockstep.commands.options import File, Out, Quiet, Set, Testbed, Yes, ask_first, check_out
+from lockstep.printing import Csv, Json, Printing
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:

@@ -10,8 +10,6 @@ import typer
 import lockstep
 from lockstep import terminal
 from lockstep.commands.options import (
-    Csv,
-    Json,
     MaybeFile,
     Names,
     Out,
@@ -25,7 +23,7 @@ from lockstep.commands.options import (
     load,
     say_what_is_left,
 )
-from lockstep.printing import Printing
+from lockstep.printing import Csv, Json, Printing
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:

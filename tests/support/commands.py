@@ -17,7 +17,7 @@ from tests.support.pace import slowness
 
 SLOWNESS = slowness()
 HANGS = round(150 * SLOWNESS)  # s; nothing takes that long, even on a machine that does something else too
-SOON = 8 * SLOWNESS  # s from the blow to the end of the command; it is 1 to 2 where nothing else runs
+SOON = 8 * SLOWNESS  # s; it is 1 to 2 where nothing else runs
 COMMAND = """
 import contextlib, os, pathlib
 from lockstep import cli, terminal
@@ -98,6 +98,8 @@ class Command:
     def __init__(self, folder: Path, *options: str, scenario: str = LONG) -> None:
         self.out, self.temporary, self.progress = folder / "out", folder / "tmp", folder / "progress"
         self.temporary.mkdir(parents=True)
+        self.began = time.monotonic()
+        self.started_s = 0.0
         self.stderr = folder / "stderr"
         file = folder / "long.yaml"
         file.write_text(scenario)
@@ -112,16 +114,18 @@ class Command:
     def wait_until_under_way(self) -> None:
         assert until(lambda: self.progress.exists() or self.process.poll() is not None, HANGS)
         assert self.process.poll() is None, self.stderr.read_text()
+        self.started_s = time.monotonic() - self.began
 
     def ranks(self) -> list[int]:
         """The processes of the run in the order of their ranks: those that another one was forked from."""
         found = processes(self.process.pid)
         return [pid for pid, parent in found.items() if found.get(parent) == self.process.pid]
 
-    def ends(self, soon: float = SOON) -> tuple[int, str]:
-        """Exit status, and standard error; soon, and with nothing left behind but PyTorch's cache folder."""
-        status = self.process.wait(soon)
-        assert until(lambda: not processes(self.process.pid), SOON), processes(self.process.pid)
+    def ends(self, after: float = 0) -> tuple[int, str]:
+        """Exit status, and standard error; soon `after` s, and nothing left but PyTorch's cache folder."""
+        soon = max(SOON, self.started_s)  # others may be starting just now, as this did
+        status = self.process.wait(after + soon)
+        assert until(lambda: not processes(self.process.pid), soon), processes(self.process.pid)
         assert not [path.name for path in self.temporary.iterdir() if "torchinductor" not in path.name]
         assert self.process.stdout is not None
         assert self.process.stdout.read() == b""

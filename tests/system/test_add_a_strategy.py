@@ -24,7 +24,7 @@ COMMANDS = [line for block in SHELL.findall(PAGE) for line in block.splitlines()
 CHECKS = SHELL.findall(
     (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a strategy")[2]
 )
-NAMES = "fedbuff or pipe"  # what the page takes for CONTRIBUTING.md's NAME
+NAMES = "fedbuff or pipe-sgd"  # what the page takes for CONTRIBUTING.md's NAME
 COPIED = [*ROOMS, "benchmarks", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md", "Makefile", "README.md"]
 CACHE = ".mypy_cache"  # if there is one: a minute less
 # One process for all commands, because it takes seconds to import torch. Each is run as if by itself. Of a
@@ -69,7 +69,9 @@ def checks() -> list[list[str]]:
     for line in CHECKS[0].splitlines():
         if line.split()[0] == "make":
             dry = ["make", "--dry-run", "--old-file", "install", *line.split()[1:]]
-            lines = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            own = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+            done = subprocess.run(dry, cwd=ROOT, env=own, capture_output=True, text=True, check=True)
+            lines = done.stdout
         else:
             lines = line.replace("NAME", shlex.quote(NAMES))
         found += [shlex.split(each.replace(".venv/bin/", "")) for each in lines.splitlines()]

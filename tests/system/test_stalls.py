@@ -68,7 +68,7 @@ def test_a_process_that_is_stopped_is_named(under_way, name: str, rank: int, who
     wait_until_on_disk(run.out, gradient={0, 1, 2})
     begun = time.monotonic()
     stop(run.ranks()[rank])
-    status, said = run.ends(DEADLINE + SOON)
+    status, said = run.ends(DEADLINE)
     assert time.monotonic() - begun > DEADLINE - 1
     assert status == 3
     last = said.splitlines()[-1]
@@ -99,7 +99,7 @@ def test_a_fork_server_that_is_stopped_is_named(under_way) -> None:
     wait_until_on_disk(run.out, gradient={0, 1, 2})
     (parent,) = {processes(run.process.pid)[rank] for rank in run.ranks()}
     stop(parent)
-    status, said = run.ends(DEADLINE + SOON)
+    status, said = run.ends(DEADLINE)
     assert status == 3
     assert f"error: the process {parent}, which all others are forked from, has been stopped" in said
     assert set(run.kept()["node"]) >= {0, 1, 2}
@@ -227,7 +227,7 @@ def test_a_cable_that_is_cut_is_told(on_testbed, how: str) -> None:
     run = on_testbed[how]
     wait_until_on_disk(run.out, gradient={0, 1})
     card(run.ranks()[1], **({"state": "down"} if how == "down" else {}))
-    status, said = run.ends(2 * DEADLINE + SOON)
+    status, said = run.ends(2 * DEADLINE)
     assert status == 3
     assert "worker 1 (rank 1)" in said.splitlines()[-1] or "nobody gets on" in said.splitlines()[-1]
     assert set(run.kept()["node"]) >= {0, 1}
