@@ -32,7 +32,7 @@ def pictures(table: pd.DataFrame, out: Path, knee: float) -> list[Path]:
     `knee`: how many times as long as alone messages take once queues have formed.
     """
     whole = table[table["error"].isna()]
-    rates, learners = whole[whole["part"] == "rates"], whole[whole["part"] == "learning"]
+    rates, learners = whole[whole["part"] != "learning"], whole[whole["part"] == "learning"]
     stale = rates[rates["staleness_ks"].notna()] if len(rates) else rates
     written = []
     if len(rates):

@@ -17,9 +17,9 @@ import zmq
 
 import lockstep
 from lockstep import Result, Scenario, ScenarioError
-from lockstep.executor import process
 from lockstep.executor.shaping import DATA, FRAME
 from lockstep.executor.testbed import Seat, Testbed
+from lockstep.job.plan import Plan
 
 TURNS = 3
 LARGE, SMALL = 25_000_000, 64  # bytes
@@ -126,10 +126,10 @@ def measured(scenario: Scenario, bandwidth: str | None) -> Result:
 
 def rival(scenario: Scenario, bandwidth: str | None, program: rivals.Rival, *arguments: object) -> float:
     """What a step of a rival takes whose processes sit where those of the scenario do."""
-    everyone = process.everyone(scenario)
+    hosts = Plan.of(scenario).hosts
     with ExitStack() as stack:
-        bed = stack.enter_context(Testbed(scenario.cluster, everyone)) if bandwidth else None
-        seats = [bed.seat(rank) if bed else Seat() for rank in range(len(everyone))]
+        bed = stack.enter_context(Testbed(scenario.cluster, hosts)) if bandwidth else None
+        seats = [bed.seat(rank) if bed else Seat() for rank in range(len(hosts))]
         return rivals.seconds(program, seats, *arguments)
 
 

@@ -94,7 +94,8 @@ def _micro(micro: tuple[int, int, int]) -> Any:
 
 
 class PassTimes:
-    """How long the passes of a device take: shares of a time that is drawn once for the mini-batch."""
+    """How long the passes of a device take: shares of a time that is drawn once for the mini-batch, and what
+    each takes besides."""
 
     def __init__(self, plan: Plan, rank: int, compute: ComputeTime) -> None:
         split, pieces = plan.scenario.split, plan.group(rank).pieces
@@ -104,6 +105,10 @@ class PassTimes:
             for chunk, piece in enumerate(pieces)
             for kind in KINDS
         }
+        overhead = getattr(plan.scenario.cluster.compute, "pass_overhead", 0.0)
+        self._fixed = dict.fromkeys(KINDS, overhead)
+        if split.order != "zero-bubble":
+            self._fixed["backward-weights"] = 0.0  # both parts of the backward pass are one
         self._drawn: dict[int, float] = {}  # mini-batch → seconds of its whole gradient
         self._under_way = split.pipeline  # mini-batches at once, at most
 
@@ -113,4 +118,4 @@ class PassTimes:
         if drawn is None:
             self._drawn = {old: s for old, s in self._drawn.items() if old > step - self._under_way}
             self._drawn[step] = drawn = self._compute.draw(now)
-        return drawn * self._shares[of.kind, of.chunk]
+        return drawn * self._shares[of.kind, of.chunk] + self._fixed[of.kind]

@@ -13,7 +13,7 @@ from lockstep.strategies.placement import Role
 Concatenate = Callable[[Sequence[Any]], Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Owners:
     """Ranks that own parameters, and count versions, each of its own part."""
 
@@ -104,7 +104,7 @@ class SharedMemory(Owners):
         return True
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Split(Owners):
     """Owners of each of several slices of the parameters, which consist of the pieces of a whole vector."""
 

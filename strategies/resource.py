@@ -5,7 +5,8 @@ own pattern, in `cluster.network.varying`, is held against names.)
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 Kind = Literal["card", "inner", "fabric", "processor", "other"]
 Direction = Literal["up", "down", "out", "both", ""]
@@ -14,7 +15,8 @@ _PLURAL = {"leaf": "leaves"}  # others have an s more
 _WAY = {"up": "up to", "down": "down from", "both": "to"}
 
 
-class ResourceId(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ResourceId:
     """A link or a processor, or all that do the same.
 
     kind "card": of a host's network card. "inner": between the processes of a host. "fabric": between racks,
@@ -35,11 +37,11 @@ class ResourceId(NamedTuple):
     @property
     def all(self) -> "ResourceId":
         """All that do the same: with an owner of that kind, in that direction."""
-        return self._replace(number=None, other=-1)
+        return replace(self, number=None, other=-1)
 
     def towards(self, direction: Direction) -> "ResourceId":
         """The same, in another direction."""
-        return self._replace(direction=direction)
+        return replace(self, direction=direction)
 
     @property
     def name(self) -> str:

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import settings
 
 from lockstep import Result, Scenario, cli
+from lockstep.scenarios.workload import Data
+from lockstep.workloads import modules
 from tests.support.command_line import Ended, Lockstep
+from tests.support.nightly import NIGHT
 from tests.support.scenarios import ENGINES, LEARNING, SIZES
 
 # No deadlines: machines are noisy. In CI the same examples every time; elsewhere new ones, to find more.
-settings.register_profile("nightly", deadline=None, max_examples=100)
+settings.register_profile("nightly", deadline=None, max_examples=NIGHT)
 settings.register_profile("lockstep", deadline=None, max_examples=30, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("lockstep")
 
@@ -27,9 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("real")
 
 
+LEARNERS = modules(Data(dataset="digits", model="mlp", batch_size=32))
 START, PRELOAD = forkserver.ensure_running, forkserver.set_forkserver_preload
-# Processes whose strategy is a test's import its module; what it imports should be there already.
-forkserver.set_forkserver_preload = lambda modules: PRELOAD([*modules, "pytest", "hypothesis"])
+# Processes whose strategy is a test's import its module; what it imports should be there already. So should
+# what the jobs of later tests need: the fork server of all was started for the first.
+forkserver.set_forkserver_preload = lambda names: PRELOAD([*names, *LEARNERS, "pytest", "hypothesis"])
 
 
 @pytest.hookimpl(tryfirst=True)

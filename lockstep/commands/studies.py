@@ -76,6 +76,7 @@ def validate_suite(
     profiles: list[Path],
     measured: Path | None,
     point: str | None,
+    split: bool,
     output: Output,
 ) -> None:
     """Measure (or read what was measured), predict, and show how near that was; or print one point."""
@@ -89,16 +90,18 @@ def validate_suite(
         raise ScenarioError("missing; say where the suite's measurements and tables go", key="--out")
     check_out(out)
     if measured is None:
-        first = suite.chosen("asynchronous-w1-s1-network-none").scenario
-        lockstep.check(first, testbed)  # what this machine cannot do is said before anything is written
+        first = suite.chosen("pipelines-gpipe-p2-d1-compute" if split else "asynchronous-w1-s1-network-none")
+        lockstep.check(first.scenario, testbed)  # what this machine cannot do is said first
 
         def tell(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
-        suite.measure_first(out, testbed, limit, profiles, None if output.quiet or output.printing else tell)
+        told = None if output.quiet or output.printing else tell
+        suite.measure_first(out, testbed, limit, profiles, told, split)
         measured, limit = out, None
-    elif testbed:
-        raise ScenarioError("nothing is measured with --measured; leave it out", key="--testbed")
+    elif testbed or split:
+        useless = "--testbed" if testbed else "--pipelines"
+        raise ScenarioError("nothing is measured with --measured; leave it out", key=useless)
     source = suite.read(measured, profiles, limit)
     with output.progress("predicting") as progress:
         summary = suite.recompute(source, out, progress)

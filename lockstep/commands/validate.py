@@ -43,6 +43,7 @@ Measured = Annotated[
 Sweep = Annotated[
     bool, typer.Option("--sweep", help="Compare the points of the file's sweep, each of another strategy.")
 ]
+Pipelines = Annotated[bool, typer.Option("--pipelines", help="The suite's points of split models.")]
 OnePoint = Annotated[
     str | None, typer.Option("--point", metavar="NAME", help="Print this point's scenario file.")
 ]
@@ -65,6 +66,7 @@ def validate(
     profile: Profiles = None,
     measured: Measured = None,
     point: OnePoint = None,
+    pipelines: Pipelines = False,
 ) -> None:
     """Predict and measure, side by side.
 
@@ -85,9 +87,10 @@ def validate(
         for key, useless in one_run.items():
             if useless:
                 raise ScenarioError("means nothing to --suite; leave it out", key=key)
-        validate_suite(testbed, limit, profile or [], measured, point, output)
+        validate_suite(testbed, limit, profile or [], measured, point, pipelines, output)
         return
     of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
+    of_the_suite["pipelines"] = pipelines or None
     for option, given in of_the_suite.items():
         if given is not None:
             raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")

@@ -20,6 +20,7 @@ from lockstep.studies.accuracy_suite.measuring import Tell, measure
 from lockstep.studies.accuracy_suite.order import DEFAULT, suite
 from lockstep.studies.accuracy_suite.point import Point
 from lockstep.studies.accuracy_suite.predicting import predict_all
+from lockstep.studies.accuracy_suite.splits import PART, pipelines
 from lockstep.studies.accuracy_suite.summary import summarise
 from lockstep.studies.accuracy_suite.tables import markdown
 from lockstep.validation import parameters
@@ -31,7 +32,7 @@ def chosen(name: str) -> Point:
     """The point of that name. Raises ScenarioError."""
     from lockstep.scenarios.section import did_you_mean
 
-    every = {point.name: point for point in [*grid(), *learning()]}
+    every = {point.name: point for point in [*grid(), *learning(), *pipelines()]}
     if name not in every:
         raise ScenarioError(
             f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
@@ -40,11 +41,22 @@ def chosen(name: str) -> Point:
 
 
 def measure_first(
-    out: Path, testbed: bool, limit: int | None = None, files: Sequence[Path] = (), tell: Tell | None = None
+    out: Path,
+    testbed: bool,
+    limit: int | None = None,
+    files: Sequence[Path] = (),
+    tell: Tell | None = None,
+    split: bool = False,
 ) -> None:
-    """Measure the suite's first points into a folder, going on where an earlier call stopped."""
-    earlier = len(campaign.load(out)) if (out / "measured.parquet").exists() else 0
-    points = list(islice(suite(), limit or max(DEFAULT, earlier)))
+    """Measure the suite's first points, or those of split models, into a folder.
+
+    It goes on where an earlier call stopped. Raises ScenarioError if that measured the others.
+    """
+    earlier = campaign.load(out) if (out / "measured.parquet").exists() else []
+    if earlier and split != (earlier[0]["part"] == PART):
+        theirs = "split models" if earlier[0]["part"] == PART else "models in one piece"
+        raise ScenarioError(f"{str(out)!r} has runs of {theirs}; give another folder", key="--out")
+    points = list(islice(pipelines() if split else suite(), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
     if files:

@@ -1,6 +1,7 @@
 """Sums up a table of comparisons: errors by group, the ranking of strategies, and the bars."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 
 from lockstep.validation import relative_error
 
+Bar = dict[str, Any]
 DIFFERENT = 0.05  # strategies whose measured throughputs differ by less are not ranked
 GROUPS: dict[str, Callable[[pd.DataFrame], "pd.Series[Any]"]] = {
     "regime": lambda rows: rows["regime"],
@@ -23,7 +25,7 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
     """What `summary.json` has: of `compare`'s table; only points of sizes are ranked."""
     whole, failed = table[table["error"].isna()], table[table["error"].notna()]
     warned = whole[whole["warnings"].map(len) > 0] if len(whole) else whole
-    rates, learners = whole[whole["part"] == "rates"], whole[whole["part"] == "learning"]
+    rates, learners, split = (whole[whole["part"] == part] for part in ("rates", "learning", "pipelines"))
     held_out = whole[whole["held_out"]]
     errors = {
         "held out": statistics(held_out),
@@ -31,11 +33,17 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
         "of these, learning": statistics(learners[learners["held_out"]]),
         "in calibration's range": statistics(whole[~whole["held_out"]]),
     }
+    listed: list[Bar] = []
+    ranks, targets = ranking(rates[rates["held_out"]]), time_to_target(learners)
+    if len(split):
+        errors["of these, split models"] = pipes = statistics(split[split["held_out"]])
+        listed = pipeline_bars(pipes)
+    if len(split) < len(table) or not len(table):
+        listed = [*bars(errors["held out"], ranks, targets), *listed]
     groups = {
         name: {str(level): statistics(rows) for level, rows in held_out.groupby(of(held_out), sort=False)}
         for name, of in (GROUPS if len(held_out) else {}).items()
     }
-    ranks, targets = ranking(rates[rates["held_out"]]), time_to_target(learners)
     return {
         "schema": 1,
         "points": len(table),
@@ -46,7 +54,7 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
         "largest": largest(held_out),
         "ranking": ranks,
         "time_to_target": targets,
-        "bars": bars(errors["held out"], ranks, targets),
+        "bars": listed,
     }
 
 
@@ -135,36 +143,39 @@ def time_to_target(rows: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def bars(
-    held_out: Mapping[str, Any], ranks: Mapping[str, Any], targets: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def bars(held_out: Mapping[str, Any], ranks: Mapping[str, Any], targets: Mapping[str, Any]) -> list[Bar]:
     """Each bar with its value: whether it is met, or None where nothing was measured for it."""
     worst = max((abs(each["error"]) for each in targets.values() if each["error"] is not None), default=None)
-
-    def of(metric: str, statistic: str) -> float | None:
-        found = held_out[metric]
-        return None if found is None else float(found[statistic])
-
-    listed = [
-        ("throughput error, median", of("throughput_error", "median"), 0.02, False),
-        ("throughput error, 90th percentile", of("throughput_error", "p90"), 0.05, False),
-        ("throughput error, maximum", of("throughput_error", "max"), 0.10, False),
-        ("mean staleness error, median", of("staleness_error", "median"), 0.05, False),
-        ("mean staleness error, maximum", of("staleness_error", "max"), 0.05, False),
-        ("staleness KS distance, median", of("staleness_ks", "median"), 0.08, False),
-        ("Kendall's τ of the strategies' ranking", ranks["tau"], 0.95, True),
-        ("time to target loss, worst strategy's error (median over seeds)", worst, 0.10, False),
-    ]
+    of = partial(_statistic, held_out)
     found = [
-        {
-            "what": what,
-            "value": value,
-            "bar": bar,
-            "at_least": at_least,
-            "met": None if value is None else (value >= bar if at_least else value <= bar),
-        }
-        for what, value, bar, at_least in listed
+        _bar("throughput error, median", of("throughput_error", "median"), 0.02),
+        _bar("throughput error, 90th percentile", of("throughput_error", "p90"), 0.05),
+        _bar("throughput error, maximum", of("throughput_error", "max"), 0.10),
+        _bar("mean staleness error, median", of("staleness_error", "median"), 0.05),
+        _bar("mean staleness error, maximum", of("staleness_error", "max"), 0.05),
+        _bar("staleness KS distance, median", of("staleness_ks", "median"), 0.08),
+        _bar("Kendall's τ of the strategies' ranking", ranks["tau"], 0.95, at_least=True),
+        _bar("time to target loss, worst strategy's error (median over seeds)", worst, 0.10),
     ]
     if any(each["by_one_side"] for each in targets.values()):
         found[-1]["met"] = False
     return found
+
+
+def pipeline_bars(held_out: Mapping[str, Any]) -> list[Bar]:
+    """Likewise, of split models."""
+    of = partial(_statistic, held_out)
+    return [
+        _bar("step time error of split models, median", of("step_time_error", "median"), 0.03),
+        _bar("step time error of split models, maximum", of("step_time_error", "max"), 0.10),
+    ]
+
+
+def _statistic(errors: Mapping[str, Any], metric: str, statistic: str) -> float | None:
+    found = errors[metric]
+    return None if found is None else float(found[statistic])
+
+
+def _bar(what: str, value: float | None, bar: float, at_least: bool = False) -> Bar:
+    met = None if value is None else (value >= bar if at_least else value <= bar)
+    return {"what": what, "value": value, "bar": bar, "at_least": at_least, "met": met}

@@ -17,13 +17,15 @@ _SECONDS = {"forward": 1.0, "backward": 2.0, "backward-inputs": 1.0, "backward-w
 _RECOMPUTING = _SECONDS | {"backward": 3.0, "backward-inputs": 2.0}
 
 
-def _step(order: str, K: int, M: int, v: int = 1, recompute: bool = False, **more: Any) -> Result:
+def _step(
+    order: str, K: int, M: int, v: int = 1, recompute: bool = False, overhead_s: float = 0, **more: Any
+) -> Result:
     """One mini-batch, with F = B_in = W = 1 s for a whole stage, of activations of 1 MB a micro-batch."""
     document = {
         "name": "verify",
         "cluster": {
             "workers": K,
-            "compute": {"time": constant(3 * K * M), "backward": 2 / 3},
+            "compute": {"time": constant(3 * K * M), "backward": 2 / 3, "pass_overhead": f"{overhead_s} s"},
             **more,
         },
         "workload": {"parameters": 1000, "batch_size": M, "activation": f"{M} MB"},
@@ -76,13 +78,14 @@ def _kept(order: str, K: int, M: int, v: int) -> Outcome:
 
 
 def _network(order: str, K: int, M: int, v: int, recompute: bool) -> Outcome:
-    """Stage 1 three times as slow, 1 MB a message at 2 MB/s, 50 ms of latency."""
+    """Stage 1 three times as slow, 0.25 s a pass besides, 1 MB a message at 2 MB/s, 50 ms of latency."""
     result = _step(
         order,
         K,
         M,
         v,
         recompute,
+        overhead_s=0.25,
         network={"bandwidth": "2 MB/s", "latency": "50 ms"},
         stragglers=[{"worker": 1, "slowdown": 3}],
     )
@@ -91,7 +94,7 @@ def _network(order: str, K: int, M: int, v: int, recompute: bool) -> Outcome:
     theory = makespan(
         orders,
         v,
-        lambda stage, kind: takes[kind] / v * (3 if stage == 1 else 1),
+        lambda stage, kind: takes[kind] / v * (3 if stage == 1 else 1) + 0.25,
         nbytes=1e6,
         bandwidth=2e6,
         latency=0.05,

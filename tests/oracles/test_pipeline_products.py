@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import lockstep
-from lockstep import Scenario
+from lockstep import Result, Scenario
 from lockstep.strategies import STRATEGIES
-from tests.support.nightly import examples
+from tests.support.nightly import so_many
 from tests.support.pipelines import sized
 
 NAMES = sorted(set(STRATEGIES) - {"hogwild"})  # whose workers share one memory
@@ -50,11 +51,23 @@ def jobs(draw: st.DrawFn) -> Scenario:
     )
 
 
-@examples(2)
+@so_many(60, 1500)
 @given(jobs())
 def test_a_split_job_ends_and_keeps_its_books(scenario: Scenario) -> None:
-    result = lockstep.simulate(scenario)
-    plan, records = result.plan, result.records
+    keeps_its_books(lockstep.simulate(scenario))
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@so_many(3, 60, suppress_health_check=[HealthCheck.too_slow])
+@given(jobs())
+def test_so_does_a_real_one(scenario: Scenario) -> None:
+    keeps_its_books(lockstep.run(scenario))
+
+
+def keeps_its_books(result: Result) -> None:
+    """Each gradient has all its passes, and no worker makes more or fewer mini-batches than it should."""
+    scenario, plan, records = result.scenario, result.plan, result.records
     metrics, batch = result.metrics, scenario.workload.batch_size
     passes = records[records["event"] == "pass"]
     if not plan.stages:

@@ -9,7 +9,7 @@ import torch
 import lockstep
 from lockstep.job.plan import Plan
 from lockstep.workloads import build, deterministic_threads
-from tests.support.pipelines import DETERMINISTIC, pipeline
+from tests.support.pipelines import DETERMINISTIC, pipeline, sized
 
 ORDERS: list[dict[str, Any]] = [
     {"order": "gpipe"},
@@ -116,3 +116,13 @@ def test_the_loss_is_known_to_all_stages() -> None:
     updates = result.records[result.records["event"] == "update"].groupby("node").size()
     assert updates.nunique() == 1
     assert result.metrics["updates"] > 3
+
+
+@pytest.mark.parametrize("order", ["gpipe", "zero-bubble"])
+def test_what_a_pass_costs_besides_is_paid_once_a_pass(order: str) -> None:
+    """One stage: a step is its work and 100 ms for each pass; the two parts of a backward pass may be one."""
+    compute = {"time": {"distribution": "constant", "value": "12 s"}, "pass_overhead": "100 ms"}
+    split = {"pipeline": 1, "micro_batches": 4, "order": order}
+    found = lockstep.simulate(sized(1, cluster={"compute": compute}, parallelism=split, stop={"steps": 1}))
+    passes = 4 * (3 if order == "zero-bubble" else 2)
+    assert found.metrics["duration_s"] == pytest.approx(12 + 0.1 * passes)

@@ -25,6 +25,7 @@ from lockstep.studies.accuracy_suite.order import suite as ordered
 from lockstep.studies.accuracy_suite.point import Point
 from lockstep.studies.accuracy_suite.predicting import pooled, predict
 from lockstep.studies.accuracy_suite.profiles import kept, read_profiles, with_profile
+from lockstep.studies.accuracy_suite.splits import pipelines
 from tests.support.command_line import Lockstep
 from tests.support.pace import slowness
 from tests.support.testbed import needs_testbed
@@ -310,3 +311,40 @@ def test_a_real_suite_on_the_testbed(tmp_path: Path) -> None:
         assert row["predicted_samples"] == row["measured_samples"]
         assert row["predicted_updates"] == row["measured_updates"]
         assert abs(row["throughput_error"]) < 0.5
+
+
+# ------------------------------------------------------------------ split models
+
+
+@pytest.mark.slow
+def test_split_models_are_a_part_of_their_own(
+    ran: Runs, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = pipelines()
+    points = [short(point, steps=3) for point in (every[0], every[7], every[10])]
+    monkeypatch.setattr(suite, "pipelines", lambda: points)
+    status, out, err = command("--suite", "--pipelines", "--testbed", "--out", tmp_path, "--quiet")
+    assert (status, err) == (0, "")
+    assert ran == [point.name for point in points]
+    assert "step time error of split models, median" in out
+    assert "Kendall" not in out  # of which nothing is known
+    assert {"scatter.png", "errors.png"} <= {path.name for path in tmp_path.iterdir()}
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (
+        summary["errors"]["of these, split models"]["points"] == 2
+    )  # four devices are held out, two are not
+    found = suite.recompute(suite.read(tmp_path), tmp_path / "again")
+    assert found["bars"] == summary["bars"]
+    status, _, err = command("--suite", "--testbed", "--out", tmp_path)
+    assert (status, "has runs of split models; give another folder" in err) == (2, True)
+    status, _, err = command("--suite", "--pipelines", "--measured", tmp_path, "--out", tmp_path / "b")
+    assert (status, "--pipelines: nothing is measured" in err) == (2, True)
+    status, _, err = command("quickstart", "--pipelines")
+    assert (status, "--pipelines: is for the suite" in err) == (2, True)
+
+
+def test_each_point_of_a_split_model_is_in_passes() -> None:
+    for point in pipelines():
+        plan = Plan.of(point.scenario)
+        assert plan.stages
+        assert plan.replicas * point.scenario.split.pipeline == point.factors["workers"]

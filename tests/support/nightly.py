@@ -10,6 +10,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+NIGHT = 100  # random examples of a property
 T = TypeVar("T")
 
 
@@ -27,6 +28,11 @@ def drawn(cases: Iterable[T], one_in: int, family: Callable[[T], Hashable] = lam
 def examples(times: float = 1, **more: Any) -> settings:
     """So many times as many random examples as other properties have (30, and 100 at night), at least 8."""
     return settings(max_examples=max(8, round(times * settings.default.max_examples)), **more)
+
+
+def so_many(by_day: int, at_night: int, **more: Any) -> settings:
+    """These many random examples, with the second number in `make nightly`."""
+    return settings(max_examples=at_night if settings.default.max_examples == NIGHT else by_day, **more)
 
 
 def _at_night(case: Any) -> Any:
