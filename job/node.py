@@ -238,7 +238,8 @@ class Node:
 
     def _compute(self, parameters: Vector, down_to: Sequence[int] = ()) -> Work:
         """Take a mini-batch, and record its gradient: at once, if it is known how long it takes."""
-        step = self.begin()
+        step = self.step
+        self.step = step + 1  # as `begin`, without a call
         work = self.port.compute(parameters, step, down_to)
         if work.end is not None:
             self.recorder.gradient(self.rank, work.start, work.end, step)

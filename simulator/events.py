@@ -108,12 +108,8 @@ class Process:
 class Environment(simpy.Environment):
     """SimPy's, for events that do not fail."""
 
-    now = 0.0  # an attribute: SimPy's property is a call each time
-
-    def step(self) -> None:
-        """Go on to the next event. Raises simpy.core.EmptySchedule where there is none."""
-        self.now = self.peek()
-        super().step()
+    __slots__ = ("now",)
+    now: float  # SimPy's is a property: a call each time
 
     def run(self, until: None = None) -> None:  # type: ignore[override]
         """`step` until there is no event left or StopSimulation is raised, without a call for each event."""
@@ -121,9 +117,11 @@ class Environment(simpy.Environment):
         try:
             while queue:
                 self.now, _, _, event = heappop(queue)
-                self._now = self.now
                 callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
                 for callback in callbacks:
                     callback(event)
         except StopSimulation:
             pass
+
+
+Environment._now = Environment.now  # one place, with the name that SimPy writes to
