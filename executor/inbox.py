@@ -61,12 +61,11 @@ class Inbox:
 
     def look(self) -> None:
         """Fetch what has arrived by now, without waiting."""
-        while self._more():
+        while True:
+            with self._news:  # nobody else may be at the socket
+                if self._fetching or not self._there():
+                    return
             self.wait(0.0)
-
-    def _more(self) -> bool:
-        with self._news:  # nobody else may be at the socket
-            return not self._fetching and self._there()
 
     def hand_over(self, take_in: Callable[[Arrived], None]) -> None:
         """Hand over what has arrived: for the activity whose turn it is."""

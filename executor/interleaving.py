@@ -6,16 +6,17 @@ simulator repeats the run (simulator/replay.py). Everything here is called in th
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from math import nan
 from struct import Struct
+from types import coroutine
 from typing import Any
 
 import numpy as np
 
 from lockstep.job.ending import Count
-from lockstep.job.events import Event, passed_on
+from lockstep.job.events import Event
 from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.strategies import Collective, Message, Vector
 
@@ -73,7 +74,8 @@ class RecordedPort:
         self._started = self._events = 0  # so far: activities beside the program, events
         self._messages: Counter[tuple[str, int]] = Counter()  # by kind and sender
 
-    async def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> None:
+    @coroutine  # passes on what the program awaits, without an object for each
+    def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> Generator[Any, Any, None]:
         """Run the program of the node, or a further one, and log when it goes on."""
         self.log.note("begin", self._device, activity)
         failure: BaseException | None = None
@@ -81,7 +83,7 @@ class RecordedPort:
             while True:
                 awaited = program.send(None) if failure is None else program.throw(failure)
                 try:
-                    await passed_on(awaited)
+                    yield awaited
                     failure = None
                 except BaseException as error:
                     failure = error

@@ -79,6 +79,7 @@ class RealPort:
         self._blocked: dict[int, Event] = {}  # by thread
         self._beside = Beside(initial.device)
         self._closing = False
+        self._look_at = 0.0  # whether the run is over
 
     @property
     def now(self) -> float:
@@ -168,7 +169,7 @@ class RealPort:
     def _go_on(self) -> None:
         """Hand over what has arrived, and let happen what is due."""
         self.inbox.hand_over(self.take_in)
-        while due := [event for event in self._pending if event.due()]:
+        while self._pending and (due := [event for event in self._pending if event.due()]):
             for event in due:
                 self._pending.remove(event)
                 event.happen(event.value)
@@ -182,9 +183,11 @@ class RealPort:
 
     def _over(self) -> bool:
         """Whether the run is over, by the clock or as others say."""
-        ending, now = self.node.ending, self.now
-        if not ending.at(now) and self.stopping.said(now):
-            ending.said()
+        ending, now = self.node.ending, time.monotonic() - self.zero
+        if now >= self._look_at:
+            if not ending.at(now) and self.stopping.said():
+                ending.said()
+            self._look_at = self.stopping.look_at(now)
         return ending.over
 
     def look_for_the_end(self) -> None:

@@ -1,5 +1,7 @@
 """What the processes of a real run tell each other of its end, in the store."""
 
+from math import inf
+
 from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 
@@ -13,16 +15,17 @@ class Stopping:
     def __init__(self, plan: Plan, store: Store) -> None:
         self.done_share = 0.0  # of the run's mini-batches
         self._plan, self._stop, self._store = plan, plan.scenario.stop, store
-        self._looked = 0.0
+        self._by_others = self._stop.updates is not None or self._stop.target_accuracy is not None
         self._leaving = ""  # how workers leave the run, once that is settled
 
-    def said(self, now: float) -> bool:
-        """Whether somebody has said that the run is over; looked for now and then only."""
-        stop = self._stop
-        if (stop.updates is None and stop.target_accuracy is None) or now - self._looked < _EVERY_S:
-            return False
-        self._looked = now
-        return bool(self._store.check([_STOP]))
+    def said(self) -> bool:
+        """Whether somebody has said that the run is over."""
+        return self._by_others and self._store.check([_STOP])
+
+    def look_at(self, now: float) -> float:
+        """When the run may be over next: at its own end, or if the store says so, asked now and then only."""
+        own = inf if self._stop.time is None else self._stop.time
+        return min(own, now + _EVERY_S) if self._by_others else own
 
     def alone(self) -> bool:
         """Whether workers leave the run each by itself."""

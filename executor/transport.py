@@ -22,6 +22,7 @@ from lockstep.executor.stores import Store
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
 _CONNECT_S = 60.0  # for all connections of a process
+_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)  # as enums they take longer than the question
 _LOOK_MS = 50  # how often a process that waits for connections hears signals
 # A message has the parameters, or a code of them; averages of an optimizer's state have more.
 _MOST_TIMES, _MOST_MORE = 4, 1 << 20
@@ -119,7 +120,7 @@ class Transport:
 
     def there(self) -> bool:
         """Whether a message can be received now: a fifth of the price of trying to."""
-        return bool(self.inbox.getsockopt(zmq.EVENTS) & zmq.POLLIN)
+        return bool(self.inbox.getsockopt(_EVENTS) & _POLLIN)
 
     def receive(self, timeout_s: float) -> tuple[list[Any], torch.Tensor | None] | None:
         """The next message, or None if there is none in time; ValueError if what came is not one."""

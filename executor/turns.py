@@ -1,8 +1,23 @@
 """A node's activities, each in a thread, take turns: one is in the strategy's code, the others wait."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from threading import Lock, get_ident
+
+
+class _Others(AbstractContextManager[None]):
+    """A class, as a generator would take longer than the turns."""
+
+    __slots__ = ("_had_it", "_turns")
+
+    def __init__(self, turns: "Turns") -> None:
+        self._turns = turns
+
+    def __enter__(self) -> None:
+        self._had_it = self._turns.give_up()
+
+    def __exit__(self, *failure: object) -> None:
+        if self._had_it:
+            self._turns.take()
 
 
 class Turns:
@@ -17,19 +32,14 @@ class Turns:
         self._turn.acquire()
         self._holder = get_ident()
 
-    def give_up(self) -> None:
-        """Let others go on; nothing where a signal came while this thread waited for its turn."""
-        if self._holder == get_ident():
-            self._holder = None
-            self._turn.release()
+    def give_up(self) -> bool:
+        """Let others go on; whether it was this thread's turn: not where a signal came while it waited."""
+        if self._holder != get_ident():
+            return False
+        self._holder = None
+        self._turn.release()
+        return True
 
-    @contextmanager
-    def others(self) -> Iterator[None]:
+    def others(self) -> AbstractContextManager[None]:
         """While others have their turns."""
-        has_it = self._holder == get_ident()
-        self.give_up()
-        try:
-            yield
-        finally:
-            if has_it:
-                self.take()
+        return _Others(self)
