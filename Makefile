@@ -50,6 +50,9 @@ bench: install
 
 accuracy: install
 	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy
+	for part in pipelines pipelines-loopback; do \
+	    $(BIN)/lockstep validate --suite --measured benchmarks/truth/$$part --out results/accuracy/$$part || exit; \
+	done
 	$(BIN)/python benchmarks/accuracy.py results/accuracy
 
 docs: install

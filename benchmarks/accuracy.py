@@ -1,6 +1,7 @@
-"""Publish what `lockstep validate --suite --measured benchmarks/truth --out DIR` computed: `accuracy.py DIR`.
+"""Publish what `lockstep validate --suite --measured benchmarks/truth…` wrote below a folder: `accuracy.py DIR`.
 
-Its predictions go to benchmarks/truth, its tables and pictures to docs/.
+Predictions go to benchmarks/truth, tables and pictures to docs/. Split models are in folders of their own
+below both.
 """
 
 import shutil
@@ -10,15 +11,24 @@ from pathlib import Path
 from lockstep.studies.accuracy_suite.tables import between_markers
 
 ROOT = Path(__file__).parent.parent
+TRUTH = ROOT / "benchmarks" / "truth"
+# A folder of measurements: what the page says its tables are made by, and which pictures the page has.
+FOLDERS = {
+    ".": ("make accuracy", ("scatter", "errors", "staleness", "curves")),
+    "pipelines": ("make accuracy, split models", ("scatter",)),
+    "pipelines-loopback": ("make accuracy, split models over the loopback", ()),
+}
 
 
 def publish(source: Path) -> None:
-    shutil.copyfile(source / "predicted.parquet", ROOT / "benchmarks" / "truth" / "predicted.parquet")
-    for picture in sorted(source.glob("*.png")):
-        shutil.copyfile(picture, ROOT / "docs" / f"accuracy-{picture.name}")
     page = ROOT / "docs" / "accuracy.md"
-    tables = (source / "accuracy.md").read_text("utf-8")
-    page.write_text(between_markers(page.read_text("utf-8"), tables), encoding="utf-8")
+    for folder, (made_by, pictures) in FOLDERS.items():
+        found, prefix = source / folder, "" if folder == "." else f"{folder}-"
+        shutil.copyfile(found / "predicted.parquet", TRUTH / folder / "predicted.parquet")
+        for picture in pictures:
+            shutil.copyfile(found / f"{picture}.png", ROOT / "docs" / f"accuracy-{prefix}{picture}.png")
+        tables = (found / "accuracy.md").read_text("utf-8")
+        page.write_text(between_markers(page.read_text("utf-8"), tables, made_by), encoding="utf-8")
 
 
 if __name__ == "__main__":

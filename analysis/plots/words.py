@@ -36,8 +36,9 @@ METRICS: dict[str, tuple[str, str]] = {
 _QUANTITIES = {
     "B/s": ("bandwidth", "server_bandwidth", "line_rate", "uplink", "link", "memory_bandwidth",
             "encode", "decode"),
-    "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "time", "period", "busy",
-          "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low", "high", "shift"),
+    "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "pass_overhead", "time",
+          "period", "busy", "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low",
+          "high", "shift"),
     "B": ("activation", "memory", "size", "queue"),
     "FLOP/s": ("peak",),
 }  # fmt: skip
