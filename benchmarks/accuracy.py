@@ -1,4 +1,4 @@
-"""Publish what `lockstep validate --suite --measured benchmarks/truth…` wrote below a folder: `accuracy.py DIR`.
+"""Publish what `lockstep validate --suite --measured …` wrote into a folder and below: `accuracy.py DIR`.
 
 Predictions go to benchmarks/truth, tables and pictures to docs/. Split models are in folders of their own
 below both.
@@ -16,7 +16,6 @@ TRUTH = ROOT / "benchmarks" / "truth"
 FOLDERS = {
     ".": ("make accuracy", ("scatter", "errors", "staleness", "curves")),
     "pipelines": ("make accuracy, split models", ("scatter",)),
-    "pipelines-loopback": ("make accuracy, split models over the loopback", ()),
 }
 
 

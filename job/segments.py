@@ -94,10 +94,10 @@ def _micro(micro: tuple[int, int, int]) -> Any:
 
 
 class PassTimes:
-    """How long the passes of a device take: shares of a time that is drawn once for the mini-batch, and what
-    each takes besides."""
+    """How long the passes of a device take: shares of a time that is drawn once for the mini-batch."""
 
-    def __init__(self, plan: Plan, rank: int, compute: ComputeTime) -> None:
+    def __init__(self, plan: Plan, rank: int, compute: ComputeTime, overhead: float = 0.0) -> None:
+        """overhead: s that each pass takes besides."""
         split, pieces = plan.scenario.split, plan.group(rank).pieces
         self._compute = compute
         self._shares = {  # of kind and chunk: how much of a whole gradient's time
@@ -105,10 +105,7 @@ class PassTimes:
             for chunk, piece in enumerate(pieces)
             for kind in KINDS
         }
-        overhead = getattr(plan.scenario.cluster.compute, "pass_overhead", 0.0)
-        self._fixed = dict.fromkeys(KINDS, overhead)
-        if split.order != "zero-bubble":
-            self._fixed["backward-weights"] = 0.0  # both parts of the backward pass are one
+        self._overhead = overhead
         self._drawn: dict[int, float] = {}  # mini-batch → seconds of its whole gradient
         self._under_way = split.pipeline  # mini-batches at once, at most
 
@@ -118,4 +115,4 @@ class PassTimes:
         if drawn is None:
             self._drawn = {old: s for old, s in self._drawn.items() if old > step - self._under_way}
             self._drawn[step] = drawn = self._compute.draw(now)
-        return drawn * self._shares[of.kind, of.chunk] + self._fixed[of.kind]
+        return drawn * self._shares[of.kind, of.chunk] + self._overhead

@@ -159,14 +159,12 @@ class Compute(Section):
 
     With `peak` (FLOP/s) a gradient takes the workload's FLOPs / (peak × `efficiency`) seconds. `backward` is
     the share of that time spent in the backward pass; not given, 0, or as in a trace that is `time`'s file.
-    Where a gradient is computed in passes (docs/pipelines.md), each takes `pass_overhead` besides its share.
     """
 
     time: Distribution | None = None
     peak: FlopRate | None = None
     efficiency: float = Field(1.0, ge=1e-6, le=1)
     backward: float = Field(0.0, ge=0, lt=1)
-    pass_overhead: Duration = 0.0
 
     @model_validator(mode="wrap")
     @classmethod

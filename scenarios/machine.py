@@ -23,12 +23,14 @@ class Machine(Section):
 
     Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
     it touches ÷ `memory_bandwidth` (bytes/s; None: no time), encoding and decoding as long as `codecs` says;
-    all of these one at a time on a node. With `cores_per_host` the processes that compute on a host share
-    that many cores.
+    all of these one at a time on a node. Each pass of a split model takes `pass_overhead` (s) besides its
+    share of a gradient's time. With `cores_per_host` the processes that compute on a host share that many
+    cores.
     """
 
     network: Network = Network()
     cores_per_host: Annotated[int, Field(ge=1)] | None = None
     memory_bandwidth: Bandwidth | None = None
     apply_overhead: Duration = 0.0
+    pass_overhead: Duration = 0.0
     codecs: dict[CodecName, CodecCost] = Field({})

@@ -44,7 +44,10 @@ class VirtualPort:
         is_worker = rank in simulation.plan.workers
         self._time = simulation.compute[rank] if is_worker else None
         in_passes = rank in simulation.plan.stages
-        self._times = PassTimes(simulation.plan, rank, simulation.compute[rank]) if in_passes else None
+        overhead = simulation.scenario.cluster.pass_overhead
+        self._times = (
+            PassTimes(simulation.plan, rank, simulation.compute[rank], overhead) if in_passes else None
+        )
         self._replica = simulation.plan.replica(rank)
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
         self._cores = simulation.cores if simulation.cores.shared(rank) else None

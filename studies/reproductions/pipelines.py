@@ -108,7 +108,7 @@ CLAIMS = [
             f"{number}, {costs}": {"parallelism.micro_batches": number} | changes
             for costs, changes in {
                 "overheads": {},
-                "passes": _FREE | {"cluster.compute.pass_overhead": "500 us"},
+                "passes": _FREE | {"cluster.pass_overhead": "500 us"},
                 "free": _FREE,
             }.items()
             for number in MICRO_BATCHES

@@ -25,7 +25,8 @@ def _step(
         "name": "verify",
         "cluster": {
             "workers": K,
-            "compute": {"time": constant(3 * K * M), "backward": 2 / 3, "pass_overhead": f"{overhead_s} s"},
+            "compute": {"time": constant(3 * K * M), "backward": 2 / 3},
+            "pass_overhead": f"{overhead_s} s",
             **more,
         },
         "workload": {"parameters": 1000, "batch_size": M, "activation": f"{M} MB"},
@@ -90,11 +91,12 @@ def _network(order: str, K: int, M: int, v: int, recompute: bool) -> Outcome:
         stragglers=[{"worker": 1, "slowdown": 3}],
     )
     takes = _RECOMPUTING if recompute else _SECONDS
+    passes = {"backward": 2}  # gradients of inputs and of weights, without a break
     orders: list[list[Pass]] = [[*ORDERS[order](stage, K, M, v)] for stage in range(K)]
     theory = makespan(
         orders,
         v,
-        lambda stage, kind: takes[kind] / v * (3 if stage == 1 else 1) + 0.25,
+        lambda stage, kind: takes[kind] / v * (3 if stage == 1 else 1) + 0.25 * passes.get(kind, 1),
         nbytes=1e6,
         bandwidth=2e6,
         latency=0.05,

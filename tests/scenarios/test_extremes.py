@@ -37,14 +37,11 @@ BASE: dict[str, Any] = {
         "workers": 4,
         "workers_per_host": 2,
         "servers": {"count": 2, "speed": 2.0, "shares": [1.0, 2.0], "hierarchy": {"groups": 2, "fan_out": 2}},
-        "compute": {
-            "time": {"distribution": "lognormal", "mean": "30 ms", "cv": 0.2},
-            "backward": 0.5,
-            "pass_overhead": "10 us",
-        },
+        "compute": {"time": {"distribution": "lognormal", "mean": "30 ms", "cv": 0.2}, "backward": 0.5},
         "cores_per_host": 1,
         "memory_bandwidth": "10 GB/s",
         "apply_overhead": "10 us",
+        "pass_overhead": "10 us",
         "codecs": {"int8": {"encode": "1 GB/s", "decode": "1 GB/s"}},
         "stragglers": [
             {"worker": 0, "slowdown": 3.0},
