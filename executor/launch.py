@@ -87,7 +87,7 @@ def execute(
     RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
     interruption = signals.Interruption()
-    with signals.handled(interruption, *signals.ENDING), ExitStack() as stack:
+    with signals.handled(interruption, *signals.ENDING), interruption.unmasked(), ExitStack() as stack:
         bed = None
         if testbed:
             bed = stack.enter_context(Testbed(plan.scenario.cluster, plan.hosts))

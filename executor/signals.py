@@ -65,6 +65,15 @@ class Interruption:
         if self._asked:
             raise KeyboardInterrupt
 
+    @contextmanager
+    def unmasked(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt instead of the error that a library has made of it, as pydantic does."""
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
+
 
 @contextmanager
 def handled(handler: Callable[..., Any] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:

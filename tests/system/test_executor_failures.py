@@ -177,6 +177,20 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
     assert ended
 
 
+def test_ctrl_c_is_not_taken_for_an_error_that_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changes(*_: Any) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt as interrupt:
+            raise ValueError(f"Error calling function: {interrupt!r}") from None
+
+    monkeypatch.setattr("lockstep.executor.launch.start_fork_server", lambda imported: None)
+    monkeypatch.setattr("lockstep.executor.collect.evaluator", changes)
+    with pytest.raises(KeyboardInterrupt):
+        lockstep.run(scenario(stop={"time": "10 min"}))
+
+
 def test_more_processes_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.workloads.memory.free_bytes", lambda: 50e6)
     with pytest.raises(ScenarioError, match=r"^cluster.workers: a run of its \d processes takes 0.\d GB"):
