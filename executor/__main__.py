@@ -85,9 +85,10 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
     try:
         _run(own, options, stack)
     except ScenarioError as error:
-        if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
-            print(f"error: {error}", file=sys.stderr, flush=True)
-        heartbeat.end_all(f"{here} has bad input")
+        with suppress(HubGone, dist.DistNetworkError, dist.DistStoreError):  # rank 0 has found it, and gone
+            if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
+                print(f"error: {error}", file=sys.stderr, flush=True)
+            heartbeat.end_all(f"{here} has bad input")
         return 2
     except BaseException as error:
         heartbeat.fail(repr_line(error), traceback.format_exc())

@@ -116,7 +116,7 @@ def test_bad_input_is_told_once(ended, name: str, message: str) -> None:
     assert done.returncode != 0
     assert done.stdout == ""
     complaints = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(complaints) == 1
+    assert len(complaints) == 1, complaints
     assert message in complaints[0]
     assert "exitcode  : 2 " in done.stderr  # torchrun's own summary
     assert not (out / "result.json").exists()
