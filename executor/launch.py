@@ -87,7 +87,7 @@ def execute(
     RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
     interruption = signals.Interruption()
-    with signals.handled(interruption, *signals.ENDING), interruption.unmasked(), ExitStack() as stack:
+    with signals.handled(interruption, *signals.ENDING), _interruptible(interruption), ExitStack() as stack:
         bed = None
         if testbed:
             bed = stack.enter_context(Testbed(plan.scenario.cluster, plan.hosts))
@@ -102,8 +102,6 @@ def execute(
         try:
             result = run.result(progress, waiting, interruption)
         except (RunFailed, RunInterrupted, signals.TimedOut) as error:
-            if isinstance(error, RunInterrupted):
-                _kill_fork_server()
             if incomplete is not None:
                 with signals.handled(signal.SIG_IGN, *signals.ENDING):
                     incomplete.keep(error.records, str(error))
@@ -117,14 +115,21 @@ def _prepared(plan: Plan) -> Learner | None:
 
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
+    start_fork_server(modules(plan.scenario.workload))
+    learner = collect.evaluator(plan.scenario)  # data are downloaded once
+    _check_room(plan)
+    return learner
+
+
+@contextmanager
+def _interruptible(interruption: signals.Interruption) -> Iterator[None]:
+    """Whenever the run is interrupted, and whatever a library makes of that, the fork server ends too."""
     try:
-        start_fork_server(modules(plan.scenario.workload))
-        learner = collect.evaluator(plan.scenario)  # data are downloaded once
-        _check_room(plan)
+        with interruption.unmasked():
+            yield
     except KeyboardInterrupt:
         _kill_fork_server()
         raise
-    return learner
 
 
 class _Run:
@@ -320,8 +325,9 @@ def start_fork_server(imported: Sequence[str] = ()) -> None:
 def _kill_fork_server() -> None:
     """End it at once: while it imports, for seconds, it does not see that nobody needs it any more."""
     if (pid := _fork_server_pid()) is not None:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # or the next run takes it for alive
 
 
 def _fork_server_pid() -> int | None:
