@@ -85,6 +85,7 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
     try:
         _run(own, options, stack)
     except ScenarioError as error:
+        folder.await_siblings(own.control.private)
         with suppress(HubGone, dist.DistNetworkError, dist.DistStoreError):  # rank 0 has found it, and gone
             if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
                 print(f"error: {error}", file=sys.stderr, flush=True)

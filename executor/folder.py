@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
@@ -19,6 +20,8 @@ from lockstep.scenarios import ScenarioError
 
 LONGEST = 71  # bytes of TMPDIR; a socket's name has 103 at most, and "/pymp-…/r…/hub" is 27 of these
 _PREFIX = "lockstep-"
+_COMING_S = 60.0  # that a process of a torchrun may need to start; should one die, torchrun ends the others
+_LOOK_S = 0.05
 
 
 def new_folder() -> Path:
@@ -61,7 +64,15 @@ def torchruns_folder() -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise ScenarioError(f"{folder} is not a private folder of this user: remove it", key="TMPDIR")
     (folder / f"here-{os.getpid()}").touch()
+    (folder / f"came-{os.getpid()}").touch()
     return folder
+
+
+def await_siblings(folder: Path) -> None:
+    """Wait until all of this host's processes have come: for one that comes later the folder would be new."""
+    end = time.monotonic() + _COMING_S
+    while len([*folder.glob("came-*")]) < int(os.environ["LOCAL_WORLD_SIZE"]) and time.monotonic() < end:
+        time.sleep(_LOOK_S)
 
 
 def leave(folder: Path) -> None:

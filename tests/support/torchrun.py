@@ -27,3 +27,15 @@ def looks(self, real=RealPort.look_for_the_end):
 RealPort.look_for_the_end = looks
 raise SystemExit(main())
 """
+
+# The real program, where one process comes when the other has done its work but has not ended yet.
+LATE = """
+import os, sys, time
+from lockstep.executor.__main__ import main
+
+first = os.environ["RANK"] == "0"
+time.sleep(0 if first else 3)
+status = main()
+time.sleep(6 if first else 0)
+sys.exit(status)
+"""

@@ -18,7 +18,7 @@ import pytest
 import lockstep
 from tests.support.commands import HANGS, SOON, is_alive, nodes, until, wait_until_on_disk
 from tests.support.nightly import drawn
-from tests.support.torchrun import ENTRY, QUADRATIC, SCENARIO
+from tests.support.torchrun import ENTRY, LATE, QUADRATIC, SCENARIO
 
 pytestmark = pytest.mark.real
 
@@ -120,6 +120,15 @@ def test_bad_input_is_told_once(ended, name: str, message: str) -> None:
     assert message in complaints[0]
     assert "exitcode  : 2 " in done.stderr  # torchrun's own summary
     assert not (out / "result.json").exists()
+
+
+def test_bad_input_is_told_once_where_a_process_comes_late(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    program = (str(tmp_path / "late.py"), str(tmp_path / "small.yaml"), "--set", "strategy.name=synchronos")
+    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode != 0
+    assert done.stderr.count("unknown strategy") == 1
 
 
 def test_without_torchrun_it_says_so(tmp_path: Path) -> None:
