@@ -13,8 +13,8 @@ from lockstep.analysis.computations import computations
 from lockstep.analysis.records import Result, of
 from lockstep.strategies.placement import Role
 
-# What a stage hands on after a pass: the kind of the pass, and which way it goes through the model.
-_AFTER = {"activation": ("forward", 1), "error": ("backward-inputs", -1)}
+# What a stage hands on after a pass: the kinds of the pass, and which way it goes through the model.
+_AFTER = {"activation": ({"forward"}, 1), "error": ({"backward", "backward-inputs"}, -1)}
 
 
 def arrows(result: Result) -> pd.DataFrame:
@@ -107,7 +107,7 @@ def _handed_on(result: Result, kind: str) -> np.ndarray:
     """
     after, towards = _AFTER[kind]
     passes = of(result.records, "pass", ["node", "peer", "start", "kind", "version", "batches"])
-    passes = passes[passes["kind"] == after]
+    passes = passes[passes["kind"].isin(after)]
     passes["replica"] = [result.plan.stages[rank].replica for rank in passes["node"]]
     made = passes[passes["peer"] != (len(result.plan.pieces) - 1 if towards > 0 else 0)]
     made = made.sort_values("start", kind="stable").assign(peer=made["peer"] + towards)

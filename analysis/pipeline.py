@@ -8,6 +8,8 @@ import pandas as pd
 
 from lockstep.analysis.records import Result, of
 
+PASS = ["node", "peer", "start", "end", "kind", "version", "batches", "nbytes"]  # the columns of a pass
+
 
 class Step:
     """What the first replica of the model does from `begin` to `end`, s since the job started.
@@ -21,9 +23,7 @@ class Step:
         """`result`: a run in passes."""
         plan = result.plan
         self._result, self.ranks, self.flush = result, plan.stages[0].peers, not plan.strategy.own_passes
-        self._whole_backward = not self.flush or plan.scenario.split.order != "zero-bubble"
-        columns = ["node", "peer", "start", "end", "kind", "version", "batches", "nbytes"]
-        passes = of(result.records, "pass", columns)
+        passes = of(result.records, "pass", PASS)
         passes = passes[passes["node"].isin(self.ranks)].sort_values("start", kind="stable")
         passes["stage"] = passes["node"].map({rank: stage for stage, rank in enumerate(self.ranks)})
         passes["chunk"] = passes["peer"] // len(self.ranks)
@@ -36,7 +36,7 @@ class Step:
     def _steps(self) -> tuple[int, int]:
         """The first mini-batch and the last."""
         passes, plan = self._passes, self._result.plan
-        in_each = 3 * plan.micro_batches * len(plan.pieces)
+        in_each = passes["kind"].nunique() * plan.micro_batches * len(plan.pieces)
         counts = passes.groupby("version").size()
         whole = counts.index[counts == in_each].tolist() or [int(counts.index[0])]
         if self.flush:
@@ -69,18 +69,10 @@ class Step:
     def cells(self) -> pd.DataFrame:
         """A row a cell: stage, chunk, kind, number, start and end (s since the job started), own.
 
-        kind: "forward", "backward", or its two parts "backward-inputs" and "backward-weights", where an order
-        keeps them apart. number: the micro-batch; without a flush, counted from the first of the run. own: of
-        this mini-batch, not of one before or after.
+        kind: of the pass (strategies.orders.Kind). number: the micro-batch; without a flush, counted from the
+        first of the run. own: of this mini-batch, not of one before or after.
         """
-        keys = ["stage", "version", "peer", "batches"]
         cells = self._within.assign(kind=self._within["kind"].astype(object))
-        if self._whole_backward:
-            back = cells["kind"].str.startswith("backward")
-            both = cells[back].groupby(keys, sort=False)
-            cells.loc[back, "end"] = both["end"].transform("max")
-            cells.loc[back, "kind"] = "backward"
-            cells = cells[~(back & cells.duplicated([*keys, "kind"]))]
         own = cells["version"].between(self.first, self.last) | (not self.flush)
         number = cells["batches"] + self._result.plan.micro_batches * (0 if self.flush else cells["version"])
         cells = cells.assign(own=own, number=number)
@@ -94,9 +86,29 @@ class Step:
 
     def kept(self, stage: int) -> tuple[np.ndarray, np.ndarray]:
         """Times from `begin` to `end`, and the bytes that a stage keeps from each to the next."""
-        passes = self._passes[self._passes["stage"] == stage]
-        before = passes["nbytes"][passes["end"] <= self.begin]
-        here = passes[(passes["end"] > self.begin) & (passes["end"] < self.end)]
-        return np.array([self.begin, *here["end"], self.end]), np.array(
-            [before.iloc[-1] if len(before) else 0, *here["nbytes"]], float
+        times, nbytes = kept(self._passes[self._passes["stage"] == stage])
+        before, after = np.searchsorted(times, self.begin, side="right"), np.searchsorted(times, self.end)
+        at_first = nbytes[before - 1 : before] if before else np.zeros(1)
+        return np.array([self.begin, *times[before:after], self.end]), np.array(
+            [*at_first, *nbytes[before:after]]
         )
+
+
+def kept(passes: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Of a device, which bytes of micro-batches it keeps, from each instant (s) to the next; shape (2 n,).
+
+    passes: its `PASS` records. A pass has the most from its begin to its end; what the last pass of a
+    micro-batch through a piece has kept is then gone.
+    """
+    of_micro: dict[tuple[int, int, int], int] = {}
+    total, times, found = 0, [], []
+    columns = ["peer", "start", "end", "kind", "version", "batches", "nbytes"]
+    for piece, start, end, kind, step, micro, most in passes.sort_values("start")[columns].itertuples(
+        index=False
+    ):
+        key = piece, step, micro
+        of_micro[key] = of_micro.get(key, 0) + most - total
+        total = most - (of_micro.pop(key) if kind in ("backward", "backward-weights") else 0)
+        times += [start, end]
+        found += [most, total]
+    return np.array(times), np.array(found)

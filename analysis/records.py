@@ -15,7 +15,7 @@ memory     the worker             –                              kind: read or
 work       the worker             –                              kind: apply, encode or decode, on its own
 pass       the worker             piece of the model             kind, version: which of its mini-batches,
                                                                  batches: which micro-batch of it; nbytes:
-                                                                 kept for the passes to come, at its end
+                                                                 the most that is kept while it goes on
 evaluation –                      –                              version, loss, accuracy
 ========== ====================== ============================== =======================================
 
@@ -154,7 +154,7 @@ class Recorder:
     def passed(
         self, worker: int, start: float, end: float, kind: str, step: int, piece: int, micro: int, kept: int
     ) -> None:
-        """A worker did a pass of a micro-batch through a piece of the model; it then keeps so many bytes."""
+        """A worker did a pass of a micro-batch through a piece of the model, keeping at most so much."""
         pack = _PACK["pass"]
         self._packed["pass"] += pack(worker, piece, start, end, self._code(kind), step, micro, kept)
 

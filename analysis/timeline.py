@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.arrows import arrows
+from lockstep.analysis.pipeline import PASS, kept
 from lockstep.analysis.records import Result, of
 from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
 from lockstep.analysis.words import count
@@ -25,7 +26,7 @@ from lockstep.analysis.words import count
 _CHUNK = 1 << 14  # slices whose text is made at a time
 # Numbers from here on: one with its process's number is Perfetto's "main thread", and goes first.
 _THREADS = 101
-_LETTERS = {"forward": "F", "backward-inputs": "B", "backward-weights": "W"}  # as papers call passes
+_LETTERS = {"forward": "F", "backward": "B", "backward-inputs": "B", "backward-weights": "W"}  # as in papers
 _SIDE = {"simulator": "predicted", "executor": "measured"}
 
 
@@ -225,8 +226,8 @@ def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
             changes = np.diff(busy, prepend=-1.0) != 0
             for at, value in zip(times[changes].tolist(), busy[changes].tolist(), strict=True):
                 yield _counter(f"{name}, busy", pid, at, zero, "%", value)
-    for rank, kept in of(result.records, "pass", ["node", "end", "nbytes"]).groupby("node"):
-        for at, nbytes in kept[["end", "nbytes"]].itertuples(index=False):
+    for rank, passes in of(result.records, "pass", PASS).groupby("node"):
+        for at, nbytes in zip(*(each.tolist() for each in kept(passes)), strict=True):
             yield _counter(f"worker {rank}, kept", pid, at, zero, "bytes", nbytes)
     for at, loss in of(result.records, "evaluation", ["end", "loss"]).itertuples(index=False):
         if np.isfinite(loss):

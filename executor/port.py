@@ -79,6 +79,7 @@ class RealPort:
         self._blocked: dict[int, Event] = {}  # by thread
         self._beside = Beside(initial.device)
         self._closing = False
+        self._busy_until: float | None = None  # by a pass that is emulated, until something is waited for
         self._look_at = 0.0  # whether the run is over
 
     @property
@@ -114,7 +115,7 @@ class RealPort:
     # ---------------------------------------------------------------- waiting
 
     def wait(self, seconds: float, working: bool = False) -> Event:
-        self.longest_s = max(self.longest_s, seconds)
+        self.longest_s, self._busy_until = max(self.longest_s, seconds), None
         return self._at(self.now + seconds)
 
     def _at(self, instant: float) -> Timer:
@@ -149,6 +150,7 @@ class RealPort:
         self._blocked[thread] = event
         try:
             while event.callbacks is not None:
+                self._busy_until = None
                 self._stop_if_nobody_can_send(event)
                 with self.turns.others():
                     self.inbox.wait(self._patience(), event)
@@ -216,43 +218,58 @@ class RealPort:
                 torch.cuda.synchronize(gradient.device)
             return gradient, learner.loss
 
-        def takes(seconds: float) -> None:
+        def ends(end: float) -> None:
+            seconds = end - start
             if down_to:
-                work.done.value = max(self.now, start + seconds)
+                work.done.value = max(self.now, end)
             for part, element in zip(parts, down_to, strict=True):
                 part.at = self.zero + start + seconds * (1 - self.backward_share * element / len(parameters))
 
         drawn = None if self.compute_time is None else self.compute_time.draw
-        work = self._work(gradient, drawn, takes)
+        work = self._work(gradient, drawn, ends)
         work.parts = parts
         return work
 
     def _pass(self, parameters: Any, step: int, of: PassOf) -> Work:
+        """One that needed nothing to be waited for begins when the device has done the one before.
+
+        So an emulated device is kept busy, as a GPU is whose host hands it passes beforehand: what Python
+        takes between two passes, and to wake up, is no part of either.
+        """
         segments, times = self.segments, self.pass_times
         assert segments is not None
         drawn = None if times is None else lambda start: times.seconds(start, step, of)
-        work = self._work(lambda: segments.do(self.rank, parameters, step, of), drawn)
+        queued = None if drawn is None else self._busy_until
+        work = self._work(lambda: segments.do(self.rank, parameters, step, of), drawn, self._busy, queued)
         work.kept = lambda: segments.kept(self.rank, step, of)
         return work
+
+    def _busy(self, until: float) -> None:
+        self._busy_until = max(until, self.now)  # what has been computed for longer than it should is late
 
     def _work(
         self,
         compute: Callable[[], tuple[Any, float]],
         drawn: Callable[[float], float] | None,
-        takes: Callable[[float], None] = lambda seconds: None,
+        ends: Callable[[float], None] = lambda end: None,
+        begins: float | None = None,
     ) -> Work:
-        """Compute, and be done when the time `drawn` for it is over; `takes` is told how long that is."""
-        start, done = self.now, self._at(inf)
+        """Compute, and be done when the time `drawn` for it is over, from when it `begins`, else from now.
+
+        `ends` is told when that is, s on the clock.
+        """
+        now, done = self.now, self._at(inf)
+        start = now if begins is None else min(begins, now)
         found: list[tuple[Any, float]] = []
 
         def do() -> None:
             found.append(compute())
-            seconds = self._seconds(start, self.now - start, drawn)
-            takes(seconds)
-            done.at = self.zero + start + seconds
+            end = start + self._seconds(start, self.now - now, drawn)
+            ends(end)
+            done.at = self.zero + end
 
         self._begun.append(do)
-        return Work(start, None, done, (), lambda: found[0], lambda: self._forget(done))
+        return Work(now, None, done, (), lambda: found[0], lambda: self._forget(done))
 
     def _forget(self, event: Blocking) -> None:
         """Let it never happen."""
@@ -283,7 +300,8 @@ class RealPort:
         )
 
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
-        return 0.0  # it takes the time that it takes
+        self._busy_until = None
+        return 0.0  # it takes the time that it takes, from now
 
     # ---------------------------------------------------------------- collectives
 

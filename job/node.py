@@ -228,6 +228,12 @@ class Node:
         assert self.passes is not None
         return self.passes.forward(self, parameters, micro, inputs, chunk)
 
+    def full_backward(
+        self, micro: int, error: Vector | None, chunk: int = 0
+    ) -> Awaitable[tuple[Vector | None, Vector]]:
+        assert self.passes is not None
+        return self.passes.full_backward(self, micro, error, chunk)
+
     def backward_inputs(self, micro: int, error: Vector | None, chunk: int = 0) -> Awaitable[Vector | None]:
         assert self.passes is not None
         return self.passes.backward_inputs(self, micro, error, chunk)

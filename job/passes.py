@@ -46,6 +46,12 @@ class Passes:
         self._parameters[micro, chunk] = parameters
         return await self._do(node, "forward", micro, chunk, inputs)  # type: ignore[no-any-return]
 
+    async def full_backward(self, node: "Node", micro: int, error: Vector | None, chunk: int) -> Any:
+        """See `strategies.Node`."""
+        found = await self._do(node, "backward", micro, chunk, error)
+        self._done(node, micro, chunk)
+        return found
+
     async def backward_inputs(self, node: "Node", micro: int, error: Vector | None, chunk: int) -> Any:
         """See `strategies.Node`."""
         return await self._do(node, "backward-inputs", micro, chunk, error)
@@ -53,14 +59,19 @@ class Passes:
     async def backward_weights(self, node: "Node", micro: int, chunk: int) -> Vector:
         """See `strategies.Node`."""
         found: Vector = await self._do(node, "backward-weights", micro, chunk, None)
-        del self._parameters[micro, chunk], self._kept[micro, chunk]
+        self._done(node, micro, chunk)
+        return found
+
+    def _done(self, node: "Node", micro: int, chunk: int) -> None:
+        """Nothing of a micro-batch is kept any more; if it was the last of its mini-batch, record that."""
+        del self._parameters[micro, chunk]
+        self._total -= self._kept.pop((micro, chunk))
         step = self._first + micro // self.micro_batches
         start, left = self._begun.pop(step)
         if left > 1:
             self._begun[step] = start, left - 1
         else:
             node.recorder.gradient(node.rank, start, node.clock.now, step)
-        return found
 
     async def _do(self, node: "Node", kind: Kind, micro: int, chunk: int, given: Any) -> Any:
         later, number = divmod(micro, self.micro_batches)

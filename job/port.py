@@ -36,7 +36,7 @@ class Work:
     parts: Sequence[Event]  # when it has come down to each of the elements that were asked for
     gradient: Callable[[], tuple[Vector, float]]  # and the loss; of each part, once that has happened
     give_up: Callable[[], None]
-    kept: Callable[[], int] = int  # bytes that the device keeps of the micro-batch, after a pass
+    kept: Callable[[], int] = int  # the most bytes of the micro-batch that a device had during a pass
 
 
 class Arrival(Protocol):

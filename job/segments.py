@@ -17,17 +17,14 @@ class Segments:
 
     def __init__(self, plan: Plan, learner: Learner | None, blank: Callable[[int], Any]) -> None:
         """blank: makes a body of so many bytes that means nothing."""
-        split = plan.scenario.split
         self._plan, self._blank = plan, blank
-        self._at_once = split.order != "zero-bubble"  # both parts of the backward pass
         self._segments: list[Any] | None = None
         self._losses: dict[Any, float] = {}
-        self._gradients: dict[Any, Any] = {}  # of weights, computed with those of the inputs
         if learner is not None:
             from lockstep.workloads.segments import segments
 
             bounds = [0, *(piece.layers.stop for piece in plan.pieces)]
-            self._segments = segments(learner, bounds, plan.micro_batches, split.recompute)
+            self._segments = segments(learner, bounds, plan.micro_batches, plan.scenario.split.recompute)
 
     def do(self, rank: int, parameters: Any, step: int, of: PassOf) -> tuple[Any, float]:
         """The result of a pass, and behind the last piece the micro-batch's part of the loss; else nan."""
@@ -45,44 +42,33 @@ class Segments:
                 self._losses[key] = float(value)
             return value, nan
         if of.kind == "backward-weights":
-            if self._at_once:
-                return self._gradients.pop(key), nan
             return segment.backward_weights(_micro(micro)), nan
-        loss = self._losses.pop(key, nan)
-        if not self._at_once:
-            return segment.backward_inputs(_micro(micro), of.given), loss
-        value, self._gradients[key] = segment.backward(_micro(micro), of.given)
-        return value, loss
+        back = segment.backward if of.kind == "backward" else segment.backward_inputs
+        return back(_micro(micro), of.given), self._losses.pop(key, nan)
 
     def _sized(self, piece: Any, own: Any, of: PassOf) -> Any:
         micro_batches = self._plan.micro_batches
         if of.kind == "forward":
             return self._blank(piece.activation // micro_batches)
-        return own if of.kind == "backward-weights" else self._blank(piece.before // micro_batches)
+        if of.kind == "backward-weights":
+            return own
+        error = self._blank(piece.before // micro_batches)
+        return (error, own) if of.kind == "backward" else error
 
     def kept(self, rank: int, step: int, of: PassOf) -> int:
-        """Bytes that are really kept of a micro-batch; what is predicted where nothing is learned.
-
-        As in `predicted`, what a backward pass in one has gone through is there until its second part.
-        """
+        """Bytes of a micro-batch that were really kept during a pass; predicted where nothing is learned."""
         stage = self._plan.stages[rank]
-        number = of.chunk * stage.count + stage.index
         if self._segments is None:
             return predicted(self._plan, rank, of)
-        segment = self._segments[number]
-        if self._at_once and of.kind == "backward-inputs":
+        segment = self._segments[of.chunk * stage.count + stage.index]
+        if of.kind in ("backward", "backward-weights"):
             return segment.went_through  # type: ignore[no-any-return]
         kept: int = segment.kept(_micro((stage.replica, step, of.micro)))
         return kept
 
 
 def predicted(plan: Plan, rank: int, of: PassOf) -> int:
-    """Bytes that a device keeps of a micro-batch after a pass, as its layers say.
-
-    Behind the gradient of the inputs it is what that was computed from, until the weights' is there too.
-    """
-    if of.kind == "backward-weights":
-        return 0
+    """Bytes that a device keeps of a micro-batch during a pass, as its layers say."""
     piece = plan.group(rank).pieces[of.chunk]
     return (piece.kept if of.kind == "forward" else piece.full) // plan.micro_batches
 
@@ -96,8 +82,7 @@ def _micro(micro: tuple[int, int, int]) -> Any:
 class PassTimes:
     """How long the passes of a device take: shares of a time that is drawn once for the mini-batch."""
 
-    def __init__(self, plan: Plan, rank: int, compute: ComputeTime, overhead: float = 0.0) -> None:
-        """overhead: s that each pass takes besides."""
+    def __init__(self, plan: Plan, rank: int, compute: ComputeTime) -> None:
         split, pieces = plan.scenario.split, plan.group(rank).pieces
         self._compute = compute
         self._shares = {  # of kind and chunk: how much of a whole gradient's time
@@ -105,7 +90,7 @@ class PassTimes:
             for chunk, piece in enumerate(pieces)
             for kind in KINDS
         }
-        self._overhead = overhead
+        self._overhead = plan.scenario.cluster.pass_overhead
         self._drawn: dict[int, float] = {}  # mini-batch → seconds of its whole gradient
         self._under_way = split.pipeline  # mini-batches at once, at most
 

@@ -7,7 +7,7 @@ clock: a run is a pure function of (scenario, seed).
 
 import gc
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from math import inf, nextafter
 from typing import Any, NoReturn
@@ -26,12 +26,13 @@ from lockstep.job.quota import Quota
 from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
+from lockstep.simulator import folding
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Environment, Process, Timeout
 from lockstep.simulator.memory import Race, WorkerMemory
 from lockstep.simulator.network import Network
-from lockstep.simulator.port import VirtualPort
+from lockstep.simulator.port import FoldedPort, VirtualPort
 from lockstep.simulator.ring import Disturbed, Rings
 from lockstep.simulator.topology import topology
 from lockstep.simulator.traffic import compete, vary
@@ -50,10 +51,12 @@ class Simulation:
     """The state of one run that its nodes share."""
 
     def __init__(self, plan: Plan, shortcuts: bool = True) -> None:
-        """shortcuts: compute rings where that is exact, instead of carrying their messages."""
+        """shortcuts: compute rings, and replicas that are alike, once for all where that is exact."""
         scenario, cluster = plan.scenario, plan.scenario.cluster
         self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
+        self.folding = folding.fold(plan) if shortcuts else None
+        self.present: Sequence[int] = self.folding.first if self.folding else range(len(plan.roles))
         itemsize = self.sizes.itemsize
         self.arithmetics: list[Arithmetic] = [OnSizes(group.length, itemsize) for group in plan.groups]
         if scenario.workload.learns:
@@ -92,19 +95,25 @@ class Simulation:
         self.steps = self._steps_before = 0
         self._came_to = 0.0, 0  # an instant, and the updates made by then where they bring the end closer
         self.progress: Progress | None = None
-        self.inboxes: list[Callable[[Arrival], None]] = []
-        self.nodes = [self._node(rank) for rank in range(len(self.roles))]
-        self.inboxes += [node.take_in for node in self.nodes]
-        self.programs = []
-        for rank, role in enumerate(self.roles):
-            process = self.begin(self.nodes[rank], plan.program(rank))
-            if role.kind == "worker":
-                self.programs.append(process)
-        self.usage = Usage(self.network.flows, self.network.topology.links)
+        self.inboxes: dict[int, Callable[[Arrival], None]] = {}
+        self.nodes = {rank: self._node(rank) for rank in self.present}
+        self.inboxes |= {rank: node.take_in for rank, node in self.nodes.items()}
+        begun = {rank: self.begin(node, plan.program(rank)) for rank, node in self.nodes.items()}
+        self.programs = {rank: process for rank, process in begun.items() if rank in self.workers}
+        stand_ins = {}
+        if self.folding is not None:
+            self.folding.connect(self.network, plan.hosts)
+            stand_ins = folding.stand_ins(self.folding, plan, self.network.topology)
+        self.usage = Usage(self.network.flows, self.network.topology.links, stand_ins)
         if self.apply_s(1) or cluster.codecs:
-            for node, role in zip(self.nodes, self.roles, strict=True):
-                if role.kind != "worker":
-                    self.usage.add(role.processor, node.done_s)
+            for rank, node in self.nodes.items():
+                if rank not in self.workers:
+                    self.usage.add(self.roles[rank].processor, node.done_s)
+
+    @property
+    def copies(self) -> int:
+        """Workers for which each of those stands that are simulated."""
+        return len(self.workers) // len(self.programs)
 
     def arithmetic(self, rank: int) -> Arithmetic:
         """On the slice of the parameters that a rank holds."""
@@ -116,7 +125,8 @@ class Simulation:
 
     def stands_on(self, rank: int) -> tuple[Port, Ending]:
         """What a node of the run is made with."""
-        return VirtualPort(self, rank), self.ending
+        port = VirtualPort if self.folding is None else FoldedPort
+        return port(self, rank), self.ending
 
     def _node(self, rank: int) -> Node:
         plan, learner = self.plan, self.learner
@@ -195,9 +205,7 @@ class Simulation:
                 self.rings.end()
             return
         stuck = [
-            rank
-            for rank, program in enumerate(self.programs)
-            if program.alive and not self.ending.retired(rank)
+            rank for rank, program in self.programs.items() if program.alive and not self.ending.retired(rank)
         ]
         if stuck:
             waits = "; ".join(self._waits(rank) for rank in stuck[:4])
@@ -207,7 +215,7 @@ class Simulation:
 
     def _record_unfinished_gradients(self) -> None:
         """On shared cores it is unknown when they would end: until now they count as computing."""
-        for node in self.nodes:
+        for node in self.nodes.values():
             for step, start in node.computing.items():
                 self.recorder.gradient(node.rank, start, node.clock.now, step)
 
@@ -233,7 +241,7 @@ class Simulation:
             self._check_that_time_passes()
         if self.steps % _LOOK_EVERY == 0:
             instead = "give a nearer stop, or fewer workers"
-            require(_COPIES * self.recorder.nbytes, "what has been recorded", "stop", instead)
+            require(_COPIES * self.copies * self.recorder.nbytes, "what has been recorded", "stop", instead)
         if self.progress is not None and self.steps % 64 == 0:
             self.progress(self.fraction(self.steps))
 
@@ -242,7 +250,7 @@ class Simulation:
         limits, stop = self.plan.quota, self.scenario.stop
         parts = [0.0 if stop.time is None else self.environment.now / stop.time]
         if limits.each is not None:
-            parts.append(steps / (limits.each * len(self.workers)))
+            parts.append(steps / (limits.each * len(self.programs)))
         if limits.together is not None:
             parts.append(steps / (limits.together * self.scenario.split.devices))
         if stop.updates is not None:
@@ -266,7 +274,7 @@ class Simulation:
                 found = self.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy)
                 parameters = vector.numpy()
-        records = self.recorder.frame()
+        records = self.folding.records(self.recorder) if self.folding else self.recorder.frame()
         updates = of(records, "update", ["end"])["end"]
         return Result(
             engine="simulator",

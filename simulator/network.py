@@ -151,6 +151,10 @@ class Network:
             connection = self._connections[sender, to] = Connection(to, path, latency)
         return connection
 
+    def connect(self, sender: int, to: int, connection: Connection) -> None:
+        """Let that carry the messages from one rank to another."""
+        self._connections[sender, to] = connection
+
     def _take_in(self, transfer: Transfer) -> None:
         """Let a message that is there take its receiver's time, after those before it."""
         now, receiver = self.environment.now, transfer.connection.to

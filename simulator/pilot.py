@@ -41,13 +41,13 @@ def pilot(scenario: Scenario, seconds: float) -> Pilot:
 
 def _run(simulation: Simulation, seconds: float) -> Pilot:
     environment, queue, begin = simulation.environment, simulation.environment._queue, monotonic()
-    workers, until = simulation.nodes[: len(simulation.workers)], simulation.scenario.stop.time or inf
+    workers, until = [simulation.nodes[rank] for rank in simulation.programs], simulation.scenario.stop.time
     ended, tells, done = False, False, 0.0
     with no_garbage():
         while not ended and monotonic() < begin + (seconds if tells else _LONGEST * seconds):
             try:
                 for _ in range(_EVENTS + len(workers) // 8):
-                    if not queue or queue[0][0] >= until:
+                    if not queue or queue[0][0] >= (until or inf):
                         raise StopSimulation(None)
                     environment.step()
             except StopSimulation:
@@ -55,5 +55,5 @@ def _run(simulation: Simulation, seconds: float) -> Pilot:
             steps, under_way = simulation.steps, sum(node.step > 0 for node in workers)
             done = simulation.fraction(steps - under_way / 2)  # on average
             tells = done > 0 and steps >= 2 * len(workers)  # a round of messages may be all of the work
-    took, records = monotonic() - begin, simulation.recorder.nbytes
+    took, records = monotonic() - begin, simulation.recorder.nbytes * simulation.copies
     return Pilot(1.0 if ended else max(done, _NOTHING), simulation.steps, environment.now, took, records)

@@ -9,11 +9,15 @@ from lockstep.job.events import Event
 from lockstep.job.port import PassOf, Work
 from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.events import timeout
+from lockstep.simulator.ring import Disturbed
 from lockstep.strategies.collectives import ring
 from lockstep.strategies.node import Collective, Message, Vector
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
+
+
+_NEXT_TO_NOTHING = 1e-5  # of a vector: elements more or fewer
 
 
 def _nothing() -> None:
@@ -44,10 +48,7 @@ class VirtualPort:
         is_worker = rank in simulation.plan.workers
         self._time = simulation.compute[rank] if is_worker else None
         in_passes = rank in simulation.plan.stages
-        overhead = simulation.scenario.cluster.pass_overhead
-        self._times = (
-            PassTimes(simulation.plan, rank, simulation.compute[rank], overhead) if in_passes else None
-        )
+        self._times = PassTimes(simulation.plan, rank, simulation.compute[rank]) if in_passes else None
         self._replica = simulation.plan.replica(rank)
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
         self._cores = simulation.cores if simulation.cores.shared(rank) else None
@@ -140,3 +141,36 @@ class VirtualPort:
 
     def start(self, program: Coroutine[Any, Any, None]) -> None:
         self.simulation.start(self.rank, program)
+
+
+class FoldedPort(VirtualPort):
+    """Replica 0's, which stands for all: see folding.py."""
+
+    __slots__ = ()
+
+    def post(self, to: int, message: Message) -> Awaitable[None]:
+        folding = self.simulation.folding
+        assert folding is not None
+        first = folding.first_of(to)
+        if first == to:
+            return super().post(to, message)
+        if message.kind != "ring" or message.body is None:
+            raise Disturbed
+        turned = folding.turned(message, to)
+        return self._network.send(self.rank, to, message.body.nbytes, turned, self._inboxes[first])
+
+    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
+        """Chunks that differ by an element make replicas differ; where that is next to nothing, they do
+        not."""
+        assert self.simulation.folding is not None
+        length, replicas = len(vector), self.simulation.folding.replicas
+        if not length % replicas:
+            return None
+        if replicas > _NEXT_TO_NOTHING * length:
+            raise Disturbed
+        return self._evened(program, vector, round(length / replicas) * replicas)
+
+    async def _evened(self, program: Collective, vector: Vector, length: int) -> Vector:
+        node = self.simulation.nodes[self.rank]
+        await program(node, node.arithmetic.blank(length * node.arithmetic.itemsize))
+        return vector

@@ -65,6 +65,14 @@ class Topology:
             links, latency = self._between(source, target)
         return (*self._up[source], *links, *self._down[target]), network.latency + latency
 
+    def cards(self, source: int, target: int) -> tuple[Path, float]:
+        """As `path` between two hosts at one switch; where there is one host, as if it were two."""
+        return (*self._up[source], *self._down[target]), self._network.latency
+
+    def of_host(self, host: int) -> Path:
+        """Its own links."""
+        return (*self._up[host], *self._down[host], *self._inner.get(host, ()))
+
     def _add(self, link: Link) -> Path:
         self.links.append(link)
         return (link,)

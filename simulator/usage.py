@@ -5,7 +5,7 @@ the readings thin themselves out, so that a run of any length keeps at most `_MO
 changes nothing, so a run is the same with it and without.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,11 +32,16 @@ class Reading(NamedTuple):
 class Usage:
     """Watches the links of a run, and other resources that can say how long they have been busy."""
 
-    def __init__(self, flows: Flows, links: Sequence[Link]) -> None:
+    def __init__(self, flows: Flows, links: Sequence[Link], stand_ins: Mapping[Link, Link]) -> None:
+        """stand_ins: of links that carry nothing, what others carry is said."""
         self._flows = flows
-        self._links = links
+        self._ids = [link.id for link in links]
+        read = {stand_ins.get(link, link): None for link in links}
+        self._links = list(read)
+        places = {link: place for place, link in enumerate(read)}
+        self._places = [places[stand_ins.get(link, link)] for link in links]
         self._others: dict[ResourceId, Callable[[], float]] = {}
-        self._bursts = np.array([link.tokens.bucket.size if link.tokens else 0.0 for link in links])
+        self._bursts = np.array([link.tokens.bucket.size if link.tokens else 0.0 for link in self._links])
         self._readings: list[Reading] = []
         self._distance = 1  # between two readings, in flows that have ended
         flows.watch(self._watch)
@@ -67,10 +72,10 @@ class Usage:
             done = [np.diff(np.interp(times, all_times, row)) for row in np.array(values).T]
             return np.array(done).reshape(len(done), len(start))
 
-        carried = in_each_interval([reading.carried for reading in readings])
-        offered = in_each_interval([reading.offered for reading in readings])
+        carried = in_each_interval([reading.carried for reading in readings])[self._places]
+        offered = in_each_interval([reading.offered for reading in readings])[self._places]
         worked = in_each_interval([reading.worked for reading in readings])
-        ids = [*(link.id for link in self._links), *self._others]
+        ids = [*self._ids, *self._others]
         return pd.DataFrame(
             {
                 "resource": pd.Categorical.from_codes(

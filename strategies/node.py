@@ -257,6 +257,12 @@ class Node(Protocol):
         """
         ...
 
+    def full_backward(
+        self, micro: int, error: Vector | None, chunk: int = 0
+    ) -> Awaitable[tuple[Vector | None, Vector]]:
+        """What `backward_inputs` and `backward_weights` come to, in one pass."""
+        ...
+
     def backward_inputs(self, micro: int, error: Vector | None, chunk: int = 0) -> Awaitable[Vector | None]:
         """The gradient of the loss with respect to what `forward` was given; None for samples.
 

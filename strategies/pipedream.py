@@ -90,7 +90,8 @@ async def _keep_full(
             continue
         if done == begun:
             return
-        await update(done, await backward(node, done))
+        found, _ = await backward(node, done)
+        await update(done, found)
         done += 1
 
 

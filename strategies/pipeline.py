@@ -6,7 +6,7 @@ of the loss with respect to it (the error) comes back, with the loss.
 
 from collections.abc import Iterable
 
-from lockstep.strategies.node import Node, Stage, Vector
+from lockstep.strategies.node import Message, Node, Stage, Vector
 from lockstep.strategies.orders import Pass
 
 
@@ -22,15 +22,15 @@ async def gradient(node: Node, parameters: Vector, passes: Iterable[Pass]) -> tu
         if kind == "forward":
             await forward(node, parameters, micro, chunk)
             continue
-        error = None
-        if kind != "backward-weights":
-            error, losses[micro] = await _backward_inputs(node, micro, chunk)
-        if kind != "backward-inputs":
+        if kind == "backward-inputs":
+            losses[micro] = await backward_inputs(node, micro, chunk)
+            continue
+        if kind == "backward":
+            added, losses[micro] = await backward(node, micro, chunk)
+        else:
             added = await node.backward_weights(micro, chunk)
-            total = sums[chunk]
-            sums[chunk] = added if total is None else total + added
-        if kind != "backward-weights":
-            _send_back(node, error, micro, chunk, losses[micro])
+        total = sums[chunk]
+        sums[chunk] = added if total is None else total + added
     loss = sum(losses[micro] for micro in range(node.micro_batches))
     return node.concatenate([part for part in sums if part is not None]), loss
 
@@ -46,27 +46,31 @@ async def forward(node: Node, parameters: Vector, micro: int, chunk: int = 0) ->
         node.send(after[0], "activation", output, part=_part(node, micro, after[1]))
 
 
-async def backward(node: Node, micro: int, chunk: int = 0) -> Vector:
-    """Backward through one piece, both parts, and then back to the piece before; the weights' gradient."""
-    error, loss = await _backward_inputs(node, micro, chunk)
-    found = await node.backward_weights(micro, chunk)
-    _send_back(node, error, micro, chunk, loss)
-    return found
+async def backward(node: Node, micro: int, chunk: int = 0) -> tuple[Vector, float]:
+    """Backward through one piece, and on to the piece before: the weights' gradient, and the loss."""
+    behind = await _error_behind(node, micro, chunk)
+    error, found = await node.full_backward(micro, None if behind is None else behind.body, chunk)
+    return found, _send_back(node, error, micro, chunk, behind)
 
 
-async def _backward_inputs(node: Node, micro: int, chunk: int) -> tuple[Vector | None, float]:
-    """The error for the piece before, and the micro-batch's part of the loss."""
+async def backward_inputs(node: Node, micro: int, chunk: int = 0) -> float:
+    """As `backward`, but for the weights' gradient, which can wait; the loss."""
+    behind = await _error_behind(node, micro, chunk)
+    error = await node.backward_inputs(micro, None if behind is None else behind.body, chunk)
+    return _send_back(node, error, micro, chunk, behind)
+
+
+async def _error_behind(node: Node, micro: int, chunk: int) -> Message | None:
+    """From the piece behind, with the micro-batch's part of the loss; None behind the last one."""
     after = piece_after(node.stage, chunk)
-    if after is None:
-        error = await node.backward_inputs(micro, None, chunk)
-        return error, node.loss
-    message = await node.receive("error", after[0], _part(node, micro, chunk))
-    return await node.backward_inputs(micro, message.body, chunk), message.weight
+    return None if after is None else await node.receive("error", after[0], _part(node, micro, chunk))
 
 
-def _send_back(node: Node, error: Vector | None, micro: int, chunk: int, loss: float) -> None:
+def _send_back(node: Node, error: Vector | None, micro: int, chunk: int, behind: Message | None) -> float:
+    loss = node.loss if behind is None else behind.weight
     if before := piece_before(node.stage, chunk):
         node.send(before[0], "error", error, part=_part(node, micro, before[1]), weight=loss)
+    return loss
 
 
 def piece_before(stage: Stage, chunk: int) -> tuple[int, int] | None:

@@ -69,6 +69,11 @@ def compute_times(scenario: Scenario, sizes: Sizes) -> list[ComputeTime]:
     return [ComputeTime(time, scenario.seed, worker, slow.get(worker)) for worker in workers]
 
 
+def all_alike(scenario: Scenario, sizes: Sizes) -> bool:
+    """Whether all gradients take equally long, on every worker."""
+    return isinstance(_gradient_time(scenario, sizes), kinds.Constant) and not slowness(scenario)
+
+
 def mean_gradient_s(scenario: Scenario, sizes: Sizes) -> float:
     """Return the mean seconds of a gradient on a worker of speed 1; errors as `compute_times`."""
     return _gradient_time(scenario, sizes).mean_s

@@ -38,7 +38,7 @@ class Segment(Protocol):
     """What one stage computes. All vectors are flat, of float32, and not changed by anybody."""
 
     owned: slice  # of the flat vector of all parameters
-    went_through: int  # bytes that the last `backward` went back through, kept or computed again
+    went_through: int  # bytes that the last pass back went through to its end, kept or computed again
 
     def forward(self, parameters: Tensor, micro: Micro, inputs: Tensor | None = None) -> Tensor:
         """Return the activation of a micro-batch, for the next stage; the last one its share of the loss.
@@ -160,7 +160,9 @@ class _Part:
     def backward_weights(self, micro: Micro) -> Tensor:
         gradients: list[Tensor] = []
         with models.deterministic():
-            for run in self._passes.pop(micro).runs:
+            passed = self._passes.pop(micro)
+            self.went_through = passed.nbytes
+            for run in passed.runs:
                 assert run.error is not None, "backward_inputs comes first"
                 gradients += torch.autograd.grad([run.output], run.weights, [run.error])
         return self._whole(torch.cat([each.flatten() for each in gradients]))
@@ -239,13 +241,13 @@ class _Whole:
         return gradient.new_tensor([self._learner.loss / self._parts])
 
     def backward(self, micro: Micro, error: Tensor | None = None) -> tuple[Tensor | None, Tensor]:
-        self.went_through = self.kept(micro)
         return None, self.backward_weights(micro)
 
     def backward_inputs(self, micro: Micro, error: Tensor | None = None) -> Tensor | None:
         return None
 
     def backward_weights(self, micro: Micro) -> Tensor:
+        self.went_through = self.kept(micro)
         return self._gradients.pop(micro)
 
     def kept(self, micro: Micro) -> int:

@@ -11,7 +11,7 @@ from lockstep.studies.accuracy_suite.point import Point
 PART = "pipelines"
 SHAPES = ((2, 1), (4, 1), (4, 2), (8, 1))  # stages and replicas; two devices alone calibrate
 LENGTH_S = 6.0
-_GRADIENT_S, _MICRO_BATCHES, _PARAMETERS = 0.480, 8, 50_000
+_GRADIENT_S, _MICRO_BATCHES, _PARAMETERS = 0.960, 8, 50_000
 _BYTES_PER_S = 50e6 / 8
 REGIMES = {"compute": 0.1, "network": 1.2}  # what a message takes on a cable ÷ the forward pass before it
 ORDERS: dict[str, dict[str, Any]] = {

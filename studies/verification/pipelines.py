@@ -91,12 +91,11 @@ def _network(order: str, K: int, M: int, v: int, recompute: bool) -> Outcome:
         stragglers=[{"worker": 1, "slowdown": 3}],
     )
     takes = _RECOMPUTING if recompute else _SECONDS
-    passes = {"backward": 2}  # gradients of inputs and of weights, without a break
     orders: list[list[Pass]] = [[*ORDERS[order](stage, K, M, v)] for stage in range(K)]
     theory = makespan(
         orders,
         v,
-        lambda stage, kind: takes[kind] / v * (3 if stage == 1 else 1) + 0.25 * passes.get(kind, 1),
+        lambda stage, kind: takes[kind] / v * (3 if stage == 1 else 1) + 0.25,
         nbytes=1e6,
         bandwidth=2e6,
         latency=0.05,

@@ -7,6 +7,7 @@ import pytest
 
 import lockstep
 from lockstep import Result, Scenario
+from lockstep.analysis.records import of
 from tests.support.nightly import drawn
 from tests.support.pipelines import pipeline
 
@@ -70,3 +71,30 @@ def test_a_run_is_repeated_with_the_same_bits(tmp_path: Path) -> None:
     assert real.parameters is not None
     assert again.parameters is not None
     np.testing.assert_array_equal(again.parameters, real.parameters)
+
+
+def accumulating(**cluster: object) -> Result:
+    """One real worker, 100 micro-batches of 2 + 4 ms."""
+    document = {
+        "name": "test",
+        "cluster": {"workers": 1, "compute": {"time": {"distribution": "constant", "value": "600 ms"}}}
+        | cluster,
+        "workload": {"parameters": 1000, "batch_size": 100},
+        "parallelism": {"micro_batches": 100},
+        "strategy": "all-reduce",
+        "stop": {"steps": 1},
+    }
+    return lockstep.run(Scenario.model_validate(document))
+
+
+@pytest.mark.alone
+def test_between_emulated_passes_no_time_is_lost() -> None:
+    """To wake up and go on takes 0.2 ms or more, which 200 passes one after the other would have made 40."""
+    passes = of(accumulating().records, "pass", ["start", "end"])
+    assert passes["end"].max() - passes["start"].min() == pytest.approx(0.6, abs=0.015)
+
+
+@pytest.mark.alone
+def test_what_a_pass_costs_besides_is_emulated_too() -> None:
+    passes = of(accumulating(pass_overhead="1 ms").records, "pass", ["start", "end"])
+    assert passes["end"].max() - passes["start"].min() == pytest.approx(0.8, abs=0.015)

@@ -78,7 +78,7 @@ def keeps_its_books(result: Result) -> None:
     whole = plan.micro_batches * scenario.split.chunks
     for worker in plan.workers:
         done = int(gradients.get(worker, 0))
-        back = int(kinds["backward-weights"].get(worker, 0)) if "backward-weights" in kinds else 0
+        back = sum(int(kinds[k].get(worker, 0)) for k in ("backward", "backward-weights") if k in kinds)
         assert done * whole <= back < (done + scenario.split.pipeline) * whole
     assert (passes["nbytes"] >= 0).all()
     steps = scenario.stop.steps

@@ -19,7 +19,7 @@ def run(sent, *, watched=True, changes=(), bucket=None):
     environment = simpy.Environment()
     flows, ends = Flows(environment), []
     link = Link(ResourceId("other", "link", 0), 100.0, bucket)
-    usage = Usage(flows, [link, Link(ResourceId("other", "idle", 0), 1.0)]) if watched else None
+    usage = Usage(flows, [link, Link(ResourceId("other", "idle", 0), 1.0)], {}) if watched else None
     if usage:
         usage.add(ResourceId("processor", "server", 0, ""), lambda: environment.now / 4)
     events = [(at, flows.start, ((link,), size, lambda: ends.append(environment.now))) for at, size in sent]

@@ -1,0 +1,145 @@
+"""Replicas that are alike simulated once against all of them simulated: the same records, the same links."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lockstep
+from lockstep import Result, Scenario
+from lockstep.job.plan import Plan
+from lockstep.simulator.engine import Simulation
+from lockstep.simulator.folding import fold
+from lockstep.simulator.ring import Disturbed
+from tests.support.pipelines import sized
+
+CONSTANT = {"time": {"distribution": "constant", "value": "90 ms"}}
+NETWORKS: list[dict[str, Any]] = [
+    {},
+    {"bandwidth": "100 Mbit/s", "latency": "1 ms"},
+    {"bandwidth": "10 Mbit/s", "message_overhead": "100 us", "receive_overhead": "30 us"},
+    {"bandwidth": "20 Mbit/s", "queue": "64 kB"},
+    {"bandwidth": "20 Mbit/s", "burst": {"size": "30 kB", "line_rate": "1 Gbit/s"}},
+    {"bandwidth": "30 Mbit/s", "intra_host": {"bandwidth": "1 Gbit/s", "latency": "10 us"}},
+]
+STRATEGIES: list[Any] = [
+    "all-reduce",
+    {"name": "all-reduce", "algorithm": "native", "buckets": 3},
+    {"name": "all-reduce", "algorithm": "two-level"},
+    {"name": "local-sgd", "averaging_period": 2},
+    "diloco",
+    "pipedream-2bw",
+]
+
+
+def simulated(scenario: Scenario, shortcuts: bool) -> Result:
+    simulation = Simulation(Plan.of(scenario), shortcuts)
+    simulation.run()
+    return simulation.result()
+
+
+def alike(stages: int, replicas: int, **changes: Any) -> Scenario:
+    """Slices of the parameters that replicas divide, and constant times."""
+    split = {"pipeline": stages, "micro_batches": stages} | changes.pop("parallelism", {})
+    workload = {"parameters": 6000 * stages * replicas, "layers": 6 * stages, "batch_size": 4 * stages}
+    cluster = {"compute": CONSTANT} | changes.pop("cluster", {})
+    return sized(stages * replicas, cluster=cluster, workload=workload, parallelism=split, **changes)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Scenario:
+    stages, replicas = draw(st.integers(2, 4)), draw(st.integers(2, 5))
+    strategy = draw(st.sampled_from(STRATEGIES))
+    order = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zero-bubble"]))
+    own = strategy == "pipedream-2bw"
+    split = {} if own else {"order": order, "micro_batches": stages * draw(st.integers(1, 3))}
+    if order == "interleaved" and not own:
+        split["chunks"] = draw(st.integers(1, 3))
+    cluster = {
+        "network": draw(st.sampled_from(NETWORKS)),
+        "workers_per_host": draw(st.sampled_from([1, 1, stages, 2])),
+        "pass_overhead": draw(st.sampled_from(["0 s", "1 ms"])),
+        "memory_bandwidth": draw(st.sampled_from([None, "1 GB/s"])),
+    }
+    stop = draw(st.sampled_from([{"steps": 3}, {"steps": 5, "time": "0.4 s"}]))
+    workload = {"batch_size": 12 * stages}
+    found = alike(stages, replicas, strategy=strategy, cluster=cluster, parallelism=split, stop=stop)
+    return found.model_copy(update={"workload": found.workload.model_copy(update=workload)})
+
+
+@pytest.mark.slow
+@given(jobs())
+def test_all_replicas_do_what_one_does(scenario: Scenario) -> None:
+    same(scenario)
+
+
+def same(scenario: Scenario) -> None:
+    once, all_of_them = simulated(scenario, True), simulated(scenario, False)
+    pd.testing.assert_frame_equal(once.records, all_of_them.records, rtol=1e-12, atol=1e-12)
+    if scenario.stop.time is not None:  # links are read at other instants, and not just at the end
+        return
+    both = [result.utilisation for result in (once, all_of_them)]
+    assert both[0] is not None
+    assert both[1] is not None
+    totals = [each.groupby("resource", observed=True)["bytes"].sum() for each in both]
+    pd.testing.assert_series_equal(*totals, rtol=1e-9)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_one_of_the_replicas_has_nodes(strategy: Any) -> None:
+    scenario = alike(3, 4, strategy=strategy, cluster={"network": NETWORKS[1]})
+    simulation = Simulation(Plan.of(scenario))
+    assert len(simulation.nodes) == 3
+    simulation.run()
+    same(scenario)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cluster": {"stragglers": [{"worker": 3, "slowdown": 2.0}]}},
+        {"cluster": {"compute": {"time": {"distribution": "exponential", "mean": "1 s"}}}},
+        {"cluster": {"network": {"bandwidth": "1 GB/s", "cards": [{"hosts": [5], "bandwidth": "1 MB/s"}]}}},
+        {"cluster": {"network": {"bandwidth": "1 Gbit/s", "duplex": "half"}}},
+        {"cluster": {"workers_per_host": 4}},  # hosts with stages of two replicas
+        {"cluster": {"workers_per_host": 3}, "parallelism": {"axes": ["data", "pipeline", "tensor"]}},
+        {"strategy": "synchronous"},
+        {"stop": {"updates": 3}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_replicas_that_may_differ_are_simulated_each(changes: dict[str, Any]) -> None:
+    scenario = alike(2, 3, **changes)
+    assert fold(Plan.of(scenario)) is None
+    assert fold(Plan.of(alike(2, 3))) is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "d-psgd"},  # replicas meet otherwise than in rings
+        {"strategy": {"name": "all-reduce", "algorithm": "recursive-doubling"}},
+    ],
+    ids=str,
+)
+def test_what_is_no_ring_is_found_out(changes: dict[str, Any]) -> None:
+    scenario = alike(2, 4, **changes)
+    with pytest.raises(Disturbed):
+        simulated(scenario, True)
+    assert lockstep.simulate(scenario).records.equals(simulated(scenario, False).records)
+
+
+def test_chunks_that_differ_by_an_element_count_as_equal_only_if_they_are_large() -> None:
+    def of(parameters: int) -> Scenario:
+        scenario = alike(2, 3, cluster={"network": NETWORKS[1]})
+        workload = scenario.workload.model_copy(update={"parameters": parameters})
+        return scenario.model_copy(update={"workload": workload})
+
+    with pytest.raises(Disturbed):
+        simulated(of(610), True)
+    large = of(12 * 100_001)
+    once, all_of_them = simulated(large, True).metrics, simulated(large, False).metrics
+    assert once["duration_s"] == pytest.approx(all_of_them["duration_s"], rel=1e-5)
+    assert once["bytes_sent"] == pytest.approx(all_of_them["bytes_sent"], rel=1e-5)
