@@ -60,6 +60,7 @@ _FIELDS = {
     "pass": ("node", "peer", "start", "end", "kind", "version", "batches", "nbytes"),
 }
 EVENTS = tuple(_FIELDS)
+COPIES = 5  # of all records besides them, while they are put in order
 # The columns of the table, their types, and what stands where an event does not have one.
 _COLUMNS: dict[str, tuple[str, float]] = {
     "node": ("i4", -1),

@@ -83,6 +83,30 @@ def iterations(strategy: str, workers: int) -> float:
     return workers * steps / (time.perf_counter() - start)
 
 
+def pipeline_step(stages: int = 64, replicas: int = 128, micro_batches: int = 256) -> float:
+    """Seconds for a step of a split model, by its sizes: from the scenario to the metrics."""
+    document = {
+        "name": "pipeline",
+        "cluster": {
+            "workers": stages * replicas,
+            "network": {"bandwidth": "100 Gbit/s"},
+            "compute": {"time": {"distribution": "constant", "value": f"{stages * micro_batches * 30} ms"}},
+        },
+        "workload": {
+            "parameters": 1_557_611_200,
+            "layers": stages,
+            "batch_size": micro_batches,
+            "activation": f"{micro_batches} MB",
+        },
+        "parallelism": {"pipeline": stages, "micro_batches": micro_batches},
+        "strategy": "all-reduce",
+        "stop": {"steps": 1},
+    }
+    start = time.perf_counter()
+    assert lockstep.simulate(Scenario.model_validate(document)).metrics["updates"]
+    return time.perf_counter() - start
+
+
 def main() -> None:
     print(f"{platform.platform()}, Python {platform.python_version()}, SimPy {simpy.__version__}")
     print(f"{'strategy':14} {'workers':>8} {'iterations/s':>13} {'raw timeouts/s':>15} {'timeouts each':>14}")
@@ -91,6 +115,10 @@ def main() -> None:
             raw = best(raw_timeouts)
             rate = best(lambda s=strategy, w=workers: iterations(s, w))
             print(f"{strategy:14} {workers:8} {rate:13,.0f} {raw:15,.0f} {raw / rate:14.1f}")
+    raw, seconds = best(raw_timeouts), pipeline_step()
+    print(
+        f"a step of 64 stages x 128 replicas x 256 micro-batches: {seconds:.1f} s, {raw:,.0f} raw timeouts/s"
+    )
     print(f"memory at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
 
 

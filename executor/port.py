@@ -60,7 +60,7 @@ class RealPort:
         self.transport, self.store = transport, transport.store
         self.learner, self.replica = learner, plan.replica(rank)
         self.compute_time, self.slowness = compute, slowness(plan.scenario).get(rank)
-        self.backward_share = getattr(plan.scenario.cluster.compute, "backward", 0.0)
+        self.backward_share = getattr(plan.scenario.cluster.compute, "backward", None) or 0.0
         self.segments: Segments | None = None  # of a gradient in passes
         self.pass_times = PassTimes(plan, rank, compute) if compute and rank in plan.stages else None
         self.clock, self.zero = self, time.monotonic()

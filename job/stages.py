@@ -129,14 +129,15 @@ def whole(sizes: Sizes) -> list[Piece]:
 
 
 def _pieces(scenario: Scenario, sizes: Sizes, parts: Sequence[Sequence[Layer]]) -> Iterator[Piece]:
-    given = getattr(scenario.cluster.compute, "backward", 0.0)  # 0: not given
+    given = getattr(scenario.cluster.compute, "backward", None)
     timed = all(layer.seconds is not None for part in parts for layer in part)
     forward, backward = (
         [sum(getattr(layer, f"{way}_{'s' if timed else 'flops'}") for layer in part) for part in parts]
         for way in ("forward", "backward")
     )
     both = sum(forward) + sum(backward)
-    share = given or (sum(backward) / both if both else 2 / 3)
+    counted = sum(backward) / both if both else 2 / 3
+    share = counted if given is None else given
     nbytes = sizes.itemsize * sizes.batch_size
     start = before = layer = 0
     for part, its_forward, its_backward in zip(parts, forward, backward, strict=True):

@@ -158,13 +158,14 @@ class Compute(Section):
     """The time of one gradient (one mini-batch) on a worker of speed 1: drawn from `time`, or FLOPs / rate.
 
     With `peak` (FLOP/s) a gradient takes the workload's FLOPs / (peak × `efficiency`) seconds. `backward` is
-    the share of that time spent in the backward pass; not given, 0, or as in a trace that is `time`'s file.
+    the share of that time spent in the backward pass. Not given: as in a trace that is `time`'s file, else as
+    the model's layers say (2/3 for sizes only) where a gradient is computed in passes, else 0.
     """
 
     time: Distribution | None = None
     peak: FlopRate | None = None
     efficiency: float = Field(1.0, ge=1e-6, le=1)
-    backward: float = Field(0.0, ge=0, lt=1)
+    backward: Annotated[float, Field(ge=0, lt=1)] | None = None
 
     @model_validator(mode="wrap")
     @classmethod

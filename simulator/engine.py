@@ -16,7 +16,7 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT
 
-from lockstep.analysis.records import Recorder, Result, of
+from lockstep.analysis.records import COPIES, Recorder, Result, of
 from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
 from lockstep.job.node import Node
@@ -44,7 +44,6 @@ from lockstep.workloads.memory import require
 
 Progress = Callable[[float], None]
 _LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
-_COPIES = 5  # of all records besides them, while they are put in order
 
 
 class Simulation:
@@ -84,7 +83,7 @@ class Simulation:
         self.additions = 0  # to shared memory, that have been completed
         in_memory = self.owners.in_one_memory and self.learner is not None
         self.race = Race(self.initial(0).numpy()) if in_memory else None
-        self.backward = getattr(cluster.compute, "backward", 0.0)
+        self.backward = getattr(cluster.compute, "backward", None) or 0.0
         self.ending = Ending(plan, counting(), lambda: Timeout(self.environment, 0.0, self._look, URGENT))
         self.recorder = Recorder()
         nbytes, apart = self.owners.copies * self.sizes.nbytes, self.owners.apart
@@ -241,7 +240,7 @@ class Simulation:
             self._check_that_time_passes()
         if self.steps % _LOOK_EVERY == 0:
             instead = "give a nearer stop, or fewer workers"
-            require(_COPIES * self.copies * self.recorder.nbytes, "what has been recorded", "stop", instead)
+            require(COPIES * self.copies * self.recorder.nbytes, "what has been recorded", "stop", instead)
         if self.progress is not None and self.steps % 64 == 0:
             self.progress(self.fraction(self.steps))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from lockstep.analysis.records import EVENTS, Recorder, table
+from lockstep.analysis.records import COPIES, EVENTS, Recorder, table
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Star
 from lockstep.simulator.network import Connection, Network
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lockstep.simulator.links import Link
 
 _BETWEEN_RANKS = ("message", "update", "drop")  # the events whose `peer` is a rank
-_COPIES = 5  # of all records besides them, while they are put in order
 
 
 class Folding:
@@ -63,7 +62,7 @@ class Folding:
     def records(self, recorder: Recorder) -> pd.DataFrame:
         """Of all replicas, from those of one."""
         instead = "give a nearer stop, or fewer workers"
-        require(_COPIES * self.replicas * recorder.nbytes, "the records of all replicas", "stop", instead)
+        require(COPIES * self.replicas * recorder.nbytes, "the records of all replicas", "stop", instead)
         packed, names = recorder.drain()
         return table([self._unfolded(*each) for each in zip(EVENTS, packed, strict=True)], names)
 

@@ -118,6 +118,15 @@ def test_the_loss_is_known_to_all_stages() -> None:
     assert result.metrics["updates"] > 3
 
 
+@pytest.mark.parametrize(("backward", "step_s"), [(None, 540.0), (2 / 3, 540.0), (0.0, 660.0)])
+def test_the_share_of_the_backward_pass_is_the_one_given(backward: float | None, step_s: float) -> None:
+    """ZB-H1 with K = 4, M = 8, 24 s a stage: 8·3 + 3 = 27 units of F = B = W, and 11 of F without B and W."""
+    compute = {"time": {"distribution": "constant", "value": "96 s"}, "backward": backward}
+    split = {"pipeline": 4, "micro_batches": 8, "order": "zero-bubble"}
+    job = sized(4, cluster={"compute": compute, "network": {}}, parallelism=split, stop={"steps": 20})
+    assert lockstep.simulate(job).metrics["duration_s"] == pytest.approx(step_s)
+
+
 @pytest.mark.parametrize(("order", "passes"), [("gpipe", 2), ("zero-bubble", 3)])
 def test_what_a_pass_costs_besides_is_paid_once_a_pass(order: str, passes: int) -> None:
     """One stage: a step is its work and 100 ms for each pass: forward, and backward in one or two."""
