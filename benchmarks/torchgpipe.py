@@ -125,7 +125,8 @@ def table() -> str:
         for reading in READINGS:
             found = predicted(row, seconds, rate, reading)
             fit = " (fitted)" if (row.stages, row.micro_batches) in FITTED else ""
-            cells += [f"{found:.1f}", f"{100 * (found / row.samples_per_s - 1):+.0f}%{fit}"]
+            error = round(100 * (found / row.samples_per_s - 1)) + 0  # no −0
+            cells += [f"{found:.1f}", f"{error:+d}%{fit}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
