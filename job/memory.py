@@ -43,6 +43,7 @@ class HighWater(NamedTuple):
 
 
 Pieces = Sequence["Piece"]
+Moment = tuple[tuple[int, int], ...]
 
 
 def high_water(
@@ -95,9 +96,9 @@ def _of_device(
 @lru_cache(1024)
 def _moments(
     order: str, stage: int, stages: int, micro_batches: int, chunks: int, recompute: bool
-) -> frozenset[tuple[tuple[int, int], ...]]:
-    """After each forward pass, and during each backward pass: of each chunk, how many micro-batches there are
-    of which it keeps the inputs only, and how many of which it keeps all."""
+) -> frozenset[Moment]:
+    """The worst of the moments after each forward pass, and during each backward pass: of each chunk, how
+    many micro-batches there are of which it keeps the inputs only, and how many of which it keeps all."""
     inputs, whole = [0] * chunks, [0] * chunks
     found = set()
     for kind, _, chunk in ORDERS[order](stage, stages, micro_batches, chunks):
@@ -109,4 +110,11 @@ def _moments(
         found.add(tuple(zip(inputs, whole, strict=True)))
         if kind in ("backward", "backward-weights"):
             whole[chunk] -= 1
-    return frozenset(found)
+    return frozenset(
+        moment for moment in found if not any(moment != other and _most(moment, other) for other in found)
+    )
+
+
+def _most(moment: Moment, other: Moment) -> bool:
+    """Whether the other has as many everywhere, or more."""
+    return all(a <= c and b <= d for (a, b), (c, d) in zip(moment, other, strict=True))

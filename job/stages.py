@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
+
+import numpy as np
 
 from lockstep.job.memory import high_water
 from lockstep.scenarios import Scenario, ScenarioError
@@ -106,21 +109,30 @@ def pieces_of(
 def _memory(
     scenario: Scenario, strategy: Strategy, sizes: Sizes, micro_batches: int, all_layers: Sequence[Layer]
 ) -> Memory:
-    """What a device takes with the layers from one to before another."""
+    """What a device takes with the layers from one to before another: of layers that are alike, once."""
     of = high_water(scenario, strategy, sizes, micro_batches)
     nbytes = sizes.itemsize * sizes.batch_size
-    parameters = [0, *accumulate(layer.parameters for layer in all_layers)]
-    saved = [0.0, *accumulate(layer.saved for layer in all_layers)]
-    shared = [0.0, *accumulate(layer.shared for layer in all_layers)]
-    outputs = [0, *(round(layer.output * nbytes) for layer in all_layers)]
+    parameters = np.array([0, *accumulate(layer.parameters for layer in all_layers)])
+    saved = np.array([0.0, *accumulate(layer.saved for layer in all_layers)])
+    shared = np.array([0.0, *accumulate(layer.shared for layer in all_layers)])
+    outputs = np.array([0, *(round(layer.output * nbytes) for layer in all_layers)])
+    start, stop = np.triu_indices(len(all_layers) + 1, 1)
+    full = np.rint((saved[stop] - saved[start] - shared[stop] + shared[start + 1]) * nbytes).astype(int)
+    every = parameters[stop] - parameters[start], outputs[stop], outputs[start], full
+    different, which = np.unique(every, axis=1, return_inverse=True)
+    pieces = [
+        Piece(slice(0, 1), slice(0, length), 0, 0, 0, after, before, kept, kept)
+        for length, after, before, kept in different.T.tolist()
+    ]
+    place = np.zeros((len(all_layers) + 1,) * 2, int)
+    place[start, stop] = which.ravel()
+    places = place.tolist()
 
-    def takes(number: int, start: int, stop: int) -> float:
-        full = round((saved[stop] - saved[start] - shared[stop] + shared[start + 1]) * nbytes)
-        own = slice(parameters[start], parameters[stop])
-        piece = Piece(slice(start, stop), own, 0, 0, 0, outputs[stop], outputs[start], full, full)
-        return of(number % scenario.split.pipeline, [piece]).total
+    @cache
+    def totals(stage: int) -> list[int]:
+        return [of(stage, [piece]).total for piece in pieces]
 
-    return takes
+    return lambda number, start, stop: totals(number % scenario.split.pipeline)[places[start][stop]]
 
 
 def whole(sizes: Sizes) -> list[Piece]:

@@ -208,7 +208,7 @@ def experiments(scenario: Scenario, before: Mapping[str, Any]) -> dict[str, Scen
 def _stop(scenario: Scenario, before: Mapping[str, Any]) -> Any:
     made = before["samples"] / scenario.workload.batch_size
     if Plan.of(scenario).strategy.equal_steps:
-        bounds: dict[str, Any] = {"steps": max(1, round(made / scenario.cluster.workers))}
+        bounds: dict[str, Any] = {"steps": max(1, round(made / scenario.replicas))}
     else:  # how the order of pushes changes is chance: no fewer than _LEAST
         bounds = {"time": before["duration_s"] * max(1.0, _LEAST / max(1, made))}
     return type(scenario.stop).model_construct(**bounds)

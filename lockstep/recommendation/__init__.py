@@ -126,9 +126,17 @@ class Recommendation:
 
     def _with_seeds(self, jobs: Iterable[Job], count: int) -> Iterator[tuple[Candidate, Row]]:
         """The runs of each job with so many seeds that the search has not seen, as they come."""
-        work = [job.seeded(self.scenario.seed + 1 + turn) for job in jobs for turn in range(count)]
-        rows = simulate_all(work, self._processes, self._tick)
-        yield from ((job.candidate, row) for job, row in zip(work, rows, strict=True))
+        seeds = [self.scenario.seed + 1 + turn for turn in range(count)]
+        work = [(job, seeds[:1] if job.deterministic else seeds) for job in jobs]
+        rows = simulate_all(
+            [job.seeded(seed) for job, own in work for seed in own], self._processes, self._tick
+        )
+        for job, own in work:
+            some = [next(rows) for _ in own]
+            yield from ((job.candidate, row) for row in some)
+            for seed in seeds[len(own) :]:  # which changes nothing
+                self._tick()
+                yield job.candidate, {**some[0], "seed": seed}
 
     def what_if(self) -> None:
         """Rank the finalists again on clusters that are a little different."""
@@ -254,7 +262,7 @@ class Recommendation:
         return self.scenario_of(best(self.ranking))
 
     def scenario_of(self, ranked: Ranked) -> Scenario:
-        """A ranked candidate's scenario; without a target as long as it was simulated, with one the longest.
+        """A ranked candidate's scenario; without a target as long as it has to be, with one the longest.
 
         Where the file learns without a target, its bounds are kept.
         """
@@ -264,7 +272,8 @@ class Recommendation:
             return stopping(found, time=longest, target_accuracy=target)
         if self.scenario.workload.learns:
             return found
-        return stopping(found, time=ranked.rows[0]["stop.time"])
+        row = ranked.rows[0]
+        return stopping(found, time=row.get("stop.time") or self.search_.job(ranked.candidate).seconds(row))
 
     @property
     def table(self) -> pd.DataFrame:

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from lockstep.recommendation.in_step import in_step
 from lockstep.recommendation.runs import Row
 from lockstep.recommendation.space import Candidate, Target
-from lockstep.strategies import find
-from lockstep.strategies.owners import Replicated
-from lockstep.strategies.strategy import FACTORS
 
 ALIKE = 0.02  # a difference for which nobody would let the workers fall out of step
 CLOSE = 0.01  # and one of settings of the same strategy, for which nobody would make exchanges rarer
@@ -128,22 +126,6 @@ def _half(values: Sequence[float]) -> float:
     from lockstep.analysis.student import half_width_of
 
     return float(half_width_of(values)) if len(values) > 1 else 0.0
-
-
-def in_step(row: Row) -> bool:
-    """Whether every update of a run was one gradient of every worker."""
-    if row["status"] != "ok" or row["staleness.max"] != 0 or not row["updates"]:
-        return False
-    factors = {factor: row[f"strategy.{factor}"] for factor in FACTORS if row.get(f"strategy.{factor}")}
-    strategy = find(row["strategy.name"], factors)
-    encoded = row.get("strategy.codec", "none") != "none"
-    if strategy.owners is not Replicated or strategy.pushes != "gradients" or encoded:
-        return False
-    replicas = row["cluster.workers"] // (row.get("parallelism.pipeline") or 1)
-    if not strategy.equal_steps and replicas > 1:  # one alone is in step with itself
-        return False
-    whole = replicas * row["workload.batch_size"]  # time may be up within a round
-    return bool(abs(row["samples"] - row["updates"] * whole) < whole)
 
 
 def same_run(row: Row) -> tuple[Any, ...]:

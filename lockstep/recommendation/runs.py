@@ -2,16 +2,21 @@
 
 All run for a time: a bound in mini-batches per worker would let the fast workers idle in the end, and make
 every strategy look as if it waited for the stragglers. Where nothing is learned, it is one in which workers
-exchange something `EXCHANGES` times or more, estimated by a short run, the pilot.
+exchange something `EXCHANGES` times or more, estimated by a short run, the pilot. It is the pilot alone
+where that says as much: where all steps are the same, and of a candidate that others are far ahead of.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from math import isclose
 from typing import Any, NamedTuple
 
 from lockstep.job.quota import quota
+from lockstep.recommendation.in_step import averages_gradients, in_step
 from lockstep.recommendation.space import Candidate
-from lockstep.scenarios import Scenario
-from lockstep.strategies import STRATEGIES
+from lockstep.scenarios import Compute, Scenario
+from lockstep.scenarios.compute import Constant
+from lockstep.scenarios.stragglers import Persistent
+from lockstep.strategies import STRATEGIES, find
 from lockstep.sweeping import backends
 from lockstep.sweeping.points import Plan, Run
 from lockstep.sweeping.running import outcomes
@@ -20,6 +25,7 @@ from lockstep.workloads import sizes
 
 EXCHANGES = 25  # what is under way when time is up is then at most 2% of all on average
 _PILOT = 2  # exchanges from which the time of one is estimated
+_SAME = 1e-3  # steps take the same time if they differ by less: a tenth of what settings have to differ by
 
 Row = dict[str, Any]
 
@@ -53,10 +59,35 @@ class Job(NamedTuple):
     @property
     def pilot(self) -> Scenario:
         """A short run of it, some mini-batches a worker, by sizes only."""
-        return stopping(self.scenario.sizes_only, steps=self._few)
+        return self._steps(self._few)
+
+    @property
+    def one_step(self) -> Scenario:
+        """The first step of its pilot."""
+        return self._steps(1)
+
+    def _steps(self, steps: int) -> Scenario:
+        return stopping(self.scenario.sizes_only, steps=steps)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether nothing in it is random, whatever the seed, nor changes with time."""
+        cluster, given = self.scenario.cluster, self.scenario.strategy
+        compute, network = cluster.compute, cluster.network
+        known = isinstance(compute, Compute) and isinstance(compute.time, Constant | None)
+        steady = all(isinstance(each, Persistent) for each in cluster.stragglers)
+        steady = steady and not (network.varying or network.background or network.burst)
+        strategy = find(given.name, given.parameters)
+        return not self.learns and known and steady and averages_gradients(strategy, given.parameters)
+
+    def repeats(self, pilot: Row, first: Row) -> bool:
+        """Whether all steps of its pilot take as long as the first of them: so do then all others."""
+        if not (in_step(pilot) and in_step(first)):
+            return False
+        return isclose(pilot["duration_s"], self._few * first["duration_s"], rel_tol=_SAME)
 
     def seconds(self, pilot: Row) -> float:
-        """How long it takes to do what the file's `stop` allows (and to exchange enough)."""
+        """How long it takes to do what the file's `stop` allows (and to exchange enough), by its pilot."""
         stop = self.scenario.stop
         steps = (EXCHANGES + 0.5) * self.candidate.cycle  # no round ends there, not even a hair after
         if self.learns:
@@ -80,16 +111,46 @@ def hosts(scenario: Scenario) -> int:
 
 def timed(jobs: Sequence[Job], processes: int | None = None) -> list[Job]:
     """The jobs, each with a time: the file's, or what a pilot of it suggests."""
+    return [job for job, _ in piloted(jobs, processes)]
+
+
+def piloted(jobs: Sequence[Job], processes: int | None = None) -> list[tuple[Job, Row | None]]:
+    """The jobs with a time, and the pilots that suggested it; None: it was known."""
     found = [job if job.time else job._replace(time=job.scenario.stop.time) for job in jobs]
     pilots = iter(list(simulated([job.pilot for job in found if job.time is None], processes)))
-    return [job if job.time else job._replace(time=job.seconds(next(pilots))) for job in found]
+    rows = [None if job.time else next(pilots) for job in found]
+    return [
+        (job if row is None else job._replace(time=job.seconds(row)), row)
+        for job, row in zip(found, rows, strict=True)
+    ]
+
+
+Behind = Callable[[Sequence[tuple[Job, Row]]], Collection[int]]
 
 
 def simulate_all(
-    jobs: Sequence[Job], processes: int | None = None, done: Callable[[], None] = lambda: None
+    jobs: Sequence[Job],
+    processes: int | None = None,
+    done: Callable[[], None] = lambda: None,
+    behind: Behind = lambda _: (),
 ) -> Iterator[Row]:
-    """A row for each job, in their order, as they come; `processes`: all cores if None."""
-    yield from simulated([job.bounded for job in timed(jobs, processes)], processes, done)
+    """A row for each job, in their order, as they come; `processes`: all cores if None.
+
+    `behind` gives, of jobs and their pilots, the places of those of which no more need be known.
+    """
+    timed = piloted(jobs, processes)
+    pilots = [(job, row) for job, row in timed if row is not None]
+    candidates = [(job, row) for job, row in pilots if job.deterministic and in_step(row)]
+    firsts = simulated([job.one_step for job, _ in candidates], processes)
+    enough = {id(row) for (job, row), one in zip(candidates, firsts, strict=True) if job.repeats(row, one)}
+    enough |= {id(pilots[place][1]) for place in behind(pilots)}
+    rows = simulated([job.bounded for job, row in timed if id(row) not in enough], processes, done)
+    for _, row in timed:
+        if row is not None and id(row) in enough:
+            done()
+            yield row
+        else:
+            yield next(rows)
 
 
 def simulated(

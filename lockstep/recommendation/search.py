@@ -3,7 +3,8 @@
 What is searched depends on the strategy, so it is suggested as the study goes: the strategy, then its own
 knobs (TPE); workers and learning rates, which all have, are one for all. How trials come in batches does not
 depend on the number of cores, so that the search is the same everywhere. A space that the budget covers is
-tried as a whole. Where nothing is learned, the best in step is a second objective.
+tried as a whole. Where nothing is learned, the best in step is a second objective, and what is far behind in
+a short run has no longer one.
 
 Until a target accuracy, a strategy is worth little without the learning rate that suits it, so all begin with
 three. Runs have a short time; promising ones have twice that, and so on (successive halving, Jamieson and
@@ -14,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from lockstep.recommendation.ranking import Goal, in_step
+from lockstep.recommendation.in_step import in_step
+from lockstep.recommendation.ranking import Goal
 from lockstep.recommendation.runs import Job, Row, hosts, simulate_all, timed
 from lockstep.recommendation.space import CYCLES, RATE, SHARED, UNORDERED, Candidate, Space, apply
 from lockstep.scenarios import Scenario, ScenarioError
 
 MARGIN = 1.5  # times the best time to the target so far
+_FAR = 1.5  # times as good by their pilots: of the others no more need be known
 _SOON = 8  # the longest time has so many times what runs have at first
 _POWERS = (0, 2, 4)  # of two, times the usual learning rate: what all begin with
 _BATCH = 16  # trials, until the next of them can be chosen better, and stopped earlier
@@ -85,8 +88,30 @@ class Search:
                     jobs.append(self.job(candidate))
                 except ScenarioError as error:  # settings that are possible each by itself only
                     self.rows[candidate] = {"status": "impossible", "error": str(error)}
-            for job, row in zip(jobs, simulate_all(jobs, self._processes, self._done), strict=True):
+            rows = simulate_all(jobs, self._processes, self._done, self._behind)
+            for job, row in zip(jobs, rows, strict=True):
                 self.rows[job.candidate] = row
+
+    def _behind(self, pilots: Sequence[tuple[Job, Row]]) -> list[int]:
+        """The places of those in step that others of the same strategy, also in step, are far ahead of.
+
+        A longer run would not change that: the next step of workers in step begins when the last one ends,
+        but for what the two overlap.
+        """
+        found = [*((candidate, row) for candidate, row in self.rows.items() if row["status"] == "ok")]
+        found += [(job.candidate, row) for job, row in pilots]
+        best: dict[str, Row] = {}
+        for candidate, row in found:
+            if in_step(row):
+                best[candidate.family] = min(best.get(candidate.family, row), row, key=self.goal.score)
+
+        def behind(job: Job, row: Row) -> bool:
+            if self.goal.learns or not in_step(row):
+                return False
+            first, own = self.goal.value(best[job.candidate.family]), self.goal.value(row)
+            return bool(first and own and self.goal.ratio(first, own) > _FAR)
+
+        return [place for place, (job, row) in enumerate(pilots) if behind(job, row)]
 
     def _study(self, budget: int) -> None:
         """Let Optuna spend the budget, once it knows every strategy as it is usually set."""

@@ -6,6 +6,7 @@ import pytest
 
 import lockstep
 from lockstep import Scenario
+from lockstep.job import stages
 from lockstep.job.memory import HighWater
 from lockstep.job.plan import Plan
 from lockstep.strategies import STRATEGIES
@@ -159,3 +160,25 @@ def test_real_tensors_take_what_is_predicted(model: str, workers: int, split: An
     predicted, measured = lockstep.simulate(config).memory, lockstep.run(config).memory
     for part in ("parameters", "gradient", "activations", "buffers", "total"):
         assert measured[part].tolist() == pytest.approx(predicted[part].tolist(), rel=0.1), part
+
+
+def test_layers_that_are_alike_are_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a model of many equal layers is cut into many stages, that takes long otherwise."""
+    asked = 0
+    usual = stages.high_water
+
+    def counting(*given: Any) -> Any:
+        of = usual(*given)
+
+        def counted(stage: int, pieces: Any) -> HighWater:
+            nonlocal asked
+            asked += 1
+            return of(stage, pieces)
+
+        return counted
+
+    monkeypatch.setattr(stages, "high_water", counting)
+    plan = Plan.of(cut(8, workload={"layers": 32}, cut={"by": "memory"}))
+    lengths, ends = 32, 4  # one end of the model, the other, both, none
+    assert asked <= 8 * lengths * ends
+    assert plan.pieces[0].length < plan.pieces[-1].length  # which has fewer micro-batches under way

@@ -5,11 +5,16 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep import ScenarioError, fitting
+from lockstep import Scenario, ScenarioError, fitting
+from lockstep.analysis import table
 from lockstep.job.plan import Plan
-from lockstep.recommendation import Recommendation
-from lockstep.recommendation.ranking import best
-from lockstep.recommendation.space import Space, apply
+from lockstep.recommendation import Recommendation, runs
+from lockstep.recommendation.in_step import averages_gradients
+from lockstep.recommendation.ranking import Goal, best
+from lockstep.recommendation.runs import EXCHANGES, Job, simulate_all, timed
+from lockstep.recommendation.search import Search
+from lockstep.recommendation.space import Candidate, Space, apply
+from lockstep.strategies import STRATEGIES
 from tests.support.recommending import found
 from tests.support.scenarios import scenario
 
@@ -65,3 +70,83 @@ def test_a_section_is_searched_and_what_fits_without_one_is_not() -> None:
 def test_where_nothing_fits_no_strategy_is_left() -> None:
     with pytest.raises(ScenarioError, match=r"all-reduce: .*with whatever parallelism"):
         Recommendation(scenario(**{**LARGE, "cluster__memory": "100 MB"}), None, ["all-reduce"], 1)
+
+
+SPLIT: dict[str, Any] = {
+    "cluster__workers": 8,
+    "workload": {"parameters": 10**6, "layers": 8, "batch_size": 8, "activation": "1 MB"},
+    "cluster__network": {"bandwidth": "10 Gbit/s", "latency": "10 us"},
+    "parallelism": {"pipeline": 4},
+    "strategy": "all-reduce",
+}
+
+
+def jobs(what: Scenario, *settings: dict[str, Any]) -> list[Job]:
+    candidates = [Candidate("all-reduce", tuple(each.items())) for each in settings]
+    return [Job(each, apply(what, each), False) for each in candidates]
+
+
+def split(**changes: Any) -> dict[str, Any]:
+    return {f"parallelism.{key}": value for key, value in {"pipeline": 4, **changes}.items()}
+
+
+def test_steps_that_are_all_the_same_are_simulated_a_few_times_only() -> None:
+    given = jobs(scenario(**SPLIT), split(order="1f1b"), split(order="gpipe"), split(pipeline=1))
+    for job, row in zip(timed(given, 1), simulate_all(given, 1), strict=True):
+        assert row["stop.steps"] == 3
+        long = lockstep.simulate(job.bounded).metrics
+        assert row["throughput"] == pytest.approx(long["throughput"], rel=1e-3)
+        assert long["updates"] == EXCHANGES
+
+
+def test_what_is_random_or_overlaps_is_simulated_for_long() -> None:
+    random = {"time": {"distribution": "lognormal", "mean": "10 ms", "cv": 0.3}}
+    burst = {"bandwidth": "10 Gbit/s", "burst": {"size": "1 MB", "line_rate": "40 Gbit/s"}}
+    assert not jobs(scenario(**SPLIT, cluster__compute=random), split())[0].deterministic
+    assert not jobs(scenario(**{**SPLIT, "cluster__network": burst}), split())[0].deterministic
+    uneven = scenario(**{**SPLIT, "parallelism": {"pipeline": 4, "cut": [1, 2, 3]}})
+    (late,) = jobs(uneven, split(order="zero-bubble"))  # stage 0 begins before the last one has ended
+    assert late.deterministic
+    assert "stop.steps" not in next(simulate_all([late], 1))
+
+
+@pytest.mark.usefixtures("few")
+def test_seeds_of_what_is_not_random_are_not_simulated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Scenario] = []
+    usual = runs.simulated
+    monkeypatch.setattr(runs, "simulated", lambda some, *more: made.extend(some) or usual(some, *more))
+    result = Recommendation(scenario(**SPLIT), None, ["all-reduce"], 1)
+    result.search_.run(4, 1, lambda: None)
+    made.clear()
+    result.rank()
+    assert {each.seed for each in made} == {result.scenario.seed + 1}
+    for each in result.ranking:
+        assert [row["seed"] for row in each.rows] == [result.scenario.seed + 1, result.scenario.seed + 2]
+        assert len({row["throughput"] for row in each.rows}) == 1
+        step_s = each.rows[0]["duration_s"] / 3
+        assert result.scenario_of(each).stop.time == pytest.approx((runs.EXCHANGES + 0.5) * step_s)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, strategy in STRATEGIES.items() if averages_gradients(strategy, {})]
+)
+def test_what_is_deterministic_does_the_same_with_all_seeds(name: str) -> None:
+    what = scenario(strategy=name, cluster__network={"bandwidth": "1 Mbit/s"}, stop={"steps": 6})
+    (job,) = [Job(Candidate(name), what, False)]
+    assert job.deterministic
+    one, two = (table.row(lockstep.simulate(job.seeded(seed).scenario)) for seed in (1, 2))
+    assert {**one, "seed": 2} == two
+
+
+def test_what_is_far_behind_is_not_simulated_for_long() -> None:
+    random = {"time": {"distribution": "lognormal", "mean": "100 ms", "cv": 0.1}}
+    what = scenario(**SPLIT, cluster__compute=random)
+    spaces = {"all-reduce": Space(what, "all-reduce", "throughput")}
+    search = Search(what, spaces, Goal("throughput", False))
+    given = jobs(what, split(micro_batches=8), split(micro_batches=1), split(pipeline=1))
+    search._simulate([job.candidate for job in given])
+    good, bad, best = (search.rows[job.candidate] for job in given)
+    assert bad["stop.steps"] == 3
+    assert "stop.steps" not in best
+    assert "stop.steps" not in good
+    assert best["throughput"] > good["throughput"] > bad["throughput"] * 2
