@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.records import of
+from lockstep.job.plan import Plan
 
 
 def computing(records: pd.DataFrame) -> str:
@@ -29,3 +30,21 @@ def gradient_seconds(records: pd.DataFrame) -> pd.Series:
         seconds = seconds.groupby([node, found["version"]]).sum()
         return seconds.groupby(level="node").mean()
     return seconds.groupby(node).mean()
+
+
+def whole_gradient_seconds(plan: Plan, records: pd.DataFrame) -> pd.Series:
+    """What each mini-batch would have taken one device that holds the whole model, s: `compute.time`.
+
+    Of a gradient in passes that is what all passes of its replica took, without what each takes besides.
+    """
+    if computing(records) == "gradient":
+        gradients = of(records, "gradient", ["start", "end"])
+        return gradients["end"] - gradients["start"]
+    passes = of(records, "pass", ["node", "start", "end", "version", "kind"])
+    seconds = passes["end"] - passes["start"] - plan.scenario.cluster.pass_overhead
+    ends = passes["kind"].isin(("backward", "backward-weights"))  # what it does of a micro-batch
+    of_one = [passes["node"].map(plan.replica), passes["version"]]
+    whole = ends.groupby(of_one).sum() == plan.micro_batches * len(plan.pieces)
+    recompute = plan.scenario.split.recompute
+    shares = sum(piece.share(kind, recompute) for piece in plan.pieces for kind in ("forward", "backward"))
+    return seconds.clip(lower=0.0).groupby(of_one).sum()[whole] / shares

@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 
 import lockstep.analysis.streams as streams
+from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.records import Recorder, Result, join
 from lockstep.executor import snapshot_file
 from lockstep.executor.hub import Hub
@@ -63,8 +64,8 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
                 parameters = vector.numpy()
         table = join([table, evaluations.frame()])
     emulated = scenario.cluster.compute != "measured"
-    gradients = table[table["event"] == "gradient"]
-    measured_s = float((gradients["end"] - gradients["start"]).mean()) if len(gradients) else 0.0
+    measured = whole_gradient_seconds(plan, table)
+    measured_s = float(measured.mean()) if len(measured) else 0.0
     return Result(
         engine="executor",
         plan=plan,

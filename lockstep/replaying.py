@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.entries import WORDS, Entry
 from lockstep.analysis.folders import settle
 from lockstep.analysis.records import Result, of
@@ -126,8 +127,8 @@ def _with_times(run: Run) -> Scenario:
     cluster = run.scenario.cluster
     if cluster.compute != "measured":
         return run.scenario
-    gradients = of(run.records, "gradient", ["start", "end"])
-    median = float((gradients["end"] - gradients["start"]).median()) if len(gradients) else 0.0
+    seconds = whole_gradient_seconds(run.plan, run.records)
+    median = float(seconds.median()) if len(seconds) else 0.0
     time = {"distribution": "constant", "value": f"{median!r} s"}
     cluster = cluster.model_copy(update={"compute": Compute.model_validate({"time": time})})
     return run.scenario.model_copy(update={"cluster": cluster})
