@@ -30,6 +30,7 @@ _LOOKS = 6  # runs at most whose beginning is looked at, however many there are
 # Measured on one core of an AMD EPYC; tests/lockstep/test_work.py holds them against runs.
 _MESSAGE_S = 15e-6  # of simulation, with all that comes with it
 _RECORD_S, _RECORD_BYTES = 2e-6, 36  # of a run's metrics, for each of its records
+_PASSES = 5  # of a micro-batch through a piece of the model, with the two messages between them
 _COPIES = 9  # of all records, while they are put in order
 _FLOP_PER_S = 30e9  # from 25 in a small cnn to 60; the rest is for each gradient, and each of its elements
 _GRADIENT_S, _ELEMENT_S = 3e-4, 1e-8
@@ -151,13 +152,18 @@ def of_many(
 
 
 def _at_most(plan: Plan) -> tuple[float, float]:
-    """The most messages that a run may have, were each gradient sent to everyone, and its mini-batches."""
+    """The most messages that a run may have, were each gradient sent to everyone, and its mini-batches.
+
+    A pass takes as long to simulate as a message.
+    """
     scenario, cluster, limits = plan.scenario, plan.scenario.cluster, plan.quota
     steps = min(
         inf if limits.each is None else float(limits.each) * cluster.workers,
-        inf if limits.together is None else float(limits.together),
+        inf if limits.together is None else float(limits.together) * scenario.split.devices,
     )
+    passes = _PASSES * plan.micro_batches * scenario.split.chunks if plan.stages else 0
     values = scenario.strategy.parameters
     parts = max(values.get(key) or 1 for key in ("chunks", "buckets"))
     relays = cluster.servers.hierarchy.groups if cluster.servers.hierarchy else 0
-    return steps * 2 * parts * (cluster.workers + cluster.servers.count * (1 + relays)), steps
+    everyone = cluster.workers + cluster.servers.count * (1 + relays)
+    return steps * (2 * parts * everyone + passes), steps

@@ -11,6 +11,7 @@ import lockstep
 from lockstep import ScenarioError, scenarios, work
 from lockstep.recommendation import Recommendation
 from lockstep.resources import RESOURCES
+from lockstep.scenarios import override
 from lockstep.simulator.pilot import pilot
 from lockstep.work import Work
 from lockstep.workloads import memory, sizes
@@ -44,6 +45,27 @@ def test_real_gradients_take_their_time() -> None:
         stop={"steps": 100}, cluster__compute={"time": {"distribution": "constant", "value": "9 s"}}
     )
     assert work.running(config).seconds == pytest.approx(900, rel=0.05)
+
+
+def test_passes_take_their_time() -> None:
+    """Two stages, four micro-batches, of 0.9 s each and, simulated, of 0.9 s besides for each pass."""
+    time = {"distribution": "constant", "value": "9 s"}
+    config = scenario(
+        **{"cluster__compute": {"time": time}, "cluster__pass_overhead": "0.9 s", "workload__batch_size": 8},
+        **{
+            "parallelism": {"pipeline": 2, "micro_batches": 4},
+            "strategy": "all-reduce",
+            "stop": {"steps": 20},
+        },
+    )
+    assert work.running(config).seconds == pytest.approx(
+        lockstep.simulate(config).metrics["duration_s"], rel=0.05
+    )
+    small = scenario(stop={"steps": 100}, workload__batch_size=512, strategy="all-reduce")
+    split = override(small, "parallelism", {"pipeline": 4, "micro_batches": 512})
+    passes = 3 * 512 * 4 * 100
+    assert work.simulating(split).seconds > passes * 5e-6
+    assert work.simulating(split).seconds > 20 * work.simulating(small).seconds
 
 
 def test_to_say_why_takes_as_many_simulations_as_there_are_resources() -> None:

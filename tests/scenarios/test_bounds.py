@@ -68,6 +68,16 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "changes 1.4e+10 times while a step of the run is made",
     ),
     (
+        {
+            "cluster__stragglers": [{"worker": 0, "slowdown": 2, "period": "1 us", "busy": "500 ns"}],
+            "cluster__pass_overhead": "1 s",
+            "workload__batch_size": 4,
+            "parallelism": {"micro_batches": 4},
+        },
+        "cluster.stragglers[0].period",
+        "changes 2.4e+07 times while a step of the run is made",  # twice in 1 us, of 3·4 passes
+    ),
+    (
         {"cluster__stragglers": [{"slowdown": 2, "spells": {"every": "1 us", "last": "1 us"}}], **HOUR},
         "cluster.stragglers[0].spells",
         "at most 1,000,000",
