@@ -50,7 +50,9 @@ bench: install
 
 accuracy: install
 	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy
-	$(BIN)/lockstep validate --suite --measured benchmarks/truth/pipelines --out results/accuracy/pipelines
+	for folder in pipelines pipelines-loopback; do \
+	    $(BIN)/lockstep validate --suite --measured benchmarks/truth/$$folder --out results/accuracy/$$folder; \
+	done
 	$(BIN)/python benchmarks/accuracy.py results/accuracy
 
 docs: install

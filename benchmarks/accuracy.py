@@ -16,6 +16,7 @@ TRUTH = ROOT / "benchmarks" / "truth"
 FOLDERS = {
     ".": ("make accuracy", ("scatter", "errors", "staleness", "curves")),
     "pipelines": ("make accuracy, split models", ("scatter",)),
+    "pipelines-loopback": ("make accuracy, split models on the loopback", ()),
 }
 
 
