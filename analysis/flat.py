@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# Mappings without fixed keys: as columns there would be no end of them.
-_WHOLE = ("staleness.histogram", "utilisation", "breakdown_by_worker", "cluster.codecs")
+# Mappings without fixed keys: as columns there would be no end of them. And one that may be a list instead.
+_WHOLE = ("staleness.histogram", "utilisation", "breakdown_by_worker", "cluster.codecs", "parallelism.cut")
 
 
 def flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:

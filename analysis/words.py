@@ -3,6 +3,7 @@
 from math import floor, log10
 
 NOTHING = "–"
+_NOISE = 1e-6  # of a mean: an interval that is smaller is of rounding alone
 
 
 def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
@@ -37,11 +38,12 @@ def percent(value: float | None, sign: bool = False) -> str:
 def within(mean: float | None, half: float, unit: str = "") -> str:
     """A mean and the half of its interval, with the digits that the half leaves: "8.1 ± 0.3 s".
 
-    One digit of the half, two if the first is a 1; without an interval three digits of the mean.
+    One digit of the half, two if the first is a 1; three digits of the mean without an interval, or with
+    one so small that it is of rounding.
     """
     if mean is None or mean != mean:
         return NOTHING
-    if not half > 0:
+    if not half > _NOISE * abs(mean):
         text = f"{mean:,.0f}" if abs(mean) >= 1000 else f"{mean:.3g}"
         return f"{text} {unit}".rstrip()
     digits = -floor(log10(half)) + (f"{half:e}"[0] == "1")

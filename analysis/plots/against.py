@@ -19,6 +19,7 @@ from lockstep.analysis.plots.series import (
     panels,
     place,
     ready,
+    value,
     within,
 )
 from lockstep.analysis.plots.style import styled
@@ -84,8 +85,8 @@ def _lines(
     heights: list[float] = []
     notes: list[str] = []
     compared = lines(table, by)
-    for ax, (name, rows) in zip(all_axes, parts, strict=True):
-        ax.set_title(name or title)
+    style.title(whole, all_axes, [name or title for name, _ in parts])
+    for ax, (_, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
             here = within(each, rows)
             points = points_of(here, metric, x)
@@ -145,7 +146,7 @@ def x_axis(all_axes: Sequence[Axes], table: pd.DataFrame, x: str, across: Scale)
         if numeric(table, x):
             style.ticks_at(ax, list(places.values()))
         else:
-            ax.set_xticks(list(places.values()), [str(item) for item in places])
+            ax.set_xticks(list(places.values()), [value(table, x, item) for item in places])
             ax.set_xlim(-0.4, len(places) - 0.6)
             ax.tick_params(axis="x", rotation=30)
         if ax.xaxis.get_tick_params()["labelbottom"]:
@@ -161,7 +162,7 @@ def y_axis(all_axes: Sequence[Axes], text: str, heights: Sequence[float], wide: 
             style.logarithmic(ax, "y", positive)
             ax.set_ylim(max(ax.get_ylim()[0], min(positive) / 2), min(ax.get_ylim()[1], 2 * max(positive)))
         elif len(positive) and min(heights) >= 0:
-            ax.set_ylim(0, ax.get_ylim()[1])
+            style.from_zero(ax, max(heights))
             style.numbers(ax.yaxis)
         if style.is_left(ax):
             ax.set_ylabel(text)
@@ -191,8 +192,8 @@ def _bars(
     whole, all_axes = style.grid(len(parts), height=0.75 + 0.2 * count)
     notes: list[str] = []
     wide = style.is_wide(table[metric].dropna().tolist(), 100)
-    for ax, (name, rows) in zip(all_axes, parts, strict=True):
-        ax.set_title(name or title)
+    style.title(whole, all_axes, [name or title for name, _ in parts])
+    for ax, (_, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
             notes += _bar(ax, number, within(each, rows), metric, up.factor, each.look["color"])
         ax.set_yticks(range(count), [each.name for each in compared])
@@ -206,6 +207,7 @@ def _bars(
         for ax in all_axes:
             ax.set_xlim(0, None)
     whole.suptitle(title if len(parts) > 1 else "")
+    style.make_room(whole, all_axes, 0.2 * count)
     return whole, notes
 
 

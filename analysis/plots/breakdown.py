@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from lockstep.analysis.plots import style
-from lockstep.analysis.plots.series import Unfit, axes, lines, once, panels, ready, varied, within
+from lockstep.analysis.plots.series import Unfit, apart, lines, once, panels, ready, varied, within
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.table import intervals
 
@@ -48,7 +48,7 @@ def breakdown(table: pd.DataFrame, by: str | None = None) -> Figure:
     if by is None and not varied(table) and table["cluster.workers"].iloc[0] <= _MOST_WORKERS:
         whole, notes = _by_worker(table)
     else:
-        whole, notes = _by_key(table, axes(table, None, by)[1])
+        whole, notes = _by_key(table, apart(table, by))
     style.note(whole, once([*notes, failed]))
     return whole
 
@@ -61,12 +61,13 @@ def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
     notes = []
     columns = {part: f"breakdown.{part}" for part in _NAMES}
     names = _shown({part: table[name] for part, name in columns.items() if name in table})
-    for ax, (title, rows) in zip(all_axes, parts, strict=True):
-        ax.set_title(title)
+    style.title(whole, all_axes, [title for title, _ in parts])
+    for ax, (_, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
             notes += _bar(ax, number, within(each, rows)[[columns[part] for part in names]], names)
         _finish(ax, [each.name for each in compared], count)
     _legend(whole, names)
+    style.make_room(whole, all_axes, 0.19 * count)
     return whole, notes
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from lockstep.analysis.plots.style import style
+from lockstep.analysis.plots.style import from_zero, style
 from lockstep.analysis.records import Result
 
 _SIDES: dict[str, dict[str, Any]] = {"predicted": {}, "measured": {"fill": False, "hatch": "////"}}
@@ -88,6 +88,7 @@ def _curves(ax: Axes, pairs: Sequence[tuple[Result, Result]]) -> None:
     ax.plot([], [], "o", color="grey", label="measured")
     ax.set(title="Held-out loss", xlabel="time since the first mini-batch (s)", ylabel="loss", xlim=(0, None))
     highest = 2 * max((loss for loss in first if np.isfinite(loss)), default=np.inf)
+    from_zero(ax, ax.dataLim.y1)
     ax.set_ylim(0, min(ax.get_ylim()[1], highest))  # one that diverges would flatten all others
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
     ax.spines[["top", "right"]].set_visible(False)

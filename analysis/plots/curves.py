@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lockstep.analysis.plots import style
-from lockstep.analysis.plots.series import Unfit, axes, lines, once, panels, ready, within
+from lockstep.analysis.plots.series import Unfit, apart, lines, once, panels, ready, within
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import METRICS, Scale, label, scale
 from lockstep.analysis.records import Result
@@ -38,7 +38,7 @@ def learning(
     if not learned:
         raise Unfit("nothing was learned" if results else "there are no records of runs")
     table, _ = ready(describe(learned))
-    _, by = axes(table, None, by)
+    by = apart(table, by)
     parts = panels(table, [by])
     curves = [_curve(result, against, y) for result in learned]
     over = Scale(1.0, "")
@@ -48,8 +48,9 @@ def learning(
     compared = lines(table, by)
     entries: dict[str, Any] = {}
     notes = []
-    for ax, (title, rows) in zip(all_axes, parts, strict=True):
-        ax.set_title(title or f"{METRICS[y][0].capitalize()} against {against}")
+    otherwise = f"{METRICS[y][0].capitalize()} against {against}"
+    style.title(whole, all_axes, [title or otherwise for title, _ in parts])
+    for ax, (_, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
             runs = [(curves[i][0] * over.factor, curves[i][1]) for i in within(each, rows).index]
             notes += [_BANDS] * (len(runs) > 1)

@@ -11,12 +11,24 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from lockstep.analysis.plots import style
-from lockstep.analysis.plots.series import Unfit, follows, known, numeric, panels, place, ready, value, varied
+from lockstep.analysis.plots.series import (
+    Unfit,
+    follows,
+    known,
+    numbers,
+    numeric,
+    panels,
+    place,
+    ready,
+    value,
+    varied,
+)
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import label, scale, words
 
 _COLOURS = "cividis"  # safe for the colour-blind, and grey that rises
 _CELL = (0.48, 0.22)  # inches
+_LEAST = 0.6  # inches of all rows together: the colour bar's numbers take room too
 _MOST = 13  # columns that have room for numbers
 
 
@@ -45,8 +57,8 @@ def heat_map(
     whole, all_axes, beside = _grid(len(parts), len(across), len(down))
     head = label(y, shade)
     head = head[0].upper() + head[1:]
-    for ax, (title, values, texts) in zip(all_axes, parts_cells, strict=True):
-        ax.set_title(title or head)
+    style.title(whole, all_axes, [title or head for title, _ in parts])
+    for ax, (_, values, texts) in zip(all_axes, parts_cells, strict=True):
         _draw(ax, values * shade.factor, texts, norm)
         ax.set_xticks(range(len(across)), [value(ended, x, item) for item in across])
         ax.set_yticks(range(len(down)), [value(ended, by, item) for item in down])
@@ -64,6 +76,7 @@ def heat_map(
     bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.outline.set_visible(False)
     style.note(whole, failed)
+    style.make_room(whole, all_axes, max(_LEAST, _CELL[1] * len(down)), _CELL[0] * len(across))
     return whole
 
 
@@ -82,7 +95,7 @@ def _keys(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str, str]
             by = only[0]
             there.remove(by)
     if x is None and by is not None:
-        others = ["cluster.workers", *(k for k in there if numeric(table, k)), *there]
+        others = [*numbers(table, there), *there]
         x = next((k for k in others if k in there and not follows(table, [by], k)), None)
     if x is None or by is None:
         raise Unfit("it takes two keys that vary independently of each other")

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from lockstep.analysis.plots import style
 from lockstep.analysis.plots.against import BARS
-from lockstep.analysis.plots.series import Unfit, axes, lines, once, ready, varied
+from lockstep.analysis.plots.series import Unfit, apart, lines, once, ready, varied
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import label, scale
 from lockstep.analysis.table import intervals
@@ -34,7 +34,7 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     time = "time_to_target_s" if reached else "million_s"
     table = table.assign(million_s=1e6 / table["throughput"])
     table["machine_time"] = table[time] * table["hosts"]
-    _, by = axes(table, None, by)
+    by = apart(table, by)
     keys = list(dict.fromkeys([*varied(table), by, "cluster.workers"]))
     times = intervals(table, keys, time)[["mean", "low", "high"]].add_suffix("_time")
     points = intervals(table, keys, "machine_time").join(times)

@@ -6,6 +6,7 @@ Only runs that differ in nothing but their seed are averaged. Keys that vary bes
 import json
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,14 @@ import pandas as pd
 from lockstep.analysis.plots.style import nth_style, plain, style
 from lockstep.analysis.plots.words import METRICS, is_key, scale, words
 from lockstep.analysis.words import count
+from lockstep.analysis.written import said
 from lockstep.scenarios import TAKEN_OVER, ScenarioError
 from lockstep.strategies.registry import STRATEGIES
 
 MOST_PANELS = 6
 _NOT_SWEPT = ("seed", "name")
 _CAUSES = ("engine", *TAKEN_OVER)
+_COUNTED = ("cluster.workers", "cluster.servers.count", "parallelism.pipeline")  # "8 workers"
 
 
 class Unfit(ScenarioError):
@@ -45,8 +48,8 @@ def ready(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def flat(table: pd.DataFrame) -> pd.DataFrame:
-    """A list that varies as a column for each value in it: `cluster.stragglers[0].slowdown`."""
-    for column in [name for name in map(str, table) if is_key(name) and _varied_list(table[name])]:
+    """A list of mappings that varies as a column for each value in it: `cluster.stragglers[0].slowdown`."""
+    for column in [name for name in map(str, table) if is_key(name) and _varied_mappings(table[name])]:
         lists = table[column].fillna("[]")
         new = pd.DataFrame([dict(_leaves(json.loads(text), column)) for text in lists], table.index)
         for name in map(str, new):
@@ -58,11 +61,14 @@ def flat(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _varied_list(values: pd.Series) -> bool:
+def _varied_mappings(values: pd.Series) -> bool:
+    """Whether values are lists, of mappings. A list of words or numbers is one value."""
+    there = values.dropna()
     return bool(
-        pd.api.types.is_string_dtype(values.dropna())
-        and values.nunique() > 1
-        and values.dropna().str.startswith("[").all()
+        pd.api.types.is_string_dtype(there)
+        and there.nunique() > 1
+        and there.str.startswith("[").all()
+        and there.str.startswith("[{").any()
     )
 
 
@@ -80,11 +86,12 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def varied(table: pd.DataFrame) -> list[str]:
     """The keys of the scenario that are not the same in all rows, but for the seed.
 
-    The engine, and presets, come first; what follows from them alone is left out.
+    The engine, and presets, come first; what follows from them alone is left out. Then comes how the model
+    is split, which batches and activations may follow from.
     """
     there = [
         key
-        for key in map(str, table)
+        for key in sorted(map(str, table), key=lambda name: not name.startswith("parallelism."))
         if is_key(key) and key not in _NOT_SWEPT and table[key].nunique(dropna=False) > 1
     ]
     causes = [key for key in _CAUSES if key in there]
@@ -106,6 +113,12 @@ def numeric(table: pd.DataFrame, key: str) -> bool:
     """Whether the values of a key are numbers."""
     values = table[key].dropna()
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+def numbers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """Of the keys those whose values are numbers: the workers, and then what has most values."""
+    found = [key for key in keys if numeric(table, key)]
+    return sorted(found, key=lambda key: (key != "cluster.workers", -table[key].nunique()))
 
 
 def known(table: pd.DataFrame, name: str, option: str) -> str:
@@ -132,20 +145,28 @@ def known(table: pd.DataFrame, name: str, option: str) -> str:
 def axes(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str | None, str]:
     """The keys of the x axis and of the lines: as given, or what suits the keys that vary.
 
-    The x axis: the workers, or else the first number that varies; None if no number does. Lines: the
+    The x axis: the workers, or else the number with most values; None if no number varies. Lines: the
     strategies, or else the first other key that varies.
     """
     by = by and known(table, by, "--by")
     x = x and known(table, x, "--x")
     there = varied(table)
     if by is None:
-        others = ["strategy.name", *(key for key in there if not numeric(table, key)), *there]
-        wanted = x or next((k for k in ("cluster.workers", *there) if k in there and numeric(table, k)), None)
+        wanted = x or next(iter(numbers(table, there)), None)
+        free = [key for key in there if wanted is None or not follows(table, [wanted], key)]
+        others = ["strategy.name", *(key for key in there if not numeric(table, key)), *free]
         by = next((key for key in others if key in there and key != wanted), "strategy.name")
     if x is None:
-        numbers = [key for key in there if numeric(table, key) and not follows(table, [by], key)]
-        x = next((key for key in ("cluster.workers", *numbers) if key in numbers and key != by), None)
+        free = [key for key in there if key != by and not follows(table, [by], key)]
+        x = next(iter(numbers(table, free)), None)
     return x, by
+
+
+def apart(table: pd.DataFrame, by: str | None) -> str:
+    """The key that tells things apart without an x axis: as given, or what suits the keys that vary."""
+    found = axes(table, None, by)[1]
+    others = [key for key in varied(table) if key != "cluster.workers"]
+    return others[0] if others and by is None and found not in others else found
 
 
 def follows(table: pd.DataFrame, keys: Sequence[str], key: str) -> bool:
@@ -171,7 +192,7 @@ def panels(table: pd.DataFrame, shown: Sequence[str | None]) -> list[tuple[str, 
         parts.sort(key=lambda part: str(part[0][0]), reverse=True)  # the simulator's first
     if len(parts) > MOST_PANELS:
         raise Unfit(f"{len(parts)} pictures would be needed, for {' × '.join(keys)} varies too; "
-                    f"fix one with --only {keys[0]}=VALUE, or show it with --x or --by")  # fmt: skip
+                    f"fix some, such as with {fixed(table, keys)}, or show one with --x or --by")  # fmt: skip
     titled = []
     for values, rows in parts:
         names = [named(table, k, v) for k, v in zip(keys, values, strict=True)]
@@ -209,13 +230,13 @@ def place(strategy: str) -> tuple[int, str]:
 def named(table: pd.DataFrame, key: str, item: Any) -> str:
     """A key and its value: "bandwidth 100 Mbit/s", "8 workers"; of a strategy or a preset its name."""
     said = value(table, key, item)
-    if key in ("cluster.workers", "cluster.servers.count"):
+    if key in _COUNTED:
         return f"{said} {words(key)[: None if item != 1 else -1]}"
     return said if key in (*_CAUSES, "strategy.name") else f"{words(key)} {said}"
 
 
 def value(table: pd.DataFrame, key: str, item: Any) -> str:
-    """A value of a key as it is read: "100 Mbit/s"."""
+    """A value of a key as it is read: "100 Mbit/s", "[tensor, data, pipeline]"."""
     if key == "engine":
         return {"simulator": "predicted", "executor": "measured"}.get(item, str(item))
     if isinstance(item, bool | np.bool_):
@@ -223,7 +244,7 @@ def value(table: pd.DataFrame, key: str, item: Any) -> str:
     if item is None or item != item:
         return "not set"
     if not numeric(table, key):
-        return str(item)
+        return said(item, key)
     its = scale(key, [item])
     return f"{plain(item * its.factor)} {its.unit}".rstrip()
 
@@ -247,37 +268,9 @@ def once(texts: Sequence[str]) -> str:
     return "\n".join(dict.fromkeys(filter(None, texts)))
 
 
-def only_by(table: pd.DataFrame, by: str) -> tuple[pd.DataFrame, str]:
-    """The rows with the most workers, if nothing else varies but `by`, and a note that it is they.
-
-    Raises Unfit if something else does.
-    """
-    said = ""
-    if by != "cluster.workers" and not follows(table, [by], "cluster.workers"):
-        most = table["cluster.workers"].max()
-        table, said = (
-            table[table["cluster.workers"] == most],
-            f"With {count(most, 'worker')}, the most there are.",
-        )
-    if keys := besides(table, [by]):
-        example = value(table, keys[0], table[keys[0]].iloc[0]) if keys[0] != "engine" else "simulator"
-        raise Unfit(f"{', '.join(keys)} varies too; fix it, such as with --only {keys[0]}={example!r}")
-    return table, said
-
-
-def only(table: pd.DataFrame, choice: str) -> pd.DataFrame:
-    """The rows with KEY=VALUE, the value as it is in the table or as pictures say it ("100 Mbit/s").
-
-    Raises ScenarioError that lists the values if none has it.
-    """
-    name, equals, wanted = choice.partition("=")
-    if not equals:
-        raise ScenarioError(f"{choice!r} is not KEY=VALUE, such as workers=8", key="--only")
-    every = flat(table)
-    key = known(every, name.strip(), "--only")
-    distinct = every[key].unique().tolist()
-    chosen = [item for item in distinct if wanted.strip() in (str(item), value(every, key, item))]
-    if not chosen:
-        there = ", ".join(value(every, key, item) for item in distinct)
-        raise ScenarioError(f"no run has {key} {wanted.strip()!r} (values: {there})", key="--only")
-    return table[every[key].isin(chosen)]
+def fixed(table: pd.DataFrame, keys: Sequence[str]) -> str:
+    """The options that fix keys, each at its first value: "--only cluster.workers=4 --only seed=1"."""
+    chosen = [
+        f"{key}={'simulator' if key == 'engine' else value(table, key, table[key].iloc[0])}" for key in keys
+    ]
+    return " ".join(f"--only {quote(each)}" for each in chosen)

@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from lockstep.analysis.plots import style
 from lockstep.analysis.plots.against import BARS, errorbars, points_of, x_axis, x_places, y_axis
-from lockstep.analysis.plots.series import Unfit, axes, besides, known, lines, once, only_by, ready
+from lockstep.analysis.plots.only import only_by, varies
+from lockstep.analysis.plots.series import Unfit, apart, axes, besides, known, lines, once, ready
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.table import intervals
 
@@ -29,8 +30,11 @@ def staleness_histogram(table: pd.DataFrame, by: str | None = None) -> Figure:
     Of several numbers of workers the largest. What is never stale is named below.
     """
     table, failed = ready(table)
-    _, by = axes(table, None, by)
-    table, said = only_by(table[table["staleness.mean"].notna()], by)
+    by = apart(table, by)
+    table = table[table["staleness.mean"].notna()]
+    if not table["staleness.max"].any():
+        raise Unfit("no gradient was stale")
+    table, said = only_by(table, by)
     compared = lines(table, by)
     stale = [each for each in compared if (each.rows["staleness.max"] != 0).any()]
     fresh = [each.name for each in compared if not (each.rows["staleness.max"] != 0).any()]
@@ -40,12 +44,12 @@ def staleness_histogram(table: pd.DataFrame, by: str | None = None) -> Figure:
     whole, all_axes = style.grid(
         len(stale), height=2.1 if len(stale) == 1 else 1.75 if len(stale) <= 3 else 1.4
     )
+    style.title(whole, all_axes, [each.name for each in stale])
     width = max(1, int((table["staleness.max"].max() + _BINS) // _BINS))
     notes, highest = [said], 0.0
     for ax, each in zip(all_axes, stale, strict=True):
         high, more = _histogram(ax, each.rows, each.look["color"], width)
         highest, notes = max(highest, high), notes + more
-        ax.set_title(each.name)
         ax.grid(True, axis="y")
         if style.is_left(ax):
             ax.set_ylabel("share of\ngradients (%)")
@@ -93,7 +97,7 @@ def staleness_quantiles(table: pd.DataFrame, x: str | None = None, by: str | Non
     if not table["staleness.max"].any():
         raise Unfit("no gradient was stale")
     if keys := besides(table, [x, by]):
-        raise Unfit(f"{', '.join(keys)} varies too; fix it with --only {keys[0]}=VALUE")
+        raise varies(table, keys)
     whole, all_axes = style.grid(len(_QUANTILES))
     across, places = x_places(table, x)
     entries: dict[str, Any] = {}

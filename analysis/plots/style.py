@@ -5,6 +5,7 @@ strategy has the same colour, marker and line in every picture, which follow fro
 lines tell strategies apart where there is no colour.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -155,6 +156,44 @@ def grid(panels: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
         if number + columns >= panels or columns == 1:
             ax.xaxis.set_tick_params(labelbottom=True)
     return whole, list(axes[:panels])
+
+
+def title(whole: Figure, axes: Sequence[Axes], texts: Sequence[str]) -> None:
+    """A title above each panel, in as many lines as it takes; the figure grows by the height of them.
+
+    What is in brackets stays in one line, if it fits there.
+    """
+    place = axes[0].get_subplotspec()
+    rows, columns = place.get_gridspec().get_geometry() if place else (1, 1)
+    at_most = int(14 * (whole.get_figwidth() / columns - 0.3))  # characters of 8 pt
+    whole_lists = [re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+                   for text in texts]  # fmt: skip
+    broken = [wrap(text, at_most, break_on_hyphens=False) or [""] for text in whole_lists]
+    for ax, lines in zip(axes, broken, strict=True):
+        ax.set_title("\n".join(lines))
+    more = max(map(len, broken)) - 1
+    whole.set_figheight(whole.get_figheight() + 0.13 * more * rows)
+
+
+def make_room(whole: Figure, axes: Sequence[Axes], height: float, width: float = 0.0) -> None:
+    """Let the figure grow until its panels are so high and wide (inches), but not wider than a page.
+
+    The last but for what depends on where things are: words beside the panels take what they need.
+    """
+    place = axes[0].get_subplotspec()
+    rows, columns = place.get_gridspec().get_geometry() if place else (1, 1)
+    for _ in range(2):  # what is wider may need less height
+        whole.draw_without_rendering()
+        box = axes[0].get_window_extent()
+        lacks = height - box.height / whole.dpi, width - box.width / whole.dpi
+        whole.set_figheight(whole.get_figheight() + rows * max(0.0, lacks[0]))
+        wide = whole.get_figwidth()
+        whole.set_figwidth(max(wide, min(DOUBLE, wide + columns * max(0.0, lacks[1]))))
+
+
+def from_zero(ax: Axes, highest: float) -> None:
+    """A y axis from 0 on, that leaves room above the `highest` marker, also where all are as high."""
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * highest))
 
 
 def legend(whole: Figure, entries: Mapping[str, Any], title: str = "") -> None:

@@ -51,6 +51,8 @@ _WORDS = {
     "workload.preset": "workload",
     "cluster.workers": "workers",
     "cluster.servers.count": "servers",
+    "parallelism.pipeline": "stages",
+    "parallelism.micro_batches": "micro-batches",
     "strategy.name": "strategy",
     "strategy.bound": "staleness bound",
     "cluster.compute.time.mean": "mean time of a gradient",
@@ -86,7 +88,7 @@ def words(column: str) -> str:
 def scale(column: str, values: Iterable[float]) -> Scale:
     """The unit in which values of a column are best read: ms for 0.02 s, Gbit/s for 1.25e9 B/s."""
     unit = METRICS[column][1] if column in METRICS else _UNIT_OF.get(column.split(".")[-1], "")
-    if is_key(column) and column.startswith(("strategy.", "workload.")):
+    if column.startswith(("strategy.", "workload.")) and column != "workload.activation":
         unit = ""
     host = "host-" * unit.startswith("host-")
     unit = unit.removeprefix("host-")

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.analysis.report.groups import WORK
-from lockstep.analysis.report.reproduce import written
 from lockstep.analysis.table import keys
 from lockstep.analysis.words import count
+from lockstep.analysis.written import written, yaml
 from lockstep.scenarios import Compute, Problem, Scenario, Sizes
 from lockstep.scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
 from lockstep.scenarios.workload import Graph, Trained
@@ -41,7 +41,7 @@ def asked(
         "Ends": " or ".join(_ends(scenario)),
         "Seeds" if len(seeds) > 1 else "Seed": ", ".join(map(str, seeds)),
         "Varied": "; ".join(
-            f"{key}: {', '.join(_plain(written(value, key, exact=False)) for value in values)}"
+            f"{key}: {', '.join(yaml(written(value, key, exact=False)) for value in values)}"
             for key, values in varied.items()
         ),
     }
@@ -160,15 +160,4 @@ def _below(scenario: Scenario, section: str, *besides: str) -> str:
     shown = {
         key.replace("_", " ").replace(".", " "): value for key, value in found.items() if key not in besides
     }
-    return ", ".join(f"{key} {_plain(value)}" for key, value in shown.items())
-
-
-def _plain(value: Any) -> str:
-    """A value as YAML would have it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_plain(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_plain, value)) + "]"
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "true", False: "false"}[value]
-    return str(value)
+    return ", ".join(f"{key} {yaml(value)}" for key, value in shown.items())

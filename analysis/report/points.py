@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lockstep.analysis.bottleneck import Bottleneck, typical
-from lockstep.analysis.report.reproduce import is_key, written
+from lockstep.analysis.report.reproduce import is_key
 from lockstep.analysis.table import intervals
 from lockstep.analysis.words import NOTHING, count, within
+from lockstep.analysis.written import written
 from lockstep.scenarios import TAKEN_OVER
 
 METRICS = (

@@ -10,8 +10,8 @@ import pandas as pd
 from lockstep.analysis.bottleneck import of_row
 from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.report.points import Estimate, Point, phrase, title
-from lockstep.analysis.report.reproduce import written
 from lockstep.analysis.words import NOTHING, number, percent, size
+from lockstep.analysis.written import written
 
 _PARTS = {"compute": "computing", "update": "own updates", "network": "network", "wait": "waiting"}
 _NAMES = {"strategy.name": "Strategy", "cluster.workers": "Workers", "engine": "By", "seed": "Seed"}

@@ -49,7 +49,7 @@ def plot(
     out = out or (results[0] if results[0].is_dir() else results[0].parent) / "plots"
     check_out(out)
     from lockstep.analysis import plots, runs
-    from lockstep.analysis.plots.series import only as keep
+    from lockstep.analysis.plots.only import only as keep
     from lockstep.analysis.plots.style import FORMATS
 
     for name in formats or []:

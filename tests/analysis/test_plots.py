@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import lockstep
 from lockstep.analysis import plots, runs, saved, table
-from lockstep.analysis.plots import series, style
+from lockstep.analysis.plots import only, series, style
 from lockstep.scenarios import ScenarioError
 from lockstep.strategies import STRATEGIES
 from tests.support.command_line import Lockstep, fine
@@ -321,7 +321,7 @@ def test_the_command_with_options(command: Lockstep, folder: Path, tmp_path: Pat
         command("plot", folder / "results.parquet", "--y", "efficiency", "--out", tmp_path, "--format", "png")
     )
     assert [file.name for file in tmp_path.iterdir()] == ["efficiency.png"]
-    chosen = runs.read([folder]).only(lambda rows: series.only(rows, "strategy.name=ssp"))
+    chosen = runs.read([folder]).only(lambda rows: only.only(rows, "strategy.name=ssp"))
     assert {*chosen.table["strategy.name"]} == {"ssp"}
     assert not chosen.results
 

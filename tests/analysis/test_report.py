@@ -211,6 +211,7 @@ def test_words() -> None:
     assert within(1234.5, 12.3) == "1,234 ± 12"
     assert within(None, 0.0) == "–"
     assert within(2.5, 0.0, "s") == "2.5 s"
+    assert within(576.91440933878, 2e-11) == "577"  # of rounding alone
 
 
 @pytest.fixture(scope="module")
