@@ -1,8 +1,22 @@
 """The most that each device had in memory at once: predicted vectors, and what passes have really kept."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 from lockstep.analysis.records import Result, of
+
+
+def told(row: Mapping[str, Any] | pd.Series) -> bool:
+    """Whether people see a run's memory: it is known, and its model is split or its devices have a limit.
+
+    row: of a table of runs (`analysis.table.row`).
+    """
+    known = {str(key) for key, value in row.items() if value is not None and value == value}
+    split = any(key.startswith("parallelism.") for key in known)
+    limited = "cluster.memory" in known or '"memory"' in str(row.get("cluster.kinds"))
+    return "memory_bytes" in known and (split or limited)
 
 
 def memory(result: Result) -> pd.DataFrame:

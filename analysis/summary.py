@@ -22,6 +22,9 @@ def headline(result: "Result") -> str:
 
 def main_metrics(result: "Result") -> dict[str, str]:
     """The main metrics by name, in the order in which people read them; what there is not is left out."""
+    from lockstep.analysis.memory import told
+    from lockstep.analysis.table import keys
+
     m = result.metrics
     stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
     parts = result.breakdown.mean()
@@ -37,6 +40,9 @@ def main_metrics(result: "Result") -> dict[str, str]:
         "bottleneck": m["bottleneck"] or NOTHING,
         "dropped": f"{m['dropped']:,} mini-batches" if m["dropped"] else NOTHING,
         "sent": f"{size(m['bytes_sent'])}, by all nodes",
+        "memory": f"{size(m['memory_bytes'])} at most on a device"
+        if told(keys(result.scenario) | m)
+        else NOTHING,
         "held-out loss": number(m["loss"]),
         "accuracy": percent(m["accuracy"]),
     }

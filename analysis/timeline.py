@@ -21,7 +21,9 @@ from lockstep.analysis.arrows import arrows
 from lockstep.analysis.pipeline import PASS, kept
 from lockstep.analysis.records import Result, of
 from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
+from lockstep.analysis.utilisation import of_those_there
 from lockstep.analysis.words import count
+from lockstep.scenarios.parallelism import Parallelism
 
 _CHUNK = 1 << 14  # slices whose text is made at a time
 # Numbers from here on: one with its process's number is Perfetto's "main thread", and goes first.
@@ -91,8 +93,7 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
     thread = first[track] + lane + _THREADS
     yield from _names(result, pid, found, used, first)
     flows, at_slice = _flows(result, table)
-    stages = result.scenario.split.pipeline
-    describe = _descriptions(result.records, [role.name for role in found.roles], stages)
+    describe = _descriptions(result.records, [role.name for role in found.roles], result.scenario.split)
     for at in range(0, len(table), _CHUNK):
         part = slice(at, at + _CHUNK)
         columns = (
@@ -136,9 +137,12 @@ def _metadata(what: str, pid: int, tid: int, args: dict[str, Any]) -> str:
 
 
 def _descriptions(
-    records: pd.DataFrame, ranks: Sequence[str], stages: int
+    records: pd.DataFrame, ranks: Sequence[str], split: Parallelism
 ) -> Callable[[np.ndarray], Iterator[str]]:
-    """A function from rows of the records to categories, names and arguments, JSON without braces."""
+    """A function from rows of the records to categories, names and arguments, JSON without braces.
+
+    A pass is called by its letter and its micro-batch and, where a stage holds several chunks, ".chunk".
+    """
     names = ("node", "peer", "version", "staleness", "batches", "nbytes", "loss", "accuracy")
     columns = [
         records["event"].cat.codes.to_numpy(),
@@ -149,6 +153,7 @@ def _descriptions(
     kinds = [json.dumps(str(kind)) for kind in records["kind"].cat.categories]
     letters = [_LETTERS.get(str(kind), "") for kind in records["kind"].cat.categories]
     who = [json.dumps(rank) for rank in [*ranks, "nobody"]]  # -1 is the last
+    several = split.chunks > 1
 
     def describe(rows: np.ndarray) -> Iterator[str]:
         lists = [column[rows].tolist() for column in columns]
@@ -163,10 +168,9 @@ def _descriptions(
             elif event == "gradient":
                 args = f'"mini_batch":{version}'
             elif event == "pass":
-                name = f'"{letters[kind]} {batches}"'
-                args = (
-                    f'"step":{version},"micro_batch":{batches},"chunk":{peer // stages},"kept_bytes":{nbytes}'
-                )
+                chunk = peer // split.pipeline
+                name = f'"{letters[kind]} {batches}.{chunk}"' if several else f'"{letters[kind]} {batches}"'
+                args = f'"step":{version},"micro_batch":{batches},"chunk":{chunk},"kept_bytes":{nbytes}'
             elif event == "update":
                 args = (
                     f'"version":{version},"staleness":{staleness},'
@@ -216,9 +220,10 @@ def _flows(result: Result, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]
 def _counters(result: Result, pid: int, zero: int) -> Iterator[str]:
     """How busy links and processors were, what devices keep between passes, the held-out loss.
 
-    A counter each. Perfetto calls a counter by its name and its unit.
+    A counter each, but for the servers' where the strategy has none. Perfetto calls a counter by its name
+    and its unit.
     """
-    usage = result.utilisation
+    usage = of_those_there(result)
     if usage is not None:
         for name, rows in usage.groupby("resource", sort=False, observed=True):
             times = np.append(rows["start"], rows["end"].iloc[-1:])

@@ -2,12 +2,22 @@
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from lockstep.strategies.resource import FIELDS, ResourceId
 
 if TYPE_CHECKING:
     from lockstep.analysis.records import Result
 
 MOST = 64  # resources named in the metrics
+
+
+def of_those_there(result: "Result") -> pd.DataFrame | None:
+    """`Result.utilisation`, without what is a server's or a relay's where the strategy has none."""
+    table = result.utilisation
+    if table is None or result.plan.has_servers:
+        return table
+    return table[~table["owner"].isin(["server", "relay"])]
 
 
 def mean_busy(result: "Result") -> dict[str, float] | None:

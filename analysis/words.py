@@ -15,8 +15,9 @@ def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """ "1 worker", "8 workers"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """ "1 worker", "8 workers", "8 micro-batches"."""
+    more = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{more}"
 
 
 def size(nbytes: float) -> str:

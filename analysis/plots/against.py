@@ -46,7 +46,7 @@ def against(
 ) -> Figure:
     """A metric against a key of the scenario; one bar for each of `by` if no number varies.
 
-    x, by: keys, or ends of keys; by default the workers, or else the first number that varies, and the
+    x, by: keys, or ends of keys; by default the workers, or else the number with most values, and the
     strategies. `title` and `y_label` are those of the metric unless given; `ideal` gives, at numbers of
     workers, the dashed line of a panel's rows. Raises ScenarioError for a key or metric that the table does
     not have, and Unfit if the picture cannot be drawn.

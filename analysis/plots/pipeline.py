@@ -21,6 +21,7 @@ from lockstep.analysis.words import count, size
 
 _BOX, _FLOOR, _ROW = 0.56, 0.95, 1.0  # of a stage: to the end of its cells, of what it keeps, of all
 _INCHES = 0.28  # of a stage, if the figure does not get higher than a page
+_NUMBERED = 0.22  # of a stage whose cells have room for numbers: words beside a single one take much
 _PAGE = 8.0
 _TEXT = 6.0  # points
 _KEPT, _FRAME, _GREY = "#A8A8A8", "#CCCCCC", "#555555"
@@ -68,6 +69,7 @@ def pipeline(results: Sequence[Result], width: float = style.DOUBLE) -> Figure:
     panels[-1].set(xlabel=f"time since the {since} began ({over.unit})", xlim=(0, longest * over.factor))
     style.legend(whole, _legend(steps, most > 0), title)
     style.note(whole, _left_out(shown, len(distinct) - len(shown)))
+    style.make_room(whole, [*panels], min(inches, _NUMBERED) * stages[0])
     for ax, step in zip(panels, steps, strict=True):
         _numbers(ax, step, over, whole)
     return whole
@@ -106,8 +108,7 @@ def _titles(results: Sequence[Result]) -> tuple[str, list[str]]:
 
 
 def _micro_batches(result: Result) -> str:
-    many = result.plan.micro_batches
-    return f"{many:,} micro-batch{'es' * (many > 1)}"
+    return count(result.plan.micro_batches, "micro-batch")
 
 
 def _rows(ax: Axes, step: Step, over: Scale, inches: float, edge: float) -> None:

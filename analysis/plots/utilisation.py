@@ -15,6 +15,7 @@ from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import Scale, scale
 from lockstep.analysis.records import Result
 from lockstep.analysis.runs import describe
+from lockstep.analysis.utilisation import of_those_there
 from lockstep.analysis.words import count
 
 _COLOURS = "cividis"
@@ -62,7 +63,9 @@ def link_utilisation(results: Sequence[Result]) -> Figure:
 
 def _busiest(result: Result) -> dict[str, float]:
     """The busiest resources and the fraction of the run that each was busy, busiest first."""
-    busy = result.busy or {}
+    table = of_those_there(result)
+    there = set() if table is None else {*table["resource"]}
+    busy = {name: share for name, share in (result.busy or {}).items() if name in there}
     return dict(sorted(busy.items(), key=lambda item: -item[1])[:_MOST])
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.analysis.report.groups import WORK
+from lockstep.analysis.report.split import split
 from lockstep.analysis.table import keys
 from lockstep.analysis.words import count
-from lockstep.analysis.written import written, yaml
+from lockstep.analysis.written import said, written, yaml
 from lockstep.scenarios import Compute, Problem, Scenario, Sizes
 from lockstep.scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
 from lockstep.scenarios.workload import Graph, Trained
@@ -16,7 +17,7 @@ from lockstep.scenarios.workload import Graph, Trained
 def asked(
     scenario: Scenario, compared: Mapping[str, Sequence[Any]] | None = None, works: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Cluster, network, compute, workload, strategy, end, seeds, a phrase each; not what is not there.
+    """Cluster, network, compute, workload, split, strategy, end, seeds, a phrase each, if it is there.
 
     `compared`: the keys that are not the same in all runs, and the values that they have. `works`: what the
     runs work on, in words.
@@ -24,6 +25,7 @@ def asked(
     varied = dict(compared or {})
     if len(works) > 1:  # they are named, and what tells them apart says nothing more
         varied = {key: values for key, values in varied.items() if key not in WORK}
+    there = [*varied]
     seeds = varied.pop("seed", [scenario.seed])
     strategies = varied.pop("strategy.name", [])
     clusters, workloads = varied.pop("cluster.preset", []), works if len(works) > 1 else []
@@ -38,11 +40,11 @@ def asked(
         "Stragglers": "" if clusters else "; ".join(map(_straggler, scenario.cluster.stragglers)),
         "Workloads": ", ".join(workloads),
         "Workload": "" if workloads else _workload(scenario),
+        "Split": split(scenario, there),
         "Ends": " or ".join(_ends(scenario)),
         "Seeds" if len(seeds) > 1 else "Seed": ", ".join(map(str, seeds)),
         "Varied": "; ".join(
-            f"{key}: {', '.join(yaml(written(value, key, exact=False)) for value in values)}"
-            for key, values in varied.items()
+            f"{key}: {', '.join(said(value, key) for value in values)}" for key, values in varied.items()
         ),
     }
     return {name: phrase for name, phrase in phrases.items() if phrase}

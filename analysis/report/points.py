@@ -10,13 +10,21 @@ from lockstep.analysis.bottleneck import Bottleneck, typical
 from lockstep.analysis.report.reproduce import is_key
 from lockstep.analysis.table import intervals
 from lockstep.analysis.words import NOTHING, count, within
-from lockstep.analysis.written import written
+from lockstep.analysis.written import said
 from lockstep.scenarios import TAKEN_OVER
 
 METRICS = (
     "time_to_target_s", "throughput", "duration_s", "speedup", "efficiency", "staleness.mean",
-    "loss", "accuracy",
+    "loss", "accuracy", "memory_bytes",
 )  # fmt: skip
+
+
+_COUNTED = {
+    "cluster.workers": "worker",
+    "parallelism.pipeline": "stage",
+    "parallelism.micro_batches": "micro-batch",
+}
+_WORDS = {"parallelism.pipeline": "stages", "parallelism.micro_batches": "micro-batches"}
 
 
 class Estimate(NamedTuple):
@@ -72,17 +80,19 @@ class Point:
 
 def phrase(key: str, value: Any) -> str:
     """A key's value in words: "8 workers", "bandwidth 100 Mbit/s"."""
-    if key == "cluster.workers":
-        return count(int(value), "worker")
     if key in TAKEN_OVER:
         return str(value)
     if key == "engine":
         return {"simulator": "predicted", "executor": "measured"}.get(value, str(value))
-    return f"{title(key)} {written(value, key, exact=False)}"
+    if key in _COUNTED:
+        return count(int(value), _COUNTED[key])
+    return f"{title(key)} {said(value, key)}"
 
 
 def title(key: str) -> str:
     """A key in words: its last one, or two where that says little."""
+    if key in _WORDS:
+        return _WORDS[key]
     if key in TAKEN_OVER:
         return key.split(".")[key.endswith(".profile")]
     words = key.split(".")

