@@ -165,7 +165,7 @@ def title(whole: Figure, axes: Sequence[Axes], texts: Sequence[str]) -> None:
     """
     place = axes[0].get_subplotspec()
     rows, columns = place.get_gridspec().get_geometry() if place else (1, 1)
-    at_most = int(15 * (whole.get_figwidth() / columns - 0.3))  # characters of 8 pt
+    at_most = int(15 * (0.9 * whole.get_figwidth() / columns - 0.1))  # characters of 8 pt
     whole_lists = [re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
                    for text in texts]  # fmt: skip
     broken = [wrap(text, at_most, break_on_hyphens=False) or [""] for text in whole_lists]
