@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Activity = Literal["computing", "updating", "waiting", "memory", "network", "latency"]
 Kind = Literal["link", "processor"] | Activity
 _IN_TURN = 1.05  # both directions of a link together, when one rests while the other is busy
+STANDS_OUT = 1.1  # times the median: what takes longer is named
 _ALIKE = 0.9  # times as busy as the busiest: all of a class that are so are named together
 
 
@@ -65,6 +66,8 @@ class Bottleneck:
     """All those links that do the same and are of hosts with servers, which not all hosts have."""
     stages: int = 1
     """Of a pipeline, which wait for one another."""
+    largest: int = -1
+    """The stage of `slowest`, if it takes so long because it holds the largest part of the model; else -1."""
 
     def to_json(self) -> str:
         """All of it as a JSON object."""
@@ -130,17 +133,20 @@ def bottleneck(result: "Result") -> Bottleneck | None:
             kind = "memory"
         elif result.busy is None:
             kind = "network"
+    slowest, slowest_times = _slowest(result)
     return Bottleneck(
         kind,
         who,
         most,
         remedy,
         {"compute": compute, "update": update, "communicate": communicate, "wait": wait},
-        *_slowest(result),
+        slowest,
+        slowest_times,
         {name: found.share for name, found in (("link", link), ("processor", processor)) if found},
         together,
         serving,
         result.scenario.split.pipeline,
+        _largest(result, slowest, slowest_times),
     )
 
 
@@ -247,3 +253,17 @@ def _slowest(result: "Result") -> tuple[int, float]:
     median, slowest = float(means.median()), int(means.to_numpy().argmax())
     times = float(means.iloc[slowest]) / median if median > 0 else 1.0
     return int(means.index[slowest]), times
+
+
+def _largest(result: "Result", slowest: int, times: float) -> int:
+    """The stage of the slowest worker if its share of the model explains how slow it is; else -1."""
+    plan, recompute = result.plan, result.scenario.split.recompute
+    if not plan.stages or slowest not in plan.stages:
+        return -1
+    stages = plan.scenario.split.pipeline
+    shares = np.zeros(stages)
+    for number, piece in enumerate(plan.pieces):
+        shares[number % stages] += piece.share("forward", recompute) + piece.share("backward", recompute)
+    stage = plan.places[slowest][0]
+    explained = shares[stage] / np.median(shares)
+    return stage if times >= STANDS_OUT and times <= STANDS_OUT * explained else -1

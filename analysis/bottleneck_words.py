@@ -2,11 +2,10 @@
 
 from math import ceil
 
-from lockstep.analysis.bottleneck import Bottleneck, Remedy
+from lockstep.analysis.bottleneck import STANDS_OUT, Bottleneck, Remedy
 from lockstep.analysis.words import NOTHING
 from lockstep.strategies.resource import ResourceId
 
-_STANDS_OUT = 1.1  # times the median gradient: a worker slower than that is named
 _MUCH = 0.2  # of the workers' time, that is said beside what takes more of it
 _DOES = {"server": "applying updates", "relay": "adding up updates"}  # what a processor is busy with
 _NAMES = {
@@ -99,10 +98,12 @@ def _besides(found: Bottleneck) -> str:
 
 
 def _who_is_slow(found: Bottleneck) -> str:
-    if found.slowest_times < _STANDS_OUT:
+    if found.slowest_times < STANDS_OUT:
         if found.stages > 1:
             return "no stage stands out, they wait for one another"
         return "no worker stands out, their gradients take different times"
+    if found.largest >= 0:
+        return f"stage {found.largest} has the most work ({found.slowest_times:.1f} times the median stage's)"
     return f"worker {found.slowest} is the slowest ({found.slowest_times:.1f} times the median gradient)"
 
 

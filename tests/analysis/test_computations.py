@@ -7,6 +7,7 @@ import pytest
 
 import lockstep
 from lockstep import Scenario
+from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.job.plan import Plan
 from lockstep.replaying import Run, _with_times
@@ -69,6 +70,22 @@ def test_the_shortest_stage_is_not_slow_because_it_waits() -> None:
     assert uneven.bottleneck is not None
     assert uneven.bottleneck.slowest == 1
     assert uneven.bottleneck.slowest_times == pytest.approx(3 / 2)  # times the median of 1 and 3
+    assert uneven.bottleneck.largest == -1  # the device is slow, its stage is as large as the other
+
+
+@pytest.mark.parametrize("overhead", ["0 s", "1 ms"])
+def test_a_stage_with_most_work_is_named_and_no_device(overhead: str) -> None:
+    workload = {"parameters": 1000, "batch_size": 16, "layers": 8}
+    cut = {"parallelism": {"pipeline": 2, "cut": [6]}, "workload": workload, "cluster__workers": 2}
+    found = lockstep.simulate(split(**cut, cluster__pass_overhead=overhead)).bottleneck
+    assert found is not None
+    assert (found.slowest, found.largest) == (0, 0)
+    said = sentence(found)
+    assert said is not None
+    assert "stage 0 has the most work (1.5 times the median stage's)" in said
+    slow = lockstep.simulate(split(**cut, cluster__stragglers=[{"worker": 0, "slowdown": 5}])).bottleneck
+    assert slow is not None
+    assert slow.largest == -1
 
 
 @pytest.mark.real
