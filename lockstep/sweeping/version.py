@@ -18,7 +18,7 @@ _ROOMS = (
         f"analysis/{name}.py"
         for name in (
             *("records", "order", "metrics", "breakdown", "utilisation", "table"),
-            *("bottleneck", "bottleneck_words", "computations"),
+            *("bottleneck", "bottleneck_words", "computations", "flat", "memory"),
         )
     ),
 )
