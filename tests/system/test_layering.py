@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "simulator": {"job", "strategies", "scenarios", "workloads", "analysis.records", "analysis.entries"},
     "executor": {
         *("job", "strategies", "scenarios", "workloads"),
-        *("analysis.records", "analysis.streams", "analysis.incomplete"),
+        *("analysis.records", "analysis.streams", "analysis.incomplete", "analysis.computations"),
     },
     "analysis": {
         *("job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"),
