@@ -68,7 +68,10 @@ def test_the_message_says_how_much_is_needed_where_and_of_what() -> None:
         "cluster.memory: stage 1 of 4 (worker 1) needs 19 GB, 16 GB of it activations, "
         "1 GB of it parameters, 1 GB of it gradient, 1 GB of it buffers; its device has 10 GB: "
     )
-    assert "nor would it with more stages of so many workers, recomputation" in refused(large("100 MB"))
+    assert refused(large("100 MB")).endswith(
+        "its device has 100 MB. It would not fit with more stages of so many workers, recomputation or "
+        "smaller micro-batches either; take more workers, or a smaller model"
+    )
 
 
 @pytest.mark.parametrize("words", [["simulate"], ["run"], ["validate"], ["sweep"]])
@@ -93,6 +96,8 @@ def test_kinds_are_of_all_workers_and_have_all_a_limit_or_none() -> None:
     without = {"name": "cpu", "count": 2}
     with pytest.raises(ValueError, match=r"give it for every kind, or cluster\.memory for the others"):
         uneven(A100, without)
+    with pytest.raises(ValueError, match="'a100' is the name of another kind too; give each its own"):
+        uneven(A100, A100)
     config = uneven(A100, without, cluster__memory="8 GB")
     assert [config.cluster.memory_of(worker) for worker in range(4)] == [40e9, 40e9, 8e9, 8e9]
 
