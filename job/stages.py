@@ -14,6 +14,7 @@ from lockstep.strategies import Strategy
 from lockstep.workloads import Sizes
 from lockstep.workloads.cutting import Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
+from lockstep.workloads.slowness import lasting
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,17 @@ def pieces_of(
     """The pieces in the order of the model: as many as there are stages, times chunks.
 
     `devices`: the workers of each stage. Where they have limits of memory the model is cut so that each stage
-    keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage's speed is that of its
-    slowest device. Raises ScenarioError (keys below ``parallelism``) where the model cannot be cut so.
+    keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage is as fast as its
+    slowest device always is: kinds and persistent stragglers count. Raises ScenarioError (keys below
+    ``parallelism``) where the model cannot be cut so.
     """
     split, cluster = scenario.split, scenario.cluster
     stages, count = split.pipeline, split.pipeline * split.chunks
     all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
-    speeds = [min(map(cluster.speed_of, devices[piece % stages])) for piece in range(count)]
+    slowdowns = lasting(cluster)
+    speeds = [
+        1 / max(slowdowns.get(worker, 1.0) for worker in devices[piece % stages]) for piece in range(count)
+    ]
     limited = cluster.memory_of(0) is not None
     limits = [
         min(cluster.memory_of(worker) or 0.0 for worker in devices[piece % stages]) / split.chunks

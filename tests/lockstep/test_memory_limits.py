@@ -137,6 +137,18 @@ def test_cuts_take_speeds_and_limits_into_account() -> None:
     split = {"pipeline": 4, "cut": {"by": "time"}}
     assert layers(Plan.of(uneven(A100, T4, workload=small, parallelism=split))) == [7, 7, 1, 1]
     assert layers(Plan.of(uneven(A100, T4, workload=small, parallelism={"pipeline": 4}))) == [4, 4, 4, 4]
+    # a straggler that always is one counts as a kind does, and both multiply
+    slow = [{"worker": worker, "slowdown": 4} for worker in (2, 3)]
+    alike = scenario(cluster__stragglers=slow, workload=small, parallelism=split, strategy="all-reduce")
+    assert layers(Plan.of(alike)) == [7, 7, 1, 1]
+    undone = [{"worker": worker, "slowdown": 0.25} for worker in (2, 3)]
+    both = uneven(A100, T4, cluster__stragglers=undone, workload=small, parallelism=split)
+    assert layers(Plan.of(both)) == [4, 4, 4, 4]
+    sometimes = [{**each, "probability": 0.5} for each in slow]
+    by_chance = scenario(
+        cluster__stragglers=sometimes, workload=small, parallelism=split, strategy="all-reduce"
+    )
+    assert layers(Plan.of(by_chance)) == [4, 4, 4, 4]
     # by work alone each has four; the last two have no room for four
     tight = [A100, {**T4, "memory": "1.6 GB"}]
     config = uneven(*tight, workload={"parameters": 1e9, "layers": 16}, parallelism={"pipeline": 4})
