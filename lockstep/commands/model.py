@@ -33,10 +33,11 @@ def model(
     json_: Json = False,
     csv: Csv = False,
 ) -> None:
-    """Show a model's layers, and where a cut into stages falls: that of a scenario's parallelism, or another.
+    """Show a model's layers, and where a cut into stages falls.
 
-    Also work, depth and W/D: docs/models.md says what all that is. A model by its name is one for the images
-    of digits (mlp, cnn) or of cifar10; --set workload.dataset=mnist takes others.
+    Without --stages it is the cut of the scenario's parallelism. Also work, depth and W/D: docs/models.md
+    says what all that is. A model by its name is one for the images of digits (mlp, cnn) or of cifar10;
+    --set workload.dataset=mnist takes others.
     """
     printing = Printing(json_, csv)
     from lockstep.model_table import table
