@@ -1,6 +1,6 @@
 """The pieces that a model is cut into, and what each costs: read off the model once, for both engines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
@@ -9,10 +9,12 @@ import numpy as np
 
 from lockstep.job.memory import high_water
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.section import any_of, divisors
 from lockstep.strategies import Strategy
 from lockstep.workloads import Sizes
 from lockstep.workloads.cutting import Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
+from lockstep.workloads.slowness import lasting
 
 
 @dataclass(frozen=True)
@@ -54,25 +56,38 @@ class Piece:
 
 
 def micro_batches_of(scenario: Scenario, strategy: Strategy) -> int:
-    """The parts that a mini-batch is computed in. Raises ScenarioError (key
-    ``parallelism.micro_batches``)."""
+    """The parts that a mini-batch is computed in.
+
+    Raises ScenarioError (key ``parallelism.micro_batches``, ``chunks`` or ``order``).
+    """
     split, batch, name = scenario.split, scenario.workload.batch_size, scenario.strategy.name
     if strategy.own_passes and split.chunks > 1:
         raise ScenarioError(f"must be 1 with {name}, not {split.chunks}", key="parallelism.chunks")
     if strategy.own_passes and split.order != "1f1b":
         raise ScenarioError(f"{name} has an order of its own; remove it", key="parallelism.order")
+    if split.chunks > 1 and split.order != "interleaved":
+        problem = f"only the order interleaved does several; {split.order} has 1"
+        raise ScenarioError(problem, key="parallelism.chunks")
     found = split.micro_batches or strategy.micro_batches or split.pipeline
-    problem = None
-    if batch % found:
-        problem = f"must divide workload.batch_size ({batch})"
-    elif strategy.micro_batches and found != strategy.micro_batches:
-        problem = f"{name} computes a mini-batch in {strategy.micro_batches}"
-    elif strategy.own_passes and not strategy.micro_batches and found < split.pipeline:
-        problem = f"must be at least as many as the {split.pipeline} stages with {name}"
-    elif split.order == "interleaved" and found % split.pipeline:
-        problem = f"must be a multiple of the {split.pipeline} stages for the order interleaved"
-    if problem is not None:
-        raise ScenarioError(f"{problem}, not {found}", key="parallelism.micro_batches")
+    if strategy.micro_batches == 1 and found != 1:
+        problem = f"must be 1: {name} does not cut a mini-batch; not {found}"
+        raise ScenarioError(problem, key="parallelism.micro_batches")
+    rules: dict[str, Callable[[int], bool]] = {
+        f"must divide workload.batch_size ({batch})": lambda parts: batch % parts == 0
+    }
+    if strategy.own_passes and not strategy.micro_batches:
+        words = f"must be at least as many as the {split.pipeline} stages with {name}"
+        rules[words] = lambda parts: parts >= split.pipeline
+    if split.order == "interleaved":
+        words = f"must be a multiple of the {split.pipeline} stages for the order interleaved"
+        rules[words] = lambda parts: parts % split.pipeline == 0
+    for problem, obeyed in rules.items():
+        if not obeyed(found):
+            valid = [parts for parts in divisors(batch) if all(rule(parts) for rule in rules.values())]
+            said = f"{problem}: {any_of(valid, found)}; not {found}" if valid else f"{problem}, not {found}"
+            said += "" if split.micro_batches else ", as many as stages because it is not given"
+            said += "" if valid else "; no number would do here: change workload.batch_size"
+            raise ScenarioError(said, key="parallelism.micro_batches")
     return found
 
 
@@ -82,13 +97,17 @@ def pieces_of(
     """The pieces in the order of the model: as many as there are stages, times chunks.
 
     `devices`: the workers of each stage. Where they have limits of memory the model is cut so that each stage
-    keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage's speed is that of its
-    slowest device. Raises ScenarioError (keys below ``parallelism``) where the model cannot be cut so.
+    keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage is as fast as its
+    slowest device always is: kinds and persistent stragglers count. Raises ScenarioError (keys below
+    ``parallelism``) where the model cannot be cut so.
     """
     split, cluster = scenario.split, scenario.cluster
     stages, count = split.pipeline, split.pipeline * split.chunks
     all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
-    speeds = [min(map(cluster.speed_of, devices[piece % stages])) for piece in range(count)]
+    slowdowns = lasting(cluster)
+    speeds = [
+        1 / max(slowdowns.get(worker, 1.0) for worker in devices[piece % stages]) for piece in range(count)
+    ]
     limited = cluster.memory_of(0) is not None
     limits = [
         min(cluster.memory_of(worker) or 0.0 for worker in devices[piece % stages]) / split.chunks
@@ -98,11 +117,13 @@ def pieces_of(
     if limited or split.by == "memory":
         takes = _memory(scenario, strategy, sizes, micro_batches, all_layers)
     try:
-        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, limits=limits)
+        bounds = cut(
+            all_layers, count, split.by, speeds=speeds, memory=takes, limits=limits, chunks=split.chunks
+        )
     except ScenarioError:
         if not limited:
             raise
-        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes)
+        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, chunks=split.chunks)
     return list(_pieces(scenario, sizes, [all_layers[a:b] for a, b in pairwise(bounds)]))
 
 

@@ -210,15 +210,17 @@ def model(
     overrides: Sequence[str] = (),
     *,
     stages: int | None = None,
-    by: "By" = "flops",
+    by: "By | None" = None,
 ) -> dict[str, Any]:
     """A model's layers: what `lockstep model --json` prints (docs/models.md).
 
     `source`: a scenario's file or name, a workload that ships, or a model's name, such as "resnet50", for the
     images of digits (mlp, cnn) or of cifar10. `overrides` as in `load`, such as "workload.batch_size=64".
     `stages`: where it is cut into so many, so that the largest stage has as little as can be of what `by`
-    says ("flops", "parameters", "time" or "memory").
-    Raises ScenarioError for a name that there is not, a model that does not fit, and more stages than layers.
+    says ("flops", if None, "parameters", "time" or "memory"). None: where the scenario's `parallelism` cuts
+    it.
+    Raises ScenarioError for a name that there is not, a model that does not fit, more stages than layers, and
+    `by` without `stages`.
     """
     from lockstep.model_table import table
 

@@ -35,7 +35,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "default_map": {"help": Fals
 def app(asked: str = "") -> typer.Typer:
     """The commands; if there is one of the name that is asked for it alone: the others would take time."""
     found = typer.Typer(
-        help="Predict and measure data-parallel training: one strategy, two clocks.",
+        help="Predict and measure data-parallel training, pipelines too: one strategy, two clocks.",
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -112,6 +112,10 @@ def _could_print() -> bool:
 def _usage(error: Any) -> str:
     """One line of a usage error of click's, and where to read more."""
     context = getattr(error, "ctx", None)
+    if hasattr(error.__cause__, "errors"):  # what is wrong with an option's value is pydantic's
+        from lockstep.scenarios.errors import in_words
+
+        error.message = in_words(error.__cause__.errors()[0])
     said = " ".join(error.format_message().split()).rstrip(".")
     return f"{said[0].lower()}{said[1:]} (see '{context.command_path if context else 'lockstep'} --help')"
 

@@ -8,6 +8,7 @@ from lockstep.job.memory import HighWater
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.kinds import kind_of
+from lockstep.scenarios.section import divisors
 
 Change = dict[str, int | bool]
 """Keys of `parallelism`, and their values."""
@@ -49,7 +50,7 @@ def require(plan: Plan) -> None:
     problem = (
         f"{stage if split.pipeline > 1 else f'worker {worker}'} needs {size(needs.total)}, "
         f"{', '.join(f'{size(nbytes)} of it {word}' for word, nbytes in most)}; its device has "
-        f"{size(cluster.memory_of(worker) or 0.0)}: {_instead(plan)}"
+        f"{size(cluster.memory_of(worker) or 0.0)}{_instead(plan)}"
     )
     kind = kind_of(cluster.kinds, worker)
     own = kind is not None and cluster.kinds[kind].memory is not None
@@ -75,17 +76,17 @@ def _instead(plan: Plan) -> str:
     change = smallest(plan)
     if change is None:
         return (
-            "nor would it with more stages of so many workers, recomputation or smaller micro-batches, all "
-            "tried; take more workers, or a smaller model"
+            ". It would not fit with more stages of so many workers, recomputation or smaller micro-batches "
+            "either; take more workers, or a smaller model"
         )
     said = ", ".join(f"{key}: {str(value).lower()}" for key, value in change.items())
-    return f"it would fit with parallelism: {{{said}}}"
+    return f": it would fit with parallelism: {{{said}}}"
 
 
 def numbers_of_stages(scenario: Scenario) -> list[int]:
     """Into how many stages the workers can be divided."""
     workers = scenario.cluster.workers // scenario.split.tensor
-    return [n for n in range(1, workers + 1) if workers % n == 0]
+    return divisors(workers)
 
 
 def numbers_of_micro_batches(scenario: Scenario, first: int = 1) -> list[int]:

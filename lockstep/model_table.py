@@ -5,23 +5,32 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import lockstep
 from lockstep import scenarios
-from lockstep.scenarios import ScenarioError, Workload
+from lockstep.job.plan import Plan
+from lockstep.scenarios import Scenario, ScenarioError, Workload
+from lockstep.scenarios.loading import Check
 from lockstep.scenarios.section import did_you_mean
 from lockstep.scenarios.workload import Trained
 from lockstep.workloads import sizes
-from lockstep.workloads.cutting import By, cut
+from lockstep.workloads.cutting import By, Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
 from lockstep.workloads.sizes import OURS, TABLE
 
 _STATE = 2  # of each parameter there are two values: itself and its gradient
 
 
-def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: By) -> dict[str, Any]:
+def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: By | None) -> dict[str, Any]:
     """The layers of a scenario's workload, a shipped workload or a model; `lockstep.model` says more."""
-    workload = _scenario(str(source), overrides).workload
-    its, found = sizes(workload), layers(workload, stages or 1)
+    if stages is None and by is not None:
+        problem = "needs --stages; where a scenario itself is cut is --set 'parallelism.cut={by: …}'"
+        raise ScenarioError(problem, key="--by")
+    scenario = _scenario(str(source), overrides, _plan if stages is None else None)
+    workload, plan = scenario.workload, _plan(scenario) if stages is None else None
+    its = sizes(workload)
+    if plan is None:
+        found = layers(workload, stages or 1)
+    else:
+        found = layers(workload, len(plan.pieces), its.batch_size // plan.micro_batches)
     answer: dict[str, Any] = {
         "model": str(source),
         "parameters": its.parameters,
@@ -31,8 +40,6 @@ def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: 
         **_work_and_depth(workload),
         "layers": [_layer(layer, its.itemsize) for layer in found],
     }
-    if stages is None:
-        return answer
 
     def memory(_stage: int, start: int, stop: int) -> float:
         return its.itemsize * (
@@ -40,14 +47,20 @@ def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: 
             + its.batch_size * kept(found[start:stop])
         )
 
-    bounds = cut(found, stages, by, memory=memory)
-    for stage, (start, stop) in enumerate(pairwise(bounds)):
+    if stages is not None:
+        answer["by"] = by or "flops"
+        bounds = _cut(found, stages, by or "flops", memory)
+    elif plan is not None:
+        answer["by"] = scenario.split.by
+        stages, bounds = scenario.split.pipeline, [0, *(piece.layers.stop for piece in plan.pieces)]
+    else:
+        return answer
+    answer["stages"] = []
+    for piece, (start, stop) in enumerate(pairwise(bounds)):
         for row in answer["layers"][start:stop]:
-            row["stage"] = stage
-    answer["by"] = by
-    answer["stages"] = [
-        {
-            "stage": stage,
+            row["stage"] = piece % stages
+        answer["stages"].append({
+            "stage": piece % stages,
             "first": found[start].name,
             "last": found[stop - 1].name,
             "layers": stop - start,
@@ -55,19 +68,29 @@ def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: 
             "flops": sum(layer.flops for layer in found[start:stop]),
             "activation_bytes": its.itemsize * found[stop - 1].output,
             "saved_bytes": its.itemsize * kept(found[start:stop]),
-            "memory_bytes": memory(stage, start, stop),
-        }
-        for stage, (start, stop) in enumerate(pairwise(bounds))
-    ]
+            "memory_bytes": memory(piece, start, stop),
+        })  # fmt: skip
     return answer
 
 
-def _scenario(source: str, overrides: Sequence[str]) -> "lockstep.Scenario":
+def _plan(scenario: Scenario) -> Plan | None:
+    """Of a model that is split."""
+    return Plan.of(scenario) if scenario.split.pipeline > 1 else None
+
+
+def _cut(found: Sequence[Layer], stages: int, by: By, memory: Memory) -> Sequence[int]:
+    try:
+        return cut(found, stages, by, memory=memory)
+    except ScenarioError as error:  # more stages than layers: this is what asked for them
+        raise ScenarioError(error.problem, key="--stages") from None
+
+
+def _scenario(source: str, overrides: Sequence[str], check: Check | None) -> Scenario:
     if Path(source).is_file() or source.removesuffix(".yaml") in scenarios.shipped():
-        return scenarios.load(source, overrides, alone=True)
+        return scenarios.load(source, overrides, check, alone=True)
     shelf = scenarios.shelf("workloads")
     if source in shelf:
-        return scenarios.load("sizes-only", [f"workload={source}", *overrides], alone=True)
+        return scenarios.load("sizes-only", [f"workload={source}", *overrides], check, alone=True)
     models = _models()
     if source not in models:
         known = [*scenarios.shipped(), *shelf, *models]
@@ -75,7 +98,7 @@ def _scenario(source: str, overrides: Sequence[str]) -> "lockstep.Scenario":
         raise ScenarioError(f"{said}; give the name of one, or a scenario's file")
     dataset = "digits" if source in OURS else "cifar10"
     workload = f"workload={{dataset: {dataset}, model: {source}}}"
-    return scenarios.load("sizes-only", [workload, *overrides], alone=True)
+    return scenarios.load("sizes-only", [workload, *overrides], check, alone=True)
 
 
 def _models() -> list[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # they load when something is shown: a list of what there is 
     from rich.table import Table
 
     from lockstep.analysis.records import Result
+    from lockstep.job.plan import Plan
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def noting(quiet: bool) -> Callable[[str], None] | None:
 def show(result: "Result", out: Path | None) -> None:
     """One run, as a table of its metrics in words and units."""
     m = result.metrics
-    title = f"{m['scenario']}: {m['strategy']}, {count(m['workers'], 'worker')}"
+    title = f"{m['scenario']}: {m['strategy']}, {_devices(result.plan)}"
     table = titled(title, "", DONE[result.engine])
     for name, value in main_metrics(result).items():
         table.add_row(name, value)
@@ -64,6 +65,17 @@ def show(result: "Result", out: Path | None) -> None:
     _warn(m)
     if out is not None:
         print(f"Written to {out}.")
+
+
+def _devices(plan: "Plan") -> str:
+    """ "8 workers", "2 replicas of 4 stages, 1f1b, 16 micro-batches"."""
+    split, micro = plan.scenario.split, plan.micro_batches
+    parts = [f"{micro:,} micro-batch{'es' * (micro > 1)}"]
+    if split.pipeline == 1:
+        return ", ".join([count(len(plan.workers), "worker"), *parts * (micro > 1)])
+    if not plan.strategy.own_passes:
+        parts.insert(0, split.order + f" with {split.chunks} chunks" * (split.chunks > 1))
+    return ", ".join([f"{count(plan.replicas, 'replica')} of {split.pipeline:,} stages", *parts])
 
 
 def show_gains(gains: Sequence[Gain]) -> None:

@@ -34,16 +34,22 @@ def translated(errors: ValidationError, document: Any) -> ScenarioError:
         valid = range(len(document)) if isinstance(document, list | tuple) else document
         if isinstance(valid, range | dict) and item in valid:
             path, document = (*path, item), document[item]
-    problem = error["msg"]
+    problem = error["msg"] if error["type"] == "scenario" else in_words(error)
     if error["type"] == "scenario":
         path = (*path, *error["ctx"]["path"])
-    else:
-        for theirs, ours in _WORDS.items():
-            problem = problem.replace(theirs, ours)
-        problem += f", not {shown(error['input'])}"
     if more := errors.error_count() - 1:
         problem += f" (and {more} more problem{'s' * (more > 1)})"
     return ScenarioError(problem, dotted(path))
+
+
+def in_words(error: Any) -> str:
+    """Return what one of pydantic's errors says, in our words."""
+    problem = error["msg"].removeprefix("Value error, ").partition(", unable to parse")[0].rstrip(".")
+    for theirs, ours in _WORDS.items():
+        problem = problem.replace(theirs, ours)
+    if choices := re.search(r" is not one of (.*)", problem):  # typer's words
+        problem = f"must be one of {choices[1]}"
+    return f"{problem}, not {shown(error['input'])}"
 
 
 def place(error: ScenarioError, places: Mapping[str, int | str], source: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lockstep.scenarios.section import Count, Factor, Section
-from lockstep.scenarios.units import PositiveSize, fail
+from lockstep.scenarios.units import PositiveSize, fail, shown
 
 
 class Kind(Section):
@@ -24,9 +24,16 @@ class Kind(Section):
 
 
 def check(kinds: Sequence[Kind], workers: int, memory: float | None) -> None:
-    """Raise a validation error unless every worker is of one kind, and all or none have a limit of memory."""
+    """Raise a validation error unless every worker is of one kind, and kinds differ in name.
+
+    And unless all or none have a limit of memory.
+    """
     if kinds and (total := sum(kind.count for kind in kinds)) != workers:
         fail(f"their counts must add up to cluster.workers ({workers}), not to {total}", "kinds")
+    names = [kind.name for kind in kinds]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            fail(f"{shown(name)} is the name of another kind too; give each its own", "kinds", place, "name")
     given = [kind.memory is not None for kind in kinds]
     if memory is None and any(given) and not all(given):
         place = given.index(False)

@@ -171,7 +171,7 @@ def _read(source: str | Path) -> tuple[Path, str]:
     except FileNotFoundError:
         near = [other for other in known if other.endswith(f"/{name}")]
         near += difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-        some = near or [*(other for other in known if "/" not in other), "strategies/…"]
+        some = [*dict.fromkeys(near)] or [*(other for other in known if "/" not in other), "strategies/…"]
         part = next(
             (
                 f"a shipped {what[:-1]} is not a scenario: give one, and --set {what[:-1]}={name}; "

@@ -1,29 +1,43 @@
 """How a model is split over the devices of a replica: `parallelism`."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from lockstep.scenarios.section import Count, Section, one_of
 from lockstep.scenarios.units import fail, shown
 
 Axis = Literal["tensor", "pipeline", "data"]
 _BY = ("flops", "parameters", "time", "memory")
-
-
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False)]
 
 
 class By(Section):
     """The model is cut so that the largest stage is as small as can be, `by` what its layers say."""
 
-    by: Literal["flops", "parameters", "time", "memory"]
+    by: Literal["flops", "parameters", "time", "memory"] = Field(
+        description="flops, parameters, time or memory, such as 'by: time'"
+    )
 
 
 def _cut(data: Any) -> type[Section] | None:
-    if isinstance(data, str):
-        fail(f"must be {{by: {' | '.join(_BY)}}} or the numbers of layers, not {shown(data)}")
-    return By if isinstance(data, dict) else None
+    if isinstance(data, dict):
+        return By
+    many = isinstance(data, list | tuple)
+    wrong = [each for each in data if type(each) is not int or each < 1] if many else [data]
+    if wrong:
+        problem = f"must be {{by: {' | '.join(_BY)}}} or a list of layer numbers, from 1 on, that rise"
+        fail(f"{problem}; not {'a list with ' * many}{shown(wrong[0])}")
+    return None
+
+
+def layers_to_list(pieces: int) -> str:
+    """What `cut` must be, if it is a list."""
+    if pieces == 1:
+        return "must be left out: the model is in one piece"
+    numbers = "1 layer number" if pieces == 2 else f"{pieces - 1} layer numbers"
+    return f"must list {numbers}: the first layer of each piece but the first ({pieces} pieces)"
 
 
 class Parallelism(Section):
@@ -39,6 +53,7 @@ class Parallelism(Section):
     With one stage, `micro_batches` is gradient accumulation.
     """
 
+    mistaken: ClassVar[Mapping[str, str]] = {"stages": "pipeline", "microbatches": "micro_batches"}
     pipeline: Count = 1
     tensor: Count = 1
     order: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
@@ -48,21 +63,23 @@ class Parallelism(Section):
     axes: tuple[Axis, Axis, Axis] = Field(("tensor", "pipeline", "data"), strict=False)
     cut: Annotated[By | Layers, one_of(_cut)] = By(by="flops")
 
+    @field_validator("axes", mode="before")
+    @classmethod
+    def _each_axis_once(cls, data: Any) -> Any:
+        axes = list(get_args(Axis))
+        if not isinstance(data, list | tuple) or sorted(map(str, data)) != sorted(axes):
+            said = f"[{', '.join(map(str, data))[:60]}]" if isinstance(data, list | tuple) else shown(data)
+            problem = "must list tensor, pipeline and data, each once, innermost first, such as"
+            fail(f"{problem} [{', '.join(axes)}]; not {said}")
+        return data
+
     @model_validator(mode="after")
     def _can_be(self) -> Self:
         if self.tensor > 1:
             fail("layers cannot be split yet; must be 1 (pipeline splits the model between layers)", "tensor")
-        if len({*self.axes}) < len(self.axes):
-            fail("must name tensor, pipeline and data once each", "axes")
-        if self.chunks > 1 and self.order != "interleaved":
-            fail(f"only the order interleaved does several; {self.order} has 1", "chunks")
         pieces = self.pipeline * self.chunks
-        if not isinstance(self.cut, By):
-            if len(self.cut) != pieces - 1:
-                problem = f"must have {pieces - 1} numbers, one less than there are pieces"
-                fail(f"{problem}, not {len(self.cut)}", "cut")
-            if sorted({*self.cut}) != [*self.cut]:
-                fail("must be numbers of layers that increase", "cut")
+        if not isinstance(self.cut, By) and len(self.cut) != pieces - 1:
+            fail(f"{layers_to_list(pieces)}; not {len(self.cut)}", "cut")
         return self
 
     @property

@@ -28,7 +28,7 @@ from lockstep.scenarios.library import OrNamed, Preset, needs
 from lockstep.scenarios.machine import Machine
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.scenarios.problem import ScenarioError
-from lockstep.scenarios.section import Count, Factor, Section, one_of
+from lockstep.scenarios.section import Count, Factor, Section, any_of, divisors, one_of
 from lockstep.scenarios.stragglers import Persistent, Straggler
 from lockstep.scenarios.sweep import Sweep
 from lockstep.scenarios.topology import Sites
@@ -370,7 +370,8 @@ class Scenario(Section):
     def _replicas_are_whole(self) -> Self:
         split, workers = self.split, self.cluster.workers
         if workers % split.devices:
-            problem = f"must divide cluster.workers ({workers}), not {split.devices}"
+            valid = any_of(divisors(workers), split.devices)
+            problem = f"must divide cluster.workers ({workers}): {valid}; not {split.devices}"
             fail(problem, "parallelism", "pipeline")
         return self
 

@@ -1,7 +1,8 @@
 """What all sections of a scenario share: known keys only, nothing forgotten, and messages that help."""
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isqrt
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -39,11 +40,28 @@ def did_you_mean(word: object, valid: Sequence[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def divisors(number: int) -> list[int]:
+    """All of them, from 1 on."""
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+def any_of(numbers: Sequence[int], given: int) -> str:
+    """Return `1, 2 or 4`; of many numbers the nearest below and above the given one: `such as 12 or 15`."""
+    if len(numbers) > 8:
+        below, above = [each for each in numbers if each < given], [each for each in numbers if each > given]
+        return f"such as {any_of([*below[-1:], *above[:1]], given)}"
+    *but_last, last = map(str, numbers)
+    return f"{', '.join(but_last)} or {last}" if but_last else last
+
+
 class Section(BaseModel):
     """A mapping of known keys; `shorthand` names the key that a bare scalar stands for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     shorthand: ClassVar[str] = ""
+    mistaken: ClassVar[Mapping[str, str]] = {}
+    """Words for which people take a key by another name, and that key."""
 
     @model_validator(mode="before")
     @classmethod
@@ -57,7 +75,7 @@ class Section(BaseModel):
             fail(f"must be a mapping (keys: {', '.join(fields)}), not {shown(data)}")
         for key in data:
             if key not in fields and cls.model_config["extra"] == "forbid":
-                fail(f"unknown key{nearest(key, fields)}", key)
+                fail(f"unknown key{nearest(cls.mistaken.get(key, key), fields)}", key)
         for key, field in fields.items():
             if key not in data and field.is_required():
                 quantity = next((str(kind) for kind in field.metadata if isinstance(kind, Quantity)), None)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.parallelism import layers_to_list
 from lockstep.workloads.layers import Layer
 
 By = Literal["flops", "parameters", "time", "memory"]
@@ -24,6 +25,7 @@ def cut(
     speeds: Sequence[float] = (),
     memory: Memory | None = None,
     limits: Sequence[float] = (),
+    chunks: int = 1,
 ) -> tuple[int, ...]:
     """Return the first layer of each stage, and the number of layers: `stages` + 1 rising numbers from 0 on.
 
@@ -37,14 +39,15 @@ def cut(
     - `memory`: what `memory` says, divided by the `limits`, bytes, one a stage (all 1 if not given);
     - a list: no matter how large; these are the first layers of stages 1, 2, …
 
-    With `limits`, no stage takes more `memory` than its own.
+    With `limits`, no stage takes more `memory` than its own. `chunks`: how many of these stages, then pieces
+    of the model, are on the same device; nothing but messages depends on it.
 
-    Raises `ScenarioError`: with key `parallelism.pipeline` for more stages than layers, with
-    `parallelism.cut` for a list that cannot be, and where no cut keeps to the limits.
+    Raises `ScenarioError`: with key `parallelism.pipeline` or `parallelism.chunks` for more stages than
+    layers, with `parallelism.cut` for a list that cannot be, and where no cut keeps to the limits.
     """
     count = len(layers)
     if stages > count:
-        raise ScenarioError(_too_many(layers, stages), key="parallelism.pipeline")
+        raise _too_many(layers, stages, chunks)
     takes = [_matrix(memory, stage, count) for stage in range(stages)] if memory else []
     if not isinstance(by, str):
         bounds = _listed(by, stages, count)
@@ -97,10 +100,7 @@ def _matrix(memory: Memory, stage: int, count: int) -> _Matrix:
 
 def _listed(begins: Sequence[int], stages: int, count: int) -> tuple[int, ...]:
     if len(begins) != stages - 1:
-        problem = (
-            f"must be {stages - 1} numbers, the first layers of all stages but the first, not {len(begins)}"
-        )
-        raise ScenarioError(problem, key="parallelism.cut")
+        raise ScenarioError(f"{layers_to_list(stages)}; not {len(begins)}", key="parallelism.cut")
     bounds = (0, *begins, count)
     if any(one >= two for one, two in pairwise(bounds)):
         problem = f"must be numbers of layers that rise, from 1 to {count - 1}, not {list(begins)}"
@@ -108,9 +108,17 @@ def _listed(begins: Sequence[int], stages: int, count: int) -> tuple[int, ...]:
     return bounds
 
 
-def _too_many(layers: Sequence[Layer], stages: int) -> str:
-    said = f"must be at most {len(layers)}, as many as there are layers, not {stages}"
+def _too_many(layers: Sequence[Layer], pieces: int, chunks: int) -> ScenarioError:
+    count, stages = len(layers), pieces // chunks
+    if count < stages:
+        key, said = "pipeline", f"must be at most {count}, as many as there are layers, not {stages}"
+    else:
+        key, said = (
+            "chunks",
+            f"must be at most {count // stages}, not {chunks}: there are {count} layers, and ",
+        )
+        said += f"pipeline × chunks = {stages} × {chunks} makes {pieces} pieces"
     tied = next((layer for layer in layers if layer.tied), None)
     if tied is not None:
         said += f"; {tied.name} cannot be cut, because {tied.tied} is used at two places in it"
-    return said
+    return ScenarioError(said, key=f"parallelism.{key}")

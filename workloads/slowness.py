@@ -110,15 +110,15 @@ class Slowness:
 def slowness(scenario: Scenario) -> dict[int, Slowness]:
     """The slowness of every worker that has any, by its number."""
     cluster, seed = scenario.cluster, scenario.seed
-    always = _by_kind(cluster)
+    always = lasting(cluster)
     chances: dict[int, list[Chance]] = {}
     steps: dict[int, list[Steps]] = {}
     for index, item in enumerate(cluster.stragglers):
         for unit, workers in _slowed(cluster, item):
             # Workers that are slowed together share steps, or streams that are the same.
             if isinstance(item, kinds.Persistent):
-                always |= {worker: always.get(worker, 1.0) * item.slowdown for worker in workers}
-            elif isinstance(item, kinds.Occasional):
+                continue
+            if isinstance(item, kinds.Occasional):
                 for worker in workers:
                     rng = seeds.generator(seed, "occasional stragglers", index, unit)
                     chances.setdefault(worker, []).append(Chance(item.slowdown, item.probability, rng))
@@ -128,6 +128,16 @@ def slowness(scenario: Scenario) -> dict[int, Slowness]:
                     steps.setdefault(worker, []).append(common)
     slow = sorted({*always, *chances, *steps})
     return {w: Slowness(always.get(w, 1.0), chances.get(w, ()), steps.get(w, ())) for w in slow}
+
+
+def lasting(cluster: Cluster) -> dict[int, float]:
+    """The slowdown that always holds, by kind and persistent stragglers, of every worker that has one."""
+    always = _by_kind(cluster)
+    for item in cluster.stragglers:
+        if isinstance(item, kinds.Persistent):
+            for _, workers in _slowed(cluster, item):
+                always |= {worker: always.get(worker, 1.0) * item.slowdown for worker in workers}
+    return always
 
 
 def slowest(scenario: Scenario) -> float:

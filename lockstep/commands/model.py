@@ -1,5 +1,6 @@
 """`lockstep model`."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -14,25 +15,29 @@ Name = Annotated[
         help="A scenario, a workload that 'lockstep workloads' lists, or a model such as resnet50.",
     ),
 ]
-Stages = Annotated[int | None, typer.Option(min=1, metavar="P", help="Cut it into so many stages.")]
+Stages = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="P", help="Cut it into so many stages; not given: as the scenario is."),
+]
 By = Annotated[
-    Literal["flops", "parameters", "time", "memory"],
-    typer.Option(help="What the largest stage is to have least of."),
+    Literal["flops", "parameters", "time", "memory"] | None,
+    typer.Option(help="What the largest stage is to have least of; flops if not given. With --stages only."),
 ]
 
 
 def model(
     name: Name,
     stages: Stages = None,
-    by: By = "flops",
+    by: By = None,
     set_: Set = None,
     json_: Json = False,
     csv: Csv = False,
 ) -> None:
     """Show a model's layers, and where a cut into stages falls.
 
-    Also work, depth and W/D: docs/models.md says what all that is. A model by its name is one for the images
-    of digits (mlp, cnn) or of cifar10; --set workload.dataset=mnist takes others.
+    Without --stages it is the cut of the scenario's parallelism. Also work, depth and W/D: docs/models.md
+    says what all that is. A model by its name is one for the images of digits (mlp, cnn) or of cifar10;
+    --set workload.dataset=mnist takes others.
     """
     printing = Printing(json_, csv)
     from lockstep.model_table import table
@@ -64,7 +69,7 @@ def _show(found: dict[str, Any]) -> None:
         )
     terminal.show_table(shown)
     if "stages" in found:
-        shown = terminal.titled(f"Cut by {found['by']}; of a whole mini-batch:", "stage", "layers")
+        shown = terminal.titled(f"Cut {_how(found['by'])}; of a whole mini-batch:", "stage", "layers")
         for head in ("parameters", "work", "activation", "memory"):
             shown.add_column(head, justify="right")
         for stage in found["stages"]:
@@ -83,6 +88,10 @@ def _show(found: dict[str, Any]) -> None:
             f"A gradient of {found['batch_size']} samples: work W = {found['work']:.4g} operations, "
             f"depth D = {found['depth']:,} steps, W/D = {found['parallelism']:.4g}"
         )
+
+
+def _how(by: str | Sequence[int]) -> str:
+    return f"by {by}" if isinstance(by, str) else f"before layers {', '.join(map(str, by))} (from 0)"
 
 
 def _flop(value: float) -> str:

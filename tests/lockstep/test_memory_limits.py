@@ -68,7 +68,10 @@ def test_the_message_says_how_much_is_needed_where_and_of_what() -> None:
         "cluster.memory: stage 1 of 4 (worker 1) needs 19 GB, 16 GB of it activations, "
         "1 GB of it parameters, 1 GB of it gradient, 1 GB of it buffers; its device has 10 GB: "
     )
-    assert "nor would it with more stages of so many workers, recomputation" in refused(large("100 MB"))
+    assert refused(large("100 MB")).endswith(
+        "its device has 100 MB. It would not fit with more stages of so many workers, recomputation or "
+        "smaller micro-batches either; take more workers, or a smaller model"
+    )
 
 
 @pytest.mark.parametrize("words", [["simulate"], ["run"], ["validate"], ["sweep"]])
@@ -93,6 +96,8 @@ def test_kinds_are_of_all_workers_and_have_all_a_limit_or_none() -> None:
     without = {"name": "cpu", "count": 2}
     with pytest.raises(ValueError, match=r"give it for every kind, or cluster\.memory for the others"):
         uneven(A100, without)
+    with pytest.raises(ValueError, match="'a100' is the name of another kind too; give each its own"):
+        uneven(A100, A100)
     config = uneven(A100, without, cluster__memory="8 GB")
     assert [config.cluster.memory_of(worker) for worker in range(4)] == [40e9, 40e9, 8e9, 8e9]
 
@@ -132,6 +137,18 @@ def test_cuts_take_speeds_and_limits_into_account() -> None:
     split = {"pipeline": 4, "cut": {"by": "time"}}
     assert layers(Plan.of(uneven(A100, T4, workload=small, parallelism=split))) == [7, 7, 1, 1]
     assert layers(Plan.of(uneven(A100, T4, workload=small, parallelism={"pipeline": 4}))) == [4, 4, 4, 4]
+    # a straggler that always is one counts as a kind does, and both multiply
+    slow = [{"worker": worker, "slowdown": 4} for worker in (2, 3)]
+    alike = scenario(cluster__stragglers=slow, workload=small, parallelism=split, strategy="all-reduce")
+    assert layers(Plan.of(alike)) == [7, 7, 1, 1]
+    undone = [{"worker": worker, "slowdown": 0.25} for worker in (2, 3)]
+    both = uneven(A100, T4, cluster__stragglers=undone, workload=small, parallelism=split)
+    assert layers(Plan.of(both)) == [4, 4, 4, 4]
+    sometimes = [{**each, "probability": 0.5} for each in slow]
+    by_chance = scenario(
+        cluster__stragglers=sometimes, workload=small, parallelism=split, strategy="all-reduce"
+    )
+    assert layers(Plan.of(by_chance)) == [4, 4, 4, 4]
     # by work alone each has four; the last two have no room for four
     tight = [A100, {**T4, "memory": "1.6 GB"}]
     config = uneven(*tight, workload={"parameters": 1e9, "layers": 16}, parallelism={"pipeline": 4})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import lockstep
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Data, ScenarioError
 from lockstep.workloads.depth import depth
 from tests.support.command_line import Lockstep, fine
@@ -66,6 +67,39 @@ def test_stages_add_up() -> None:
     assert [layer["stage"] for layer in found["layers"]] == [0, 0, 1, 2, 2]  # the most is in one layer
 
 
+SPLIT = "pipelines/uneven-devices"
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages", "last", "said"),
+    [
+        ([], [0, 1, 2, 3], ["5", "11", "17", "23"], "Cut by flops"),
+        (["parallelism.cut={by: time}"], [0, 1, 2, 3], ["7", "15", "19", "23"], "Cut by time"),
+        (["parallelism.cut=[1, 2, 20]"], [0, 1, 2, 3], ["0", "1", "19", "23"], "Cut before layers 1, 2, 20"),
+        (
+            ["parallelism={pipeline: 2, chunks: 2, order: interleaved}"],
+            [0, 1, 0, 1],
+            ["5", "11", "17", "23"],
+            "Cut by flops",
+        ),
+    ],
+)
+def test_a_scenario_is_cut_where_its_parallelism_says(
+    changes: list[str], stages: list[int], last: list[str], said: str, command: Lockstep
+) -> None:
+    found = lockstep.model(SPLIT, changes)
+    assert [stage["stage"] for stage in found["stages"]] == stages
+    assert [stage["last"] for stage in found["stages"]] == last
+    assert [row["stage"] for row in found["layers"] if row["layer"] in last] == stages
+    pieces = Plan.of(lockstep.load(SPLIT, [*changes, "sweep={}"])).pieces
+    assert [stage["layers"] for stage in found["stages"]] == [
+        piece.layers.stop - piece.layers.start for piece in pieces
+    ]
+    assert said in fine(command("model", SPLIT, *(f"--set={change}" for change in changes)))
+    other = lockstep.model(SPLIT, changes, stages=2)  # what is asked for comes first
+    assert [stage["layers"] for stage in other["stages"]] == [12, 12]
+
+
 @pytest.mark.parametrize("name", ["gpt-2", "sizes-only", "quickstart", "strategies/downpour"])
 def test_scenarios_and_workloads_have_layers(name: str) -> None:
     found = lockstep.model(name)
@@ -82,10 +116,19 @@ def test_a_problem_has_no_depth() -> None:
     ("arguments", "said"),
     [
         (["resnet180"], "no scenario, workload or model is called 'resnet180'; did you mean 'resnet18"),
-        (["mlp", "--stages", "3"], "parallelism.pipeline: must be at most 2, as many as there are layers"),
+        (["mlp", "--stages", "3"], "error: --stages: must be at most 2, as many as there are layers, not 3"),
         (["resnet18", "--set", "workload.batch_size=1"], "cannot be trained on cifar10 in batches of 1"),
-        (["mlp", "--stages", "0"], "stages"),
-        (["mlp", "--by", "luck", "--stages", "2"], "luck"),
+        (["mlp", "--stages", "0"], "invalid value for '--stages': must be at least 1, not '0' (see "),
+        (["mlp", "--stages", "x"], "invalid value for '--stages': must be a whole number, not 'x' (see "),
+        (
+            ["mlp", "--by", "luck", "--stages", "2"],
+            "value for '--by': must be one of 'flops', 'parameters', 'time', 'memory', not 'luck' (see ",
+        ),
+        (["mlp", "--by", "time"], "--by: needs --stages"),
+        (
+            ["pipelines/uneven-devices", "--set", "parallelism.cut=[1, 2, 24]"],
+            "parallelism.cut=[1, 2, 24]: parallelism.cut: must be numbers of layers that rise, from 1 to 23",
+        ),
         (["mlp", "--json", "--csv"], "--csv: cannot be printed beside --json"),
     ],
 )

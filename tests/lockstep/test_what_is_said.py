@@ -18,6 +18,31 @@ def test_where_the_scalars_are_is_said(tmp_path: Path) -> None:
     assert "Scalars written to" in said.stdout
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([], "all-reduce, 8 workers"),
+        (["parallelism={micro_batches: 4}"], "all-reduce, 8 workers, 4 micro-batches"),
+        (
+            ["parallelism={pipeline: 4, micro_batches: 16}"],
+            "all-reduce, 2 replicas of 4 stages, 1f1b, 16 micro-batches",
+        ),
+        (
+            ["parallelism={pipeline: 8, micro_batches: 8, order: interleaved, chunks: 2}"],
+            "all-reduce, 1 replica of 8 stages, interleaved with 2 chunks, 8 micro-batches",
+        ),
+        (
+            ["parallelism={pipeline: 4}", "strategy=pipedream"],
+            "pipedream, 2 replicas of 4 stages, 1 micro-batch",
+        ),
+    ],
+)
+def test_a_split_model_is_said_to_be_one(changes: list[str], said: str, command: Lockstep) -> None:
+    changes = ["cluster.workers=8", "workload.batch_size=16", "strategy=all-reduce", *changes]
+    ended = command("simulate", *SMALL, *(f"--set={change}" for change in changes))
+    assert f"sizes-only: {said}\n" in "".join(f"{line.rstrip()}\n" for line in fine(ended).splitlines())
+
+
 def test_one_run_is_not_one_runs(tmp_path: Path) -> None:
     said = CliRunner().invoke(app(), ["sweep", *SMALL, "--jobs", "1", "--out", str(tmp_path)])
     assert said.exit_code == 0

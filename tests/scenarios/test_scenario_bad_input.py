@@ -244,6 +244,10 @@ def test_a_source_that_is_no_file(source: str, says: str) -> None:
     assert says in str(refusal(source))
 
 
+def test_a_scenario_is_suggested_once() -> None:
+    assert str(refusal("uneven-devices")).endswith("shipped scenarios: pipelines/uneven-devices")
+
+
 @pytest.mark.slow
 def test_a_bomb_costs_little(file: Path) -> None:
     file.write_text(BOMB)

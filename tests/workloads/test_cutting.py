@@ -107,7 +107,7 @@ def test_memory_moves_a_boundary() -> None:
 @pytest.mark.parametrize(
     ("by", "said"),
     [
-        ([1], "must be 2 numbers, the first layers of all stages but the first, not 1"),
+        ([1], "must list 2 layer numbers: the first layer of each piece but the first (3 pieces); not 1"),
         ([2, 1], "must be numbers of layers that rise, from 1 to 3, not [2, 1]"),
         ([0, 1], "must be numbers of layers that rise"),
         ([1, 4], "must be numbers of layers that rise"),
