@@ -206,6 +206,8 @@ class Simulation:
         stuck = [
             rank for rank, program in self.programs.items() if program.alive and not self.ending.retired(rank)
         ]
+        if stuck and self.folding is not None:  # for what others would have sent
+            raise Disturbed
         if stuck:
             waits = "; ".join(self._waits(rank) for rank in stuck[:4])
             raise SimulationError(f"the nodes wait for each other for ever: {waits}")

@@ -6,8 +6,9 @@ D − r sends to replica 0 at the same time. So replica 0 alone has nodes here: 
 back to it over its own cards as theirs, and meets there what theirs would have met. In the end its records
 are turned D times.
 
-Whether a program does anything else is only known when it does: then `ring.Disturbed` is raised, and the run
-is to be made again without this shortcut, which remains the oracle.
+A strategy says that its workers are alike; which collectives they meet in is only known when they do. In any
+other than a ring `ring.Disturbed` is raised, and the run is to be made again without this shortcut, which
+remains the oracle.
 """
 
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ def fold(plan: Plan) -> Folding | None:
     """None for a job whose replicas may differ, or may do more than meet in rings."""
     scenario, cluster = plan.scenario, plan.scenario.cluster
     network = cluster.network
-    if len(plan.groups) == 1 or plan.replicas == 1 or plan.has_servers or scenario.workload.learns:
+    if len(plan.groups) == 1 or plan.replicas == 1 or not plan.strategy.alike or scenario.workload.learns:
         return None
     if scenario.stop.updates is not None or plan.quota.together is not None:
         return None

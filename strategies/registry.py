@@ -159,29 +159,34 @@ STRATEGIES: dict[str, Strategy] = {
     "all-reduce": Strategy(
         all_reduce,
         equal_steps=True,
+        alike=True,
         summary="the mean of all gradients, summed without a server",
     ),
     "local-sgd": Strategy(
         local_sgd.local_sgd,
         equal_steps=True,
+        alike=True,
         keeps=1,  # the sum of steps
         summary="local steps, then the mean of all models, without a server (Stich 2019)",
     ),
     "post-local-sgd": Strategy(
         local_sgd.post_local_sgd,
         equal_steps=True,
+        alike=True,
         keeps=1,  # the sum of steps
         summary="synchronous first, local SGD later (Lin et al. 2020)",
     ),
     "adacomm": Strategy(
         local_sgd.adacomm,
         equal_steps=True,
+        alike=True,
         keeps=1,  # the sum of steps
         summary="local SGD whose period falls with the loss (Wang and Joshi 2019)",
     ),
     "diloco": Strategy(
         local_sgd.diloco,
         equal_steps=True,
+        alike=True,
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
         keeps=2,  # the sum of steps, and the outer momentum
         summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
@@ -215,6 +220,7 @@ STRATEGIES: dict[str, Strategy] = {
     "pipedream": Strategy(
         pipedream,
         equal_steps=True,
+        alike=True,
         micro_batches=1,
         own_passes=True,
         versions=in_flight,
@@ -223,6 +229,7 @@ STRATEGIES: dict[str, Strategy] = {
     "pipedream-2bw": Strategy(
         pipedream_2bw,
         equal_steps=True,
+        alike=True,
         own_passes=True,
         versions=two,
         summary="a pipeline without a flush, two versions of the parameters (Narayanan et al. 2021)",

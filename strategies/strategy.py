@@ -49,6 +49,8 @@ class Strategy:
     equal_steps: bool = False
     """Workers meet in every round: mini-batches are dealt out evenly, not first come first served. With
     servers it is the synchronisation model that says so."""
+    alike: bool = False
+    """Every worker does what all others do, whatever its rank, and meets them in collectives only."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values of shared parameters that this strategy has by default, instead of theirs."""
     owners: type[Owners] = Replicated

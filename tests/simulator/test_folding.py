@@ -106,6 +106,7 @@ def test_one_of_the_replicas_has_nodes(strategy: Any) -> None:
         {"cluster": {"workers_per_host": 4}},  # hosts with stages of two replicas
         {"cluster": {"workers_per_host": 3}, "parallelism": {"axes": ["data", "pipeline", "tensor"]}},
         {"strategy": "synchronous"},
+        {"strategy": "d-psgd"},
         {"stop": {"updates": 3}},
     ],
     ids=str,
@@ -119,8 +120,8 @@ def test_replicas_that_may_differ_are_simulated_each(changes: dict[str, Any]) ->
 @pytest.mark.parametrize(
     "changes",
     [
-        {"strategy": "d-psgd"},  # replicas meet otherwise than in rings
-        {"strategy": {"name": "all-reduce", "algorithm": "recursive-doubling"}},
+        {"strategy": {"name": "all-reduce", "algorithm": algorithm}}
+        for algorithm in ("recursive-doubling", "binomial", "parameter-server", "halving-doubling")
     ],
     ids=str,
 )
