@@ -63,14 +63,16 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
                 parameters = vector.numpy()
         table = join([table, evaluations.frame()])
-    emulated = scenario.cluster.compute != "measured"
-    measured = whole_gradient_seconds(plan, table)
-    measured_s = float(measured.mean()) if len(measured) else 0.0
+    if scenario.cluster.compute == "measured":
+        measured = whole_gradient_seconds(plan, table)
+        gradient_s = float(measured.mean()) if len(measured) else 0.0
+    else:
+        gradient_s = mean_gradient_s(scenario, plan.sizes)
     return Result(
         engine="executor",
         plan=plan,
         records=table,
-        gradient_s=mean_gradient_s(scenario, plan.sizes) if emulated else measured_s,
+        gradient_s=gradient_s,
         parameters=parameters,
         warnings=[*plan.warnings, *_overruns(folder, ranks, table)],
         interleaving=pd.concat(

@@ -55,7 +55,6 @@ class Simulation:
         self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
         self.folding = folding.fold(plan) if shortcuts else None
-        self.present: Sequence[int] = self.folding.first if self.folding else range(len(plan.roles))
         itemsize = self.sizes.itemsize
         self.arithmetics: list[Arithmetic] = [OnSizes(group.length, itemsize) for group in plan.groups]
         if scenario.workload.learns:
@@ -95,7 +94,8 @@ class Simulation:
         self._came_to = 0.0, 0  # an instant, and the updates made by then where they bring the end closer
         self.progress: Progress | None = None
         self.inboxes: dict[int, Callable[[Arrival], None]] = {}
-        self.nodes = {rank: self._node(rank) for rank in self.present}
+        present: Sequence[int] = self.folding.first if self.folding else range(len(self.roles))
+        self.nodes = {rank: self._node(rank) for rank in present}
         self.inboxes |= {rank: node.take_in for rank, node in self.nodes.items()}
         begun = {rank: self.begin(node, plan.program(rank)) for rank, node in self.nodes.items()}
         self.programs = {rank: process for rank, process in begun.items() if rank in self.workers}

@@ -41,13 +41,14 @@ def pilot(scenario: Scenario, seconds: float) -> Pilot:
 
 def _run(simulation: Simulation, seconds: float) -> Pilot:
     environment, queue, begin = simulation.environment, simulation.environment._queue, monotonic()
-    workers, until = [simulation.nodes[rank] for rank in simulation.programs], simulation.scenario.stop.time
+    workers = [simulation.nodes[rank] for rank in simulation.programs]
+    until = simulation.scenario.stop.time or inf
     ended, tells, done = False, False, 0.0
     with no_garbage():
         while not ended and monotonic() < begin + (seconds if tells else _LONGEST * seconds):
             try:
                 for _ in range(_EVENTS + len(workers) // 8):
-                    if not queue or queue[0][0] >= (until or inf):
+                    if not queue or queue[0][0] >= until:
                         raise StopSimulation(None)
                     environment.step()
             except StopSimulation:

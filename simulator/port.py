@@ -160,8 +160,7 @@ class FoldedPort(VirtualPort):
         return self._network.send(self.rank, to, message.body.nbytes, turned, self._inboxes[first])
 
     def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
-        """Chunks that differ by an element make replicas differ; where that is next to nothing, they do
-        not."""
+        """Replicas with chunks that differ by an element count as alike, if that is next to nothing."""
         assert self.simulation.folding is not None
         length, replicas = len(vector), self.simulation.folding.replicas
         if not length % replicas:
@@ -171,6 +170,6 @@ class FoldedPort(VirtualPort):
         return self._evened(program, vector, round(length / replicas) * replicas)
 
     async def _evened(self, program: Collective, vector: Vector, length: int) -> Vector:
-        node = self.simulation.nodes[self.rank]
-        await program(node, node.arithmetic.blank(length * node.arithmetic.itemsize))
+        node, itemsize = self.simulation.nodes[self.rank], vector.nbytes // len(vector)  # a codec has its own
+        await program(node, node.arithmetic.blank(length * itemsize))
         return vector

@@ -248,9 +248,8 @@ class Rings:
         assert lanes is not None
         ready = np.array(network.ready[: len(ring.entered)])
         overhead, add_s = network.message_overhead, self.simulation.apply_s
-        free = np.array(
-            [node.busy_until for node in map(self.simulation.nodes.__getitem__, range(len(ready)))]
-        )
+        nodes = self.simulation.nodes
+        free = np.array([nodes[rank].busy_until for rank in range(len(ready))])
         return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: Any) -> None:

@@ -132,15 +132,18 @@ def test_what_is_no_ring_is_found_out(changes: dict[str, Any]) -> None:
     assert lockstep.simulate(scenario).records.equals(simulated(scenario, False).records)
 
 
-def test_chunks_that_differ_by_an_element_count_as_equal_only_if_they_are_large() -> None:
+@pytest.mark.parametrize("codec", ["none", "fp16"])
+def test_chunks_that_differ_by_an_element_count_as_equal_only_if_they_are_large(codec: str) -> None:
     def of(parameters: int) -> Scenario:
-        scenario = alike(2, 3, cluster={"network": NETWORKS[1]})
+        strategy = {"name": "all-reduce", "codec": codec}
+        scenario = alike(2, 3, cluster={"network": NETWORKS[1]}, strategy=strategy)
         workload = scenario.workload.model_copy(update={"parameters": parameters})
         return scenario.model_copy(update={"workload": workload})
 
     with pytest.raises(Disturbed):
         simulated(of(610), True)
-    large = of(12 * 100_001)
+    large = of(1_200_010)
+    assert [group.length % 3 for group in Plan.of(large).groups] != [0, 0]
     once, all_of_them = simulated(large, True).metrics, simulated(large, False).metrics
     assert once["duration_s"] == pytest.approx(all_of_them["duration_s"], rel=1e-5)
     assert once["bytes_sent"] == pytest.approx(all_of_them["bytes_sent"], rel=1e-5)
