@@ -125,7 +125,7 @@ def table() -> str:
         for reading in READINGS:
             found = predicted(row, seconds, rate, reading)
             fit = " (fitted)" if (row.stages, row.micro_batches) in FITTED else ""
-            error = round(100 * (found / row.samples_per_s - 1)) + 0  # no −0
+            error = round(100 * (found / row.samples_per_s - 1))  # an integer: there is no −0
             cells += [f"{found:.1f}", f"{error:+d}%{fit}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

@@ -70,7 +70,7 @@ def show(result: "Result", out: Path | None) -> None:
 def _devices(plan: "Plan") -> str:
     """ "8 workers", "2 replicas of 4 stages, 1f1b, 16 micro-batches"."""
     split, micro = plan.scenario.split, plan.micro_batches
-    parts = [f"{micro:,} micro-batch{'es' * (micro > 1)}"]
+    parts = [count(micro, "micro-batch")]
     if split.pipeline == 1:
         return ", ".join([count(len(plan.workers), "worker"), *parts * (micro > 1)])
     if not plan.strategy.own_passes:

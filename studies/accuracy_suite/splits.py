@@ -1,6 +1,6 @@
 """The points of split models: every order, and pipelines without a flush, at several sizes of a pipeline.
 
-A whole gradient takes 480 ms on one device, spread as in the grid; a replica of P stages computes it in
+A whole gradient takes 960 ms on one device, spread as in the grid; a replica of P stages computes it in
 passes. Between two stages a micro-batch is under way for a tenth of its forward pass, or longer than it.
 """
 
