@@ -107,13 +107,13 @@ def devices_of(split: Parallelism, replicas: int) -> list[list[int]]:
     ]
 
 
-def stages_of(split: Parallelism, replicas: int) -> dict[int, Stage]:
+def stages_of(split: Parallelism, replicas: int, groups: Sequence[DataGroup]) -> dict[int, Stage]:
     """The place of every device in its replica, by rank."""
     found = {}
     for replica in range(replicas):
         peers = tuple(rank_of(split, replicas, stage, replica) for stage in range(split.pipeline))
         for index, rank in enumerate(peers):
-            found[rank] = Stage(index, len(peers), replica, 0, split.chunks, peers)
+            found[rank] = Stage(index, len(peers), replica, 0, tuple(groups[index].slices), peers)
     return found
 
 

@@ -66,6 +66,8 @@ def _of_device(
     split, workload = scenario.split, scenario.workload
     place = stage, split.pipeline
     order, micro = split.order, micro_batches
+    if strategy.pieces(scenario.strategy.parameters) is not None:  # one micro-batch after the other
+        order, micro = "interleaved", 1
     if strategy.own_passes:  # a pipeline without a flush has as many micro-batches under way as 1F1B
         order, micro = "1f1b", max(micro_batches, place[1])
     kept = [(piece.before // micro_batches, piece.full // micro_batches) for piece in pieces]

@@ -14,12 +14,13 @@ from lockstep.analysis.records import Recorder
 from lockstep.job.arithmetic import Arithmetic
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Retired
+from lockstep.job.member import Member
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port, Work
 from lockstep.job.snapshots import Snapshots
 from lockstep.strategies.codecs import Codec
-from lockstep.strategies.node import Collective, Contribution, Message, Source, Vector
+from lockstep.strategies.node import Collective, Contribution, Group, Message, Source, Vector
 
 T = TypeVar("T")
 # for a message of that kind, sender and part; None: any
@@ -53,7 +54,7 @@ class Node:
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "_is_worker"),
+        *("worked_s", "met", "_is_worker"),
     )
 
     def __init__(
@@ -90,6 +91,7 @@ class Node:
         self.owner = plan.owners.owner(rank)  # in the records: of the parameters it updates
         self.program_ended = False
         self.collectives = 0
+        self.met: dict[Group, int] = {}  # collectives in which it was a member of a group
         self.computing: dict[int, float] = {}  # whose end is not known: when the gradient of a step was begun
         self.mail: deque[Message] = deque()
         self.waiting: list[Waiting] = []
@@ -318,8 +320,32 @@ class Node:
 
     # ---------------------------------------------------------------- collectives, and the rest
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector]:
+        if among is not None:
+            return self._member(among).collective(program, vector)
         return self.port.collective(program, vector) or program(self, vector)
+
+    def begin_collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector]:
+        done, member = Event(), self._member(among or self._all)
+
+        async def run() -> None:
+            done.happen(await member.collective(program, vector))
+
+        self.spawn(run())
+        return done
+
+    @property
+    def _all(self) -> Group:
+        return Group(tuple(self.workers), tuple(self.hosts))
+
+    def _member(self, group: Group) -> Member:
+        number = self.met.get(group, 0)
+        self.met[group] = number + 1
+        return Member(self, group, number)
 
     async def all_reduce(self, vector: Vector) -> Vector:
         start, number = self.clock.now, self.collectives

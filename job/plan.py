@@ -59,7 +59,8 @@ class Plan:
             raise ScenarioError(error.problem, key=error.key) from error
         size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
         devices = devices_of(split, scenario.replicas)
-        in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes
+        units = strategy.pieces(given.parameters)
+        in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
         groups = data_groups(cluster, split, strategy, pieces)
         owners = groups[0].owners
@@ -80,7 +81,7 @@ class Plan:
             hosts=_hosts(cluster, roles, len(groups)),
             groups=groups,
             pieces=pieces,
-            stages=stages_of(split, scenario.replicas) if in_passes else {},
+            stages=stages_of(split, scenario.replicas, groups) if in_passes else {},
             micro_batches=micro,
             owners=owners,
             quota=quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
@@ -129,6 +130,11 @@ class Plan:
     def relayed(self) -> bool:
         """Whether there are relays between workers and servers."""
         return any(role.kind == "relay" for role in self.roles)
+
+    @property
+    def chunks(self) -> int:
+        """Pieces of the model that each device has."""
+        return len(self.pieces) // len(self.groups)
 
     @property
     def activation(self) -> int:

@@ -29,15 +29,14 @@ class Segments:
     def do(self, rank: int, parameters: Any, step: int, of: PassOf) -> tuple[Any, float]:
         """The result of a pass, and behind the last piece the micro-batch's part of the loss; else nan."""
         plan = self._plan
-        slices, stage = plan.group(rank).slices, plan.stages[rank]
-        own = parameters if len(slices) == 1 else parameters[slices[of.chunk]]
+        stage = plan.stages[rank]
         number = of.chunk * stage.count + stage.index
         if self._segments is None:
-            return self._sized(plan.pieces[number], own, of), nan
+            return self._sized(plan.pieces[number], parameters, of), nan
         segment, micro = self._segments[number], (stage.replica, step, of.micro)
         key, last = (number, micro), number == len(self._segments) - 1
         if of.kind == "forward":
-            value = segment.forward(own, _micro(micro), of.given)
+            value = segment.forward(parameters, _micro(micro), of.given)
             if last:
                 self._losses[key] = float(value)
             return value, nan

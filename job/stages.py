@@ -61,9 +61,14 @@ def micro_batches_of(scenario: Scenario, strategy: Strategy) -> int:
     Raises ScenarioError (key ``parallelism.micro_batches``, ``chunks`` or ``order``).
     """
     split, batch, name = scenario.split, scenario.workload.batch_size, scenario.strategy.name
-    if strategy.own_passes and split.chunks > 1:
+    units = strategy.pieces(scenario.strategy.parameters)
+    own_passes = strategy.own_passes or units is not None
+    if units is not None and split.pipeline > 1:
+        said = f"must be 1 with {name}, which computes the whole model in units; not {split.pipeline}"
+        raise ScenarioError(said, key="parallelism.pipeline")
+    if own_passes and split.chunks > 1:
         raise ScenarioError(f"must be 1 with {name}, not {split.chunks}", key="parallelism.chunks")
-    if strategy.own_passes and split.order != "1f1b":
+    if own_passes and split.order != "1f1b":
         raise ScenarioError(f"{name} has an order of its own; remove it", key="parallelism.order")
     if split.chunks > 1 and split.order != "interleaved":
         problem = f"only the order interleaved does several; {split.order} has 1"
@@ -102,7 +107,8 @@ def pieces_of(
     ``parallelism``) where the model cannot be cut so.
     """
     split, cluster = scenario.split, scenario.cluster
-    stages, count = split.pipeline, split.pipeline * split.chunks
+    stages, chunks = split.pipeline, strategy.pieces(scenario.strategy.parameters) or split.chunks
+    count = stages * chunks
     all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
     slowdowns = lasting(cluster)
     speeds = [
@@ -110,20 +116,18 @@ def pieces_of(
     ]
     limited = cluster.memory_of(0) is not None
     limits = [
-        min(cluster.memory_of(worker) or 0.0 for worker in devices[piece % stages]) / split.chunks
+        min(cluster.memory_of(worker) or 0.0 for worker in devices[piece % stages]) / chunks
         for piece in range(count if limited else 0)
     ]
     takes = None
     if limited or split.by == "memory":
         takes = _memory(scenario, strategy, sizes, micro_batches, all_layers)
     try:
-        bounds = cut(
-            all_layers, count, split.by, speeds=speeds, memory=takes, limits=limits, chunks=split.chunks
-        )
+        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, limits=limits, chunks=chunks)
     except ScenarioError:
         if not limited:
             raise
-        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, chunks=split.chunks)
+        bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, chunks=chunks)
     return list(_pieces(scenario, sizes, [all_layers[a:b] for a, b in pairwise(bounds)]))
 
 

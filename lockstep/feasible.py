@@ -25,7 +25,7 @@ def check(plan: Plan) -> None:
     slowdown = slowest(scenario)
     measured = scenario.cluster.compute == "measured"
     gradient = 0.0 if measured else mean_gradient_s(scenario, its) * slowdown
-    passes = 3 * plan.micro_batches * scenario.split.chunks if plan.stages else 0  # of a device, at most
+    passes = 3 * plan.micro_batches * plan.chunks if plan.stages else 0  # of a device, at most
     step = gradient + passes * scenario.cluster.pass_overhead + _message_s(scenario, its)
     for key, seconds, changes in changing(scenario):
         if step * changes / seconds > CHANGES:

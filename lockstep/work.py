@@ -161,7 +161,7 @@ def _at_most(plan: Plan) -> tuple[float, float]:
         inf if limits.each is None else float(limits.each) * cluster.workers,
         inf if limits.together is None else float(limits.together) * scenario.split.devices,
     )
-    passes = _PASSES * plan.micro_batches * scenario.split.chunks if plan.stages else 0
+    passes = _PASSES * plan.micro_batches * plan.chunks if plan.stages else 0
     values = scenario.strategy.parameters
     parts = max(values.get(key) or 1 for key in ("chunks", "buckets"))
     relays = cluster.servers.hierarchy.groups if cluster.servers.hierarchy else 0

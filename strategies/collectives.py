@@ -23,6 +23,32 @@ async def ring(node: Node, vector: Vector) -> Vector:
     return await _ring(node, node.workers, vector)
 
 
+async def reduce_scatter(node: Node, vector: Vector) -> Vector:
+    """Half of `ring`: this worker's chunk of the sum, in (p−1)·(α + M/(p·B)).
+
+    The sum of a chunk starts at the worker behind its own.
+    """
+    following, previous, p, me = _neighbours(node, node.workers)
+    chunks = [shard_of(vector, chunk, p) for chunk in range(p)]
+    for step in range(p - 1):
+        sent = node.send(following, "reduce-scatter", chunks[(me - step - 1) % p])
+        chunk = (me - step - 2) % p
+        chunks[chunk] = await _add(node, await _body(node, "reduce-scatter", previous), chunks[chunk])
+        await sent
+    return chunks[me]
+
+
+async def all_gather(node: Node, vector: Vector) -> Vector:
+    """Half of `ring`: the vectors of all workers end to end, which may differ in length."""
+    following, previous, p, me = _neighbours(node, node.workers)
+    parts = [vector] * p
+    for step in range(p - 1):
+        sent = node.send(following, "all-gather", parts[(me - step) % p])
+        parts[(me - step - 1) % p] = await _body(node, "all-gather", previous)
+        await sent
+    return node.concatenate(parts)
+
+
 async def halving_doubling(node: Node, vector: Vector) -> Vector:
     """Recursive halving, then recursive doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005).
 
@@ -139,10 +165,15 @@ async def _exchange(node: Node, other: int, kind: str, vector: Vector) -> Vector
     return received
 
 
+def _neighbours(node: Node, ranks: Sequence[int]) -> tuple[int, int, int, int]:
+    """The next and the previous of a ring, how many there are, and the place of this one."""
+    p, me = len(ranks), ranks.index(node.rank)
+    return ranks[(me + 1) % p], ranks[(me - 1) % p], p, me
+
+
 async def _ring(node: Node, ranks: Sequence[int], vector: Vector) -> Vector:
     """The ring among some of the workers. simulator/ring.py computes what it does: change both."""
-    p, me = len(ranks), ranks.index(node.rank)
-    following, previous = ranks[(me + 1) % p], ranks[(me - 1) % p]
+    following, previous, p, me = _neighbours(node, ranks)
     chunks = [shard_of(vector, chunk, p) for chunk in range(p)]
     for step in range(2 * (p - 1)):
         sent = node.send(following, "ring", chunks[(me - step) % p])

@@ -59,6 +59,17 @@ class Excludes(Mark):
     why: str
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class InPasses(Mark):
+    """The parameter counts the pieces of the model that the strategy computes gradients in, by itself.
+
+    With `key`, only where that other parameter has one of these values.
+    """
+
+    key: str = ""
+    values: tuple[Any, ...] = ()
+
+
 def split(annotation: Any) -> tuple[Any, list[Mark]]:
     """An annotation without its marks, and these."""
     if get_origin(annotation) is not Annotated:

@@ -97,8 +97,23 @@ class Stage:
     count: int  # of stages
     replica: int
     tensor: int  # place in the group that splits each layer
-    chunks: int  # pieces of the model that a stage holds
+    pieces: tuple[slice, ...]  # of the stage's slice of the parameters: those of each piece that it holds
     peers: tuple[int, ...]  # ranks of the replica's stages, in order
+
+    @property
+    def chunks(self) -> int:
+        """Pieces of the model that it holds."""
+        return len(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some workers that meet in collectives of their own; of two groups that share two workers, the numbers
+    differ."""
+
+    ranks: tuple[int, ...]
+    hosts: tuple[int, ...]  # of each: a number for the machine it is on
+    number: int = 0  # from 0 to 7
 
 
 class Memory(Protocol):
@@ -252,7 +267,7 @@ class Node(Protocol):
         """What this stage's piece `chunk` of the model makes of a micro-batch, a flat vector; one pass at a
         time.
 
-        `parameters` are of the whole slice. `inputs` are what the piece before made of it; None: the samples.
+        `parameters` are the piece's. `inputs` are what the piece before made of it; None: the samples.
         Behind the last piece it is empty.
         """
         ...
@@ -282,10 +297,22 @@ class Node(Protocol):
         """Do real work that touches `nbytes` bytes of memory; a node's activities do it one at a time."""
         ...
 
-    def collective(self, program: "Collective", vector: Vector) -> Awaitable[Vector]:
-        """Run a collective among all workers; every worker must call it with the same program.
+    def collective(
+        self, program: "Collective", vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector]:
+        """Run a collective among all workers, or a group; each of them must call it with the same program.
 
         An engine may know a shorter way to the same result.
+        """
+        ...
+
+    def begin_collective(
+        self, program: "Collective", vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector]:
+        """As `collective`, which is under way from now on, whenever its result is awaited.
+
+        All members begin those of a group in the same order (as NCCL has it). While one is under way, begin
+        all others of its group, too.
         """
         ...
 

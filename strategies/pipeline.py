@@ -17,10 +17,11 @@ async def gradient(node: Node, parameters: Vector, passes: Iterable[Pass]) -> tu
     Gradients of micro-batches are added in the order of the passes.
     """
     sums: list[Vector | None] = [None] * node.stage.chunks
+    own = [parameters] if node.stage.chunks == 1 else [parameters[part] for part in node.stage.pieces]
     losses: dict[int, float] = {}
     for kind, micro, chunk in passes:
         if kind == "forward":
-            await forward(node, parameters, micro, chunk)
+            await forward(node, own[chunk], micro, chunk)
             continue
         if kind == "backward-inputs":
             losses[micro] = await backward_inputs(node, micro, chunk)

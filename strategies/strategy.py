@@ -16,7 +16,7 @@ from lockstep.strategies.factors import (
     Synchronisation,
     WorkerLoop,
 )
-from lockstep.strategies.marks import AtMostWorkers, BelongsTo, Mark, Means, OnBothSides, split
+from lockstep.strategies.marks import AtMostWorkers, BelongsTo, InPasses, Mark, Means, OnBothSides, split
 from lockstep.strategies.node import Node
 from lockstep.strategies.optimizers import optimizer, server_optimizer
 from lockstep.strategies.owners import Owners, Replicated
@@ -123,6 +123,14 @@ class Strategy:
         for part in self._parts():
             for name, marks in _marks(part).items():
                 yield from ((name, part, mark) for mark in marks if isinstance(mark, kind))
+
+    def pieces(self, values: Mapping[str, Any]) -> int | None:
+        """Of the model, on each device, in which it computes gradients by itself; None: the scenario says."""
+        given = {name: p.default for name, p in self.parameters.items()} | dict(values)
+        for name, _, mark in self.marks(InPasses):
+            if not mark.key or given[mark.key] in mark.values:
+                return int(given[name])
+        return None
 
     @property
     def at_most(self) -> dict[str, int]:
