@@ -110,12 +110,17 @@ def _handed_on(result: Result, kind: str) -> np.ndarray:
     passes = passes[passes["kind"].isin(after)]
     passes["replica"] = [result.plan.stages[rank].replica for rank in passes["node"]]
     made = passes[passes["peer"] != (len(result.plan.pieces) - 1 if towards > 0 else 0)]
-    made = made.sort_values("start", kind="stable").assign(peer=made["peer"] + towards)
+    one = ["node", "peer", "version", "batches"]  # a piece may have several segments
+    passes = passes.sort_values("start", kind="stable").drop_duplicates(one)
+    made = made.sort_values("start", kind="stable").drop_duplicates(one, keep="last")
+    made = made.assign(peer=made["peer"] + towards)
     sent = of(result.records, "message", ["node", "start", "kind"])
     sent = sent[sent["kind"] == kind].sort_values("start", kind="stable")
     for table in (made, sent):
         table["turn"] = table.groupby("node").cumcount()
     led = sent.reset_index(names="message").merge(made, on=["node", "turn"])
-    same = ["replica", "peer", "version", "batches"]
+    passes["place"] = [result.plan.stages[rank].tensor for rank in passes["node"]]
+    led["place"] = [result.plan.stages[rank].tensor for rank in led["node"]]
+    same = ["replica", "place", "peer", "version", "batches"]
     led = led[["message", *same]].merge(passes.reset_index(names="effect"), on=same)
     return led[["message", "effect"]].to_numpy().astype(int)

@@ -260,10 +260,10 @@ def _largest(result: "Result", slowest: int, times: float) -> int:
     plan, recompute = result.plan, result.scenario.split.recompute
     if not plan.stages or slowest not in plan.stages:
         return -1
-    stages = plan.scenario.split.pipeline
-    shares = np.zeros(stages)
+    split = plan.scenario.split
+    shares = np.zeros(split.pipeline)
     for number, piece in enumerate(plan.pieces):
-        shares[number % stages] += piece.share("forward", recompute) + piece.share("backward", recompute)
-    stage = plan.places[slowest][0]
+        shares[number % len(shares)] += piece.share("forward", recompute) + piece.share("backward", recompute)
+    stage = plan.stages[slowest].index
     explained = shares[stage] / np.median(shares)
     return stage if times >= STANDS_OUT and times <= STANDS_OUT * explained else -1

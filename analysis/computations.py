@@ -40,11 +40,15 @@ def whole_gradient_seconds(plan: Plan, records: pd.DataFrame) -> pd.Series:
     if computing(records) == "gradient":
         gradients = of(records, "gradient", ["start", "end"])
         return gradients["end"] - gradients["start"]
-    passes = of(records, "pass", ["node", "start", "end", "version", "kind"])
+    passes = of(records, "pass", ["node", "peer", "start", "end", "version", "batches", "kind"])
     seconds = passes["end"] - passes["start"] - plan.scenario.cluster.pass_overhead
-    ends = passes["kind"].isin(("backward", "backward-weights"))  # what it does of a micro-batch
     of_one = [passes["node"].map(plan.replica), passes["version"]]
-    whole = ends.groupby(of_one).sum() == plan.micro_batches * len(plan.pieces)
-    recompute = plan.scenario.split.recompute
-    shares = sum(piece.share(kind, recompute) for piece in plan.pieces for kind in ("forward", "backward"))
+    ends = passes["kind"].isin(("backward", "backward-weights"))  # what it does of a micro-batch, in segments
+    ends &= ~passes.duplicated(["node", "peer", "version", "batches", "kind"])
+    pieces, recompute = (
+        [piece for group in plan.groups for piece in group.pieces],
+        plan.scenario.split.recompute,
+    )
+    whole = ends.groupby(of_one).sum() == plan.micro_batches * len(pieces)
+    shares = sum(piece.passes(recompute) for piece in pieces)
     return seconds.clip(lower=0.0).groupby(of_one).sum()[whole] / shares

@@ -11,6 +11,9 @@ from lockstep.analysis.records import Result, of
 PASS = ["node", "peer", "start", "end", "kind", "version", "batches", "nbytes"]  # the columns of a pass
 
 
+_PLACE = ["node", "peer", "version", "batches"]  # a micro-batch in a piece
+
+
 class Step:
     """What the first replica of the model does from `begin` to `end`, s since the job started.
 
@@ -37,7 +40,9 @@ class Step:
         """The first mini-batch and the last."""
         passes, plan = self._passes, self._result.plan
         in_each = passes["kind"].nunique() * plan.micro_batches * len(plan.pieces)
-        counts = passes.groupby("version").size()
+        counts = (
+            passes[~passes.duplicated([*_PLACE, "kind"])].groupby("version").size()
+        )  # not of each segment
         whole = counts.index[counts == in_each].tolist() or [int(counts.index[0])]
         if self.flush:
             return (whole[1], whole[1]) if len(whole) > 1 else (whole[0], whole[0])
@@ -102,13 +107,17 @@ def kept(passes: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """
     of_micro: dict[tuple[int, int, int], int] = {}
     total, times, found = 0, [], []
-    columns = ["peer", "start", "end", "kind", "version", "batches", "nbytes"]
-    for piece, start, end, kind, step, micro, most in passes.sort_values("start")[columns].itertuples(
-        index=False
+    in_order = passes.sort_values("start", kind="stable")
+    done = ~in_order.duplicated(_PLACE, keep="last")
+    columns = ["peer", "start", "end", "version", "batches", "nbytes"]
+    for ends, (piece, start, end, step, micro, most) in zip(
+        done & in_order["kind"].isin(("backward", "backward-weights")),
+        in_order[columns].itertuples(index=False),
+        strict=True,
     ):
         key = piece, step, micro
         of_micro[key] = of_micro.get(key, 0) + most - total
-        total = most - (of_micro.pop(key) if kind in ("backward", "backward-weights") else 0)
+        total = most - (of_micro.pop(key) if ends else 0)
         times += [start, end]
         found += [most, total]
     return np.array(times), np.array(found)

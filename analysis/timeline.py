@@ -28,7 +28,13 @@ from lockstep.scenarios.parallelism import Parallelism
 _CHUNK = 1 << 14  # slices whose text is made at a time
 # Numbers from here on: one with its process's number is Perfetto's "main thread", and goes first.
 _THREADS = 101
-_LETTERS = {"forward": "F", "backward": "B", "backward-inputs": "B", "backward-weights": "W"}  # as in papers
+_LETTERS = {  # as in papers
+    "forward": "F",
+    "recompute": "R",
+    "backward": "B",
+    "backward-inputs": "B",
+    "backward-weights": "W",
+}
 _SIDE = {"simulator": "predicted", "executor": "measured"}
 
 

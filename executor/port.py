@@ -282,8 +282,8 @@ class RealPort:
             duration = self.slowness.seconds(start, real) if self.slowness else real
         else:
             duration = drawn(start)
-            if real > duration:
-                self.overruns.append(real / duration if duration else inf)
+            if real > duration > 0:  # what takes no time there is late, but not too long
+                self.overruns.append(real / duration)
         self.longest_s = max(self.longest_s, duration, real)
         return duration
 

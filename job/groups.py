@@ -15,9 +15,11 @@ from lockstep.job.stages import Piece
 from lockstep.scenarios import Cluster, ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.strategies import Strategy
-from lockstep.strategies.node import Stage
+from lockstep.strategies.node import Group, Stage
 from lockstep.strategies.owners import Owners, Sharded
 from lockstep.strategies.placement import Role, roles_of, shards_of
+
+_TENSOR = 1  # the number of the groups that share layers (strategies.node.Group)
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,14 @@ class DataGroup:
         """The slice of a whole tensor, shape (length,)."""
         import torch
 
-        parts = [whole[piece.parameters] for piece in self.pieces]
+        parts = [whole[part] for piece in self.pieces for part in piece.parameters]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def data_groups(
-    cluster: Cluster, split: Parallelism, strategy: Strategy, pieces: Sequence[Piece]
+    cluster: Cluster, split: Parallelism, strategy: Strategy, pieces: Sequence[Sequence[Piece]]
 ) -> list[DataGroup]:
-    """A group for each stage, in their order."""
+    """A group for each stage and place in it, in their order; pieces: of the model, by place."""
     stages, replicas = split.pipeline, cluster.workers // split.devices
     hierarchy = cluster.servers.hierarchy if strategy.has_servers else None
     if hierarchy and hierarchy.groups > replicas:
@@ -70,8 +72,10 @@ def data_groups(
     local = roles_of(cluster.model_copy(update={"workers": replicas}), strategy.has_servers)
     owners = Sharded if strategy.has_servers else strategy.owners
     found = []
-    for stage, devices in enumerate(devices_of(split, replicas)):
-        others = [cluster.workers + place * stages + stage for place in range(len(local) - replicas)]
+    slices = stages * split.tensor
+    for number, devices in enumerate(devices_of(split, replicas)):
+        stage, tensor = divmod(number, split.tensor)
+        others = [cluster.workers + place * slices + number for place in range(len(local) - replicas)]
         members = devices + others
         roles = [
             replace(
@@ -81,7 +85,7 @@ def data_groups(
             )
             for role in local
         ]
-        own = pieces[stage::stages]
+        own = pieces[tensor][stage::stages]
         length = sum(piece.length for piece in own)
         shards = shards_of(cluster, strategy.has_servers, length)
         among = owners.among(dict(zip(members, roles, strict=True)))
@@ -89,9 +93,13 @@ def data_groups(
     return found
 
 
-def rank_of(split: Parallelism, replicas: int, stage: int, replica: int) -> int:
-    """The device of a replica that has a stage: axes are counted from the inside."""
-    place = {"tensor": (0, split.tensor), "pipeline": (stage, split.pipeline), "data": (replica, replicas)}
+def rank_of(split: Parallelism, replicas: int, stage: int, replica: int, tensor: int = 0) -> int:
+    """The device of a replica that has a stage, at a place in it: axes are counted from the inside."""
+    place = {
+        "tensor": (tensor, split.tensor),
+        "pipeline": (stage, split.pipeline),
+        "data": (replica, replicas),
+    }
     rank, stride = 0, 1
     for axis in split.axes:
         number, count = place[axis]
@@ -100,20 +108,30 @@ def rank_of(split: Parallelism, replicas: int, stage: int, replica: int) -> int:
 
 
 def devices_of(split: Parallelism, replicas: int) -> list[list[int]]:
-    """The ranks of each stage, one of each replica."""
+    """The ranks of each stage and place in it, one of each replica."""
     return [
-        [rank_of(split, replicas, stage, replica) for replica in range(replicas)]
+        [rank_of(split, replicas, stage, replica, tensor) for replica in range(replicas)]
         for stage in range(split.pipeline)
+        for tensor in range(split.tensor)
     ]
 
 
-def stages_of(split: Parallelism, replicas: int, groups: Sequence[DataGroup]) -> dict[int, Stage]:
-    """The place of every device in its replica, by rank."""
+def stages_of(
+    split: Parallelism, replicas: int, groups: Sequence[DataGroup], hosts: Sequence[int]
+) -> dict[int, Stage]:
+    """The place of every device in its replica, by rank. hosts: of every rank."""
     found = {}
-    for replica in range(replicas):
-        peers = tuple(rank_of(split, replicas, stage, replica) for stage in range(split.pipeline))
-        for index, rank in enumerate(peers):
-            found[rank] = Stage(index, len(peers), replica, 0, tuple(groups[index].slices), peers)
+    for number, group in enumerate(groups):
+        stage, tensor = divmod(number, split.tensor)
+        exchanges = tuple(piece.exchanges(split.recompute) for piece in group.pieces)
+        first = tensor // split.parts * split.parts  # of those that have all parts of the layers, once
+        for replica, rank in enumerate(group.workers):
+            peers = [rank_of(split, replicas, each, replica, tensor) for each in range(split.pipeline)]
+            ranks = [rank_of(split, replicas, stage, replica, first + part) for part in range(split.parts)]
+            together = Group(tuple(ranks), tuple(hosts[each] for each in ranks), _TENSOR)
+            found[rank] = Stage(
+                stage, split.pipeline, replica, tensor, tuple(group.slices), tuple(peers), exchanges, together
+            )
     return found
 
 

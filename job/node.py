@@ -225,20 +225,28 @@ class Node:
     # ---------------------------------------------------------------- passes of a gradient
 
     def forward(
-        self, parameters: Vector, micro: int, inputs: Vector | None, chunk: int = 0
+        self, parameters: Vector, micro: int, inputs: Vector | None, chunk: int = 0, segment: int = 0
     ) -> Awaitable[Vector]:
         assert self.passes is not None
-        return self.passes.forward(self, parameters, micro, inputs, chunk)
+        return self.passes.forward(self, parameters, micro, inputs, chunk, segment)
+
+    def recompute(
+        self, micro: int, inputs: Vector | None, chunk: int = 0, segment: int = 0
+    ) -> Awaitable[Vector]:
+        assert self.passes is not None
+        return self.passes.do(self, "recompute", micro, chunk, inputs, segment)
 
     def full_backward(
-        self, micro: int, error: Vector | None, chunk: int = 0
+        self, micro: int, error: Vector | None, chunk: int = 0, segment: int = 0
     ) -> Awaitable[tuple[Vector | None, Vector]]:
         assert self.passes is not None
-        return self.passes.full_backward(self, micro, error, chunk)
+        return self.passes.full_backward(self, micro, error, chunk, segment)
 
-    def backward_inputs(self, micro: int, error: Vector | None, chunk: int = 0) -> Awaitable[Vector | None]:
+    def backward_inputs(
+        self, micro: int, error: Vector | None, chunk: int = 0, segment: int = 0
+    ) -> Awaitable[Vector | None]:
         assert self.passes is not None
-        return self.passes.backward_inputs(self, micro, error, chunk)
+        return self.passes.do(self, "backward-inputs", micro, chunk, error, segment)
 
     def backward_weights(self, micro: int, chunk: int = 0) -> Awaitable[Vector]:
         assert self.passes is not None

@@ -36,29 +36,29 @@ class Passes:
         return found
 
     async def forward(
-        self, node: "Node", parameters: Vector, micro: int, inputs: Vector | None, chunk: int
+        self, node: "Node", parameters: Vector, micro: int, inputs: Vector | None, chunk: int, segment: int
     ) -> Vector:
         """See `strategies.Node`."""
-        step = self._first + micro // self.micro_batches
-        if step == node.step:
-            node.begin()
-        self._begun.setdefault(step, (node.clock.now, self.micro_batches * self.stage.chunks))
-        self._parameters[micro, chunk] = parameters
-        return await self._do(node, "forward", micro, chunk, inputs)  # type: ignore[no-any-return]
+        if not segment:
+            step = self._first + micro // self.micro_batches
+            if step == node.step:
+                node.begin()
+            self._begun.setdefault(step, (node.clock.now, self.micro_batches * self.stage.chunks))
+            self._parameters[micro, chunk] = parameters
+        return await self.do(node, "forward", micro, chunk, inputs, segment)  # type: ignore[no-any-return]
 
-    async def full_backward(self, node: "Node", micro: int, error: Vector | None, chunk: int) -> Any:
+    async def full_backward(
+        self, node: "Node", micro: int, error: Vector | None, chunk: int, segment: int
+    ) -> Any:
         """See `strategies.Node`."""
-        found = await self._do(node, "backward", micro, chunk, error)
-        self._done(node, micro, chunk)
+        found = await self.do(node, "backward", micro, chunk, error, segment)
+        if segment == len(self.stage.exchanges[chunk].backward) - 1:
+            self._done(node, micro, chunk)
         return found
-
-    async def backward_inputs(self, node: "Node", micro: int, error: Vector | None, chunk: int) -> Any:
-        """See `strategies.Node`."""
-        return await self._do(node, "backward-inputs", micro, chunk, error)
 
     async def backward_weights(self, node: "Node", micro: int, chunk: int) -> Vector:
         """See `strategies.Node`."""
-        found: Vector = await self._do(node, "backward-weights", micro, chunk, None)
+        found: Vector = await self.do(node, "backward-weights", micro, chunk, None)
         self._done(node, micro, chunk)
         return found
 
@@ -73,9 +73,10 @@ class Passes:
         else:
             node.recorder.gradient(node.rank, start, node.clock.now, step)
 
-    async def _do(self, node: "Node", kind: Kind, micro: int, chunk: int, given: Any) -> Any:
+    async def do(self, node: "Node", kind: Kind, micro: int, chunk: int, given: Any, segment: int = 0) -> Any:
+        """A pass through a segment of a piece: what it comes to."""
         later, number = divmod(micro, self.micro_batches)
-        step, of = self._first + later, PassOf(kind, number, chunk, given)
+        step, of = self._first + later, PassOf(kind, number, chunk, given, segment)
         work = node.port.compute(self._parameters[micro, chunk], step, of=of)
         await work.done
         value, loss = work.gradient()

@@ -12,6 +12,7 @@ from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, s
 from lockstep.job.memory import HighWater, high_water
 from lockstep.job.quota import Quota, quota
 from lockstep.job.stages import Piece, micro_batches_of, pieces_of, whole
+from lockstep.job.within import parts_of
 from lockstep.scenarios import Cluster, Scenario, ScenarioError
 from lockstep.strategies import Strategy, StrategyError, find, fits, unused
 from lockstep.strategies.node import Stage
@@ -62,26 +63,28 @@ class Plan:
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
-        groups = data_groups(cluster, split, strategy, pieces)
+        groups = data_groups(cluster, split, strategy, parts_of(scenario, pieces, micro))
         owners = groups[0].owners
         if len(groups) > 1:
             if owners.in_one_memory:
                 problem = f"{given.name}'s workers share one memory, which holds the whole model; must be 1"
-                raise ScenarioError(problem, key="parallelism.pipeline")
-            cuts = [[piece.parameters for piece in group.pieces] for group in groups]
+                key = "pipeline" if split.pipeline > 1 else "tensor"
+                raise ScenarioError(problem, key=f"parallelism.{key}")
+            cuts = [[part for piece in group.pieces for part in piece.parameters] for group in groups]
             ranks = [rank for group in groups for rank in group.owners.ranks]
             owners = Split(ranks, [group.owners for group in groups], cuts)
         roles = all_roles(groups)
+        placed = _hosts(cluster, roles, len(groups))
         one_host = as_if_on_one_host(cluster) if owners.in_one_memory else []
         return cls(
             scenario=scenario,
             strategy=strategy,
             sizes=size,
             roles=roles,
-            hosts=_hosts(cluster, roles, len(groups)),
+            hosts=placed,
             groups=groups,
             pieces=pieces,
-            stages=stages_of(split, scenario.replicas, groups) if in_passes else {},
+            stages=stages_of(split, scenario.replicas, groups, placed) if in_passes else {},
             micro_batches=micro,
             owners=owners,
             quota=quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
@@ -134,18 +137,21 @@ class Plan:
     @property
     def chunks(self) -> int:
         """Pieces of the model that each device has."""
-        return len(self.pieces) // len(self.groups)
+        return len(self.pieces) // self.scenario.split.pipeline
 
     @property
     def activation(self) -> int:
-        """Bytes of a micro-batch that leave a piece of the model, at most."""
-        return max(piece.activation for piece in self.pieces) // self.micro_batches
+        """Bytes of a micro-batch that leave a piece of the model, or a segment of one, at most."""
+        pieces = [piece for group in self.groups for piece in group.pieces]
+        segments = [segment for piece in pieces for segment in (*piece.there, *piece.back)]
+        most = max(*(piece.activation for piece in pieces), *(segment.nbytes for segment in segments))
+        return most // self.micro_batches
 
     @cached_property
     def memory(self) -> Sequence[HighWater]:
         """The predicted high-water mark of the devices of each group."""
         of = high_water(self.scenario, self.strategy, self.sizes, self.micro_batches)
-        return [of(stage, group.pieces) for stage, group in enumerate(self.groups)]
+        return [of(n // self.scenario.split.tensor, group.pieces) for n, group in enumerate(self.groups)]
 
     @cached_property
     def budget(self) -> int | None:
@@ -176,12 +182,14 @@ class Plan:
     def neighbours(self, rank: int) -> Sequence[int]:
         """Whom a rank exchanges messages with.
 
-        Those above and below it, or all other workers of its group; and the other stages of its replica.
+        Those above and below it, or all other workers of its group; the other stages of its replica, and
+        those that share its layers.
         """
         role = self.roles[rank]
         others = [*role.parents, *role.children] if self.has_servers else self.group(rank).workers
-        stages = self.stages[rank].peers if rank in self.stages else ()
-        return [other for other in {**dict.fromkeys(others), **dict.fromkeys(stages)} if other != rank]
+        stage = self.stages.get(rank)
+        near = [] if stage is None else [*stage.peers, *(stage.group.ranks if stage.group else ())]
+        return [other for other in {**dict.fromkeys(others), **dict.fromkeys(near)} if other != rank]
 
 
 def _hosts(cluster: Cluster, roles: Sequence[Role], slices: int) -> list[int]:

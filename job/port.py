@@ -24,6 +24,7 @@ class PassOf(NamedTuple):
     micro: int
     chunk: int
     given: Any  # what comes to it from the piece before, or behind; None: nothing does
+    segment: int = 0  # of the piece, in the order of its passes
 
 
 @dataclass(slots=True)

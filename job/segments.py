@@ -1,7 +1,7 @@
 """What the passes of a device come to: real numbers where something is learned, else bodies of the right
 size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any
 
@@ -17,50 +17,68 @@ class Segments:
 
     def __init__(self, plan: Plan, learner: Learner | None, blank: Callable[[int], Any]) -> None:
         """blank: makes a body of so many bytes that means nothing."""
-        self._plan, self._blank = plan, blank
-        self._segments: list[Any] | None = None
+        self._plan, self._blank, self._learner = plan, blank, learner
+        self._segments: dict[int, Sequence[Any]] = {}  # by a device's place in its stage
         self._losses: dict[Any, float] = {}
-        if learner is not None:
+
+    def _of(self, rank: int) -> Sequence[Any]:
+        """What computes each piece of the model, or a device's part of it."""
+        plan, split = self._plan, self._plan.scenario.split
+        place = plan.stages[rank].tensor
+        if place not in self._segments:
             from lockstep.workloads.segments import segments
 
+            assert self._learner is not None
             bounds = [0, *(piece.layers.stop for piece in plan.pieces)]
-            self._segments = segments(learner, bounds, plan.micro_batches, plan.scenario.split.recompute)
+            found = segments(self._learner, bounds, plan.micro_batches, split, place % split.parts)
+            self._segments[place] = found
+        return self._segments[place]
 
     def do(self, rank: int, parameters: Any, step: int, of: PassOf) -> tuple[Any, float]:
         """The result of a pass, and behind the last piece the micro-batch's part of the loss; else nan."""
         plan = self._plan
         stage = plan.stages[rank]
-        number = of.chunk * stage.count + stage.index
-        if self._segments is None:
-            return self._sized(plan.pieces[number], parameters, of), nan
-        segment, micro = self._segments[number], (stage.replica, step, of.micro)
-        key, last = (number, micro), number == len(self._segments) - 1
-        if of.kind == "forward":
-            value = segment.forward(parameters, _micro(micro), of.given)
-            if last:
+        if self._learner is None:
+            return self._sized(plan.group(rank).pieces[of.chunk], parameters, of), nan
+        number, all_segments = of.chunk * stage.count + stage.index, self._of(rank)
+        segment, micro = all_segments[number], _micro((stage.replica, step, of.micro))
+        its, at = stage.exchanges[of.chunk], of.segment
+        key, last = (rank, number, micro), number == len(all_segments) - 1
+        if of.kind in ("forward", "recompute"):
+            if of.kind == "recompute":
+                return segment.recompute(micro, of.given, at), nan
+            value = segment.forward(parameters, micro, of.given, at)
+            if last and at == len(its.forward) - 1:
                 self._losses[key] = float(value)
             return value, nan
         if of.kind == "backward-weights":
-            return segment.backward_weights(_micro(micro)), nan
-        back = segment.backward if of.kind == "backward" else segment.backward_inputs
-        return back(_micro(micro), of.given), self._losses.pop(key, nan)
+            return segment.backward_weights(micro), nan
+        ends = at == len(its.backward) - 1
+        loss = self._losses.pop(key, nan) if ends else nan
+        if of.kind == "backward":
+            return segment.backward(micro, of.given, at), loss
+        return segment.backward_inputs(micro, of.given, at), loss
 
     def _sized(self, piece: Any, own: Any, of: PassOf) -> Any:
-        micro_batches = self._plan.micro_batches
-        if of.kind == "forward":
-            return self._blank(piece.activation // micro_batches)
         if of.kind == "backward-weights":
             return own
-        error = self._blank(piece.before // micro_batches)
-        return (error, own) if of.kind == "backward" else error
+        segments, micro_batches = piece.segments(of.kind), self._plan.micro_batches
+        ends = of.segment == len(segments) - 1
+        at_end = piece.activation if of.kind in ("forward", "recompute") else piece.before
+        exchanged = segments[of.segment].exchange is not None
+        found = self._blank(
+            (segments[of.segment].nbytes if exchanged or not ends else at_end) // micro_batches
+        )
+        return (found, own) if of.kind == "backward" else found
 
     def kept(self, rank: int, step: int, of: PassOf) -> int:
         """Bytes of a micro-batch that were really kept during a pass; predicted where nothing is learned."""
         stage = self._plan.stages[rank]
-        if self._segments is None:
+        if self._learner is None:
             return predicted(self._plan, rank, of)
-        segment = self._segments[of.chunk * stage.count + stage.index]
-        if of.kind in ("backward", "backward-weights"):
+        segment = self._of(rank)[of.chunk * stage.count + stage.index]
+        last = of.segment == len(self._plan.group(rank).pieces[of.chunk].segments(of.kind)) - 1
+        if last and of.kind in ("backward", "backward-weights"):
             return segment.went_through  # type: ignore[no-any-return]
         kept: int = segment.kept(_micro((stage.replica, step, of.micro)))
         return kept
@@ -84,10 +102,11 @@ class PassTimes:
     def __init__(self, plan: Plan, rank: int, compute: ComputeTime) -> None:
         split, pieces = plan.scenario.split, plan.group(rank).pieces
         self._compute = compute
-        self._shares = {  # of kind and chunk: how much of a whole gradient's time
-            (kind, chunk): piece.share(kind, split.recompute) / plan.micro_batches
+        self._shares = {  # of kind, chunk and segment: how much of a whole gradient's time
+            (kind, chunk, number): piece.share(kind, split.recompute) * segment.share / plan.micro_batches
             for chunk, piece in enumerate(pieces)
             for kind in KINDS
+            for number, segment in enumerate(piece.segments(kind))
         }
         self._overhead = plan.scenario.cluster.pass_overhead
         self._drawn: dict[int, float] = {}  # mini-batch → seconds of its whole gradient
@@ -99,4 +118,4 @@ class PassTimes:
         if drawn is None:
             self._drawn = {old: s for old, s in self._drawn.items() if old > step - self._under_way}
             self._drawn[step] = drawn = self._compute.draw(now)
-        return drawn * self._shares[of.kind, of.chunk] + self._overhead
+        return drawn * self._shares[of.kind, of.chunk, of.segment] + self._overhead

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate, pairwise
+from functools import cache, cached_property
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,20 +12,34 @@ from lockstep.job.memory import high_water
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.section import any_of, divisors
 from lockstep.strategies import Strategy
+from lockstep.strategies.exchanges import Exchange, Exchanges
 from lockstep.workloads import Sizes
 from lockstep.workloads.cutting import Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
 from lockstep.workloads.slowness import lasting
 
 
+class Segment(NamedTuple):
+    """A piece is one, unless its layers are cut: then devices meet after each (strategies/tensor.py)."""
+
+    share: float
+    """Of the time of the piece's pass."""
+    exchange: Exchange | None
+    nbytes: int
+    """Of a mini-batch, of what is exchanged."""
+
+
+_ONE = (Segment(1.0, None, 0),)
+
+
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive layers of the model."""
+    """Consecutive layers of the model, or what one of several devices has of them."""
 
     layers: slice
     """Of the model."""
-    parameters: slice
-    """Of the whole vector."""
+    parameters: tuple[slice, ...]
+    """Of the whole vector: end to end they are the piece's."""
     forward: float
     """The share of a gradient's time that the forward pass of a mini-batch takes; likewise the next two."""
     inputs: float
@@ -37,22 +52,49 @@ class Piece:
     """Bytes that it keeps of a mini-batch from its forward to its backward pass."""
     full: int
     """Bytes that it goes back through: more than it kept if it recomputes them."""
+    there: tuple[Segment, ...] = _ONE
+    """The segments of a forward pass."""
+    back: tuple[Segment, ...] = _ONE
+    """Those of a backward pass, from the end on."""
+    partial: tuple[slice, ...] = ()
+    """Of its parameters, those whose gradients are sums over the devices that share its layers."""
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Elements of its parameters."""
-        length: int = self.parameters.stop - self.parameters.start
-        return length
+        return sum(part.stop - part.start for part in self.parameters)
+
+    @property
+    def cut(self) -> bool:
+        """Whether several devices share its layers."""
+        return self.there is not _ONE
+
+    def exchanges(self, recompute: bool) -> Exchanges:
+        """What comes after each of its segments."""
+        there, back = (tuple(each.exchange for each in segments) for segments in (self.there, self.back))
+        return Exchanges(there, back, self.partial, again=recompute and self.cut)
 
     def share(self, kind: str, recompute: bool) -> float:
         """Of a gradient's time, the share that passes of that kind over a mini-batch take."""
-        again = self.forward if recompute else 0.0
+        again = self.forward if recompute and not self.cut else 0.0
         return {
             "forward": self.forward,
             "backward": again + self.inputs + self.weights,
             "backward-inputs": again + self.inputs,
             "backward-weights": self.weights,
+            "recompute": self.forward,
         }[kind]
+
+    def passes(self, recompute: bool) -> float:
+        """Of a gradient's time, the share that all passes over a mini-batch take."""
+        kinds = ("forward", "backward", *["recompute"] * (recompute and self.cut))
+        return sum(self.share(kind, recompute) for kind in kinds)
+
+    def segments(self, kind: str) -> tuple[Segment, ...]:
+        """Those that a pass of that kind goes through."""
+        if kind == "backward-weights":
+            return _ONE
+        return self.there if kind in ("forward", "recompute") else self.back
 
 
 def micro_batches_of(scenario: Scenario, strategy: Strategy) -> int:
@@ -101,22 +143,23 @@ def pieces_of(
 ) -> list[Piece]:
     """The pieces in the order of the model: as many as there are stages, times chunks.
 
-    `devices`: the workers of each stage. Where they have limits of memory the model is cut so that each stage
-    keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage is as fast as its
-    slowest device always is: kinds and persistent stragglers count. Raises ScenarioError (keys below
-    ``parallelism``) where the model cannot be cut so.
+    `devices`: the workers of each stage and place in it. Where they have limits of memory the model is cut so
+    that each stage keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage is as
+    fast as its slowest device always is: kinds and persistent stragglers count. Raises ScenarioError (keys
+    below ``parallelism``) where the model cannot be cut so.
     """
     split, cluster = scenario.split, scenario.cluster
     stages, chunks = split.pipeline, strategy.pieces(scenario.strategy.parameters) or split.chunks
     count = stages * chunks
     all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
     slowdowns = lasting(cluster)
+    of_stage = [[*chain(*devices[at * split.tensor :][: split.tensor])] for at in range(stages)]
     speeds = [
-        1 / max(slowdowns.get(worker, 1.0) for worker in devices[piece % stages]) for piece in range(count)
+        1 / max(slowdowns.get(worker, 1.0) for worker in of_stage[piece % stages]) for piece in range(count)
     ]
     limited = cluster.memory_of(0) is not None
     limits = [
-        min(cluster.memory_of(worker) or 0.0 for worker in devices[piece % stages]) / chunks
+        min(cluster.memory_of(worker) or 0.0 for worker in of_stage[piece % stages]) / chunks
         for piece in range(count if limited else 0)
     ]
     takes = None
@@ -146,7 +189,7 @@ def _memory(
     every = parameters[stop] - parameters[start], outputs[stop], outputs[start], full
     different, which = np.unique(every, axis=1, return_inverse=True)
     pieces = [
-        Piece(slice(0, 1), slice(0, length), 0, 0, 0, after, before, kept, kept)
+        Piece(slice(0, 1), (slice(0, length // scenario.split.parts),), 0, 0, 0, after, before, kept, kept)
         for length, after, before, kept in different.T.tolist()
     ]
     place = np.zeros((len(all_layers) + 1,) * 2, int)
@@ -162,7 +205,7 @@ def _memory(
 
 def whole(sizes: Sizes) -> list[Piece]:
     """The one piece of a model whose gradients are computed at once: nobody asks what its layers are."""
-    return [Piece(slice(0, 1), slice(0, sizes.parameters), 1.0, 0.0, 0.0, 0, 0, sizes.kept, sizes.kept)]
+    return [Piece(slice(0, 1), (slice(0, sizes.parameters),), 1.0, 0.0, 0.0, 0, 0, sizes.kept, sizes.kept)]
 
 
 def _pieces(scenario: Scenario, sizes: Sizes, parts: Sequence[Sequence[Layer]]) -> Iterator[Piece]:
@@ -183,7 +226,7 @@ def _pieces(scenario: Scenario, sizes: Sizes, parts: Sequence[Sequence[Layer]]) 
         half = share * its_backward / (sum(backward) or 1.0) / 2
         yield Piece(
             layers=slice(layer, layer + len(part)),
-            parameters=slice(start, start + length),
+            parameters=(slice(start, start + length),),
             forward=(1 - share) * its_forward / (sum(forward) or 1.0),
             inputs=half,
             weights=half,

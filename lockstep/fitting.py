@@ -46,7 +46,7 @@ def require(plan: Plan) -> None:
     parts = {_WORDS[name]: nbytes for name, nbytes in needs._asdict().items() if nbytes}
     most = sorted(parts.items(), key=lambda part: -part[1])
     split = plan.scenario.split
-    stage = f"stage {plan.places[worker][0]} of {split.pipeline} (worker {worker})"
+    stage = f"stage {plan.places[worker][0] // split.tensor} of {split.pipeline} (worker {worker})"
     problem = (
         f"{stage if split.pipeline > 1 else f'worker {worker}'} needs {size(needs.total)}, "
         f"{', '.join(f'{size(nbytes)} of it {word}' for word, nbytes in most)}; its device has "

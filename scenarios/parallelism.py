@@ -41,7 +41,8 @@ def layers_to_list(pieces: int) -> str:
 
 
 class Parallelism(Section):
-    """`pipeline` consecutive workers are one replica of the model, a stage of its layers each.
+    """`tensor` · `pipeline` consecutive workers are one replica of the model: stages of its layers, in which
+    each layer is cut between `tensor` devices (docs/tensor.md).
 
     A stage does its passes of `micro_batches` parts of a mini-batch (as many as there are stages, unless
     given) in an `order` (docs/pipelines.md). `chunks`: pieces of the model that each stage holds, which the
@@ -51,11 +52,18 @@ class Parallelism(Section):
     `cut`: {by: flops, parameters, time or memory}, or the number of the first layer of each stage but the
     first.
     With one stage, `micro_batches` is gradient accumulation.
+    `sequence`: what `tensor` does not cut is cut by position in the sequence. `convolutions`: what devices
+    send for a convolution: sums of channels (all-reduce), channels (all-gather) or rows of pixels (halo).
+    `redundancy`: on how many devices of a `tensor` group each part of a layer is, so that as many times fewer
+    have to meet.
     """
 
     mistaken: ClassVar[Mapping[str, str]] = {"stages": "pipeline", "microbatches": "micro_batches"}
     pipeline: Count = 1
     tensor: Count = 1
+    sequence: bool = False
+    convolutions: Literal["all-reduce", "all-gather", "halo"] = "all-reduce"
+    redundancy: Count = 1
     order: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
     micro_batches: Count | None = None
     chunks: Count = 1
@@ -75,8 +83,10 @@ class Parallelism(Section):
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:
-        if self.tensor > 1:
-            fail("layers cannot be split yet; must be 1 (pipeline splits the model between layers)", "tensor")
+        if self.tensor % self.redundancy:
+            fail(f"must divide tensor ({self.tensor}), not {self.redundancy}", "redundancy")
+        if self.sequence and self.parts == 1:
+            fail("needs layers that are cut; give tensor more than redundancy, or remove it", "sequence")
         pieces = self.pipeline * self.chunks
         if not isinstance(self.cut, By) and len(self.cut) != pieces - 1:
             fail(f"{layers_to_list(pieces)}; not {len(self.cut)}", "cut")
@@ -86,6 +96,11 @@ class Parallelism(Section):
     def by(self) -> Literal["flops", "parameters", "time", "memory"] | tuple[int, ...]:
         """What the model is cut by, or where."""
         return self.cut.by if isinstance(self.cut, By) else self.cut
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a layer is cut."""
+        return self.tensor // self.redundancy
 
     @property
     def devices(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from lockstep.strategies.codecs import Codec
+from lockstep.strategies.exchanges import Exchanges
 
 if TYPE_CHECKING:
     from random import Random
@@ -89,23 +90,6 @@ class Contribution:
     batches: int  # mini-batches whose gradients it holds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stage:
-    """A device's place in its replica of the model."""
-
-    index: int  # of the stage, from 0
-    count: int  # of stages
-    replica: int
-    tensor: int  # place in the group that splits each layer
-    pieces: tuple[slice, ...]  # of the stage's slice of the parameters: those of each piece that it holds
-    peers: tuple[int, ...]  # ranks of the replica's stages, in order
-
-    @property
-    def chunks(self) -> int:
-        """Pieces of the model that it holds."""
-        return len(self.pieces)
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """Some workers that meet in collectives of their own; of two groups that share two workers, the numbers
@@ -114,6 +98,25 @@ class Group:
     ranks: tuple[int, ...]
     hosts: tuple[int, ...]  # of each: a number for the machine it is on
     number: int = 0  # from 0 to 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A device's place in its replica of the model."""
+
+    index: int  # of the stage, from 0
+    count: int  # of stages
+    replica: int
+    tensor: int  # its place among the devices that share the stage
+    pieces: tuple[slice, ...]  # of the stage's slice of the parameters: those of each piece that it holds
+    peers: tuple[int, ...]  # ranks of the replica's stages, in order: those at the same place
+    exchanges: tuple[Exchanges, ...]  # of each piece
+    group: Group | None = None  # those that have the other parts of its layers, in order
+
+    @property
+    def chunks(self) -> int:
+        """Pieces of the model that it holds."""
+        return len(self.pieces)
 
 
 class Memory(Protocol):
@@ -262,23 +265,35 @@ class Node(Protocol):
         ...
 
     def forward(
-        self, parameters: Vector, micro: int, inputs: Vector | None, chunk: int = 0
+        self, parameters: Vector, micro: int, inputs: Vector | None, chunk: int = 0, segment: int = 0
     ) -> Awaitable[Vector]:
         """What this stage's piece `chunk` of the model makes of a micro-batch, a flat vector; one pass at a
         time.
 
         `parameters` are the piece's. `inputs` are what the piece before made of it; None: the samples.
-        Behind the last piece it is empty.
+        Behind the last piece it is empty. A piece whose layers are cut has several segments (tensor.py): each
+        is given what the exchange after the one before came to.
         """
         ...
 
-    def full_backward(
-        self, micro: int, error: Vector | None, chunk: int = 0
-    ) -> Awaitable[tuple[Vector | None, Vector]]:
-        """What `backward_inputs` and `backward_weights` come to, in one pass."""
+    def recompute(
+        self, micro: int, inputs: Vector | None, chunk: int = 0, segment: int = 0
+    ) -> Awaitable[Vector]:
+        """As `forward`, again, for the backward passes; the first segment needs no inputs."""
         ...
 
-    def backward_inputs(self, micro: int, error: Vector | None, chunk: int = 0) -> Awaitable[Vector | None]:
+    def full_backward(
+        self, micro: int, error: Vector | None, chunk: int = 0, segment: int = 0
+    ) -> Awaitable[tuple[Vector | None, Vector]]:
+        """What `backward_inputs` and `backward_weights` come to, in one pass.
+
+        Segments are counted from the end of the piece; the gradient is whole after the last of them.
+        """
+        ...
+
+    def backward_inputs(
+        self, micro: int, error: Vector | None, chunk: int = 0, segment: int = 0
+    ) -> Awaitable[Vector | None]:
         """The gradient of the loss with respect to what `forward` was given; None for samples.
 
         `error` is that with respect to what it made; None behind the last piece, where the micro-batch's

@@ -10,7 +10,7 @@ long as the forward pass.
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-Kind = Literal["forward", "backward", "backward-inputs", "backward-weights"]
+Kind = Literal["forward", "backward", "backward-inputs", "backward-weights", "recompute"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

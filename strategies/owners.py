@@ -141,4 +141,9 @@ class Split(Owners):
                 end = start + piece.stop - piece.start
                 found.append((piece.start, vector[start:end]))
                 start = end
-        return concatenate([part for _, part in sorted(found, key=lambda piece: piece[0])])
+        whole, end = [], 0
+        for start, part in sorted(found, key=lambda piece: piece[0]):
+            if start >= end and len(part):  # else several have the same
+                whole.append(part)
+                end = start + len(part)
+        return concatenate(whole)

@@ -13,6 +13,7 @@ from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import Transformation
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.pipeline import backward, forward
+from lockstep.strategies.tensor import completed
 
 
 async def pipedream(node: Node, optimizer: Transformation) -> None:
@@ -91,7 +92,7 @@ async def _keep_full(
         if done == begun:
             return
         found, _ = await backward(node, done)
-        await update(done, found)
+        await update(done, await completed(node, found))
         done += 1
 
 

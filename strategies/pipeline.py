@@ -6,6 +6,7 @@ of the loss with respect to it (the error) comes back, with the loss.
 
 from collections.abc import Iterable
 
+from lockstep.strategies import tensor
 from lockstep.strategies.node import Message, Node, Stage, Vector
 from lockstep.strategies.orders import Pass
 
@@ -33,7 +34,8 @@ async def gradient(node: Node, parameters: Vector, passes: Iterable[Pass]) -> tu
         total = sums[chunk]
         sums[chunk] = added if total is None else total + added
     loss = sum(losses[micro] for micro in range(node.micro_batches))
-    return node.concatenate([part for part in sums if part is not None]), loss
+    whole = [await tensor.completed(node, part, chunk) for chunk, part in enumerate(sums) if part is not None]
+    return node.concatenate(whole), loss
 
 
 async def forward(node: Node, parameters: Vector, micro: int, chunk: int = 0) -> None:
@@ -42,7 +44,7 @@ async def forward(node: Node, parameters: Vector, micro: int, chunk: int = 0) ->
     inputs = None
     if before is not None:
         inputs = (await node.receive("activation", before[0], _part(node, micro, chunk))).body
-    output = await node.forward(parameters, micro, inputs, chunk)
+    output = await tensor.forward(node, parameters, micro, inputs, chunk)
     if after is not None:
         node.send(after[0], "activation", output, part=_part(node, micro, after[1]))
 
@@ -50,14 +52,14 @@ async def forward(node: Node, parameters: Vector, micro: int, chunk: int = 0) ->
 async def backward(node: Node, micro: int, chunk: int = 0) -> tuple[Vector, float]:
     """Backward through one piece, and on to the piece before: the weights' gradient, and the loss."""
     behind = await _error_behind(node, micro, chunk)
-    error, found = await node.full_backward(micro, None if behind is None else behind.body, chunk)
+    error, found = await tensor.backward(node, micro, None if behind is None else behind.body, chunk)
     return found, _send_back(node, error, micro, chunk, behind)
 
 
 async def backward_inputs(node: Node, micro: int, chunk: int = 0) -> float:
     """As `backward`, but for the weights' gradient, which can wait; the loss."""
     behind = await _error_behind(node, micro, chunk)
-    error = await node.backward_inputs(micro, None if behind is None else behind.body, chunk)
+    error = await tensor.backward_inputs(node, micro, None if behind is None else behind.body, chunk)
     return _send_back(node, error, micro, chunk, behind)
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-ALIGNMENT = {"cpu": 64, "cuda": 512}  # bytes: where what torch allocates begins
+ALIGNMENT = {"cpu": 64, "cuda": 512, "meta": 1}  # bytes: where what torch allocates begins
 
 
 def aligned(vector: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.parallelism import Parallelism
 from lockstep.workloads import models, seeds, tracing
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Learner
@@ -37,39 +38,46 @@ class Micro(NamedTuple):
 class Segment(Protocol):
     """What one stage computes. All vectors are flat, of float32, and not changed by anybody."""
 
-    owned: slice  # of the flat vector of all parameters
     went_through: int  # bytes that the last pass back went through to its end, kept or computed again
 
-    def forward(self, parameters: Tensor, micro: Micro, inputs: Tensor | None = None) -> Tensor:
+    def forward(
+        self, parameters: Tensor, micro: Micro, inputs: Tensor | None = None, segment: int = 0
+    ) -> Tensor:
         """Return the activation of a micro-batch, for the next stage; the last one its share of the loss.
 
-        `parameters`: the owned ones, of shape (owned,), kept for the backward pass. `inputs`: what the stage
+        `parameters`: the stage's own, of shape (own,), kept for the backward pass. `inputs`: what the stage
         before returned; of the first stage nothing, it takes the samples. The loss has shape (1,); the shares
-        of a mini-batch add up to its mean.
+        of a mini-batch add up to its mean. `segment`: which, where a stage's layers are cut (tensor/part.py).
         """
 
-    def backward(self, micro: Micro, error: Tensor | None = None) -> tuple[Tensor | None, Tensor]:
+    def recompute(self, micro: Micro, inputs: Tensor | None, segment: int) -> Tensor:
+        """Return the same again, where the backward pass cannot do that by itself."""
+
+    def backward(
+        self, micro: Micro, error: Tensor | None = None, segment: int = 0
+    ) -> tuple[Tensor | None, Tensor]:
         """Return what the two below return, with the same bits, but sooner; then nothing is kept."""
 
-    def backward_inputs(self, micro: Micro, error: Tensor | None = None) -> Tensor | None:
+    def backward_inputs(self, micro: Micro, error: Tensor | None = None, segment: int = 0) -> Tensor | None:
         """Return the gradient of what came in, for the stage before; None in the first stage.
 
         `error`: what the next stage returned; nothing in the last one.
         """
 
     def backward_weights(self, micro: Micro) -> Tensor:
-        """Return the gradient of the owned parameters, once `backward_inputs` has been called."""
+        """Return the gradient of the stage's parameters, once `backward_inputs` has been called."""
 
     def kept(self, micro: Micro) -> int:
         """Bytes that are kept for the backward pass of a micro-batch, but for parameters; 0: nothing is."""
 
 
 def segments(
-    learner: Learner, bounds: Sequence[int], micro_batches: int, recompute: bool = False
+    learner: Learner, bounds: Sequence[int], micro_batches: int, split: Parallelism, part: int = 0
 ) -> list[Segment]:
     """Return what each stage computes: stage s has the layers from bounds[s] to before bounds[s + 1].
 
     With `recompute` a stage keeps only what comes in, and repeats its forward pass before the backward pass.
+    `part`: of the layers, where several devices share them.
     Raises `ScenarioError`, key `parallelism.micro_batches`, if their number does not divide the mini-batch.
     """
     batch = learner.sizes.batch_size
@@ -81,8 +89,12 @@ def segments(
         return [_Whole(learner, micro_batches)]
     samples, _ = learner.batch(0, 0)
     pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
+    if split.parts > 1:
+        from lockstep.workloads.tensor.planning import computed
+
+        return list(computed(learner, pieces, bounds, micro_batches, split, part))
     return [
-        _Part(learner, pieces, range(start, stop), micro_batches, recompute)
+        _Part(learner, pieces, range(start, stop), micro_batches, split.recompute)
         for start, stop in pairwise(bounds)
     ]
 
@@ -125,7 +137,9 @@ class _Part:
         self._passes: dict[Micro, _Pass] = {}
         self._leaves: tuple[Tensor, int, list[list[Tensor]]] | None = None  # of the last forward pass
 
-    def forward(self, parameters: Tensor, micro: Micro, inputs: Tensor | None = None) -> Tensor:
+    def forward(
+        self, parameters: Tensor, micro: Micro, inputs: Tensor | None = None, segment: int = 0
+    ) -> Tensor:
         if inputs is not None:
             inputs = aligned(inputs.to(self._learner.device))
         with torch.no_grad() if self._recompute else nullcontext():
@@ -135,7 +149,9 @@ class _Part:
         self._passes[micro] = _Pass(parameters, inputs, runs, nbytes)
         return self._whole(output.detach().reshape(-1))
 
-    def backward(self, micro: Micro, error: Tensor | None = None) -> tuple[Tensor | None, Tensor]:
+    def backward(
+        self, micro: Micro, error: Tensor | None = None, segment: int = 0
+    ) -> tuple[Tensor | None, Tensor]:
         runs, behind = self._to_go_back(micro, error)
         gradients: list[Tensor] = []
         with models.deterministic():
@@ -148,7 +164,10 @@ class _Part:
         self.went_through = self._passes.pop(micro).nbytes
         return self._before(behind), self._whole(torch.cat([each.flatten() for each in gradients]))
 
-    def backward_inputs(self, micro: Micro, error: Tensor | None = None) -> Tensor | None:
+    def recompute(self, micro: Micro, inputs: Tensor | None, segment: int) -> Tensor:
+        raise AssertionError("the backward pass does it")
+
+    def backward_inputs(self, micro: Micro, error: Tensor | None = None, segment: int = 0) -> Tensor | None:
         runs, behind = self._to_go_back(micro, error)
         with models.deterministic():
             for run in reversed(runs):
@@ -235,15 +254,22 @@ class _Whole:
         self.went_through = 0
         self._gradients: dict[Micro, Tensor] = {}
 
-    def forward(self, parameters: Tensor, micro: Micro, inputs: Tensor | None = None) -> Tensor:
+    def forward(
+        self, parameters: Tensor, micro: Micro, inputs: Tensor | None = None, segment: int = 0
+    ) -> Tensor:
         gradient = self._learner.part(parameters, *micro, self._parts)
         self._gradients[micro] = gradient / self._parts
         return gradient.new_tensor([self._learner.loss / self._parts])
 
-    def backward(self, micro: Micro, error: Tensor | None = None) -> tuple[Tensor | None, Tensor]:
+    def backward(
+        self, micro: Micro, error: Tensor | None = None, segment: int = 0
+    ) -> tuple[Tensor | None, Tensor]:
         return None, self.backward_weights(micro)
 
-    def backward_inputs(self, micro: Micro, error: Tensor | None = None) -> Tensor | None:
+    def recompute(self, micro: Micro, inputs: Tensor | None, segment: int) -> Tensor:
+        raise AssertionError("there is nothing to compute again")
+
+    def backward_inputs(self, micro: Micro, error: Tensor | None = None, segment: int = 0) -> Tensor | None:
         return None
 
     def backward_weights(self, micro: Micro) -> Tensor:

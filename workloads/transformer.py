@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 
-class _Embedding(nn.Module):
+class Embedding(nn.Module):
+    """Of tokens and of positions."""
+
     def __init__(self, vocabulary: int, sequence: int, hidden: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, hidden)
@@ -23,7 +25,9 @@ class _Embedding(nn.Module):
         return embedded + self.positions
 
 
-class _Attention(nn.Module):
+class Attention(nn.Module):
+    """Normalised, of several heads, causal, and added to what came in."""
+
     def __init__(self, sequence: int, hidden: int, heads: int) -> None:
         super().__init__()
         self.heads, self.scale = heads, (hidden // heads) ** -0.5
@@ -36,13 +40,18 @@ class _Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # (samples, positions, 3·hidden) -> three of (samples, heads, positions, hidden / heads)
         parts = self.inputs(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        queries, keys, values = parts.unbind(0)
+        return x + self.outputs(self.attend(parts[0], parts[1], parts[2]))  # type: ignore[no-any-return]
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Of some heads, (samples, heads, positions, features), to (samples, positions, heads · features)."""
         scores = (queries @ keys.transpose(-1, -2) * self.scale).masked_fill(self.later, float("-inf"))
-        attended = (scores.softmax(-1) @ values).transpose(1, 2).flatten(-2)
-        return x + self.outputs(attended)  # type: ignore[no-any-return]
+        attended: Tensor = (scores.softmax(-1) @ values).transpose(1, 2).flatten(-2)
+        return attended
 
 
-class _FeedForward(nn.Module):
+class FeedForward(nn.Module):
+    """Normalised, four times as wide inside, and added to what came in."""
+
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(hidden)
@@ -59,7 +68,7 @@ def transformer(vocabulary: int, sequence: int, layers: int, hidden: int, heads:
         (
             f"block{number}",
             nn.Sequential(
-                OrderedDict(attention=_Attention(sequence, hidden, heads), feed_forward=_FeedForward(hidden))
+                OrderedDict(attention=Attention(sequence, hidden, heads), feed_forward=FeedForward(hidden))
             ),
         )
         for number in range(layers)
@@ -67,7 +76,7 @@ def transformer(vocabulary: int, sequence: int, layers: int, hidden: int, heads:
     return nn.Sequential(
         OrderedDict(
             [
-                ("embedding", _Embedding(vocabulary, sequence, hidden)),
+                ("embedding", Embedding(vocabulary, sequence, hidden)),
                 *blocks,
                 ("norm", nn.LayerNorm(hidden)),
                 ("head", nn.Linear(hidden, vocabulary, bias=False)),

@@ -161,7 +161,7 @@ def _what(records: pd.DataFrame) -> np.ndarray:
     """The event of every record; of a pass, which way it goes."""
     event = records["event"].to_numpy().astype(object)
     passes = event == "pass"
-    event[passes] = np.where(records["kind"][passes] == "forward", "forward", "backward")
+    event[passes] = np.where(records["kind"][passes].isin(["forward", "recompute"]), "forward", "backward")
     return event
 
 

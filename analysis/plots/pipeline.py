@@ -28,6 +28,7 @@ _KEPT, _FRAME, _GREY = "#A8A8A8", "#CCCCCC", "#555555"
 _DARK, _WHITE = "#0B2545", "#FFFFFF"  # numbers in cells
 _LIGHTNESS = {  # in the first chunk and in the last
     "forward": (0.84, 0.74),
+    "recompute": (0.84, 0.74),
     "backward": (0.50, 0.38),
     "backward-inputs": (0.50, 0.38),
     "backward-weights": (0.24, 0.24),

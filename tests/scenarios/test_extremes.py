@@ -138,6 +138,7 @@ OTHERS: list[tuple[str, list[Any]]] = [
         [
             {"pipeline": 2, "tensor": 1, "micro_batches": 4, "chunks": 2, "order": "interleaved"},
             {"pipeline": 2, "cut": [1], "order": "gpipe", "recompute": True},
+            {"tensor": 4, "redundancy": 2, "sequence": True},
         ],
     ),
     (

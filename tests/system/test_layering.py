@@ -12,7 +12,7 @@ from tests.support import ROOT
 MAY_IMPORT = {
     "scenarios": set(),
     "strategies": set(),
-    "workloads": {"scenarios"},
+    "workloads": {"scenarios", "strategies.exchanges"},
     "job": {"strategies", "scenarios", "workloads", "analysis.records"},
     "simulator": {"job", "strategies", "scenarios", "workloads", "analysis.records", "analysis.entries"},
     "executor": {

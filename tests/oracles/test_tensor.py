@@ -1,0 +1,165 @@
+"""Layers that are cut between devices compute what uncut ones do, whatever they send."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep import Scenario
+from lockstep.scenarios import ScenarioError
+from tests.support.nightly import drawn
+
+TRANSFORMER = {
+    **{"model": "transformer", "dataset": "sentences", "layers": 2, "hidden": 32, "heads": 4},
+    **{"sequence": 16, "batch_size": 8},
+}
+
+
+def job(
+    replicas: int,
+    model: str = "mlp",
+    steps: int = 50,
+    strategy: Any = "all-reduce",
+    workload: dict[str, Any] | None = None,
+    **split: Any,
+) -> Scenario:
+    """A small network in two micro-batches, unless the split says otherwise."""
+    split = {"micro_batches": 2} | split
+    devices = split.get("tensor", 1) * split.get("pipeline", 1)
+    learned = {"dataset": "digits", "model": model, "batch_size": 16}
+    document = {
+        "name": "test",
+        "cluster": {
+            "workers": replicas * devices,
+            "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
+        },
+        "workload": workload or (TRANSFORMER if model == "transformer" else learned),
+        "parallelism": split,
+        "strategy": strategy,
+        "stop": {"steps": steps},
+        "seed": 3,
+    }
+    return Scenario.model_validate(document)
+
+
+def parameters(scenario: Scenario) -> np.ndarray:
+    found = lockstep.simulate(scenario).parameters
+    assert found is not None
+    return found
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference, relative to the largest parameter."""
+    assert one.shape == other.shape
+    return float(np.abs(one - other).max() / np.abs(other).max())
+
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fully connected": ("mlp", {"tensor": 2}),
+    "uneven shares": ("mlp", {"tensor": 3}),
+    "redundant neurons": ("mlp", {"tensor": 4, "redundancy": 2}),
+    "everything on each": ("mlp", {"tensor": 2, "redundancy": 2}),
+    "a pair cut by a stage": ("mlp", {"tensor": 2, "pipeline": 2}),
+    "recomputed": ("mlp", {"tensor": 2, "recompute": True}),
+    "channels, summed": ("cnn", {"tensor": 2}),
+    "channels, put together": ("cnn", {"tensor": 2, "convolutions": "all-gather"}),
+    "uneven channels": ("cnn", {"tensor": 3, "convolutions": "all-gather"}),
+    "rows": ("cnn", {"tensor": 2, "convolutions": "halo"}),
+    "rows and stages": ("cnn", {"tensor": 2, "pipeline": 2, "convolutions": "halo"}),
+    "rows, zero-bubble": (
+        "cnn",
+        {"tensor": 2, "pipeline": 2, "convolutions": "halo", "order": "zero-bubble"},
+    ),
+    "channels and chunks": ("cnn", {"tensor": 2, "pipeline": 2, "order": "interleaved", "chunks": 2}),
+    "heads": ("transformer", {"tensor": 2}),
+    "uneven heads": ("transformer", {"tensor": 3}),
+    "positions": ("transformer", {"tensor": 4, "sequence": True}),
+    "positions and stages": ("transformer", {"tensor": 2, "pipeline": 2, "sequence": True}),
+    "positions, recomputed": ("transformer", {"tensor": 2, "sequence": True, "recompute": True}),
+    "heads, gpipe": ("transformer", {"tensor": 2, "pipeline": 3, "order": "gpipe", "micro_batches": 4}),
+}
+
+
+@pytest.mark.parametrize("kind", drawn({kind: kind for kind in KINDS}, 8))
+def test_after_50_steps_it_is_where_the_uncut_model_is(kind: str) -> None:
+    model, split = KINDS[kind]
+    whole = parameters(job(1, model, micro_batches=split.get("micro_batches", 2)))
+    assert apart(parameters(job(1, model, **split)), whole) < 1e-5
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
+def test_stages_times_parts_times_replicas_are_two_workers(model: str) -> None:
+    """P = 2, T = 2, D = 2."""
+    whole = parameters(job(2, model))
+    assert apart(parameters(job(2, model, pipeline=2, tensor=2)), whole) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "synchronous",
+        {"name": "local-sgd", "averaging_period": 2},
+        "d-psgd",
+        {"name": "all-reduce", "buckets": 3},
+    ],
+)
+def test_any_strategy_sees_a_slice(strategy: Any) -> None:
+    whole = parameters(job(2, "cnn", 10, strategy))
+    assert apart(parameters(job(2, "cnn", 10, strategy, tensor=2)), whole) < 1e-5
+
+
+def test_pipedream_is_the_same_with_layers_cut() -> None:
+    stages = {"pipeline": 2, "micro_batches": 1}
+    whole = parameters(job(1, "cnn", 10, "pipedream", **stages))
+    assert (
+        apart(parameters(job(1, "cnn", 10, "pipedream", **stages, tensor=2, convolutions="halo")), whole)
+        < 1e-5
+    )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", drawn({kind: kind for kind in KINDS}, 4))
+def test_real_processes_come_to_the_simulators_bits(kind: str) -> None:
+    model, split = KINDS[kind]
+    scenario = job(1 if split.get("pipeline", 1) > 1 else 2, model, 4, **split)
+    predicted, measured = lockstep.simulate(scenario), lockstep.run(scenario)
+    np.testing.assert_array_equal(measured.parameters, predicted.parameters)
+    assert measured.metrics["bytes_sent"] == predicted.metrics["bytes_sent"]
+
+
+IMPOSSIBLE: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "more devices than heads": (
+        "transformer",
+        {"tensor": 5},
+        "tensor",
+        "at most 4, the heads of block0.attention",
+    ),
+    "more devices than outputs": ("cnn", {"tensor": 12}, "tensor", "at most 10, the outputs of 12"),
+    "positions not divisible": ("transformer", {"tensor": 3, "sequence": True}, "sequence", "divide the 16"),
+    "no sequences": ("mlp", {"tensor": 2, "sequence": True}, "sequence", "no sequences"),
+    "too few rows": ("cnn", {"tensor": 4, "convolutions": "halo"}, "tensor", "divide the 2 rows behind 2"),
+    "redundancy that does not divide": (
+        "mlp",
+        {"tensor": 4, "redundancy": 3},
+        "redundancy",
+        "divide tensor (4)",
+    ),
+    "positions of one part": ("mlp", {"tensor": 2, "redundancy": 2, "sequence": True}, "sequence", "are cut"),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_what_cannot_be_cut_is_refused_with_one_message(case: str) -> None:
+    model, split, key, said = IMPOSSIBLE[case]
+    with pytest.raises(Exception) as error:  # noqa: PT011  # pydantic's, or ours
+        lockstep.simulate(job(1, model, **split))
+    assert said in str(error.value)
+    if isinstance(error.value, ScenarioError):
+        assert error.value.key == f"parallelism.{key}"
+
+
+def test_a_model_of_others_cannot_be_cut() -> None:
+    workload = {"dataset": "cifar10", "model": "resnet18", "batch_size": 4}
+    with pytest.raises(ScenarioError, match="only layers of mlp, cnn and the transformer"):
+        lockstep.simulate(job(1, workload=workload, tensor=2))

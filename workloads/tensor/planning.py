@@ -1,0 +1,130 @@
+"""What each device has of each piece of a real model whose layers are cut, found without computing."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lockstep.scenarios.parallelism import Parallelism
+from lockstep.scenarios.workload import Trained
+from lockstep.workloads import counting, models, seeds, tracing
+from lockstep.workloads.classifier import Classifier
+from lockstep.workloads.tensor.cut import Cut
+from lockstep.workloads.tensor.part import CutPart
+from lockstep.workloads.tensor.recipes import recipe
+from lockstep.workloads.tensor.steps import HALO, Crossing, Turn
+from lockstep.workloads.tracing import Piece
+
+
+class Planned(NamedTuple):
+    """Bytes are of so many samples."""
+
+    cut: Cut
+    forward: tuple[int, ...]  # bytes that each segment of the forward pass comes to
+    backward: tuple[int, ...]
+    before: int  # bytes that come in; of samples 0
+    activation: int  # bytes that go on; of the loss 0
+    kept: int  # bytes between the passes
+
+
+def cuts(
+    model: nn.Module, pieces: Sequence[Piece], bounds: Sequence[int], split: Parallelism, part: int
+) -> list[Cut]:
+    """A device's pieces: piece p has the layers from bounds[p] to before bounds[p + 1]."""
+    shapes = [weight.shape for weight in model.parameters()]
+    return [
+        Cut(recipe(model, pieces, range(start, stop), split, part), shapes, split.parts, part)
+        for start, stop in pairwise(bounds)
+    ]
+
+
+def computed(
+    learner: Classifier,
+    pieces: Sequence[Piece],
+    bounds: Sequence[int],
+    micro_batches: int,
+    split: Parallelism,
+    part: int,
+) -> Iterator[CutPart]:
+    """What a device computes of each piece, with the data of a learner."""
+
+    def samples(micro: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return learner.batch(micro.replica, micro.step, micro.number, micro_batches)
+
+    def seed(micro: Any, layer: int) -> int:
+        return seeds.integer(learner.seed, "dropout", *micro, layer)
+
+    for cut, start in zip(cuts(learner.module, pieces, bounds, split, part), bounds, strict=False):
+        inputs = cut_shape(pieces[start].inputs, split, cut)
+        yield CutPart(cut, learner.device, samples, seed, micro_batches, split.recompute, inputs)
+
+
+@cache
+def planned(
+    workload: Trained, bounds: tuple[int, ...], split: Parallelism, part: int, samples: int
+) -> list[Planned]:
+    """The pieces of a device that has a part of the layers. Raises ScenarioError if they cannot be cut so."""
+    model = counting.on_meta(partial(models.of, workload, seed=0))
+    x = counting.inputs(workload, samples)
+    pieces = tracing.pieces(model, x)
+    with torch.no_grad(), models.seeded(torch.device("cpu"), 0):
+        labels = torch.empty(model(x).shape[:-1], dtype=torch.long, device="meta")
+    whole = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    found = []
+    for cut, start in zip(cuts(model, pieces, bounds, split, part), bounds, strict=False):
+        inputs = cut_shape(pieces[start].inputs, split, cut)
+        device = CutPart(cut, x.device, lambda _: (x, labels), lambda *_: 0, 1, False, inputs)
+        parameters = whole[: cut.length]
+        first = None if cut.first else x.new_empty(samples * torch.Size(inputs).numel(), dtype=torch.float32)
+        given, forward, halo = first, [], 0
+        for number, turn in enumerate(cut.forward):
+            out = device.forward(parameters, 0, given, number)
+            forward.append(out.nbytes)
+            halo = len(out) if turn.exchange == "halo" else halo
+            given = _come(cut, turn, out, halo)
+        kept, behind = device.kept(0), device.behind(0)
+        backward = [_error(cut, turn, behind) for turn in cut.backward]
+        activation = 0 if cut.last or given is None else given.nbytes
+        if not cut.first and first is not None:
+            backward[-1] = first.nbytes
+        found.append(
+            Planned(
+                cut, tuple(forward), tuple(backward), 0 if first is None else first.nbytes, activation, kept
+            )
+        )
+    return found
+
+
+def cut_shape(inputs: Sequence[int], split: Parallelism, cut: Cut) -> tuple[int, ...]:
+    """What comes into a piece, of one sample: where sequences are cut a device has its own positions."""
+    if not split.sequence or cut.first:
+        return tuple(inputs)
+    return inputs[0] // cut.parts, *inputs[1:]
+
+
+def _come(cut: Cut, turn: Turn, out: torch.Tensor, halo: int) -> torch.Tensor | None:
+    """What the next segment is given, by its size; halo: elements of the rows that are under way."""
+    step = cut.steps[turn.steps[-1]]
+    if turn.exchange == "halo":
+        return None
+    if isinstance(step, Crossing) and step.ends[0]:  # rows come, as many as have been sent
+        return out.new_empty(halo)
+    if turn.exchange == "all-gather":
+        assert isinstance(step, Crossing)
+        return out.new_empty(len(out) // step.sizes[cut.part] * sum(step.sizes))
+    if turn.exchange == "reduce-scatter":
+        return out.new_empty(len(out) // cut.parts)
+    return out
+
+
+def _error(cut: Cut, turn: Turn, behind: dict[int, int]) -> int:
+    """Bytes that a segment of the backward pass comes to, if something is exchanged after it."""
+    if turn.exchange is None:
+        return 0
+    place = turn.steps[-1]
+    if turn.exchange == "halo":
+        place = max(at for at in behind if at < place and cut.steps[at] is HALO)
+    return behind[place]

@@ -1,0 +1,115 @@
+"""The steps of consecutive layers of a model, as one of the devices takes them that share these layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.parallelism import Parallelism
+from lockstep.workloads import models
+from lockstep.workloads.tensor import blocks, stack
+from lockstep.workloads.tensor.rows import by_rows
+from lockstep.workloads.tensor.steps import Compute, Context, Step
+from lockstep.workloads.tracing import Piece
+from lockstep.workloads.transformer import Attention
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a device computes a piece of the model."""
+
+    steps: Sequence[Step]
+    own: range
+    """Layers of the model."""
+    last: bool
+    """The loss is at its end."""
+
+
+def recipe(model: nn.Module, pieces: Sequence[Piece], own: range, split: Parallelism, part: int) -> Recipe:
+    """Of the layers `own` of the model's `pieces`. Raises ScenarioError where they cannot be cut so."""
+    numbers, count = [], 0
+    for piece in pieces:
+        numbers.append(range(count, count + len(piece.parameters)))
+        count += len(piece.parameters)
+    found = _steps(model, pieces, own, numbers, split, part)
+    if not isinstance(found[-1], Compute):
+        found.append(Compute(lambda state, *_: state))
+    return Recipe(found, own, own.stop == len(pieces))
+
+
+def _steps(
+    model: nn.Module,
+    pieces: Sequence[Piece],
+    own: range,
+    numbers: Sequence[Sequence[int]],
+    split: Parallelism,
+    part: int,
+) -> list[Step]:
+    modules = [_whole(model, pieces[number]) for number in own]
+    if any(isinstance(module, Attention) for module in model.modules()):
+        length = pieces[own.stop - 1].inputs[0] if split.sequence else None
+        cutter, found = blocks.Blocks(split.parts, part, length), list[Step]()
+        for number, module in zip(own, modules, strict=True):
+            name = ".".join(pieces[number].owners[0].split(".")[:2])
+            found += cutter.steps(number, name, module, numbers[number])
+        return found
+    if split.sequence:
+        raise ScenarioError("this model has no sequences to cut; remove it", key="parallelism.sequence")
+    layers = [_layer(model, pieces[number], number, numbers[number]) for number in own]
+    found = []
+    if split.convolutions == "halo" and layers[0].convolves:
+        of_rows = [layer for layer in layers if layer.convolves]
+        layers = layers[len(of_rows) :]
+        found = by_rows(of_rows, split.parts, part, pieces[own.start].inputs[1])
+        flat = [module for module in of_rows[-1].behind if isinstance(module, nn.Flatten)]
+        if layers:
+            layers[0] = layers[0]._replace(before=flat)
+        elif flat:
+            found.append(Compute(lambda state, *_: (state[0].flatten(1),)))
+
+    def pairs(layer: stack.Layer) -> bool:
+        return split.convolutions == "all-reduce" or not layer.convolves
+
+    found = stack.fused([*found, *stack.by_features(layers, split.parts, part, pairs)])
+    return [*found, Compute(_lose)] if own.stop == len(pieces) else found
+
+
+def _lose(state: tuple[Tensor, ...], given: Sequence[Tensor], context: Context) -> tuple[Tensor, ...]:
+    assert context.labels is not None
+    return (models.loss(state[0], context.labels) / context.micro_batches,)
+
+
+def _whole(model: nn.Module, piece: Piece) -> nn.Module:
+    """The innermost module that has all of a layer's parameters."""
+    owners = [name.split(".") for name in piece.owners]
+    common = []
+    for level in zip(*owners, strict=False):
+        if len({*level}) > 1:
+            break
+        common.append(level[0])
+    return model.get_submodule(".".join(common))
+
+
+def _layer(model: nn.Module, piece: Piece, number: int, weights: Sequence[int]) -> stack.Layer:
+    modules = [model.get_submodule(call) for call in piece.calls]
+    weighty = [module for module in modules if list(module.parameters())]
+    other = next((module for module in modules if not isinstance(module, stack.KINDS)), None)
+    if other is not None or len(weighty) != 1 or not isinstance(model, nn.Sequential):
+        said = f"{type(other).__name__} in it" if other is not None else "it is no stack of layers"
+        problem = (
+            f"only layers of mlp, cnn and the transformer can be cut, not this model's ({said}); must be 1"
+        )
+        raise ScenarioError(problem, key="parallelism.tensor")
+    (module,) = weighty
+    assert isinstance(module, nn.Linear | nn.Conv2d)
+    place = modules.index(module)
+    return stack.Layer(number, piece.owners[0], module, modules[:place], modules[place + 1 :], list(weights))
+
+
+def local(weight: Tensor, dim: int, ranges: Sequence[tuple[int, int]]) -> Tensor:
+    """What a device has of a parameter."""
+    if dim < 0:
+        return weight
+    return torch.cat([weight.narrow(dim, start, stop - start) for start, stop in ranges], dim)
