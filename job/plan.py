@@ -55,14 +55,15 @@ class Plan:
         try:
             strategy = find(given.name, given.parameters)
             fits(given.name, given.parameters, cluster.model_copy(update={"workers": scenario.replicas}))
+            devices = devices_of(scenario.split, scenario.replicas)
+            strategy.shared(given.parameters, [*map(cluster.host_of, devices[0])], [slice(0, 0)])
         except StrategyError as error:
             raise ScenarioError(error.problem, key=error.key) from error
         size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
-        devices = devices_of(split, scenario.replicas)
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
-        groups = data_groups(cluster, split, strategy, pieces)
+        groups = data_groups(cluster, split, strategy, pieces, given.parameters)
         owners = groups[0].owners
         if len(groups) > 1:
             if owners.in_one_memory:
@@ -144,7 +145,8 @@ class Plan:
     @cached_property
     def memory(self) -> Sequence[HighWater]:
         """The predicted high-water mark of the devices of each group."""
-        of = high_water(self.scenario, self.strategy, self.sizes, self.micro_batches)
+        workers = [group.workers for group in self.groups]
+        of = high_water(self.scenario, self.strategy, self.sizes, self.micro_batches, workers)
         return [of(stage, group.pieces) for stage, group in enumerate(self.groups)]
 
     @cached_property

@@ -11,6 +11,7 @@ from lockstep.job.memory import high_water
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.section import any_of, divisors
 from lockstep.strategies import Strategy
+from lockstep.strategies.marks import InPasses
 from lockstep.workloads import Sizes
 from lockstep.workloads.cutting import Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
@@ -110,6 +111,10 @@ def pieces_of(
     stages, chunks = split.pipeline, strategy.pieces(scenario.strategy.parameters) or split.chunks
     count = stages * chunks
     all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
+    for key, _, _ in strategy.marks(InPasses):
+        if count > len(all_layers):
+            problem = f"must be at most {len(all_layers)}, as many as there are layers, not {count}"
+            raise ScenarioError(problem, key=f"strategy.{key}")
     slowdowns = lasting(cluster)
     speeds = [
         1 / max(slowdowns.get(worker, 1.0) for worker in devices[piece % stages]) for piece in range(count)
@@ -121,7 +126,7 @@ def pieces_of(
     ]
     takes = None
     if limited or split.by == "memory":
-        takes = _memory(scenario, strategy, sizes, micro_batches, all_layers)
+        takes = _memory(scenario, strategy, sizes, micro_batches, devices, all_layers)
     try:
         bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, limits=limits, chunks=chunks)
     except ScenarioError:
@@ -132,10 +137,15 @@ def pieces_of(
 
 
 def _memory(
-    scenario: Scenario, strategy: Strategy, sizes: Sizes, micro_batches: int, all_layers: Sequence[Layer]
+    scenario: Scenario,
+    strategy: Strategy,
+    sizes: Sizes,
+    micro_batches: int,
+    devices: Sequence[Sequence[int]],
+    all_layers: Sequence[Layer],
 ) -> Memory:
     """What a device takes with the layers from one to before another: of layers that are alike, once."""
-    of = high_water(scenario, strategy, sizes, micro_batches)
+    of = high_water(scenario, strategy, sizes, micro_batches, devices)
     nbytes = sizes.itemsize * sizes.batch_size
     parameters = np.array([0, *accumulate(layer.parameters for layer in all_layers)])
     saved = np.array([0.0, *accumulate(layer.saved for layer in all_layers)])

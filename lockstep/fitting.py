@@ -19,6 +19,7 @@ _WORDS = {
     "optimizer": "optimizer state",
     "stashed": "older versions",
     "others": "other vectors",
+    "in_full": "parameters and gradients in full for a while",
     "activations": "activations",
     "buffers": "buffers",
 }
