@@ -83,7 +83,9 @@ def _of_device(
     split, workload = scenario.split, scenario.workload
     place = stage, split.pipeline
     order, micro = split.order, micro_batches
-    if strategy.pieces(scenario.strategy.parameters) is not None:  # one micro-batch after the other
+    if (
+        in_units := strategy.pieces(scenario.strategy.parameters) is not None
+    ):  # one micro-batch after the other
         order, micro = "interleaved", 1
     if strategy.own_passes:  # a pipeline without a flush has as many micro-batches under way as 1F1B
         order, micro = "1f1b", max(micro_batches, place[1])
@@ -111,7 +113,9 @@ def _of_device(
             )
             for moment in moments
         ),
-        buffers=max(piece.before for piece in pieces) // micro_batches
+        buffers=0  # nothing is on its way between units
+        if in_units
+        else max(piece.before for piece in pieces) // micro_batches
         + max(piece.activation for piece in pieces) // micro_batches,
     )
 
