@@ -138,6 +138,11 @@ class Plan:
         return len(self.pieces) // len(self.groups)
 
     @property
+    def units(self) -> int | None:
+        """Pieces of the model in which the strategy itself computes gradients; None: it does not."""
+        return self.strategy.pieces(self.scenario.strategy.parameters)
+
+    @property
     def activation(self) -> int:
         """Bytes of a micro-batch that leave a piece of the model, at most."""
         return max(piece.activation for piece in self.pieces) // self.micro_batches

@@ -65,7 +65,9 @@ def micro_batches_of(scenario: Scenario, strategy: Strategy) -> int:
     units = strategy.pieces(scenario.strategy.parameters)
     own_passes = strategy.own_passes or units is not None
     if units is not None and split.pipeline > 1:
-        said = f"must be 1 with {name}, which computes the whole model in units; not {split.pipeline}"
+        ((key, _, mark),) = strategy.marks(InPasses)
+        where = f" and {mark.key} {mark.values[0]}" if mark.key else ""
+        said = f"must be 1 with {name}{where}, which computes the whole model in {key}; not {split.pipeline}"
         raise ScenarioError(said, key="parallelism.pipeline")
     if own_passes and split.chunks > 1:
         raise ScenarioError(f"must be 1 with {name}, not {split.chunks}", key="parallelism.chunks")
