@@ -205,6 +205,18 @@ def test_what_is_refused(config: Scenario, key: str, says: str) -> None:
     assert caught.value.key == key
 
 
+def test_more_units_are_what_would_fit() -> None:
+    """Of a million parameters: a share of 0.5 MB each of parameters and gradients, and four units in full."""
+    work = {"parameters": 10**6, "layers": 16}
+    config = scenario(
+        cluster__workers=8, cluster__memory="4 MB", workload=work, strategy={"name": "fsdp", "units": 4}
+    )
+    with pytest.raises(ScenarioError, match="it would fit with strategy.units: 8$"):
+        lockstep.check(config)
+    fits = {"name": "fsdp", "units": 8}
+    assert lockstep.check(config.model_copy(update={"strategy": config.strategy.model_validate(fits)}))
+
+
 @pytest.mark.parametrize(
     ("given", "of"),
     [
