@@ -211,7 +211,7 @@ def test_more_units_are_what_would_fit() -> None:
     config = scenario(
         cluster__workers=8, cluster__memory="4 MB", workload=work, strategy={"name": "fsdp", "units": 4}
     )
-    with pytest.raises(ScenarioError, match="it would fit with strategy.units: 8$"):
+    with pytest.raises(ScenarioError, match=r"it would fit with strategy\.units: 8$"):
         lockstep.check(config)
     fits = {"name": "fsdp", "units": 8}
     assert lockstep.check(config.model_copy(update={"strategy": config.strategy.model_validate(fits)}))
