@@ -13,12 +13,14 @@ from lockstep.strategies.ad_psgd import ad_psgd
 from lockstep.strategies.all_reduce import all_reduce
 from lockstep.strategies.bounds import mismatch, problem
 from lockstep.strategies.d_psgd import d_psgd
+from lockstep.strategies.fsdp import fsdp, hsdp
 from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.owners import OneModelEach, SharedMemory
 from lockstep.strategies.pipedream import in_flight, pipedream, pipedream_2bw, two
 from lockstep.strategies.sgp import sgp
+from lockstep.strategies.shares import sharded, sharded_in_groups
 from lockstep.strategies.strategy import FACTORS, Strategy
 
 STRATEGIES: dict[str, Strategy] = {
@@ -190,6 +192,18 @@ STRATEGIES: dict[str, Strategy] = {
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
         keeps=2,  # the sum of steps, and the outer momentum
         summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
+    ),
+    "fsdp": Strategy(
+        fsdp,
+        equal_steps=True,
+        shares=sharded,
+        summary="all-reduce whose workers share out state, gradients, parameters (Zhao et al. 2023; ZeRO)",
+    ),
+    "hsdp": Strategy(
+        hsdp,
+        equal_steps=True,
+        shares=sharded_in_groups,
+        summary="fsdp inside groups of workers, and a sum between these (Zhao et al. 2023)",
     ),
     "d-psgd": Strategy(
         d_psgd,

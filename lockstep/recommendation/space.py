@@ -39,6 +39,8 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
     "algorithm": lambda _: get_args(Algorithm),
     "buckets": lambda _: (1, 4, 16),
     "chunks": lambda _: (1, 4, 16),
+    "zero": lambda _: (1, 2, 3),
+    "units": lambda _: (1, 4, 16),
 }
 """A strategy's parameter → its values with so many workers."""
 _SPLIT: dict[str, Callable[[Scenario], Sequence[Any]]] = {
@@ -51,8 +53,9 @@ _SPLIT: dict[str, Callable[[Scenario], Sequence[Any]]] = {
 RATE = "strategy.learning_rate"
 _NONE: Mapping[str, str] = MappingProxyType({})  # factors of other strategies
 CYCLES = ("communication_window", "averaging_period")
+_ALL_ALIKE = ("algorithm", "buckets", "chunks", "zero", "units")
 SHARED = ("cluster.workers", RATE)  # knobs whose values mean the same for all strategies
-UNORDERED = (*SHARED, "cluster.servers", *map("strategy.{}".format, ("algorithm", "buckets", "chunks")))
+UNORDERED = (*SHARED, "cluster.servers", *map("strategy.{}".format, _ALL_ALIKE))
 UNORDERED += tuple(map("parallelism.{}".format, _SPLIT))
 _RATES = tuple(2.0**power for power in range(-3, 6))  # times the file's, or the default
 _WORKERS = (1, 3 / 4, 1 / 2, 1 / 4)  # of the file's
@@ -137,10 +140,11 @@ class Space:
             raise ScenarioError(f"its workers share one memory, but the cluster has {cluster.hosts} hosts")
         taken = tuple((f"strategy.{factor}", other) for factor, other in factors.items())
         self._base = taken + _base(bare, strategy, taken)
+        self._base += _units(scenario, Candidate(name, self._base))
         split, self.as_given = _split(self._scenario, Candidate(name, self._base), strategy)
         self._base += tuple(split.items())
         self._given = {"cluster.workers": cluster.workers, "cluster.servers": _placement(scenario)}
-        said = bare.strategy.parameters
+        self._said = said = bare.strategy.parameters
         own = {key: said.get(key, parameter.default) for key, parameter in strategy.parameters.items()}
         usual = self._given | {f"strategy.{key}": value for key, value in own.items()} | dict(self._base)
         tried: dict[str, Sequence[Any]] = {
@@ -190,6 +194,9 @@ class Space:
             settings["cluster.servers"] = servers._replace(servers=min(servers.servers, hosts))
         if settings.get("parallelism.pipeline") == 1:  # then all orders are one
             settings.pop("parallelism.order", None)
+        values = {key.removeprefix("strategy."): v for key, v in settings.items()}
+        for key in self._strategy.idle({**self._said, **values}):  # means nothing beside the others
+            settings.pop(f"strategy.{key}", None)
         own = {key: v for key, v in settings.items() if key not in self._given or v != self._given[key]}
         return Candidate(self.name, tuple(own.items()))
 
@@ -319,6 +326,13 @@ def _placements(scenario: Scenario) -> list[Placement]:
 
 def _placement(scenario: Scenario) -> Placement:
     return Placement(scenario.cluster.servers.count, scenario.cluster.servers.colocated)
+
+
+def _units(scenario: Scenario, candidate: Candidate) -> tuple[tuple[str, Any], ...]:
+    """As many units as the candidate needs to fit, if it computes in units, and some number will do."""
+    plan = Plan.of(apply(scenario, candidate, fits=False))
+    needed = fitting.more_units(plan) if fitting.short(plan) is not None else None
+    return tuple((f"strategy.{key}", many) for key, many in (needed or {}).items())
 
 
 def _split(scenario: Scenario, candidate: Candidate, strategy: Strategy) -> tuple[dict[str, Any], bool]:

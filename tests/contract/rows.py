@@ -154,5 +154,12 @@ ROWS = [
     Row({"name": "ad-psgd", "graph": "ring"}, deterministic=False),
     Row({"name": "gossip", "probability": 0.5}, deterministic=False),
     Row({"name": "pipedream"}, deterministic=True),
+    Row({"name": "fsdp"}, deterministic=True),
+    Row({"name": "fsdp", "units": 2, "prefetch": 0}, deterministic=True),
+    Row({"name": "fsdp", "units": 2, "reshard": False, "momentum": 0.9}, deterministic=True),
+    Row({"name": "fsdp", "zero": 2, "buckets": 3}, deterministic=True),
+    Row({"name": "fsdp", "zero": 1, "momentum": 0.9}, deterministic=True),
+    Row({"name": "hsdp", "units": 2}, deterministic=True),
+    Row({"name": "hsdp", "zero": 1, "group_size": 1}, deterministic=True),
     Row({"name": "pipedream-2bw"}, deterministic=True, is_sgd=False, is_sgd_alone=False, age=1),
 ]
