@@ -26,7 +26,6 @@ from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.problems import Logistic, Quadratic
 from lockstep.workloads.tracing import Piece
 
-
 UNSPLIT = Parallelism()
 
 

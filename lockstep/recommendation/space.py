@@ -51,6 +51,7 @@ _SPLIT: dict[str, Callable[[Scenario], Sequence[Any]]] = {
     "recompute": lambda _: [False, True],
 }
 """A key of `parallelism` → its values; the number of replicas follows from that of stages."""
+_AXES = ("parallelism.pipeline", "parallelism.tensor")
 RATE = "strategy.learning_rate"
 _NONE: Mapping[str, str] = MappingProxyType({})  # factors of other strategies
 CYCLES = ("communication_window", "averaging_period")
@@ -162,6 +163,8 @@ class Space:
             usual[RATE] = _rate(own)
             tried[RATE] = [float(f"{usual[RATE] * times:.3g}") for times in _RATES]
         fixed = {key: taken if key == "cluster.servers" else self._base for key in tried}
+        for key in fixed.keys() & {*_AXES}:  # of the other, fewer may be possible beside it
+            fixed[key] = tuple(pair for pair in self._base if pair[0] not in _AXES)
         possible = {
             key: tuple(value for value in dict.fromkeys(values) if self._possible(*fixed[key], (key, value)))
             for key, values in tried.items()
