@@ -148,7 +148,7 @@ class Search:
             for places in product(*(range(len(space.knobs[key])) for key in both)):
                 devices = prod(space.knobs[key][at] for key, at in zip(both, places, strict=True))
                 if self.scenario.cluster.workers % devices == 0:
-                    choice = {**space.start, **dict(zip(both, places, strict=True))}
+                    choice = space.start | dict(zip(both, places, strict=True))
                     if "parallelism.micro_batches" in choice:
                         choice["parallelism.micro_batches"] = (
                             len(space.knobs["parallelism.micro_batches"]) - 1

@@ -155,7 +155,7 @@ def test_what_is_far_behind_is_not_simulated_for_long() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_stages_and_parts_of_layers_are_searched_together() -> None:
-    """Two boxes of four devices with a fast link inside: layers are cut in a box, stages between the boxes."""
+    """Two boxes of four devices with a fast link inside: layers are cut in a box, stages between boxes."""
     boxes = {
         "cluster__workers": 8,
         "cluster__workers_per_host": 4,
