@@ -17,6 +17,7 @@ from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.owners import OneModelEach, SharedMemory
+from lockstep.strategies.pipe_sgd import pipe_sgd
 from lockstep.strategies.pipedream import in_flight, pipedream, pipedream_2bw, two
 from lockstep.strategies.sgp import sgp
 from lockstep.strategies.strategy import FACTORS, Strategy
@@ -161,6 +162,12 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         alike=True,
         summary="the mean of all gradients, summed without a server",
+    ),
+    "pipe-sgd": Strategy(
+        pipe_sgd,
+        equal_steps=True,
+        keeps=1,  # a gradient that is being summed
+        summary="all-reduce of the last gradients while the next are computed (Li et al. 2018)",
     ),
     "local-sgd": Strategy(
         local_sgd.local_sgd,

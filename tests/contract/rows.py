@@ -130,6 +130,9 @@ ROWS = [
     Row({"name": "all-reduce", "codec": "bf16", "algorithm": "halving-doubling"}, True, False, False),
     Row({"name": "all-reduce", "codec": "fp16", "algorithm": "native"}, True, False, False),
     Row({"name": "all-reduce", "codec": "bf16", "algorithm": "native"}, True, False, False),
+    Row({"name": "pipe-sgd"}, deterministic=True, is_sgd=False, is_sgd_alone=False, age=1),
+    Row({"name": "pipe-sgd", "delay": 3, "algorithm": "two-level"}, True, False, False, age=3),
+    Row({"name": "pipe-sgd", "delay": 0, "momentum": 0.9}, deterministic=True),
     Row({"name": "local-sgd", "averaging_period": 1}, deterministic=True),
     Row({"name": "local-sgd", "averaging_period": 3}, deterministic=True, is_sgd=False, updates=3),
     Row(
