@@ -19,7 +19,7 @@ from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.owners import OneModelEach, SharedMemory
 from lockstep.strategies.pipe_sgd import pipe_sgd
 from lockstep.strategies.pipedream import in_flight, pipedream, pipedream_2bw, two
-from lockstep.strategies.sgp import sgp
+from lockstep.strategies.sgp import osgp, sgp
 from lockstep.strategies.strategy import FACTORS, Strategy
 
 STRATEGIES: dict[str, Strategy] = {
@@ -211,6 +211,13 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=2,  # the model that is averaged, and the half that is sent
         summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
+    ),
+    "osgp": Strategy(
+        osgp,
+        equal_steps=True,
+        owners=OneModelEach,
+        keeps=3,  # as sgp, and a half that has come
+        summary="sgp whose messages travel for up to overlap steps meanwhile (Assran et al. 2019)",
     ),
     "ad-psgd": Strategy(
         ad_psgd,

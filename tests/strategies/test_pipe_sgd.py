@@ -65,5 +65,6 @@ def test_by_hand(delay: int) -> None:
     models = [x]
     for step in range(9):
         old = models[max(0, step - delay)]
-        models.append(models[-1] - RATE * np.mean([g(old, worker, step) for worker in range(WORKERS)], axis=0))
+        gradients = [g(old, worker, step) for worker in range(WORKERS)]
+        models.append(models[-1] - RATE * np.mean(gradients, axis=0))
     ends_with(run, models[-1])
