@@ -21,6 +21,7 @@ from lockstep.strategies.pipe_sgd import pipe_sgd
 from lockstep.strategies.pipedream import in_flight, pipedream, pipedream_2bw, two
 from lockstep.strategies.sgp import osgp, sgp
 from lockstep.strategies.strategy import FACTORS, Strategy
+from lockstep.strategies.streaming_diloco import streaming_diloco
 
 STRATEGIES: dict[str, Strategy] = {
     "synchronous": Strategy(
@@ -197,6 +198,13 @@ STRATEGIES: dict[str, Strategy] = {
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
         keeps=2,  # the sum of steps, and the outer momentum
         summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
+    ),
+    "streaming-diloco": Strategy(
+        streaming_diloco,
+        equal_steps=True,
+        defaults={"optimizer": "adamw", "weight_decay": 0.1},
+        keeps=3,  # the common model, the sum of steps, and the outer momentum
+        summary="diloco a fragment at a time, summed meanwhile, perhaps in 4 bits (Douillard et al. 2025)",
     ),
     "d-psgd": Strategy(
         d_psgd,
