@@ -17,6 +17,7 @@ from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.owners import OneModelEach, SharedMemory
+from lockstep.strategies.p3 import barrier_of_slices, by_priority
 from lockstep.strategies.pipe_sgd import pipe_sgd
 from lockstep.strategies.pipedream import in_flight, pipedream, pipedream_2bw, two
 from lockstep.strategies.sgp import osgp, sgp
@@ -28,6 +29,11 @@ STRATEGIES: dict[str, Strategy] = {
         worker_loops.in_chunks,
         consistency.barrier_in_chunks,
         summary="the mean of one gradient from every worker, at a barrier",
+    ),
+    "p3": Strategy(
+        by_priority,
+        barrier_of_slices,
+        summary="synchronous; the slices that are needed first travel first (Jayarajan et al. 2019)",
     ),
     "backup-workers": Strategy(
         worker_loops.every_batch,
