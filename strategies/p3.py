@@ -21,15 +21,16 @@ async def by_priority(
     units: Annotated[Count, InPasses()] = 1,
     slice_size: Count = 50_000,
 ) -> None:
-    """P3: push slices one at a time, of those that are ready the nearest to the input, and go on with them.
+    """P3: push slices to each server one at a time: of those that are ready, the nearest to the input.
 
     Jayarajan et al. 2019, "Priority-based parameter propagation for distributed DNN training", §4 (from
     memory): the backward pass makes the gradient of the last layers first, but the next forward pass needs
     the first layers first. So gradients are cut into slices of at most `slice_size` parameters, theirs are of
     50,000; one that becomes ready meanwhile and is nearer to the input overtakes those that wait. The model
     is computed in `units` of consecutive layers: each begins its forward pass as soon as its parameters have
-    come. The numbers are those of `synchronous`. Here a slice goes to the server that has its place in the
-    vector, there to the servers in turn.
+    come. The numbers are those of `synchronous`. There the servers get slices in turn, from one queue; here a
+    slice is of the server that has its place in the vector, and each server has a queue, or others would wait
+    while all workers send to one.
     """
     pieces = node.stage.pieces
     server.cut_into([_slices(shard, pieces, slice_size) for shard in node.shards])
@@ -37,26 +38,26 @@ async def by_priority(
         [number for number, place in enumerate(server.slices) if piece.start <= place.start < piece.stop]
         for piece in pieces
     ]
-    ready: list[int] = []  # a heap of the numbers of slices
+    ready: dict[int, list[int]] = {to: [] for to in node.parents}  # heaps of slices, by number
+    sending: set[int] = set()  # servers
     gradients: dict[int, Vector] = {}
-    sending, micro = False, 0
+    micro = 0
 
-    async def send() -> None:
-        nonlocal sending
-        while ready:
-            number = heappop(ready)
+    async def send(to: int) -> None:
+        while ready[to]:
+            number = heappop(ready[to])
             await (await server.push_part(number, gradients.pop(number), 1))
-        sending = False
+        sending.remove(to)
 
     def push(unit: int, gradient: Vector) -> None:
-        nonlocal sending
         for number in of_unit[unit]:
             place = server.slices[number]
             gradients[number] = gradient[place.start - pieces[unit].start : place.stop - pieces[unit].start]
-            heappush(ready, number)
-        if ready and not sending:
-            sending = True
-            node.spawn(send())
+            heappush(ready[server.addresses[number][0]], number)
+        for to in node.parents:
+            if ready[to] and to not in sending:
+                sending.add(to)
+                node.spawn(send(to))
 
     async def answers(unit: int) -> Vector:
         parts = [(await server.answer(*server.addresses[number]))[1] for number in of_unit[unit]]
