@@ -2,9 +2,9 @@
 
 The table is itself a simulation's: how many Gbit/s each method needs for a share of the time to be computing,
 with steps of 0.1, 0.8 and 4.9 s. Its bandwidths are those of `GRID`. What a step sends, and what is computed
-meanwhile, is not in it. One number was fitted, to the rows of data-parallel alone: the bits that a worker
-sends for each parameter of the model's name, 13.5 (27/32 of bfloat16): of 6 to 34, in steps of a tenth, 13.4
-and 13.5 give most of these rows exactly, where a third of a step is forward. All other rows are predicted, in
+meanwhile, is not in it. Two numbers were fitted, to the rows of data-parallel alone: the bits that a worker
+sends for each parameter of the model's name, 13.5 (27/32 of bfloat16; of 6 to 34, in steps of a tenth), and
+how much of a step is forward, a third (of 0, 1/5, 1/4, 3/10, 1/3, 2/5, 1/2). All other rows are predicted, in
 two readings:
 
 - `whole`: the strategies as they are: all-reduce in a bucket a layer, diloco, streaming-diloco. A sum is
