@@ -112,7 +112,9 @@ def _draw(
             ax.text(column, row, "none fits", ha="center", va="center", fontsize=6.5, color="#444444")
             continue
         name, best = str(found.index[0]), float(found.iloc[0])
-        ahead = abs(float(found.iloc[1]) / best - 1) if len(found) > 1 else np.inf
+        second = float(found.iloc[1]) if len(found) > 1 else np.inf
+        ahead = second / best - 1 if lower else best / second - 1 if second else np.inf
+        ahead = ahead if len(found) > 1 else np.inf
         strength = 0.9 if ahead >= _CLOSE else 0.35
         picture[row, column] = 1 - strength * (1 - np.array(to_rgb(colours[name])))
         text = name.replace(", ", "\n") + (f"\n+{percent(ahead)}" if np.isfinite(ahead) else "\nalone")
