@@ -1,4 +1,4 @@
-"""Any strategy over any pipeline: nobody waits for ever, nothing is lost, all passes are made."""
+"""Any strategy over any split: nobody waits for ever, nothing is lost, all passes are made."""
 
 from typing import Any
 
@@ -21,12 +21,15 @@ ALONE = ("backup-workers", "k-async", "k-batch-async", "fedavg", "fedprox")  # o
 def jobs(draw: st.DrawFn) -> Scenario:
     name = draw(st.sampled_from(NAMES))
     stages, replicas = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    places = draw(st.sampled_from([1, 1, 2, 3, 4]))
+    if name == "p3":  # in units of its own
+        stages = 1
     order = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zero-bubble"]))
     split: dict[str, Any] = {"pipeline": stages, "order": order, "recompute": draw(st.booleans())}
     split["micro_batches"] = stages * draw(st.integers(1, 3))
     if name == "pipedream":
         split["micro_batches"] = 1
-    if STRATEGIES[name].own_passes:
+    if STRATEGIES[name].own_passes or name == "p3":
         split["order"] = order = "1f1b"
     strategy: dict[str, Any] = {"name": name}
     if name in ("fsdp", "hsdp"):
@@ -39,11 +42,14 @@ def jobs(draw: st.DrawFn) -> Scenario:
             strategy["group_size"] = draw(st.sampled_from(divisors(replicas)))
     if order == "interleaved":
         split["chunks"] = draw(st.integers(1, 3))
+    if places > 1:
+        split |= {"tensor": places, "redundancy": draw(st.sampled_from(divisors(places)))}
+        split["sequence"] = split["redundancy"] < places and draw(st.booleans())
     split["axes"] = draw(st.permutations(["tensor", "pipeline", "data"]))
     stop = draw(st.sampled_from([{"steps": 5}, {"updates": 6}, {"steps": 9, "time": "1 s"}]))
     servers = 1 if name in ALONE else draw(st.integers(1, 3))
     return sized(
-        stages * replicas,
+        stages * replicas * places,
         strategy,
         cluster={
             "servers": servers,
@@ -83,9 +89,12 @@ def keeps_its_books(result: Result) -> None:
     if not plan.stages:
         assert not len(passes)
         return
-    kinds = passes.groupby(["node", "kind"], observed=True).size().unstack(fill_value=0)
+    segments = passes.groupby(["node", "kind", "peer", "version", "batches"], observed=True).size()
+    (piece, *_) = plan.groups[0].pieces
+    all_of = [len(piece.segments(kind)) for kind in segments.index.get_level_values("kind")]
+    kinds = (segments == all_of).groupby(level=["node", "kind"], observed=True).sum().unstack(fill_value=0)
     gradients = records[records["event"] == "gradient"].groupby("node").size()
-    whole = plan.micro_batches * scenario.split.chunks
+    whole = plan.micro_batches * plan.chunks
     for worker in plan.workers:
         done = int(gradients.get(worker, 0))
         back = sum(int(kinds[k].get(worker, 0)) for k in ("backward", "backward-weights") if k in kinds)
