@@ -16,6 +16,7 @@ from lockstep.studies.verification import (
     simgrid,
     simgrid_cases,
     staleness,
+    tensor,
 )
 from lockstep.studies.verification.case import Case, Outcome, within
 
@@ -24,7 +25,7 @@ _VALUES = ("theory", "simulated", "error", "tolerance")
 
 def cases() -> list[Case]:
     """All cases; those that need SimGrid only where it is installed."""
-    kinds = (network, links, rounds, staleness, queues, pipelines)
+    kinds = (network, links, rounds, staleness, queues, pipelines, tensor)
     own = [case for kind in kinds for case in kind.CASES]
     if simgrid.available() is not None:
         return own
