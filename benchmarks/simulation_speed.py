@@ -83,14 +83,19 @@ def iterations(strategy: str, workers: int) -> float:
     return workers * steps / (time.perf_counter() - start)
 
 
-def pipeline_step(stages: int = 64, replicas: int = 128, micro_batches: int = 256) -> float:
+def pipeline_step(stages: int = 64, tensor: int = 1, replicas: int = 128, micro_batches: int = 256) -> float:
     """Seconds for a step of a split model, by its sizes: from the scenario to the metrics."""
+    seconds = stages * tensor * micro_batches * 0.03
     document = {
         "name": "pipeline",
         "cluster": {
-            "workers": stages * replicas,
-            "network": {"bandwidth": "100 Gbit/s"},
-            "compute": {"time": {"distribution": "constant", "value": f"{stages * micro_batches * 30} ms"}},
+            "workers": stages * tensor * replicas,
+            "workers_per_host": tensor,
+            "network": {
+                "bandwidth": f"{100 * tensor} Gbit/s",
+                "intra_host": {"bandwidth": "1.6 TB/s", "latency": "10 us"},
+            },
+            "compute": {"time": {"distribution": "constant", "value": f"{seconds} s"}},
         },
         "workload": {
             "parameters": 1_557_611_200,
@@ -98,7 +103,7 @@ def pipeline_step(stages: int = 64, replicas: int = 128, micro_batches: int = 25
             "batch_size": micro_batches,
             "activation": f"{micro_batches} MB",
         },
-        "parallelism": {"pipeline": stages, "micro_batches": micro_batches},
+        "parallelism": {"pipeline": stages, "tensor": tensor, "micro_batches": micro_batches},
         "strategy": "all-reduce",
         "stop": {"steps": 1},
     }
@@ -115,10 +120,11 @@ def main() -> None:
             raw = best(raw_timeouts)
             rate = best(lambda s=strategy, w=workers: iterations(s, w))
             print(f"{strategy:14} {workers:8} {rate:13,.0f} {raw:15,.0f} {raw / rate:14.1f}")
-    raw, seconds = best(raw_timeouts), pipeline_step()
-    print(
-        f"a step of 64 stages x 128 replicas x 256 micro-batches: {seconds:.1f} s, {raw:,.0f} raw timeouts/s"
-    )
+    raw = best(raw_timeouts)
+    for tensor in (1, 8):
+        seconds = pipeline_step(tensor=tensor, replicas=128 // tensor)
+        job = f"64 stages x {tensor} tensor x {128 // tensor} replicas x 256 micro-batches"
+        print(f"a step of {job}: {seconds:.1f} s, {raw:,.0f} raw timeouts/s")
     print(f"memory at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
 
 

@@ -19,6 +19,7 @@ from lockstep.job.ending import Count
 from lockstep.job.events import Event
 from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.strategies import Collective, Message, Vector
+from lockstep.strategies.node import Group
 
 _PACK = Struct("=ihhiiid").pack
 _FIELDS = ("activity", "word", "kind", "peer", "number", "version", "answer")
@@ -141,8 +142,10 @@ class RecordedPort:
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         return self._port.cost(nbytes, codec, decoding)
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
-        return self._port.collective(program, vector)
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector] | None:
+        return self._port.collective(program, vector, among)
 
     async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
         total = await self._port.all_reduce(vector)

@@ -28,6 +28,7 @@ from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Work
 from lockstep.job.segments import PassTimes, Segments
 from lockstep.strategies import Collective, Message, Source, Vector
+from lockstep.strategies.node import Group
 from lockstep.strategies.parameter_server import shard_of
 from lockstep.workloads import Learner
 from lockstep.workloads.compute_time import ComputeTime
@@ -305,7 +306,9 @@ class RealPort:
 
     # ---------------------------------------------------------------- collectives
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector] | None:
         return None
 
     async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:

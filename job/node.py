@@ -331,9 +331,10 @@ class Node:
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None
     ) -> Awaitable[Vector]:
-        if among is not None:
-            return self._member(among).collective(program, vector)
-        return self.port.collective(program, vector) or program(self, vector)
+        short = self.port.collective(program, vector, among)
+        if short is not None:
+            return short
+        return program(self, vector) if among is None else self._member(among).collective(program, vector)
 
     def begin_collective(
         self, program: Collective, vector: Vector, among: Group | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from lockstep.job.events import Event
-from lockstep.strategies.node import Collective, Message, Vector
+from lockstep.strategies.node import Collective, Group, Message, Vector
 from lockstep.strategies.orders import Kind
 
 
@@ -98,8 +98,10 @@ class Port(Protocol):
         """Seconds that work on so many bytes is charged, perhaps a codec's; 0: as long as it takes."""
         ...
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
-        """A shorter way to what a collective comes to; None if there is none."""
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector] | None:
+        """A shorter way to what a collective of all, or of a group, comes to; None if there is none."""
         ...
 
     def all_reduce(self, vector: Vector) -> Awaitable[tuple[Vector, int]]:

@@ -27,6 +27,7 @@ from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator import folding
+from lockstep.simulator.alone import Alone
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Environment, Process, Timeout
@@ -66,6 +67,9 @@ class Simulation:
         self.roles, self.workers, self.owners = plan.roles, plan.workers, plan.owners
 
         network = cluster.network
+        if self.folding is not None:
+            narrow = folding.narrowed(network, self.folding.places)
+            cluster = cluster.model_copy(update={"network": narrow})
         overheads = network.message_overhead, network.receive_overhead
         self.environment = Environment()
         self.network = Network(self.environment, topology(cluster), plan.hosts, *overheads, network.queue)
@@ -75,6 +79,7 @@ class Simulation:
         uneven = network.burst or network.queue or network.receive_overhead
         unsteady = network.varying or network.background or uneven
         self.rings = Rings(self) if shortcuts and not unsteady and len(plan.groups) == 1 else None
+        self.alone = Alone(self)
         self.segments = Segments(plan, self.learner, self.arithmetics[0].blank) if plan.stages else None
         self.compute = compute_times(scenario, self.sizes)
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
@@ -103,7 +108,8 @@ class Simulation:
         if self.folding is not None:
             self.folding.connect(self.network, plan.hosts)
             stand_ins = folding.stand_ins(self.folding, plan, self.network.topology)
-        self.usage = Usage(self.network.flows, self.network.topology.links, stand_ins)
+        places = 1 if self.folding is None else self.folding.places
+        self.usage = Usage(self.network.flows, self.network.topology.links, stand_ins, places)
         if self.apply_s(1) or cluster.codecs:
             for rank, node in self.nodes.items():
                 if rank not in self.workers:

@@ -1,10 +1,11 @@
-"""Replicas of a split model that cannot differ are simulated once, and what happens to one happens to all.
+"""Devices of a split model that cannot differ are simulated once, and what happens to one happens to all.
 
-Where D replicas meet in rings only, are as fast, and have cards as fast, to turn them round (each takes the
-place of the next, the last that of the first) changes nothing. Whatever replica 0 sends to replica r, replica
-D − r sends to replica 0 at the same time. So replica 0 alone has nodes here: what it sends to others comes
-back to it over its own cards as theirs, and meets there what theirs would have met. In the end its records
-are turned D times.
+Where T devices share each layer, and D replicas do the same, and all of them meet in rings only, are as fast,
+and have cards as fast, to turn the T or the D round (each takes the place of the next, the last that of the
+first) changes nothing. Whatever device (0, 0) of a stage sends to device (t, d), device (T − t, D − d) sends
+to it at the same time. So these alone have nodes here, one a stage: what they send to others comes back to
+them as theirs, and meets there what theirs would have met: a link that T devices share has a T-th of its
+capacity for the one. In the end the records are turned T · D times.
 
 A strategy says that its workers are alike; which collectives they meet in is only known when they do. In any
 other than a ring `ring.Disturbed` is raised, and the run is to be made again without this shortcut, which
@@ -20,6 +21,7 @@ import pandas as pd
 
 from lockstep.analysis.records import COPIES, EVENTS, Recorder, table
 from lockstep.job.plan import Plan
+from lockstep.scenarios import Network as NetworkOf
 from lockstep.scenarios import Star
 from lockstep.simulator.network import Connection, Network
 from lockstep.simulator.topology import Topology
@@ -30,61 +32,76 @@ from lockstep.workloads.memory import require
 if TYPE_CHECKING:
     from lockstep.simulator.links import Link
 
+NEXT_TO_NOTHING = 1e-5  # of a vector: elements more or fewer
 _BETWEEN_RANKS = ("message", "update", "drop")  # the events whose `peer` is a rank
 
 
 class Folding:
-    """Replica 0, as seen from the ranks of all."""
+    """The first device of each stage of replica 0, as seen from the ranks of all."""
 
     def __init__(self, ranks: np.ndarray) -> None:
-        """ranks: of every stage and replica, shape (K, D)."""
-        self.replicas = ranks.shape[1]
+        """ranks: of every stage, place in it and replica, shape (K, T, D)."""
+        _, self.places, self.replicas = ranks.shape
         self._ranks = ranks
-        self._stage, self._replica = np.empty(ranks.size, int), np.empty(ranks.size, int)
-        self._stage[ranks], self._replica[ranks] = np.indices(ranks.shape)
-        self.first: list[int] = ranks[:, 0].tolist()
+        self._stage, self._place, self._replica = (np.empty(ranks.size, int) for _ in range(3))
+        self._stage[ranks], self._place[ranks], self._replica[ranks] = np.indices(ranks.shape)
+        self.first: list[int] = ranks[:, 0, 0].tolist()
 
     def first_of(self, rank: int) -> int:
         """Who stands for a rank."""
         return self.first[int(self._stage[rank])]
 
     def turned(self, message: Message, to: int) -> Message:
-        """What replica 0 gets from the one that sends to it as it sends a message to the rank `to`."""
-        back = -self._replica[to] % self.replicas
-        return replace(message, sender=int(self._ranks[self._stage[message.sender], back]))
+        """What the first gets from the one that sends to it as it sends a message to the rank `to`."""
+        place, replica = -self._place[to] % self.places, -self._replica[to] % self.replicas
+        return replace(message, sender=int(self._ranks[self._stage[message.sender], place, replica]))
 
     def connect(self, network: Network, hosts: Sequence[int]) -> None:
-        """Let what goes to other replicas go through replica 0's cards, to replica 0."""
+        """Let what goes to others go through the first one's links, to the first."""
         for rank in self.first:
-            for to in self._ranks[self._stage[rank], 1:].tolist():
-                path, latency = network.topology.cards(hosts[rank], hosts[self.first_of(to)])
-                network.connect(rank, to, Connection(self.first_of(to), path, latency))
+            for to in self._ranks[self._stage[rank]].ravel().tolist():
+                first = self.first_of(to)
+                if first == to:
+                    continue
+                near = not self._replica[to] and hosts[rank] == hosts[first]
+                path_to = network.topology.path if near else network.topology.cards
+                network.connect(rank, to, Connection(first, *path_to(hosts[rank], hosts[first])))
 
     def records(self, recorder: Recorder) -> pd.DataFrame:
-        """Of all replicas, from those of one."""
+        """Of all, from those of the first."""
         instead = "give a nearer stop, or fewer workers"
-        require(COPIES * self.replicas * recorder.nbytes, "the records of all replicas", "stop", instead)
+        require(
+            COPIES * self.places * self.replicas * recorder.nbytes,
+            "the records of all devices",
+            "stop",
+            instead,
+        )
         packed, names = recorder.drain()
         return table([self._unfolded(*each) for each in zip(EVENTS, packed, strict=True)], names)
 
     def _unfolded(self, event: str, rows: np.ndarray) -> np.ndarray:
         if not len(rows):
             return rows
-        found = np.tile(rows, self.replicas)
-        turns = np.repeat(np.arange(self.replicas), len(rows))
+        copies = self.places * self.replicas
+        found = np.tile(rows, copies)
+        place, replica = np.divmod(np.repeat(np.arange(copies), len(rows)), self.replicas)
         for column in ("node", "peer") if event in _BETWEEN_RANKS else ("node",):
             ranks = found[column]
-            found[column] = self._ranks[self._stage[ranks], (self._replica[ranks] + turns) % self.replicas]
+            found[column] = self._ranks[
+                self._stage[ranks],
+                (self._place[ranks] + place) % self.places,
+                (self._replica[ranks] + replica) % self.replicas,
+            ]
         return found
 
 
 def fold(plan: Plan) -> Folding | None:
-    """None for a job whose replicas may differ, or may do more than meet in rings."""
+    """None for a job whose devices may differ, or may do more than meet in rings."""
     scenario, cluster = plan.scenario, plan.scenario.cluster
-    network = cluster.network
-    if len(plan.groups) == 1 or plan.replicas == 1 or not plan.strategy.alike or scenario.workload.learns:
+    network, split = cluster.network, scenario.split
+    if len(plan.groups) == 1 or plan.replicas * split.tensor == 1 or not plan.strategy.alike:
         return None
-    if scenario.stop.updates is not None or plan.quota.together is not None:
+    if scenario.stop.updates is not None or plan.quota.together is not None or scenario.workload.learns:
         return None
     if cluster.cores_per_host is not None or not all_alike(scenario, plan.sizes):
         return None
@@ -92,13 +109,47 @@ def fold(plan: Plan) -> Folding | None:
         return None
     if network.varying or network.background:
         return None
-    ranks = np.array([group.workers for group in plan.groups])
+    if split.tensor > 1 and (split.redundancy > 1 or network.burst or network.queue or not _even(plan)):
+        return None
+    ranks = np.array([group.workers for group in plan.groups]).reshape(split.pipeline, split.tensor, -1)
     hosts = np.array(plan.hosts)[ranks]
-    if not _turns_into_itself(hosts):
+    if (hosts != hosts[:, :1]).any() or not _turns_into_itself(hosts[:, 0]):
         return None
     cards = network.cards_of(cluster.hosts, 0)
     capacities = np.array([np.inf if card is None else card for card in cards])[hosts]
-    return Folding(ranks) if (capacities == capacities[:, :1]).all() else None
+    return Folding(ranks) if (capacities == capacities[:, :1, :1]).all() else None
+
+
+def _even(plan: Plan) -> bool:
+    """Whether the devices that share layers have as much of them, but for next to nothing."""
+    parts = plan.scenario.split.tensor
+    for number, group in enumerate(plan.groups):
+        first = plan.groups[number // parts * parts]
+        for own, its in zip(group.pieces, first.pieces, strict=True):
+            if replace(own, parameters=()) != replace(its, parameters=()):
+                return False
+            if abs(own.length - its.length) > NEXT_TO_NOTHING * its.length:
+                return False
+    return True
+
+
+def narrowed(network: NetworkOf, places: int) -> NetworkOf:
+    """The network of one of so many devices that share all of its links."""
+    if places == 1:
+        return network
+
+    def less(rate: float | None) -> float | None:
+        return rate and rate / places
+
+    inner = network.intra_host
+    cards = [card.model_copy(update={"bandwidth": card.bandwidth / places}) for card in network.cards]
+    update = {
+        "bandwidth": less(network.bandwidth),
+        "server_bandwidth": less(network.server_bandwidth),
+        "cards": tuple(cards),
+        "intra_host": inner and inner.model_copy(update={"bandwidth": less(inner.bandwidth)}),
+    }
+    return network.model_copy(update=update)
 
 
 def stand_ins(folding: Folding, plan: Plan, topology: Topology) -> "dict[Link, Link]":

@@ -9,15 +9,16 @@ from lockstep.job.events import Event
 from lockstep.job.port import PassOf, Work
 from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.events import timeout
+from lockstep.simulator.folding import NEXT_TO_NOTHING
 from lockstep.simulator.ring import Disturbed
-from lockstep.strategies.collectives import ring
-from lockstep.strategies.node import Collective, Message, Vector
+from lockstep.strategies.collectives import all_gather, ring
+from lockstep.strategies.node import Collective, Group, Message, Vector
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
 
-_NEXT_TO_NOTHING = 1e-5  # of a vector: elements more or fewer
+_RINGS = ("ring", "all-gather", "reduce-scatter")  # kinds of messages: to the next, from the one before
 
 
 def _nothing() -> None:
@@ -126,9 +127,11 @@ class VirtualPort:
         seconds = simulation.codec_s(codec, decoding, nbytes) if codec else simulation.apply_s(nbytes)
         return seconds / self._speed
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector] | None:
         rings = self.simulation.rings
-        if program is ring and rings is not None and rings.lanes is not None:
+        if program is ring and among is None and rings is not None and rings.lanes is not None:
             return rings.enter(self.simulation.nodes[self.rank], vector)
         return None
 
@@ -144,7 +147,7 @@ class VirtualPort:
 
 
 class FoldedPort(VirtualPort):
-    """Replica 0's, which stands for all: see folding.py."""
+    """The first device's of a stage, which stands for all: see folding.py."""
 
     __slots__ = ()
 
@@ -154,22 +157,29 @@ class FoldedPort(VirtualPort):
         first = folding.first_of(to)
         if first == to:
             return super().post(to, message)
-        if message.kind != "ring" or message.body is None:
+        if message.kind not in _RINGS or message.body is None:
             raise Disturbed
         turned = folding.turned(message, to)
         return self._network.send(self.rank, to, message.body.nbytes, turned, self._inboxes[first])
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
-        """Replicas with chunks that differ by an element count as alike, if that is next to nothing."""
-        assert self.simulation.folding is not None
-        length, replicas = len(vector), self.simulation.folding.replicas
-        if not length % replicas:
-            return None
-        if replicas > _NEXT_TO_NOTHING * length:
-            raise Disturbed
-        return self._evened(program, vector, round(length / replicas) * replicas)
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector] | None:
+        """Devices with chunks that differ by an element count as alike, if that is next to nothing."""
+        simulation, node = self.simulation, self.simulation.nodes[self.rank]
+        members = len(among.ranks if among else node.workers)
+        if program is all_gather or members == 1:
+            return simulation.alone.exchange(node, program, vector, among)
+        length = len(vector)
+        if length % members:
+            if members > NEXT_TO_NOTHING * length:
+                raise Disturbed
+            itemsize = vector.nbytes // length  # a codec has its own
+            even: Any = node.arithmetic.blank(round(length / members) * members * itemsize)
+            return self._evened(program, vector, even, among)
+        return simulation.alone.exchange(node, program, vector, among)
 
-    async def _evened(self, program: Collective, vector: Vector, length: int) -> Vector:
-        node, itemsize = self.simulation.nodes[self.rank], vector.nbytes // len(vector)  # a codec has its own
-        await program(node, node.arithmetic.blank(length * itemsize))
-        return vector
+    async def _evened(self, program: Collective, vector: Vector, even: Vector, among: Group | None) -> Vector:
+        node = self.simulation.nodes[self.rank]
+        found = await node.collective(program, even, among)
+        return vector if program is ring else found

@@ -23,6 +23,7 @@ from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Process, Scheduled
 from lockstep.strategies import Collective, Message, Vector
+from lockstep.strategies.node import Group
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import deterministic_threads
 
@@ -179,7 +180,9 @@ class ReplayedPort:
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         return self._port.cost(nbytes, codec, decoding)
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector] | None:
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector] | None:
         return None  # by its messages, as in the log
 
     async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:

@@ -32,9 +32,12 @@ class Reading(NamedTuple):
 class Usage:
     """Watches the links of a run, and other resources that can say how long they have been busy."""
 
-    def __init__(self, flows: Flows, links: Sequence[Link], stand_ins: Mapping[Link, Link]) -> None:
-        """stand_ins: of links that carry nothing, what others carry is said."""
-        self._flows = flows
+    def __init__(
+        self, flows: Flows, links: Sequence[Link], stand_ins: Mapping[Link, Link], share: int = 1
+    ) -> None:
+        """stand_ins: of links that carry nothing, what others carry is said; share: each has so many times
+        less capacity, and carries so many times less, than the one that it stands for."""
+        self._flows, self._share = flows, share
         self._ids = [link.id for link in links]
         read = {stand_ins.get(link, link): None for link in links}
         self._links = list(read)
@@ -84,7 +87,7 @@ class Usage:
                 ),
                 "start": np.tile(start, len(ids)),
                 "end": np.tile(end, len(ids)),
-                "bytes": np.concatenate([carried, np.full(worked.shape, np.nan)]).ravel(),
+                "bytes": np.concatenate([carried * self._share, np.full(worked.shape, np.nan)]).ravel(),
                 "busy": np.concatenate([carried / offered, worked / (end - start)]).ravel(),
                 **{name: _repeated([getattr(id, name) for id in ids], len(start)) for name in FIELDS},
             }

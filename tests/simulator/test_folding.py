@@ -1,4 +1,4 @@
-"""Replicas that are alike simulated once against all of them simulated: the same records, the same links."""
+"""Devices that are alike simulated once against all of them simulated: the same records, the same links."""
 
 from typing import Any
 
@@ -147,3 +147,59 @@ def test_chunks_that_differ_by_an_element_count_as_equal_only_if_they_are_large(
     once, all_of_them = simulated(large, True).metrics, simulated(large, False).metrics
     assert once["duration_s"] == pytest.approx(all_of_them["duration_s"], rel=1e-5)
     assert once["bytes_sent"] == pytest.approx(all_of_them["bytes_sent"], rel=1e-5)
+
+
+def shared(stages: int, places: int, replicas: int, micro: int, per_host: int, **more: Any) -> Scenario:
+    """Layers that several devices share, on a host with others or alone."""
+    workers = stages * places * replicas
+    network = {
+        **{"bandwidth": "100 Mbit/s", "latency": "1 ms", "message_overhead": more.pop("overhead", "0 s")},
+        "intra_host": {"bandwidth": "1 Gbit/s", "latency": "10 us"},
+    }
+    cluster = {"compute": CONSTANT, "workers_per_host": per_host, "network": network}
+    cluster |= {"memory_bandwidth": more.pop("memory_bandwidth", None)}
+    workload = {"parameters": 6000 * workers, "layers": 2 * stages, "batch_size": 4 * micro}
+    workload |= {"activation": f"{96 * micro * places} kB"}
+    split = {"pipeline": stages, "tensor": places, "micro_batches": micro, **more}
+    return sized(workers, cluster=cluster, workload=workload, parallelism=split, stop={"steps": 2})
+
+
+SHARED = {
+    "a host for each group": shared(2, 2, 2, 2, 2),
+    "one replica": shared(2, 4, 1, 4, 4, sequence=True),
+    "one stage": shared(1, 2, 3, 1, 2),
+    "additions and overheads take time": shared(3, 2, 2, 3, 2, overhead="50 us", memory_bandwidth="1 GB/s"),
+    "two groups on a host": shared(2, 2, 2, 2, 4),
+    "two groups on a host, overheads": shared(2, 2, 2, 2, 4, overhead="20 us"),
+    "recomputed": shared(2, 3, 2, 2, 3, sequence=True, recompute=True),
+    "interleaved": shared(2, 2, 2, 4, 2, order="interleaved", chunks=2),
+    "zero-bubble": shared(2, 2, 2, 4, 2, order="zero-bubble"),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_all_that_share_layers_do_what_one_does(name: str) -> None:
+    """Their exchanges are one record where they are known without their messages; the bytes are the same."""
+    scenario = SHARED[name]
+    assert fold(Plan.of(scenario)) is not None
+    once, all_of_them = simulated(scenario, True), simulated(scenario, False)
+    for event in ("pass", "update", "gradient"):
+        columns = ["node", "peer", "start", "end", "version", "batches", "nbytes"]
+        one, other = (
+            result.records[result.records["event"] == event][columns].sort_values(
+                columns[:3], ignore_index=True
+            )
+            for result in (once, all_of_them)
+        )
+        pd.testing.assert_frame_equal(one, other, rtol=1e-12, atol=1e-12)
+    assert once.metrics["bytes_sent"] == all_of_them.metrics["bytes_sent"]
+    assert once.metrics["breakdown"]["compute"] == pytest.approx(all_of_them.metrics["breakdown"]["compute"])
+    carried = [
+        result.utilisation.groupby("resource", observed=True)["bytes"].sum()  # type: ignore[union-attr]
+        for result in (once, all_of_them)
+    ]
+    pd.testing.assert_series_equal(*carried)
+
+
+def test_devices_that_share_layers_on_several_hosts_are_all_simulated() -> None:
+    assert fold(Plan.of(shared(2, 4, 2, 2, 2))) is None
