@@ -37,6 +37,8 @@ def spread(
             outside = sum(hosts[other] != host for other in near) / len(near)
             most = max(most, around + beside)
             leaving[host] += round(around * (hosts[(place + 1) % len(hosts)] != host) + beside * outside)
+    if not most:  # sizes only, of activations that nobody has given
+        return
     ranks, stage = next(iter(across.items()))
     more = len(across) - 1
     too = f", and so are {more:,} more such groups" if more > 1 else ", and so is 1 more such group"
@@ -70,7 +72,10 @@ def _takes(cluster: Cluster, leaving: Mapping[int, float]) -> str:
     network = cluster.network
     cards = network.cards_of(cluster.hosts, cluster.servers.hosts)
     seconds = [nbytes / (rate * network.goodput) for host, nbytes in leaving.items() if (rate := cards[host])]
-    return f", and a card is busy with that for at least {max(seconds):.3g} s of it" if seconds else ""
+    if not seconds:
+        return ""
+    most = max(seconds)
+    return f", and a card is busy with that for at least {most:{',.0f' if most >= 100 else '.3g'}} s of it"
 
 
 def _listed(ranks: Sequence[int]) -> str:

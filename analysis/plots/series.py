@@ -22,7 +22,8 @@ from lockstep.strategies.registry import STRATEGIES
 MOST_PANELS = 6
 _NOT_SWEPT = ("seed", "name")
 _CAUSES = ("engine", *TAKEN_OVER)
-_COUNTED = ("cluster.workers", "cluster.servers.count", "parallelism.pipeline")  # "8 workers"
+# "8 workers"
+_COUNTED = ("cluster.workers", "cluster.servers.count", "parallelism.pipeline", "parallelism.tensor")
 
 
 class Unfit(ScenarioError):

@@ -52,6 +52,7 @@ _WORDS = {
     "cluster.workers": "workers",
     "cluster.servers.count": "servers",
     "parallelism.pipeline": "stages",
+    "parallelism.tensor": "parts",
     "parallelism.micro_batches": "micro-batches",
     "strategy.name": "strategy",
     "strategy.bound": "staleness bound",

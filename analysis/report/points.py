@@ -22,9 +22,14 @@ METRICS = (
 _COUNTED = {
     "cluster.workers": "worker",
     "parallelism.pipeline": "stage",
+    "parallelism.tensor": "part",
     "parallelism.micro_batches": "micro-batch",
 }
-_WORDS = {"parallelism.pipeline": "stages", "parallelism.micro_batches": "micro-batches"}
+_WORDS = {
+    "parallelism.pipeline": "stages",
+    "parallelism.tensor": "parts",
+    "parallelism.micro_batches": "micro-batches",
+}
 
 
 class Estimate(NamedTuple):

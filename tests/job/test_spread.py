@@ -1,4 +1,4 @@
-"""Devices that share layers and are on several hosts: the warning says what the simulated messages come to."""
+"""Devices that share layers, on several hosts: the warning says what the simulated messages come to."""
 
 import re
 from typing import Any

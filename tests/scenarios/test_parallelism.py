@@ -16,7 +16,11 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "parallelism.pipeline",
         "must divide cluster.workers (4): 1, 2 or 4; not 3",
     ),
-    ({"parallelism": {"pipeline": 2, "tensor": 2}}, "parallelism.tensor", "cannot be split yet"),
+    (
+        {"parallelism": {"pipeline": 2, "tensor": 3}},
+        "parallelism.tensor",
+        "pipeline × tensor must divide cluster.workers (4): 1, 2 or 4; not 2 × 3",
+    ),
     (
         {"parallelism": {"pipeline": 7}, "cluster": {"workers": 360}},
         "parallelism.pipeline",
