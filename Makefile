@@ -59,6 +59,7 @@ docs: install
 	$(BIN)/python docs/make/api.py
 	$(BIN)/python docs/make/pipelines.py
 	$(BIN)/python benchmarks/torchgpipe.py
+	$(BIN)/python benchmarks/megatron.py
 
 clean:
 	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
