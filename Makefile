@@ -60,6 +60,7 @@ docs: install
 	$(BIN)/python docs/make/pipelines.py
 	$(BIN)/python benchmarks/torchgpipe.py
 	$(BIN)/python benchmarks/megatron.py
+	$(BIN)/python benchmarks/streaming_diloco.py
 
 clean:
 	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

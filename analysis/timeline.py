@@ -23,7 +23,7 @@ from lockstep.analysis.records import Result, of
 from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
 from lockstep.analysis.utilisation import of_those_there
 from lockstep.analysis.words import count
-from lockstep.scenarios.parallelism import Parallelism
+from lockstep.job.plan import Plan
 
 _CHUNK = 1 << 14  # slices whose text is made at a time
 # Numbers from here on: one with its process's number is Perfetto's "main thread", and goes first.
@@ -99,7 +99,7 @@ def _events(result: Result, pid: int, zero: int, first_id: int) -> Iterator[str]
     thread = first[track] + lane + _THREADS
     yield from _names(result, pid, found, used, first)
     flows, at_slice = _flows(result, table)
-    describe = _descriptions(result.records, [role.name for role in found.roles], result.scenario.split)
+    describe = _descriptions(result.records, result.plan)
     for at in range(0, len(table), _CHUNK):
         part = slice(at, at + _CHUNK)
         columns = (
@@ -142,12 +142,10 @@ def _metadata(what: str, pid: int, tid: int, args: dict[str, Any]) -> str:
     return f'{{"ph":"M","pid":{pid},"tid":{tid},"name":"{what}","args":{json.dumps(args)}}}'
 
 
-def _descriptions(
-    records: pd.DataFrame, ranks: Sequence[str], split: Parallelism
-) -> Callable[[np.ndarray], Iterator[str]]:
+def _descriptions(records: pd.DataFrame, plan: Plan) -> Callable[[np.ndarray], Iterator[str]]:
     """A function from rows of the records to categories, names and arguments, JSON without braces.
 
-    A pass is called by its letter and its micro-batch and, where a stage holds several chunks, ".chunk".
+    A pass is called by its letter and its micro-batch and, where a device has several pieces, ".chunk".
     """
     names = ("node", "peer", "version", "staleness", "batches", "nbytes", "loss", "accuracy")
     columns = [
@@ -158,8 +156,8 @@ def _descriptions(
     events = list(records["event"].cat.categories)
     kinds = [json.dumps(str(kind)) for kind in records["kind"].cat.categories]
     letters = [_LETTERS.get(str(kind), "") for kind in records["kind"].cat.categories]
-    who = [json.dumps(rank) for rank in [*ranks, "nobody"]]  # -1 is the last
-    several = split.chunks > 1
+    who = [json.dumps(rank) for rank in [*(role.name for role in plan.roles), "nobody"]]  # -1 is the last
+    stages, several = plan.scenario.split.pipeline, plan.chunks > 1
 
     def describe(rows: np.ndarray) -> Iterator[str]:
         lists = [column[rows].tolist() for column in columns]
@@ -174,7 +172,7 @@ def _descriptions(
             elif event == "gradient":
                 args = f'"mini_batch":{version}'
             elif event == "pass":
-                chunk = peer // split.pipeline
+                chunk = peer // stages
                 name = f'"{letters[kind]} {batches}.{chunk}"' if several else f'"{letters[kind]} {batches}"'
                 args = f'"step":{version},"micro_batch":{batches},"chunk":{chunk},"kept_bytes":{nbytes}'
             elif event == "update":

@@ -5,7 +5,7 @@ each replica, hold the same slice: they are the workers that a data-parallel str
 relays of their own beside them, on the same hosts as those of the other slices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -61,9 +61,16 @@ class DataGroup:
 
 
 def data_groups(
-    cluster: Cluster, split: Parallelism, strategy: Strategy, pieces: Sequence[Sequence[Piece]]
+    cluster: Cluster,
+    split: Parallelism,
+    strategy: Strategy,
+    pieces: Sequence[Sequence[Piece]],
+    values: Mapping[str, Any],
 ) -> list[DataGroup]:
-    """A group for each stage and place in it, in their order; pieces: of the model, by place."""
+    """A group for each stage and place in it, in their order.
+
+    pieces: of the model, by place; values: of the strategy's parameters.
+    """
     stages, replicas = split.pipeline, cluster.workers // split.devices
     hierarchy = cluster.servers.hierarchy if strategy.has_servers else None
     if hierarchy and hierarchy.groups > replicas:
@@ -88,8 +95,9 @@ def data_groups(
         own = pieces[tensor][stage::stages]
         length = sum(piece.length for piece in own)
         shards = shards_of(cluster, strategy.has_servers, length)
-        among = owners.among(dict(zip(members, roles, strict=True)))
-        found.append(DataGroup(members, roles, own, shards, among))
+        group = DataGroup(members, roles, own, shards, owners.among(dict(zip(members, roles, strict=True))))
+        shares = strategy.shared(values, [*map(cluster.host_of, devices)], group.slices)
+        found.append(group if shares is None else replace(group, owners=shares.owners(devices)))
     return found
 
 

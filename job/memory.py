@@ -6,12 +6,14 @@ passes. The programs themselves, what a library needs to compute, and servers ar
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockstep.scenarios import Scenario
 from lockstep.scenarios import workload as described
 from lockstep.strategies import Strategy
 from lockstep.strategies.orders import ORDERS
+from lockstep.strategies.shares import Held
 from lockstep.workloads import Sizes
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class HighWater(NamedTuple):
     """Older versions of the parameters."""
     others: int
     """Other vectors of the parameters' size, as the strategy says (`keeps`)."""
+    in_full: int
+    """Where workers share out parameters or gradients: those that are there in full for a while."""
     activations: int
     """Kept between passes, at the worst moment."""
     buffers: int
@@ -47,11 +51,23 @@ Moment = tuple[tuple[int, int], ...]
 
 
 def high_water(
-    scenario: Scenario, strategy: Strategy, sizes: Sizes, micro_batches: int
+    scenario: Scenario,
+    strategy: Strategy,
+    sizes: Sizes,
+    micro_batches: int,
+    devices: Sequence[Sequence[int]],
 ) -> Callable[[int, Pieces], HighWater]:
-    """The high-water mark of the device of a stage, from 0, that has some pieces of the model."""
+    """The high-water mark of the device of a stage, from 0, that has some pieces of the model.
+
+    `devices`: the workers of each stage.
+    """
     state = strategy.moments(scenario.strategy.parameters)
-    return lambda stage, pieces: _of_device(scenario, strategy, sizes, micro_batches, state, stage, pieces)
+    hosts = [[*map(scenario.cluster.host_of, workers)] for workers in devices]
+
+    def of(stage: int, pieces: Pieces) -> HighWater:
+        return _of_device(scenario, strategy, sizes, micro_batches, hosts[stage], state, stage, pieces)
+
+    return of
 
 
 def _of_device(
@@ -59,6 +75,7 @@ def _of_device(
     strategy: Strategy,
     sizes: Sizes,
     micro_batches: int,
+    hosts: Sequence[int],
     state: int | None,
     stage: int,
     pieces: Pieces,
@@ -66,23 +83,29 @@ def _of_device(
     split, workload = scenario.split, scenario.workload
     place = stage, split.pipeline
     order, micro = split.order, micro_batches
-    if strategy.pieces(scenario.strategy.parameters) is not None:  # one micro-batch after the other
+    if (
+        in_units := strategy.pieces(scenario.strategy.parameters) is not None
+    ):  # one micro-batch after the other
         order, micro = "interleaved", 1
     if strategy.own_passes:  # a pipeline without a flush has as many micro-batches under way as 1F1B
         order, micro = "1f1b", max(micro_batches, place[1])
     kept = [(piece.before // micro_batches, piece.full // micro_batches) for piece in pieces]
     moments = _moments(order, *place, micro, len(pieces), split.recompute)
-    length = sum(piece.length for piece in pieces)
-    vector = sizes.itemsize * length
-    optimizer = vector * (state or 0)
+    ends = [0, *accumulate(piece.length for piece in pieces)]
+    slices = [slice(start, end) for start, end in pairwise(ends)]
+    shares = strategy.shared(scenario.strategy.parameters, hosts, slices)
+    together = split.devices * micro_batches > 1 or split.recompute
+    held = Held(ends[-1], ends[-1], ends[-1], 0) if shares is None else shares.held(together)
+    vector, optimizer = sizes.itemsize * ends[-1], sizes.itemsize * held.optimizer * (state or 0)
     if state is not None and isinstance(workload, described.Sizes) and workload.mixed:
-        optimizer = _MASTER * length * (1 + state)
+        optimizer = _MASTER * held.optimizer * (1 + state)
     return HighWater(
-        parameters=vector,
-        gradient=vector,
+        parameters=sizes.itemsize * held.parameters,
+        gradient=sizes.itemsize * held.gradient,
         optimizer=optimizer,
         stashed=vector * (strategy.versions(*place) - 1),
         others=vector * strategy.keeps,
+        in_full=sizes.itemsize * held.in_full,
         activations=max(
             sum(
                 inputs * before + whole * full
@@ -90,7 +113,9 @@ def _of_device(
             )
             for moment in moments
         ),
-        buffers=max(piece.before for piece in pieces) // micro_batches
+        buffers=0  # nothing is on its way between units
+        if in_units
+        else max(piece.before for piece in pieces) // micro_batches
         + max(piece.activation for piece in pieces) // micro_batches,
     )
 

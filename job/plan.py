@@ -57,14 +57,15 @@ class Plan:
         try:
             strategy = find(given.name, given.parameters)
             fits(given.name, given.parameters, cluster.model_copy(update={"workers": scenario.replicas}))
+            devices = devices_of(scenario.split, scenario.replicas)
+            strategy.shared(given.parameters, [*map(cluster.host_of, devices[0])], [slice(0, 0)])
         except StrategyError as error:
             raise ScenarioError(error.problem, key=error.key) from error
         size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
-        devices = devices_of(split, scenario.replicas)
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
-        groups = data_groups(cluster, split, strategy, parts_of(scenario, pieces, micro))
+        groups = data_groups(cluster, split, strategy, parts_of(scenario, pieces, micro), given.parameters)
         owners = groups[0].owners
         if len(groups) > 1:
             if owners.in_one_memory:
@@ -147,6 +148,11 @@ class Plan:
         return len(self.pieces) // self.scenario.split.pipeline
 
     @property
+    def units(self) -> int | None:
+        """Pieces of the model in which the strategy itself computes gradients; None: it does not."""
+        return self.strategy.pieces(self.scenario.strategy.parameters)
+
+    @property
     def activation(self) -> int:
         """Bytes of a micro-batch that leave a piece of the model, or a segment of one, at most."""
         pieces = [piece for group in self.groups for piece in group.pieces]
@@ -157,8 +163,9 @@ class Plan:
     @cached_property
     def memory(self) -> Sequence[HighWater]:
         """The predicted high-water mark of the devices of each group."""
-        of = high_water(self.scenario, self.strategy, self.sizes, self.micro_batches)
-        return [of(n // self.scenario.split.tensor, group.pieces) for n, group in enumerate(self.groups)]
+        workers, places = [group.workers for group in self.groups], self.scenario.split.tensor
+        of = high_water(self.scenario, self.strategy, self.sizes, self.micro_batches, workers[::places])
+        return [of(number // places, group.pieces) for number, group in enumerate(self.groups)]
 
     @cached_property
     def budget(self) -> int | None:

@@ -13,6 +13,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.section import any_of, divisors
 from lockstep.strategies import Strategy
 from lockstep.strategies.exchanges import Exchange, Exchanges
+from lockstep.strategies.marks import InPasses
 from lockstep.workloads import Sizes
 from lockstep.workloads.cutting import Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
@@ -106,7 +107,9 @@ def micro_batches_of(scenario: Scenario, strategy: Strategy) -> int:
     units = strategy.pieces(scenario.strategy.parameters)
     own_passes = strategy.own_passes or units is not None
     if units is not None and split.pipeline > 1:
-        said = f"must be 1 with {name}, which computes the whole model in units; not {split.pipeline}"
+        ((key, _, mark),) = strategy.marks(InPasses)
+        where = f" and {mark.key} {mark.values[0]}" if mark.key else ""
+        said = f"must be 1 with {name}{where}, which computes the whole model in {key}; not {split.pipeline}"
         raise ScenarioError(said, key="parallelism.pipeline")
     if own_passes and split.chunks > 1:
         raise ScenarioError(f"must be 1 with {name}, not {split.chunks}", key="parallelism.chunks")
@@ -152,6 +155,10 @@ def pieces_of(
     stages, chunks = split.pipeline, strategy.pieces(scenario.strategy.parameters) or split.chunks
     count = stages * chunks
     all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
+    for key, _, _ in strategy.marks(InPasses):
+        if count > len(all_layers):
+            problem = f"must be at most {len(all_layers)}, as many as there are layers, not {count}"
+            raise ScenarioError(problem, key=f"strategy.{key}")
     slowdowns = lasting(cluster)
     of_stage = [[*chain(*devices[at * split.tensor :][: split.tensor])] for at in range(stages)]
     speeds = [
@@ -164,7 +171,7 @@ def pieces_of(
     ]
     takes = None
     if limited or split.by == "memory":
-        takes = _memory(scenario, strategy, sizes, micro_batches, all_layers)
+        takes = _memory(scenario, strategy, sizes, micro_batches, devices[:: split.tensor], all_layers)
     try:
         bounds = cut(all_layers, count, split.by, speeds=speeds, memory=takes, limits=limits, chunks=chunks)
     except ScenarioError:
@@ -175,10 +182,15 @@ def pieces_of(
 
 
 def _memory(
-    scenario: Scenario, strategy: Strategy, sizes: Sizes, micro_batches: int, all_layers: Sequence[Layer]
+    scenario: Scenario,
+    strategy: Strategy,
+    sizes: Sizes,
+    micro_batches: int,
+    devices: Sequence[Sequence[int]],
+    all_layers: Sequence[Layer],
 ) -> Memory:
     """What a device takes with the layers from one to before another: of layers that are alike, once."""
-    of = high_water(scenario, strategy, sizes, micro_batches)
+    of = high_water(scenario, strategy, sizes, micro_batches, devices)
     nbytes = sizes.itemsize * sizes.batch_size
     parameters = np.array([0, *accumulate(layer.parameters for layer in all_layers)])
     saved = np.array([0.0, *accumulate(layer.saved for layer in all_layers)])

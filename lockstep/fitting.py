@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 from lockstep.analysis.words import size
 from lockstep.job.memory import HighWater
@@ -9,16 +10,19 @@ from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.kinds import kind_of
 from lockstep.scenarios.section import divisors
+from lockstep.strategies.marks import InPasses
 
 Change = dict[str, int | bool]
 """Keys of `parallelism`, and their values."""
 
+_MOST_UNITS = 1024
 _WORDS = {
     "parameters": "parameters",
     "gradient": "gradient",
     "optimizer": "optimizer state",
     "stashed": "older versions",
     "others": "other vectors",
+    "in_full": "parameters and gradients in full for a while",
     "activations": "activations",
     "buffers": "buffers",
 }
@@ -72,7 +76,28 @@ def smallest(plan: Plan) -> Change | None:
     return None
 
 
+def more_units(plan: Plan) -> dict[str, Any] | None:
+    """Of a strategy that computes in units, the parameter that counts them, and how many are enough for all.
+
+    Each time twice as many are tried. None: none of them will do, or the strategy has none.
+    """
+    scenario, marks = plan.scenario, [key for key, _, _ in plan.strategy.marks(InPasses)]
+    if plan.units is None or not marks:
+        return None
+    (key,), units = marks, 2 * plan.units
+    with suppress(ScenarioError):  # more units than layers
+        while units <= _MOST_UNITS:
+            given = {"name": scenario.strategy.name, **scenario.strategy.parameters, key: units}
+            strategy = type(scenario.strategy).model_validate(given)
+            if short(Plan.of(scenario.model_copy(update={"strategy": strategy}))) is None:
+                return {key: units}
+            units *= 2
+    return None
+
+
 def _instead(plan: Plan) -> str:
+    if (units := more_units(plan)) is not None:
+        return f": it would fit with {', '.join(f'strategy.{key}: {many}' for key, many in units.items())}"
     change = smallest(plan)
     if change is None:
         return (
@@ -87,6 +112,12 @@ def numbers_of_stages(scenario: Scenario) -> list[int]:
     """Into how many stages the workers can be divided."""
     workers = scenario.cluster.workers // scenario.split.tensor
     return divisors(workers)
+
+
+def numbers_of_parts(scenario: Scenario) -> list[int]:
+    """Into how many parts layers can be cut, so that the devices that share them are on one host."""
+    workers, near = scenario.cluster.workers // scenario.split.pipeline, scenario.cluster.workers_per_host
+    return [parts for parts in divisors(workers) if near % parts == 0]
 
 
 def numbers_of_micro_batches(scenario: Scenario, first: int = 1) -> list[int]:
@@ -106,10 +137,13 @@ def _changes(plan: Plan) -> Iterator[Change]:
     again = [] if split.recompute else [True]
     one: list[Change] = [{"micro_batches": n} for n in micro] + [{"recompute": True} for _ in again]
     one += [{"pipeline": n} for n in stages]
+    one += [{"tensor": n} for n in numbers_of_parts(scenario) if n > split.tensor]
     yield from one
     for first in one:
         for second in one:
-            if [*first] < [*second]:
+            if [*first] < [*second] and scenario.cluster.workers % split.model_copy(
+                update=first | second
+            ).devices == 0:
                 yield first | second
     for n in stages:
         for parts in micro if again else []:

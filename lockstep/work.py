@@ -164,6 +164,8 @@ def _at_most(plan: Plan) -> tuple[float, float]:
     passes = _PASSES * plan.micro_batches * plan.chunks if plan.stages else 0
     values = scenario.strategy.parameters
     parts = max(values.get(key) or 1 for key in ("chunks", "buckets"))
+    if plan.units is not None:  # gathered twice, and reduced
+        parts = ceil(1.5 * plan.units * plan.micro_batches)
     relays = cluster.servers.hierarchy.groups if cluster.servers.hierarchy else 0
     everyone = cluster.workers + cluster.servers.count * (1 + relays)
     return steps * (2 * parts * everyone + passes), steps

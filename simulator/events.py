@@ -5,6 +5,7 @@ own classes do besides costs more than the rest of a run: a method call for each
 failed events, processes that wait for each other or are interrupted.
 """
 
+import inspect
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
 from typing import Any
@@ -73,7 +74,7 @@ def soon(environment: simpy.Environment, event: Event) -> None:
 class Process:
     """Drives a coroutine from event to event; `failed` is told soon of an exception that ends it."""
 
-    __slots__ = ("_ended", "_environment", "_failed", "_go_on", "_send", "alive")
+    __slots__ = ("_ended", "_environment", "_failed", "_go_on", "_program", "_send", "alive")
 
     def __init__(
         self,
@@ -85,8 +86,14 @@ class Process:
         self.alive = True
         self._ended = ended  # called when the program comes to its end
         self._environment = environment
-        self._send, self._failed, self._go_on = program.send, failed, self._resume
+        self._program, self._send = program, program.send
+        self._failed, self._go_on = failed, self._resume
         Timeout(environment, 0.0, self._go_on, URGENT)
+
+    def leave(self) -> None:
+        """The run is over: a program that has not begun never will, of which Python would warn."""
+        if inspect.getcoroutinestate(self._program) == inspect.CORO_CREATED:
+            self._program.close()
 
     def _resume(self, _: Any) -> None:
         try:
@@ -122,6 +129,12 @@ class Environment(simpy.Environment):
                     callback(event)
         except StopSimulation:
             pass
+        finally:
+            for *_, event in queue:
+                for callback in event.callbacks or ():
+                    process = getattr(callback, "__self__", None)
+                    if isinstance(process, Process):
+                        process.leave()
 
 
 Environment._now = Environment.now  # one place, with the name that SimPy writes to

@@ -4,17 +4,17 @@ Equal to one worker with the n-fold batch. Failure: a worker that dies ends the 
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from lockstep.strategies.bounds import Parts
-from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, decode
-from lockstep.strategies.collectives import ALGORITHMS, Algorithm
+from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio
+from lockstep.strategies.coded_sums import CodedSum
+from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.marks import BelongsTo
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import State, Transformation
 from lockstep.strategies.own_step import own_step
-from lockstep.strategies.parameter_server import sum_of
 from lockstep.strategies.placement import cut
 
 
@@ -32,22 +32,13 @@ async def all_reduce(
 
     The gradient is summed in `buckets`, each as soon as the backward pass has made it (Li et al. 2020,
     "PyTorch distributed", §3.2.3): one travels while the next is computed.
-    What fp16 and bf16 send is summed as it is, every sum rounded anew (so does Horovod). What other codecs
-    send cannot be summed: everyone sends it to all others, whatever the `algorithm` (so does GRACE: Xu et al.
-    2021).
+    What a codec sends is summed as coded_sums.py has it.
     """
     encoders = [Encoder(node, Codec(codec, codec_ratio), error_feedback) for _ in range(buckets)]
-
-    async def total(bucket: int, gradient: Vector) -> Vector:
-        encoder = encoders[bucket]
-        if not encoder.codec.sums:
-            return await gather_encoded(node, encoder, gradient)
-        body = await node.collective(ALGORITHMS[algorithm], await encoder.encode(gradient))
-        return await decode(node, body, encoder.codec, len(gradient))
-
+    sums = [CodedSum(node, encoder, algorithm) for encoder in encoders]
     replica = Replica(node, optimizer, buckets)
     while await node.next_batch_available():
-        await replica.step(total)
+        await replica.step(lambda bucket, gradient: sums[bucket].total(gradient))
 
 
 class Replica:
@@ -77,18 +68,3 @@ class Replica:
         """The optimizer's state of all parameters; there has been a step."""
         age = self.states[0][0]
         return (age, *(self.node.concatenate(m) for m in zip(*(s[1:] for s in self.states), strict=True)))
-
-
-async def gather_encoded(node: Node, encoder: Encoder, vector: Vector) -> Vector:
-    """The sum over all workers of what is left of their vectors, in the order of ranks."""
-    body, p = await encoder.encode(vector), len(node.workers)
-    for distance in range(1, p):
-        node.send(node.workers[(node.index + distance) % p], "encoded", body)
-    bodies = [
-        body if worker == node.rank else (await node.receive("encoded", worker)).body
-        for worker in node.workers
-    ]
-    decoded: list[Any] = []
-    for each in bodies:
-        decoded.append(await decode(node, each, encoder.codec, len(vector)))  # type: ignore[arg-type]
-    return await node.apply(lambda: sum_of(decoded), 3 * (p - 1) * vector.nbytes)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lockstep.strategies.node import Node, Vector
 
-Name = Literal["none", "fp16", "bf16", "int8", "1-bit", "top-k", "random-k"]
+Name = Literal["none", "fp16", "bf16", "int8", "e3m0", "1-bit", "top-k", "random-k"]
 NAMES: tuple[Name, ...] = get_args(Name)
 SUMMABLE: tuple[Name, ...] = ("none", "fp16", "bf16")  # a body is a vector of numbers: sums are encoded too
 _SPARSE: tuple[Name, ...] = ("top-k", "random-k")

@@ -34,6 +34,7 @@ class Offer(Enum):
 
     K_WORKERS = "breaks off a round once k workers have pushed"
     K_GRADIENTS = "breaks off a round once k gradients have come"
+    SLICES = "keeps a barrier for each slice of the workers' making"
     CENTRE = "keeps a centre that all workers pull at together"
     BLOCKS = "filters the mean of all workers' blocks of steps"
     CALLS = "calls some workers for all their local epochs"

@@ -63,8 +63,16 @@ class ParameterServer:
 
     def cut(self, parts: int) -> None:
         """Let each shard travel in so many messages from now on."""
-        self.slices = [part for shard in self.node.shards for part in parts_of(shard, parts)]
-        self.addresses = [(server, part) for server in self.node.parents for part in range(parts)]
+        self.cut_into([parts_of(shard, parts) for shard in self.node.shards])
+
+    def cut_into(self, slices: Sequence[Sequence[slice]]) -> None:
+        """Let each shard travel in these slices of the whole vector from now on, a message each."""
+        self.slices = [part for shard in slices for part in shard]
+        self.addresses = [
+            (server, part)
+            for server, shard in zip(self.node.parents, slices, strict=True)
+            for part in range(len(shard))
+        ]
         self.numbers = {address: number for number, address in enumerate(self.addresses)}
         self.versions = [0] * len(self.slices)
         self.held: dict[int, Vector] = {}  # by slice: where the servers know, if answers are encoded
@@ -74,6 +82,11 @@ class ParameterServer:
         for server in self.node.parents:
             self.node.send(server, "pull")
         return self.answers()
+
+    def pull_slices(self) -> None:
+        """Ask for each slice by itself, and say how long it is."""
+        for (server, part), each in zip(self.addresses, self.slices, strict=True):
+            self.node.send(server, "pull", part=part, batches=each.stop - each.start)
 
     async def push_pull(self, update: Vector) -> Vector:
         """Push an update of shape (n,) and wait for the new parameters, shape (n,)."""
@@ -118,9 +131,9 @@ class ParameterServer:
             number, bodies[number], _ = await self.answer(server)
         return self.node.concatenate(bodies)
 
-    async def answer(self, server: int | None = None) -> tuple[int, Vector, int]:
+    async def answer(self, server: int | None = None, part: int | None = None) -> tuple[int, Vector, int]:
         """Wait for one answer, of any server if none is given: the slice's number, the slice, its clock."""
-        answer = await self.node.receive("parameters", server)
+        answer = await self.node.receive("parameters", server, part)
         number = self.numbers[answer.sender, answer.part]
         self.versions[number] = answer.version
         return number, await self._decoded(number, answer), answer.batches
@@ -201,10 +214,14 @@ class ParameterServer:
 class Shard:
     """A server's part of the parameters, or a part of that, its version, and the rule that updates it."""
 
-    def __init__(self, node: Node, rule: UpdateRule, part: int = 0, parts: int = 1) -> None:
+    def __init__(
+        self, node: Node, rule: UpdateRule, part: int = 0, parts: int = 1, place: slice | None = None
+    ) -> None:
+        """place: of the part in the whole vector, if the shard is not cut evenly."""
         self.node = node
         self.part = part
-        self.parameters = node.initial_parameters()[parts_of(node.shards[node.shard], parts)[part]]
+        place = place or parts_of(node.shards[node.shard], parts)[part]
+        self.parameters = node.initial_parameters()[place]
         self.version = 0
         self.rule = rule
         self.state = rule.optimizer.initial

@@ -13,19 +13,29 @@ from lockstep.strategies.ad_psgd import ad_psgd
 from lockstep.strategies.all_reduce import all_reduce
 from lockstep.strategies.bounds import mismatch, problem
 from lockstep.strategies.d_psgd import d_psgd
+from lockstep.strategies.fsdp import fsdp, hsdp
 from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.owners import OneModelEach, SharedMemory
+from lockstep.strategies.p3 import barrier_of_slices, by_priority
+from lockstep.strategies.pipe_sgd import pipe_sgd
 from lockstep.strategies.pipedream import in_flight, pipedream, pipedream_2bw, two
-from lockstep.strategies.sgp import sgp
+from lockstep.strategies.sgp import osgp, sgp
+from lockstep.strategies.shares import sharded, sharded_in_groups
 from lockstep.strategies.strategy import FACTORS, Strategy
+from lockstep.strategies.streaming_diloco import streaming_diloco
 
 STRATEGIES: dict[str, Strategy] = {
     "synchronous": Strategy(
         worker_loops.in_chunks,
         consistency.barrier_in_chunks,
         summary="the mean of one gradient from every worker, at a barrier",
+    ),
+    "p3": Strategy(
+        by_priority,
+        barrier_of_slices,
+        summary="synchronous; the slices that are needed first travel first (Jayarajan et al. 2019)",
     ),
     "backup-workers": Strategy(
         worker_loops.every_batch,
@@ -162,6 +172,12 @@ STRATEGIES: dict[str, Strategy] = {
         alike=True,
         summary="the mean of all gradients, summed without a server",
     ),
+    "pipe-sgd": Strategy(
+        pipe_sgd,
+        equal_steps=True,
+        keeps=1,  # a gradient that is being summed
+        summary="all-reduce of the last gradients while the next are computed (Li et al. 2018)",
+    ),
     "local-sgd": Strategy(
         local_sgd.local_sgd,
         equal_steps=True,
@@ -191,6 +207,25 @@ STRATEGIES: dict[str, Strategy] = {
         keeps=2,  # the sum of steps, and the outer momentum
         summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
     ),
+    "fsdp": Strategy(
+        fsdp,
+        equal_steps=True,
+        shares=sharded,
+        summary="all-reduce whose workers share out state, gradients, parameters (Zhao et al. 2023; ZeRO)",
+    ),
+    "hsdp": Strategy(
+        hsdp,
+        equal_steps=True,
+        shares=sharded_in_groups,
+        summary="fsdp inside groups of workers, and a sum between these (Zhao et al. 2023)",
+    ),
+    "streaming-diloco": Strategy(
+        streaming_diloco,
+        equal_steps=True,
+        defaults={"optimizer": "adamw", "weight_decay": 0.1},
+        keeps=3,  # the common model, the sum of steps, and the outer momentum
+        summary="diloco a fragment at a time, summed meanwhile, perhaps in 4 bits (Douillard et al. 2025)",
+    ),
     "d-psgd": Strategy(
         d_psgd,
         equal_steps=True,
@@ -204,6 +239,13 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=2,  # the model that is averaged, and the half that is sent
         summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
+    ),
+    "osgp": Strategy(
+        osgp,
+        equal_steps=True,
+        owners=OneModelEach,
+        keeps=3,  # as sgp, and a half that has come
+        summary="sgp whose messages travel for up to overlap steps meanwhile (Assran et al. 2019)",
     ),
     "ad-psgd": Strategy(
         ad_psgd,

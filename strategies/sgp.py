@@ -1,13 +1,11 @@
 """Stochastic gradient push: SGD with push-sum averages over a directed graph that changes at every step."""
 
-from typing import Any
-
-from lockstep.strategies.bounds import Graph
+from lockstep.strategies.bounds import Graph, Whole
 from lockstep.strategies.graphs import exchange
-from lockstep.strategies.node import Contribution, Node, Vector
+from lockstep.strategies.node import Contribution, Message, Node
 from lockstep.strategies.optimizers import Transformation
 from lockstep.strategies.own_step import own_step
-from lockstep.strategies.parameter_server import sum_of
+from lockstep.strategies.push_sum import PushSum
 
 
 async def sgp(node: Node, optimizer: Transformation, *, graph: Graph = "exponential") -> None:
@@ -18,26 +16,58 @@ async def sgp(node: Node, optimizer: Transformation, *, graph: Graph = "exponent
     workers, a power of two. Where some hear from several, or from none, w makes up for it. Sums are taken in
     the order of ranks. Failure: a worker that dies ends the run.
     """
-    x, weight, version, state = node.initial_parameters(), 1.0, 0, optimizer.initial
-    z = x
+    own, version, state, n = PushSum(node), 0, optimizer.initial, len(node.workers)
+    z = own.x
     while await node.next_batch_available():
         step, state = await own_step(node, optimizer, await node.gradient(z), state, z)
-        x, weight, merged = await _push_sum(node, graph, x + step, weight, version)
-        z, version = x / weight, version + 1
+        own.x, halves = own.x + step, list[Message]()
+        if n > 1:
+            to, heard = exchange(graph, n, version)
+            own.send_half(node.workers[to[node.index]], version)
+            halves = [await node.receive("half", node.workers[other]) for other in heard[node.index]]
+            await own.merge(halves)
+        merged = [part for half in halves for part in half.contributions(version)]
+        z, version = own.model, version + 1
         await node.updated(version, z, [*merged, Contribution(node.rank, 0, 1)])
 
 
-async def _push_sum(
-    node: Node, graph: Any, x: Vector, weight: float, version: int
-) -> tuple[Vector, float, list[Contribution]]:
-    """P x and P w, and whose models were merged."""
-    n, half = len(node.workers), x / 2
-    if n == 1:
-        return x, weight, []
-    to, heard = exchange(graph, n, version)
-    node.send(node.workers[to[node.index]], "half", half, version=version, weight=weight / 2)
-    others = [await node.receive("half", node.workers[other]) for other in heard[node.index]]
-    bodies = [half, *(other.body for other in others)]
-    x = await node.apply(lambda: sum_of(bodies), (len(bodies) + 1) * half.nbytes)
-    merged = [part for other in others for part in other.contributions(version)]
-    return x, weight / 2 + sum(other.weight for other in others), merged
+async def osgp(
+    node: Node, optimizer: Transformation, *, graph: Graph = "exponential", overlap: Whole = 1
+) -> None:
+    """Overlap SGP: halves travel while their senders and receivers go on, for up to `overlap` steps τ.
+
+    Assran et al. 2019, algorithm 2 (τ-OSGP; from memory): send every τ steps, take in what has come after
+    each, and wait only for what was sent τ steps ago: nothing, if it travels for less than τ steps. w is less
+    than 1 while halves are under way. With τ = 0 it is `sgp`. The oldest halves are added first, then in the
+    order of ranks; one from a step that is still to come here waits for it. In the end every half is merged.
+    Failure: a worker that dies ends the run.
+    """
+    own, version, state, n = PushSum(node), 0, optimizer.initial, len(node.workers)
+    z = own.x
+    due: set[tuple[int, int]] = set()  # halves that are still to be merged: at which step sent, and by whom
+    came: dict[tuple[int, int], Message] = {}
+
+    async def merge(until: int) -> list[Contribution]:
+        """What has come of the halves due, and all that were sent until that step."""
+        while node.arrived("half") or any(half[0] <= until and half not in came for half in due):
+            message = await node.receive("half")
+            came[message.version, message.sender] = message
+        merged = sorted(due & came.keys())
+        due.difference_update(merged)
+        halves = [came.pop(half) for half in merged]
+        await own.merge(halves)
+        return [part for half in halves for part in half.contributions(version)]
+
+    while await node.next_batch_available():
+        step, state = await own_step(node, optimizer, await node.gradient(z), state, z)
+        own.x = own.x + step
+        if n > 1 and version % max(overlap, 1) == 0:
+            to, heard = exchange(graph, n, version // max(overlap, 1))
+            own.send_half(node.workers[to[node.index]], version)
+            due |= {(version, node.workers[other]) for other in heard[node.index]}
+        merged = await merge(version - overlap)
+        z, version = own.model, version + 1
+        await node.updated(version, z, [*merged, Contribution(node.rank, 0, 1)])
+    if due:
+        merged = await merge(version)
+        await node.updated(version, own.model, merged)

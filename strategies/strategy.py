@@ -1,7 +1,7 @@
 """A strategy: its factors, the parameters they have, and the programs they make."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from lockstep.strategies.node import Node
 from lockstep.strategies.optimizers import optimizer, server_optimizer
 from lockstep.strategies.owners import Owners, Replicated
 from lockstep.strategies.parameter_server import ParameterServer
+from lockstep.strategies.shares import Shares
 
 Program = Callable[[Node], Coroutine[Any, Any, None]]
 M = TypeVar("M", bound=Mark)
@@ -55,6 +56,8 @@ class Strategy:
     """Values of shared parameters that this strategy has by default, instead of theirs."""
     owners: type[Owners] = Replicated
     """Who owns the parameters where there are no servers."""
+    shares: Callable[..., Shares] | None = None
+    """Instead: what each worker owns of them; some of the strategy's parameters are its arguments."""
     micro_batches: int | None = None
     """Of a mini-batch, unless the scenario says; None: as many as a replica has stages."""
     own_passes: bool = False
@@ -131,6 +134,18 @@ class Strategy:
             if not mark.key or given[mark.key] in mark.values:
                 return int(given[name])
         return None
+
+    def shared(
+        self, values: Mapping[str, Any], hosts: Sequence[int], pieces: Sequence[slice]
+    ) -> Shares | None:
+        """What its workers share out of a slice of the parameters; None: each has all of it.
+
+        hosts: of each worker; pieces: of the model, in the slice. Raises StrategyError.
+        """
+        if self.shares is None:
+            return None
+        own = {name: value for name, value in values.items() if name in self.parameters}
+        return self.shares(hosts, pieces, **_chosen(self.shares, {**self.defaults, **own}))
 
     @property
     def at_most(self) -> dict[str, int]:

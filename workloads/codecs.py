@@ -2,7 +2,8 @@
 
 The bytes are a function of the vector, the codec and the seed, so both engines send the same ones (with
 `deterministic_threads`, on one kind of machine). Encoding lies where the vector does, decoding where the body
-does. A number that is not finite stays that, and spoils its block (int8, 1-bit), but for ±∞ in fp16 and bf16.
+does. A number that is not finite stays that, and spoils its block (int8, e3m0, 1-bit), but for ±∞ in fp16
+and bf16.
 """
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = ["decode", "encode", "nbytes"]
 
 Codec = tuple[str, float]  # name, ratio
 _MOST = 127  # int8, symmetric: −128 is not used
+_LEVELS = 7  # e3m0: powers of two, and 0
 _BITS = torch.arange(8, dtype=torch.uint8)
 
 
@@ -35,6 +37,8 @@ def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
             return _rounded(vector, torch.bfloat16)
         case "int8":
             fields = _to_int8(vector)
+        case "e3m0":
+            fields = _to_powers(vector)
         case "1-bit":
             fields = _to_bits(vector)
         case "top-k":
@@ -64,6 +68,9 @@ def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.f
             scales, multiples = fields
             most = torch.finfo(scales.dtype).max  # 127 × a scale that was rounded up may be more
             vector = (_blocks(multiples) * scales[:, None]).clamp(-most, most).flatten()[:length]
+        case "e3m0":
+            scales, packed = fields
+            vector = _from_powers(scales, packed, length)
         case "1-bit":
             levels, packed = fields
             vector = _from_bits(levels, packed, length)
@@ -93,6 +100,25 @@ def _to_int8(vector: Tensor) -> list[Tensor]:
     scales = blocks.abs().amax(1) / _MOST
     multiples = (blocks / scales[:, None]).nan_to_num(0.0).clamp(-_MOST, _MOST).round()
     return [scales, multiples.flatten()[: len(vector)].to(torch.int8)]
+
+
+def _to_powers(vector: Tensor) -> list[Tensor]:
+    """A sign, and the nearest of 2⁰, …, 2⁻⁶ times a block's largest magnitude, or 0: four bits."""
+    blocks = _blocks(vector.float())
+    scales = blocks.abs().amax(1)
+    ratios = (blocks.abs().double() / scales[:, None]).nan_to_num(0.0, 0.0)
+    share, exponent = torch.frexp(ratios)  # share: from ½ to 1
+    level = (_LEVELS + exponent - (share < 0.75).int()).clamp(min=1) + 8 * (blocks < 0).int()
+    codes = torch.where(ratios >= 2.0**-_LEVELS, level, 0).flatten()[: len(vector)].to(torch.uint8)
+    pairs = functional.pad(codes, (0, len(codes) % 2)).view(-1, 2)
+    return [scales, pairs[:, 0] | pairs[:, 1] << 4]
+
+
+def _from_powers(scales: Tensor, packed: Tensor, length: int) -> Tensor:
+    codes = torch.stack([packed & 15, packed >> 4], 1).flatten()[:length].int()
+    level, sign = codes & 7, 1 - 2 * (codes >> 3)
+    share = torch.where(level > 0, torch.ldexp(sign.float(), level - _LEVELS), 0.0)
+    return (_blocks(share) * scales[:, None]).flatten()[:length]
 
 
 def _to_bits(vector: Tensor) -> list[Tensor]:

@@ -7,9 +7,10 @@ import functools
 
 from lockstep.workloads.sizes import ITEMSIZE
 
-# Elements with a scale (int8) or a pair of levels (1-bit) of their own. Such blocks stand for the columns of
-# Seide et al.: a flat vector has none. The levels of a block cost a quarter of a bit an element; a larger
-# block would save little and mix more layers, whose gradients differ in size. A multiple of 8: whole bytes.
+# Elements with a scale (int8, e3m0) or a pair of levels (1-bit) of their own. Such blocks stand for the
+# columns of Seide et al.: a flat vector has none. The levels of a block cost a quarter of a bit an element; a
+# larger block would save little and mix more layers, whose gradients differ in size. A multiple of 8: whole
+# bytes.
 BLOCK = 256
 OWN = "the vector's own type"
 SEED_BYTES = 8
@@ -30,6 +31,7 @@ def layout(codec: tuple[str, float], length: int) -> list[tuple[int, str]]:
         "fp16": [(length, "float16")],
         "bf16": [(length, "bfloat16")],
         "int8": [(blocks, "float32"), (length, "int8")],  # scales, multiples
+        "e3m0": [(blocks, "float32"), (-(-length // 2), "uint8")],  # scales, two elements a byte
         "1-bit": [(2 * blocks, "float32"), (-(-length // 8), "uint8")],  # two levels a block, eight bits each
         "top-k": [(k, "int32"), (k, OWN)],  # indices, values
         "random-k": [(SEED_BYTES, "uint8"), (k, OWN)],  # the seed that gives the indices, values

@@ -4,6 +4,7 @@ from lockstep.analysis.plots.against import against
 from lockstep.analysis.plots.breakdown import breakdown
 from lockstep.analysis.plots.comparison import predicted_and_measured
 from lockstep.analysis.plots.curves import learning
+from lockstep.analysis.plots.decision import decision
 from lockstep.analysis.plots.gantt import gantt
 from lockstep.analysis.plots.heatmap import heat_map
 from lockstep.analysis.plots.kinds import KINDS, draw, pictures
@@ -19,8 +20,8 @@ from lockstep.analysis.plots.target import time_to_target
 from lockstep.analysis.plots.utilisation import link_utilisation
 
 __all__ = [
-    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "draw", "gantt", "heat_map",
-    "learning", "link_utilisation", "pareto", "pictures", "pipeline", "predicted_against_measured",
-    "predicted_and_measured", "save", "speedup", "staleness_histogram", "staleness_quantiles", "stragglers",
-    "throughput", "time_to_target",
+    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "decision", "draw", "gantt",
+    "heat_map", "learning", "link_utilisation", "pareto", "pictures", "pipeline",
+    "predicted_against_measured", "predicted_and_measured", "save", "speedup", "staleness_histogram",
+    "staleness_quantiles", "stragglers", "throughput", "time_to_target",
 ]  # fmt: skip

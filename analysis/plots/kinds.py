@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from lockstep.analysis.plots.against import against
 from lockstep.analysis.plots.breakdown import breakdown
 from lockstep.analysis.plots.curves import learning
+from lockstep.analysis.plots.decision import decision
 from lockstep.analysis.plots.gantt import gantt
 from lockstep.analysis.plots.heatmap import heat_map
 from lockstep.analysis.plots.pareto import pareto
@@ -55,6 +56,7 @@ KINDS: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "pipeline": (_results(pipeline), ()),
     "stragglers": (_table(stragglers), ("x", "y", "by")),
     "heat-map": (_table(heat_map), ("x", "y", "by")),
+    "decision": (_table(decision), ("x", "y", "by")),
     "pareto": (_table(pareto), ("by",)),
     "predicted": (_table(predicted_against_measured), ()),
     "metric": (_table(_metric), ("x", "y", "by")),

@@ -78,7 +78,13 @@ def pipeline(results: Sequence[Result], width: float = style.DOUBLE) -> Figure:
 
 def _order(result: Result) -> tuple[bool, str]:
     """What panels are sorted by: those without a flush come last."""
-    return result.plan.strategy.own_passes, result.scenario.split.order
+    return result.plan.strategy.own_passes, _name(result)
+
+
+def _name(result: Result) -> str:
+    """Of the order of passes."""
+    own = result.plan.strategy.own_passes or result.plan.units is not None
+    return result.scenario.strategy.name if own else result.scenario.split.order
 
 
 def _titles(results: Sequence[Result]) -> tuple[str, list[str]]:
@@ -93,12 +99,12 @@ def _titles(results: Sequence[Result]) -> tuple[str, list[str]]:
     differ = besides(table, said)
     facts = []
     for result, split, row in zip(results, splits, table.to_dict("records"), strict=True):
-        own = result.plan.strategy.own_passes
-        order = result.scenario.strategy.name if own else split.order
         chunks = [count(split.chunks, "chunk")] if split.chunks > 1 else []
+        chunks += [count(result.plan.units, "unit")] if result.plan.units is not None else []
         replicas = count(result.plan.replicas, "replica")
         facts.append([
-            order, DONE[result.engine], of_replica(split.pipeline, split.parts, split.redundancy),
+            _name(result), DONE[result.engine],
+            of_replica(split.pipeline, split.parts, split.redundancy),
             _micro_batches(result), *chunks,
             *(replicas if key == "cluster.workers" else named(table, key, row[key]) for key in differ),
         ])  # fmt: skip
@@ -192,7 +198,7 @@ def _legend(steps: Sequence[Step], keeps: bool) -> dict[str, Any]:
         names["backward-weights"] = "backward, weights"
     entries: dict[str, Any] = {name: Patch(color=_colour(kind, 0, chunks)) for kind, name in names.items()}
     if chunks > 1:
-        entries["last chunk"] = Patch(color=_colour("backward", chunks - 1, chunks))
+        entries["last chunk, or unit"] = Patch(color=_colour("backward", chunks - 1, chunks))
     entries["bubble"] = Patch(facecolor="none", edgecolor=_FRAME, linewidth=0.6)
     if any(step.flush for step in steps):
         entries["flush"] = Line2D([], [], color="black", lw=1.2, marker="|", ls="none", ms=8, mew=1.2)

@@ -22,8 +22,10 @@ from lockstep.strategies.registry import STRATEGIES
 MOST_PANELS = 6
 _NOT_SWEPT = ("seed", "name")
 _CAUSES = ("engine", *TAKEN_OVER)
-# "8 workers"
-_COUNTED = ("cluster.workers", "cluster.servers.count", "parallelism.pipeline", "parallelism.tensor")
+_COUNTED = (  # "8 workers"
+    *("cluster.workers", "cluster.servers.count", "parallelism.pipeline", "parallelism.tensor"),
+    "parallelism.micro_batches",
+)
 
 
 class Unfit(ScenarioError):
@@ -232,7 +234,8 @@ def named(table: pd.DataFrame, key: str, item: Any) -> str:
     """A key and its value: "bandwidth 100 Mbit/s", "8 workers"; of a strategy or a preset its name."""
     said = value(table, key, item)
     if key in _COUNTED:
-        return f"{said} {words(key)[: None if item != 1 else -1]}"
+        many, *more = words(key).split()
+        return " ".join([said, many if item != 1 else many.removesuffix("s"), *more])
     return said if key in (*_CAUSES, "strategy.name") else f"{words(key)} {said}"
 
 

@@ -33,9 +33,10 @@ _KINDS = {
     "stragglers": ("Stragglers", "what slower workers cost"),
     "pareto": ("Time against machine-hours", "points that no other beats in both time and machine-hours"),
     "heat-map": ("Every point", "the metric that counts over the two keys that vary, as colours"),
+    "decision": ("What is best", "the best of all that else varies, over two keys"),
 }
 
-_BARS = ("time-to-target", "throughput", "speedup", "heat-map", "pareto")
+_BARS = ("time-to-target", "throughput", "speedup", "heat-map", "decision", "pareto")
 _LEFT_OUT = {"run": _BARS, "validation": _BARS}  # what the tables say better
 _WIDE = 5  # inches: what is wider is not legible on a phone
 # What is drawn in the colours on the left has those on the right on a dark screen. An image has a style sheet

@@ -27,8 +27,8 @@ _COUNTED = {
 }
 _WORDS = {
     "parallelism.pipeline": "stages",
-    "parallelism.tensor": "parts",
     "parallelism.micro_batches": "micro-batches",
+    "parallelism.tensor": "parts of each layer",
 }
 
 

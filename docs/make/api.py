@@ -49,7 +49,7 @@ PICTURES = (
     ("curves", "learning"), ("staleness", "staleness_histogram"), ("staleness", "staleness_quantiles"),
     ("breakdown", "breakdown"), ("utilisation", "link_utilisation"), ("gantt", "gantt"),
     ("pipeline", "pipeline"),
-    ("stragglers", "stragglers"), ("heatmap", "heat_map"), ("pareto", "pareto"),
+    ("stragglers", "stragglers"), ("heatmap", "heat_map"), ("decision", "decision"), ("pareto", "pareto"),
     ("predicted", "predicted_against_measured"), ("comparison", "predicted_and_measured"),
 )  # fmt: skip
 

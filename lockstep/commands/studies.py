@@ -76,7 +76,7 @@ def validate_suite(
     profiles: list[Path],
     measured: Path | None,
     point: str | None,
-    split: bool,
+    which: str,
     output: Output,
 ) -> None:
     """Measure (or read what was measured), predict, and show how near that was; or print one point."""
@@ -90,17 +90,17 @@ def validate_suite(
         raise ScenarioError("missing; say where the suite's measurements and tables go", key="--out")
     check_out(out)
     if measured is None:
-        first = suite.chosen("pipelines-gpipe-p2-d1-compute" if split else "asynchronous-w1-s1-network-none")
+        first = next(iter(suite.SETS[which]()))
         lockstep.check(first.scenario, testbed)  # what this machine cannot do is said first
 
         def tell(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
         told = None if output.quiet or output.printing else tell
-        suite.measure_first(out, testbed, limit, profiles, told, split)
+        suite.measure_first(out, testbed, limit, profiles, told, which)
         measured, limit = out, None
-    elif testbed or split:
-        useless = "--testbed" if testbed else "--pipelines"
+    elif testbed or which != next(iter(suite.SETS)):
+        useless = "--testbed" if testbed else "--pipelines" if which == "split models" else "--tensor"
         raise ScenarioError("nothing is measured with --measured; leave it out", key=useless)
     source = suite.read(measured, profiles, limit)
     with output.progress("predicting") as progress:

@@ -44,6 +44,7 @@ Sweep = Annotated[
     bool, typer.Option("--sweep", help="Compare the points of the file's sweep, each of another strategy.")
 ]
 Pipelines = Annotated[bool, typer.Option("--pipelines", help="The suite's points of split models.")]
+Shared = Annotated[bool, typer.Option("--tensor", help="The suite's points of layers that devices share.")]
 OnePoint = Annotated[
     str | None, typer.Option("--point", metavar="NAME", help="Print this point's scenario file.")
 ]
@@ -67,6 +68,7 @@ def validate(
     measured: Measured = None,
     point: OnePoint = None,
     pipelines: Pipelines = False,
+    tensor: Shared = False,
 ) -> None:
     """Predict and measure, side by side.
 
@@ -87,10 +89,13 @@ def validate(
         for key, useless in one_run.items():
             if useless:
                 raise ScenarioError("means nothing to --suite; leave it out", key=key)
-        validate_suite(testbed, limit, profile or [], measured, point, pipelines, output)
+        if pipelines and tensor:
+            raise ScenarioError("is a set of points of its own; leave --pipelines out", key="--tensor")
+        which = "split models" if pipelines else "shared layers" if tensor else "models in one piece"
+        validate_suite(testbed, limit, profile or [], measured, point, which, output)
         return
     of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
-    of_the_suite["pipelines"] = pipelines or None
+    of_the_suite |= {"pipelines": pipelines or None, "tensor": tensor or None}
     for option, given in of_the_suite.items():
         if given is not None:
             raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")

@@ -12,7 +12,8 @@ Talwalkar 2016). A run is stopped when it cannot win any more: at `MARGIN` times
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
+from itertools import product
+from math import inf, prod
 from typing import Any
 
 from lockstep.recommendation.in_step import in_step
@@ -129,8 +130,31 @@ class Search:
         for power in _POWERS if self.goal.learns else ():
             for name in self.spaces:
                 study.enqueue_trial(_params(name, self._with_rate(name, power)), skip_if_exists=True)
+        for params in self._splits()[: budget // 2]:
+            study.enqueue_trial(params, skip_if_exists=True)
         while asked := self._ask(study, min(_BATCH, budget - self.simulated)):
             self._try(study, asked)
+
+    def _splits(self) -> list[dict[str, Any]]:
+        """Every way to divide the workers into stages and parts of layers, with small micro-batches.
+
+        The two are worth something together only, which a study of so few trials would not come upon.
+        """
+        found = []
+        for name, space in self.spaces.items():
+            if "parallelism.tensor" not in space.knobs:
+                continue
+            both = [key for key in ("parallelism.pipeline", "parallelism.tensor") if key in space.knobs]
+            for places in product(*(range(len(space.knobs[key])) for key in both)):
+                devices = prod(space.knobs[key][at] for key, at in zip(both, places, strict=True))
+                if self.scenario.cluster.workers % devices == 0:
+                    choice = space.start | dict(zip(both, places, strict=True))
+                    if "parallelism.micro_batches" in choice:
+                        choice["parallelism.micro_batches"] = (
+                            len(space.knobs["parallelism.micro_batches"]) - 1
+                        )
+                    found.append(_params(name, choice))
+        return found
 
     def _with_rate(self, name: str, power: int) -> Mapping[str, int]:
         """A strategy's usual settings, with the learning rate times a power of two.

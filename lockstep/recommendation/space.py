@@ -39,20 +39,25 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
     "algorithm": lambda _: get_args(Algorithm),
     "buckets": lambda _: (1, 4, 16),
     "chunks": lambda _: (1, 4, 16),
+    "zero": lambda _: (1, 2, 3),
+    "units": lambda _: (1, 4, 16),
 }
 """A strategy's parameter → its values with so many workers."""
 _SPLIT: dict[str, Callable[[Scenario], Sequence[Any]]] = {
     "pipeline": fitting.numbers_of_stages,
+    "tensor": fitting.numbers_of_parts,
     "micro_batches": fitting.numbers_of_micro_batches,
     "order": lambda scenario: [*dict.fromkeys([scenario.split.order, "1f1b", "gpipe", "zero-bubble"])],
     "recompute": lambda _: [False, True],
 }
 """A key of `parallelism` → its values; the number of replicas follows from that of stages."""
+_AXES = ("parallelism.pipeline", "parallelism.tensor")
 RATE = "strategy.learning_rate"
 _NONE: Mapping[str, str] = MappingProxyType({})  # factors of other strategies
 CYCLES = ("communication_window", "averaging_period")
+_ALL_ALIKE = ("algorithm", "buckets", "chunks", "zero", "units")
 SHARED = ("cluster.workers", RATE)  # knobs whose values mean the same for all strategies
-UNORDERED = (*SHARED, "cluster.servers", *map("strategy.{}".format, ("algorithm", "buckets", "chunks")))
+UNORDERED = (*SHARED, "cluster.servers", *map("strategy.{}".format, _ALL_ALIKE))
 UNORDERED += tuple(map("parallelism.{}".format, _SPLIT))
 _RATES = tuple(2.0**power for power in range(-3, 6))  # times the file's, or the default
 _WORKERS = (1, 3 / 4, 1 / 2, 1 / 4)  # of the file's
@@ -137,10 +142,11 @@ class Space:
             raise ScenarioError(f"its workers share one memory, but the cluster has {cluster.hosts} hosts")
         taken = tuple((f"strategy.{factor}", other) for factor, other in factors.items())
         self._base = taken + _base(bare, strategy, taken)
+        self._base += _units(scenario, Candidate(name, self._base))
         split, self.as_given = _split(self._scenario, Candidate(name, self._base), strategy)
         self._base += tuple(split.items())
         self._given = {"cluster.workers": cluster.workers, "cluster.servers": _placement(scenario)}
-        said = bare.strategy.parameters
+        self._said = said = bare.strategy.parameters
         own = {key: said.get(key, parameter.default) for key, parameter in strategy.parameters.items()}
         usual = self._given | {f"strategy.{key}": value for key, value in own.items()} | dict(self._base)
         tried: dict[str, Sequence[Any]] = {
@@ -157,6 +163,8 @@ class Space:
             usual[RATE] = _rate(own)
             tried[RATE] = [float(f"{usual[RATE] * times:.3g}") for times in _RATES]
         fixed = {key: taken if key == "cluster.servers" else self._base for key in tried}
+        for key in fixed.keys() & {*_AXES}:  # of the other, fewer may be possible beside it
+            fixed[key] = tuple(pair for pair in self._base if pair[0] not in _AXES)
         possible = {
             key: tuple(value for value in dict.fromkeys(values) if self._possible(*fixed[key], (key, value)))
             for key, values in tried.items()
@@ -190,6 +198,9 @@ class Space:
             settings["cluster.servers"] = servers._replace(servers=min(servers.servers, hosts))
         if settings.get("parallelism.pipeline") == 1:  # then all orders are one
             settings.pop("parallelism.order", None)
+        values = {key.removeprefix("strategy."): v for key, v in settings.items()}
+        for key in self._strategy.idle({**self._said, **values}):  # means nothing beside the others
+            settings.pop(f"strategy.{key}", None)
         own = {key: v for key, v in settings.items() if key not in self._given or v != self._given[key]}
         return Candidate(self.name, tuple(own.items()))
 
@@ -321,6 +332,13 @@ def _placement(scenario: Scenario) -> Placement:
     return Placement(scenario.cluster.servers.count, scenario.cluster.servers.colocated)
 
 
+def _units(scenario: Scenario, candidate: Candidate) -> tuple[tuple[str, Any], ...]:
+    """As many units as the candidate needs to fit, if it computes in units, and some number will do."""
+    plan = Plan.of(apply(scenario, candidate, fits=False))
+    needed = fitting.more_units(plan) if fitting.short(plan) is not None else None
+    return tuple((f"strategy.{key}", many) for key, many in (needed or {}).items())
+
+
 def _split(scenario: Scenario, candidate: Candidate, strategy: Strategy) -> tuple[dict[str, Any], bool]:
     """The keys of `parallelism` that are searched, with values with which a candidate fits; whether the
     file's do. None, if the file has no such section and the candidate fits as it is."""
@@ -334,8 +352,10 @@ def _split(scenario: Scenario, candidate: Candidate, strategy: Strategy) -> tupl
         raise ScenarioError(problem, key="cluster.memory")
     now = plan.scenario.split
     found = {"pipeline": now.pipeline, "micro_batches": plan.micro_batches, "order": now.order}
+    if now.tensor > 1 or len(fitting.numbers_of_parts(scenario)) > 1:
+        found["tensor"] = now.tensor
     found |= {"recompute": now.recompute, **change}
-    if strategy.own_passes:
+    if strategy.own_passes or plan.units is not None:
         del found["order"]
     return {f"parallelism.{key}": value for key, value in found.items()}, as_given
 

@@ -59,8 +59,7 @@ def plan(
         raise ScenarioError(f"must be {' or '.join(ENGINES)}, not {engine!r}", key="--engine")
     if testbed and engine != "executor":
         raise ScenarioError("is for real runs; say --engine executor too", key="--testbed")
-    check = partial(lockstep.check, testbed=testbed)
-    scenario, expanded = scenarios.points(source, list(overrides), check)
+    scenario, expanded = scenarios.points(source, list(overrides), partial(_check, testbed=testbed))
     runs: dict[str, Run] = {}
     points: list[dict[str, Any]] = []
     same = 0
@@ -81,6 +80,14 @@ def plan(
         if len(runs) > before:
             points.append(changes)
     return Plan(scenario, list(runs.values()), points, same, engine, testbed)
+
+
+def _check(scenario: Scenario, testbed: bool) -> None:
+    """Where a sweep varies how the model is split it asks what fits: runs fail that do not."""
+    swept = scenario.sweep
+    names = [*swept, *swept.get("zip", {}), *(name for point in swept.get("points", ()) for name in point)]
+    asks = any(name.startswith("parallelism") for name in names)
+    lockstep.check(scenario, testbed=testbed, fits=not asks)
 
 
 def key(scenario: Scenario, engine: str, testbed: bool) -> str:

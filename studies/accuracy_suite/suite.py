@@ -1,7 +1,7 @@
 """`lockstep validate --suite`: measure points, predict them, and write what came of it."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,19 +20,25 @@ from lockstep.studies.accuracy_suite.measuring import Tell, measure
 from lockstep.studies.accuracy_suite.order import DEFAULT, suite
 from lockstep.studies.accuracy_suite.point import Point
 from lockstep.studies.accuracy_suite.predicting import predict_all
-from lockstep.studies.accuracy_suite.splits import PART, pipelines
+from lockstep.studies.accuracy_suite.shared_layers import shared_layers
+from lockstep.studies.accuracy_suite.splits import pipelines
 from lockstep.studies.accuracy_suite.summary import summarise
 from lockstep.studies.accuracy_suite.tables import markdown
 from lockstep.validation import parameters
 
 Progress = Callable[[float], None]
+SETS: dict[str, Callable[[], Iterable[Point]]] = {
+    "models in one piece": suite,
+    "split models": pipelines,
+    "shared layers": shared_layers,
+}
 
 
 def chosen(name: str) -> Point:
     """The point of that name. Raises ScenarioError."""
     from lockstep.scenarios.section import did_you_mean
 
-    every = {point.name: point for point in [*grid(), *learning(), *pipelines()]}
+    every = {point.name: point for point in [*grid(), *learning(), *pipelines(), *shared_layers()]}
     if name not in every:
         raise ScenarioError(
             f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
@@ -46,17 +52,19 @@ def measure_first(
     limit: int | None = None,
     files: Sequence[Path] = (),
     tell: Tell | None = None,
-    split: bool = False,
+    which: str = "models in one piece",
 ) -> None:
-    """Measure the suite's first points, or those of split models, into a folder.
+    """Measure the first points of one of the `SETS` into a folder.
 
     It goes on where an earlier call stopped. Raises ScenarioError if that measured the others.
     """
     earlier = campaign.load(out) if (out / "measured.parquet").exists() else []
-    if earlier and split != (earlier[0]["part"] == PART):
-        theirs = "split models" if earlier[0]["part"] == PART else "models in one piece"
-        raise ScenarioError(f"{str(out)!r} has runs of {theirs}; give another folder", key="--out")
-    points = list(islice(pipelines() if split else suite(), limit or max(DEFAULT, len(earlier))))
+    if earlier:
+        name = earlier[0]["name"]
+        theirs = next(each for each, points in SETS.items() if any(point.name == name for point in points()))
+        if theirs != which:
+            raise ScenarioError(f"{str(out)!r} has runs of {theirs}; give another folder", key="--out")
+    points = list(islice(SETS[which](), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
     if files:

@@ -135,3 +135,27 @@ def test_a_long_list_in_a_title_breaks_before_it() -> None:
     style.title(figure, axes, ["activation 256 MB, axes [tensor, data, pipeline]"] * 3)
     last = axes[0].get_title().splitlines()[-1]
     assert last.replace("\N{NO-BREAK SPACE}", " ") == "[tensor, data, pipeline]"
+
+
+def test_a_decision_names_the_best_of_what_else_varies_in_each_cell() -> None:
+    rows = [
+        {
+            "cluster.network.bandwidth": b,
+            "workload.parameters": p,
+            "parallelism.pipeline": s,
+            "parallelism.tensor": t,
+        }
+        | {"throughput": 100 * t if b > 1e9 else 100 * s, "status": "ok", "seed": 0}
+        for b in (1e9, 1e10)
+        for p in (10**6, 10**7)
+        for s, t in ((1, 4), (4, 1), (2, 2))
+    ]
+    table = pd.DataFrame(rows)
+    figure = plots.decision(table)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["4 stages\n+100.0%", "1 stage\n+100.0%"] * 2  # the parts follow
+    assert figure.axes[0].get_ylabel() == "parameters"
+    failed = table.assign(status=["ok"] * 9 + ["failed"] * 3)
+    assert "none fits" in [text.get_text() for text in plots.decision(failed).axes[0].texts]
+    with pytest.raises(plots.Unfit, match="something to decide"):
+        plots.decision(table[table["parallelism.pipeline"] == 1])

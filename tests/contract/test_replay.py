@@ -44,6 +44,12 @@ CASES: dict[str, Callable[[], Scenario]] = {
     "native all-reduce": lambda: learning(
         {"name": "all-reduce", "algorithm": "native"}, cluster__workers=2
     ),
+    "p3": lambda: learning({"name": "p3", "units": 2, "slice_size": 900, "codec": "1-bit"}, workload=DIGITS),
+    "pipe-sgd": lambda: learning({"name": "pipe-sgd", "delay": 2}),
+    "osgp": lambda: learning({"name": "osgp", "overlap": 2}),
+    "streaming-diloco": lambda: learning(
+        {"name": "streaming-diloco", "averaging_period": 3, "fragments": 2, "codec": "e3m0"}
+    ),
     "ad-psgd": lambda: learning({"name": "ad-psgd", "graph": "complete"}, stop={"steps": 20}),
     "gossip, updates": lambda: learning({"name": "gossip", "probability": 0.5}, stop={"updates": 7}),
     "nothing learned": lambda: learning("asynchronous", workload={"parameters": 100}),

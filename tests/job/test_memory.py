@@ -9,6 +9,7 @@ from lockstep import Scenario
 from lockstep.job import stages
 from lockstep.job.memory import HighWater
 from lockstep.job.plan import Plan
+from lockstep.scenarios import override
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.optimizers import Age, optimizer
 from lockstep.workloads import sizes
@@ -71,7 +72,8 @@ def test_an_optimizer_says_what_it_keeps(name: Any, moments: int) -> None:
 def test_every_strategy_has_a_mark(name: str) -> None:
     plan = Plan.of(scenario(strategy=name, cluster__workers=4, workload={"parameters": N}))
     (mark,) = plan.memory
-    assert mark.parameters == mark.gradient == 4 * N
+    if STRATEGIES[name].shares is None:
+        assert mark.parameters == mark.gradient == 4 * N
     assert mark.others == 4 * N * STRATEGIES[name].keeps
     assert mark.buffers == mark.activations == 0
     assert STRATEGIES["downpour"].keeps == 1
@@ -88,12 +90,42 @@ def test_mixed_precision_takes_16_bytes_a_parameter_with_adam() -> None:
     adam = {"name": "all-reduce", "optimizer": "adam"}
     mixed = {"parameters": N, "mixed": True}
     plan = Plan.of(scenario(workload=mixed, strategy=adam))
-    assert plan.memory == [HighWater(2 * N, 2 * N, 12 * N, 0, 0, 0, 0)]
+    assert plan.memory == [HighWater(2 * N, 2 * N, 12 * N, 0, 0, 0, 0, 0)]
     assert plan.sizes.nbytes == 2 * N  # of a message, too
     assert sum(Plan.of(scenario(workload=mixed, strategy="all-reduce")).memory[0]) == 8 * N
     assert sum(Plan.of(scenario(workload={"parameters": N}, strategy="all-reduce")).memory[0]) == 8 * N
     with pytest.raises(ValueError, match="float32, bfloat16 or float16"):
         scenario(workload={**mixed, "dtype": "float64"})
+
+
+@pytest.mark.parametrize(
+    ("zero", "shared", "in_full"),  # of a million parameters' bytes: what is divided; two units of six
+    [(1, 12, 0), (2, 14, 2 / 6), (3, 16, 2 * 4 / 6)],
+)
+def test_workers_share_out_state_gradients_and_parameters(zero: int, shared: int, in_full: float) -> None:
+    """Rajbhandari et al. 2020, §3.1 and §5."""
+    work = {"parameters": 6 * N, "mixed": True, "batch_size": 8, "layers": 6, "activation": "8 MB"}
+    strategy = {"name": "fsdp", "optimizer": "adam", "zero": zero, "units" if zero == 3 else "buckets": 6}
+    (mark,) = Plan.of(scenario(cluster__workers=8, workload=work, strategy=strategy)).memory
+    assert mark.total - mark.activations == pytest.approx(6 * N * (16 - shared + shared / 8 + in_full))
+    assert mark.activations == 6 * 8 * 10**6  # of the whole mini-batch, by each layer
+    split = {"parallelism": {"micro_batches": 4}}
+    (parts,) = Plan.of(scenario(cluster__workers=8, workload=work, strategy=strategy, **split)).memory
+    assert parts.activations == mark.activations / 4
+    together = 6 * N * (2 - 2 / 6) if zero == 2 else 0  # a mini-batch's gradient is summed up first
+    assert parts.in_full - mark.in_full == pytest.approx(together)
+
+
+@pytest.mark.parametrize(("ahead", "units"), [(0, 2), (1, 4), (2, 6), (9, 7)])
+def test_units_in_full(ahead: int, units: int) -> None:
+    """Of six equal ones: parameters of those asked for, gradients of as many; in the end all, and one."""
+    strategy = {"name": "fsdp", "units": 6, "prefetch": ahead}
+    (mark,) = Plan.of(scenario(workload={"parameters": 6 * N}, strategy=strategy)).memory
+    assert mark.in_full == units * 4 * N
+    (kept,) = Plan.of(
+        scenario(workload={"parameters": 6 * N}, strategy={**strategy, "reshard": False})
+    ).memory
+    assert kept.in_full == 7 * 4 * N
 
 
 @pytest.mark.parametrize(
@@ -142,6 +174,30 @@ def test_the_simulator_records_what_the_plan_predicts(model: str, workers: int, 
     result = lockstep.simulate(learning(model, workers, **split))
     assert result.memory["total"].tolist() == [mark.total for mark in result.plan.memory]
     assert result.metrics["memory_bytes"] == result.memory["total"].max()
+
+
+IN_UNITS = [(model, units, again) for model, units in (("mlp", 2), ("cnn", 4)) for again in (False, True)]
+
+
+def in_units(model: str, units: int, recompute: bool) -> Scenario:
+    config = learning(model, 1, micro_batches=2, recompute=recompute)
+    strategy = config.strategy.model_validate({"name": "fsdp", "units": units})
+    return override(config, "cluster.workers", 2).model_copy(update={"strategy": strategy})
+
+
+@pytest.mark.parametrize(("model", "units", "recompute"), IN_UNITS)
+def test_units_too(model: str, units: int, recompute: bool) -> None:
+    result = lockstep.simulate(in_units(model, units, recompute))
+    assert result.memory["total"].tolist() == [result.plan.memory[0].total] * 2
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("model", "units", "recompute"), IN_UNITS[1::2])
+def test_units_of_real_tensors(model: str, units: int, recompute: bool) -> None:
+    config = in_units(model, units, recompute)
+    predicted, measured = lockstep.simulate(config).memory, lockstep.run(config).memory
+    for part in ("activations", "in_full", "total"):
+        assert measured[part].tolist() == pytest.approx(predicted[part].tolist(), rel=0.1), part
 
 
 @pytest.mark.parametrize("strategy", ["pipedream", "pipedream-2bw"])

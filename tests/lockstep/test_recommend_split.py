@@ -150,3 +150,25 @@ def test_what_is_far_behind_is_not_simulated_for_long() -> None:
     assert "stop.steps" not in best
     assert "stop.steps" not in good
     assert best["throughput"] > good["throughput"] > bad["throughput"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few")
+def test_stages_and_parts_of_layers_are_searched_together() -> None:
+    """Two boxes of four devices with a fast link inside: layers are cut in a box, stages between boxes."""
+    boxes = {
+        "cluster__workers": 8,
+        "cluster__workers_per_host": 4,
+        "cluster__memory": "2.5 GB",
+        "cluster__network": {
+            **{"bandwidth": "10 Gbit/s", "latency": "10 us"},
+            "intra_host": {"bandwidth": "2 Tbit/s", "latency": "2 us"},
+        },
+        "cluster__compute": {"time": {"distribution": "constant", "value": "2 s"}},
+        "workload": {"parameters": 10**9, "layers": 8, "batch_size": 8, "activation": "8 MB"},
+        "strategy": "all-reduce",
+        "stop": {"steps": 2},
+    }
+    first = best(found(scenario(**boxes), "all-reduce", budget=24).ranking)
+    settings = dict(first.candidate.settings)
+    assert (settings["parallelism.pipeline"], settings["parallelism.tensor"]) == (2, 4)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
+from lockstep.scenarios.section import divisors
 from lockstep.strategies import STRATEGIES
 from tests.support.nightly import so_many
 from tests.support.pipelines import sized
@@ -27,6 +28,15 @@ def jobs(draw: st.DrawFn) -> Scenario:
         split["micro_batches"] = 1
     if STRATEGIES[name].own_passes:
         split["order"] = order = "1f1b"
+    strategy: dict[str, Any] = {"name": name}
+    if name in ("fsdp", "hsdp"):
+        strategy["zero"] = draw(st.integers(1, 3 if stages == 1 else 2))
+        if strategy["zero"] == 3:
+            split["order"] = order = "1f1b"
+            strategy |= {"units": draw(st.integers(1, 4)), "prefetch": draw(st.integers(0, 3))}
+            strategy["reshard"] = draw(st.booleans())
+        if name == "hsdp":
+            strategy["group_size"] = draw(st.sampled_from(divisors(replicas)))
     if order == "interleaved":
         split["chunks"] = draw(st.integers(1, 3))
     split["axes"] = draw(st.permutations(["tensor", "pipeline", "data"]))
@@ -34,7 +44,7 @@ def jobs(draw: st.DrawFn) -> Scenario:
     servers = 1 if name in ALONE else draw(st.integers(1, 3))
     return sized(
         stages * replicas,
-        name,
+        strategy,
         cluster={
             "servers": servers,
             "workers_per_host": draw(st.integers(1, 4)),

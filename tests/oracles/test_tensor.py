@@ -163,3 +163,12 @@ def test_a_model_of_others_cannot_be_cut() -> None:
     workload = {"dataset": "cifar10", "model": "resnet18", "batch_size": 4}
     with pytest.raises(ScenarioError, match="only layers of mlp, cnn and the transformer"):
         lockstep.simulate(job(1, workload=workload, tensor=2))
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_shares_of_parts_of_layers_learn_what_all_reduce_does(zero: int) -> None:
+    """FSDP with layers cut: D = 2 workers that hold half of each layer, and own half of that."""
+    units = {"units": 2} if zero == 3 else {"buckets": 2}
+    whole = parameters(job(2, "cnn", 10))
+    own = {"name": "fsdp", "zero": zero, **units}
+    assert apart(parameters(job(2, "cnn", 10, own, tensor=2, convolutions="halo")), whole) < 1e-5

@@ -70,8 +70,8 @@ def test_a_body_has_the_bytes_that_were_announced(vector, name, ratio, seed, dty
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("none", 4000), ("fp16", 2000), ("bf16", 2000), ("int8", 1000 + 4 * 4), ("1-bit", 125 + 4 * 8),
-     ("top-k", 10 * 8), ("random-k", 8 + 10 * 4)],
+    [("none", 4000), ("fp16", 2000), ("bf16", 2000), ("int8", 1000 + 4 * 4), ("e3m0", 500 + 4 * 4),
+     ("1-bit", 125 + 4 * 8), ("top-k", 10 * 8), ("random-k", 8 + 10 * 4)],
 )  # fmt: skip
 def test_bytes_of_a_thousand_floats(name: str, expected: int) -> None:
     assert layouts.nbytes(Codec(name), 1000, itemsize=4) == expected
@@ -163,7 +163,20 @@ def test_a_side_without_elements_has_level_0() -> None:
     assert levels.tolist() == [-2, 0]
 
 
-@pytest.mark.parametrize("name", ["int8", "1-bit"])
+@given(vectors())
+@example(torch.tensor([1.0, 0.75, -0.7499, 2**-6, -(2**-7), 0.99 * 2**-7, -0.0]))
+def test_e3m0_sends_the_nearest_power_of_two(vector) -> None:
+    """A number of three bits is 0 or 2⁰ to 2⁻⁶; of two that are as near, the larger."""
+    back, levels = left_of(vector, Codec("e3m0")), np.array([0.0, *(2.0 ** -np.arange(6, -1, -1))])
+    for begin in range(0, len(vector), 256):
+        block = vector[begin : begin + 256].double().numpy()
+        scale = np.abs(block).max(initial=0.0)
+        nearest = [len(levels) - 1 - np.abs(levels[::-1] * scale - abs(x)).argmin() for x in block]
+        expected = np.float32(np.sign(block) * levels[nearest] * scale)
+        assert back[begin : begin + 256].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("name", ["int8", "e3m0", "1-bit"])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_not_finite_shows_in_its_block_only(name: str, bad: float) -> None:
     vector = normal(600)

@@ -26,6 +26,8 @@ STEPS: list[tuple[dict[str, Any], int, float]] = [
     ({"name": "all-reduce"}, 2, 3 + 1.5),  # a ring adds halves
     ({"name": "d-psgd"}, 2, 3 + 9),
     ({"name": "sgp"}, 2, 3 + 3),
+    ({"name": "osgp", "overlap": 0}, 2, 3 + 3),
+    ({"name": "streaming-diloco", "optimizer": "sgd", **PERIODS[1]}, 1, 6),
 ]
 
 

@@ -24,7 +24,7 @@ COMMANDS = [line for block in SHELL.findall(PAGE) for line in block.splitlines()
 CHECKS = SHELL.findall(
     (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a strategy")[2]
 )
-NAMES = "fedbuff or pipe-sgd"  # what the page takes for CONTRIBUTING.md's NAME
+NAMES = "fedbuff or overlap-local-sgd"  # what the page takes for CONTRIBUTING.md's NAME
 COPIED = [*ROOMS, "benchmarks", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md", "Makefile", "README.md"]
 CACHE = ".mypy_cache"  # if there is one: a minute less
 # One process for all commands, because it takes seconds to import torch. Each is run as if by itself. Of a
@@ -40,7 +40,7 @@ class Narrow:
 
     def chosen(self, item):
         if hasattr(item, "callspec"):
-            return "fedbuff" in item.callspec.id or "pipe-sgd" in item.callspec.id
+            return "fedbuff" in item.callspec.id or "overlap-local-sgd" in item.callspec.id
         return "STRATEGIES" in inspect.getsource(item.function)
 
 def run(words):
@@ -133,11 +133,11 @@ def test_the_page_works_as_it_is_written(tree: Path) -> None:
     *shown, listed, contract = (command["shown"] for command in done)
     assert "7 passed" in contract  # two in both engines; their sizes; what is true of each
     assert int(re.findall(r"(\d+) passed", listed)[0]) > 20
-    combined, fedbuff, pipelined, summed, real = map(json.loads, shown)
-    assert all(run["warnings"] == [] for run in (combined, fedbuff, pipelined))
+    combined, fedbuff, overlapped, waiting, real = map(json.loads, shown)
+    assert all(run["warnings"] == [] for run in (combined, fedbuff, overlapped))
     assert of_the_run(real["warnings"]) == []
-    assert pipelined["loss"] == pytest.approx(summed["loss"], rel=0.2)
-    took = [f"{run['duration_s']:.1f} s" for run in (pipelined, summed)]
+    assert overlapped["loss"] == pytest.approx(waiting["loss"], rel=0.2)
+    took = [f"{run['duration_s']:.1f} s" for run in (overlapped, waiting)]
     assert f"The first takes {took[0]} of virtual time, the second {took[1]}" in " ".join(PAGE.split())
 
 

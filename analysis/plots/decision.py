@@ -1,0 +1,127 @@
+"""Which of several ways is best over two keys: a name in each cell."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.series import (
+    Unfit,
+    besides,
+    follows,
+    known,
+    named,
+    numeric,
+    ready,
+    value,
+    varied,
+)
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.plots.words import words
+from lockstep.analysis.words import percent
+
+_CELL = (1.15, 0.42)  # inches
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+_CLOSE = 0.05  # of the best: what is behind by less is as good as the best for the model's error
+_LOWER = (
+    "time_to_target_s",
+    "duration_s",
+    "bytes_sent",
+    "memory_bytes",
+    "loss",
+)  # metrics of which less is better
+
+
+@styled
+def decision(
+    table: pd.DataFrame, x: str | None = None, by: str | None = None, y: str | None = None
+) -> Figure:
+    """The best of all that else varies, by the metric `y`, over the keys `x` (columns) and `by` (rows).
+
+    By default those keys that are numbers and say nothing of the strategy or of how the model is split; the
+    time to the target or else the throughput. A cell says by how much the best is ahead of the next, and is
+    pale where that is less than 5%. Runs that failed, such as those that do not fit, are left out.
+    """
+    ended, failed = ready(table)
+    y = known(ended, y, "--y") if y else _metric(ended)
+    x, by = _keys(ended, x and known(ended, x, "--x"), by and known(ended, by, "--by"))
+    ways = besides(ended, [x, by])
+    if not ways:
+        raise Unfit("it takes something to decide: a key that varies besides those of columns and rows")
+    rows = ended[ways].to_dict("records")
+    ended = ended.assign(way=[", ".join(named(ended, key, row[key]) for key in ways) for row in rows])
+    cells = ended.groupby([by, x, "way"])[y].mean().dropna()
+    if cells.empty:
+        raise Unfit(f"no run has a {words(y)}")
+    names = list(dict.fromkeys(ended["way"]))
+    colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
+    across, down = (sorted(ended[key].unique().tolist()) for key in (x, by))
+    whole = style.figure(
+        min(style.DOUBLE, max(style.SINGLE, 1.2 + _CELL[0] * len(across))), 0.9 + _CELL[1] * len(down)
+    )
+    ax = whole.subplots()
+    _draw(ax, cells, across, down, colours, y in _LOWER)
+    ax.set_xticks(range(len(across)), [value(ended, x, item) for item in across])
+    ax.set_yticks(range(len(down)), [value(ended, by, item) for item in down])
+    ax.set_xlabel(words(x))
+    ax.set_ylabel(words(by))
+    ax.set_title(f"Best by {words(y)}, and how far it is ahead of the next")
+    style.note(whole, failed)
+    return whole
+
+
+def _metric(table: pd.DataFrame) -> str:
+    reached = "time_to_target_s" in table and table["time_to_target_s"].notna().any()
+    return "time_to_target_s" if reached else "throughput"
+
+
+def _keys(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str, str]:
+    there = [
+        key
+        for key in varied(table)
+        if numeric(table, key) and not key.startswith(("strategy.", "parallelism."))
+    ]
+    there.sort(key=lambda key: (not key.startswith("cluster.network"), not key.startswith("cluster.")))
+    x = x or next((key for key in there if key != by), None)
+    sizes = sorted(there, key=lambda key: key != "workload.parameters")
+    by = by or next((key for key in sizes if key != x and x and not follows(table, [x], key)), None)
+    if x is None or by is None:
+        raise Unfit("it takes two numbers that vary independently of each other; name them with --x and --by")
+    return x, by
+
+
+def _draw(
+    ax: Axes,
+    cells: pd.Series,
+    across: Sequence[Any],
+    down: Sequence[Any],
+    colours: dict[str, str],
+    lower: bool,
+) -> None:
+    """The cells, with the best way in each."""
+    picture = np.ones((len(down), len(across), 3))
+    for (row, item), (column, other) in ((r, c) for r in enumerate(down) for c in enumerate(across)):
+        try:
+            found = cells.loc[item, other].sort_values(ascending=lower, kind="stable")
+        except KeyError:
+            ax.text(column, row, "none fits", ha="center", va="center", fontsize=6.5, color="#444444")
+            continue
+        name, best = str(found.index[0]), float(found.iloc[0])
+        second = float(found.iloc[1]) if len(found) > 1 else np.inf
+        ahead = second / best - 1 if lower else best / second - 1 if second else np.inf
+        ahead = ahead if len(found) > 1 else np.inf
+        strength = 0.9 if ahead >= _CLOSE else 0.35
+        picture[row, column] = 1 - strength * (1 - np.array(to_rgb(colours[name])))
+        text = name.replace(", ", "\n") + (f"\n+{percent(ahead)}" if np.isfinite(ahead) else "\nalone")
+        dark = picture[row, column].mean() < 0.5
+        ax.text(
+            column, row, text, ha="center", va="center", fontsize=5.5, color="white" if dark else "#111111"
+        )
+    ax.imshow(picture, aspect="auto")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)

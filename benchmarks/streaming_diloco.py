@@ -1,0 +1,205 @@
+"""Predict Streaming DiLoCo's table of bandwidths (published/streaming-diloco.csv), and write it into a page.
+
+The table is itself a simulation's: how many Gbit/s each method needs for a share of the time to be computing,
+with steps of 0.1, 0.8 and 4.9 s. Its bandwidths are those of `GRID`. What a step sends, and what is computed
+meanwhile, is not in it. Two numbers were fitted, to the rows of data-parallel alone: the bits that a worker
+sends for each parameter of the model's name, 13.5 (27/32 of bfloat16; of 6 to 34, in steps of a tenth), and
+how much of a step is forward, a third (of 0, 1/5, 1/4, 3/10, 1/3, 2/5, 1/2). All other rows are predicted, in
+two readings:
+
+- `whole`: the strategies as they are: all-reduce in a bucket a layer, diloco, streaming-diloco. A sum is
+  begun after a step, and waited for before one;
+- `layers`: a program over the same simulator (`by_layers`). A layer's sum is begun once the backward pass has
+  come to it, and waited for when the forward pass comes to it; of P fragments each is every P-th layer.
+
+Two workers, each with a card of that bandwidth both ways, around a ring; no latency; layers are as long and
+as large as each other; additions take no time. 4-bit bodies have 4 bits a number in `layers`, and a scale for
+every 256 besides in `whole`.
+"""
+
+import csv
+from collections.abc import Awaitable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import lockstep
+from lockstep import Scenario
+from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy, Vector
+from lockstep.strategies.bounds import Count, Whole
+from lockstep.strategies.collectives import ring
+from lockstep.strategies.marks import InPasses
+from lockstep.studies.accuracy_suite.tables import between_markers
+
+ROOT = Path(__file__).parent.parent
+PUBLISHED = ROOT / "benchmarks" / "published" / "streaming-diloco.csv"
+PAGE = ROOT / "docs" / "bandwidths.md"
+NAME = "benchmarks/streaming_diloco.py"
+GRID = [10 ** (-1 + 4 * k / 49) for k in range(50)]  # Gbit/s
+BITS = 13.5  # that a worker sends for each parameter of the model's name: fitted
+PERIOD, LAYERS_OF_A_FRAGMENT = 100, 3
+READINGS = ("whole", "layers")
+
+
+class Row(NamedTuple):
+    method: str
+    model: str
+    layers: int
+    step_s: float
+    utilisation: float
+    published: int  # a place in GRID
+
+    @property
+    def fragments(self) -> int:
+        return self.layers // LAYERS_OF_A_FRAGMENT if "streaming" in self.method else 1
+
+    @property
+    def overlap(self) -> int:
+        return int("overlapped" in self.method)
+
+    @property
+    def coded(self) -> bool:
+        return "4-bit" in self.method
+
+    @property
+    def period(self) -> int:
+        return 1 if self.method == "data-parallel" else PERIOD
+
+
+def rows() -> Iterator[Row]:
+    with PUBLISHED.open(encoding="utf-8") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            needed = float(row["gbit_per_s_needed"])
+            yield Row(
+                row["method"],
+                row["model"],
+                int(row["layers"]),
+                float(row["s_per_step"]),
+                int(row["compute_utilisation_percent"]) / 100,
+                min(range(len(GRID)), key=lambda place: abs(GRID[place] - needed)),
+            )
+
+
+async def by_layers(
+    node: Node,
+    *,
+    layers: Annotated[Count, InPasses()] = 1,
+    fragments: Count = 1,
+    averaging_period: Count = 1,
+    overlap: Whole = 0,
+) -> None:
+    """What is sent, and when: fragment p is the layers p, p + P, …, and has its turn at step H(p + 1)/P."""
+    own = [node.initial_parameters()[piece] for piece in node.stage.pieces]
+    turns = [averaging_period * (p + 1) // fragments % averaging_period for p in range(fragments)]
+    due: dict[int, tuple[int, Awaitable[Vector]]] = {}
+    step = 0
+    while await node.next_batch_available():
+        made = None
+        for layer in range(layers):
+            if layer in due and due[layer][0] + overlap <= step:
+                await due.pop(layer)[1]
+            made = await node.forward(own[layer], step, made, layer)
+        step, error = step + 1, None
+        for layer in reversed(range(layers)):
+            error, gradient = await node.full_backward(step - 1, error, layer)
+            if step % averaging_period == turns[layer % fragments]:
+                due[layer] = step, node.begin_collective(ring, gradient)
+        await node.updated(step, own[0], [Contribution(node.rank, 0, 1)])
+
+
+def strategy(row: Row, reading: str) -> dict[str, Any]:
+    if reading == "layers":
+        values = {"layers": row.layers, "fragments": row.fragments, "averaging_period": row.period}
+        return {"name": "by-layers", **values, "overlap": row.overlap}
+    if row.method == "data-parallel":
+        return {"name": "all-reduce", "buckets": row.layers}
+    if row.method == "diloco":
+        return {"name": "diloco", "averaging_period": row.period}
+    codec = {"codec": "e3m0" if row.coded else "none"}
+    values = {"averaging_period": row.period, "fragments": row.fragments, "overlap": row.overlap}
+    return {"name": "streaming-diloco", **values, **codec}
+
+
+@cache
+def utilisation(row: Row, reading: str, place: int) -> float:
+    """The share of the time that is computing, in the long run, at a place in GRID."""
+    bits = BITS / 4 if reading == "layers" and row.coded else BITS
+    # as many numbers of two bytes as have so many bits for each parameter that the model's name has
+    numbers = round(float(row.model.removesuffix("B")) * 1e9 * bits / 16 / 2 / row.layers) * 2 * row.layers
+    first = 2 * row.period
+
+    def seconds(steps: int) -> float:
+        scenario = {
+            "name": "bandwidth",
+            "cluster": {
+                "workers": 2,
+                "compute": {
+                    "time": {"distribution": "constant", "value": f"{row.step_s} s"}, "backward": 2 / 3,
+                },
+                "network": {"bandwidth": f"{GRID[place]} Gbit/s", "latency": "0 s"},
+            },
+            "workload": {
+                "parameters": numbers, "dtype": "bfloat16", "batch_size": 1, "layers": row.layers,
+                "activation": "1 B",
+            },
+            "strategy": strategy(row, reading),
+            "stop": {"steps": steps},
+        }  # fmt: skip
+        return float(lockstep.simulate(Scenario.model_validate(scenario)).metrics["duration_s"])
+
+    return row.period * row.step_s / (seconds(first) - seconds(first - row.period))
+
+
+def needed(row: Row, reading: str) -> int:
+    """The first place in GRID that is enough: more bandwidth never makes a run slower."""
+    place = row.published
+    if utilisation(row, reading, place) < row.utilisation:
+        while utilisation(row, reading, place) < row.utilisation:
+            place += 1
+        return place
+    while place > 0 and utilisation(row, reading, place - 1) >= row.utilisation:
+        place -= 1
+    return place
+
+
+def cell(row: Row) -> str:
+    """Published, Gbit/s, and how many steps of the grid each reading is off: "28.1 (+9, 0)"."""
+    off = [needed(row, reading) - row.published for reading in READINGS]
+    return f"{GRID[row.published]:.1f} ({', '.join(f'{each:+d}' if each else '0' for each in off)})"
+
+
+def table_row(method: str, model: str) -> str:
+    cells = [cell(row) for row in rows() if (row.method, row.model) == (method, model)]
+    return "| " + " | ".join([method, model, *cells]) + " |"
+
+
+def table() -> str:
+    every = list(rows())
+    heads = ["method", "model", *(f"{each:.0%}" for each in dict.fromkeys(row.utilisation for row in every))]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines += [table_row(*each) for each in dict.fromkeys((row.method, row.model) for row in every)]
+    lines += [
+        "",
+        "| rows | reading | right | within one step of the grid | steps off at most |",
+        "|---|---|---|---|---|",
+    ]
+    fitted = "data-parallel"
+    for name, among in (
+        ("data-parallel (fitted)", [row for row in every if row.method == fitted]),
+        ("all others (predicted)", [row for row in every if row.method != fitted]),
+    ):
+        for reading in READINGS:
+            off = [abs(needed(row, reading) - row.published) for row in among]
+            counts = f"{off.count(0)} of {len(off)} | {sum(each <= 1 for each in off)} of {len(off)}"
+            lines.append(f"| {name} | `{reading}` | {counts} | {max(off)} |")
+    return "\n".join([*lines, ""])
+
+
+def register() -> None:
+    """Let scenarios name `by_layers`."""
+    STRATEGIES["by-layers"] = Strategy(by_layers, equal_steps=True)
+
+
+if __name__ == "__main__":
+    register()
+    PAGE.write_text(between_markers(PAGE.read_text("utf-8"), table(), NAME), encoding="utf-8")

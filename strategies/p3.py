@@ -1,0 +1,130 @@
+"""Priority-based parameter propagation: the slices that the next forward pass needs first travel first."""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Annotated, Any
+
+from lockstep.strategies import tensor
+from lockstep.strategies.bounds import Count
+from lockstep.strategies.corrections import UpdateRule
+from lockstep.strategies.factors import Offer, synchronisation, worker_loop
+from lockstep.strategies.marks import InPasses
+from lockstep.strategies.node import Message, Node, Vector
+from lockstep.strategies.parameter_server import ParameterServer, Shard, count
+from lockstep.strategies.placement import cut
+
+
+@worker_loop(needs={Offer.SLICES})
+async def by_priority(
+    node: Node,
+    server: ParameterServer,
+    *,
+    units: Annotated[Count, InPasses()] = 1,
+    slice_size: Count = 50_000,
+) -> None:
+    """P3: push slices to each server one at a time: of those that are ready, the nearest to the input.
+
+    Jayarajan et al. 2019, "Priority-based parameter propagation for distributed DNN training", §4 (from
+    memory): the backward pass makes the gradient of the last layers first, but the next forward pass needs
+    the first layers first. So gradients are cut into slices of at most `slice_size` parameters, theirs are of
+    50,000; one that becomes ready meanwhile and is nearer to the input overtakes those that wait. The model
+    is computed in `units` of consecutive layers: each begins its forward pass as soon as its parameters have
+    come. The numbers are those of `synchronous`. There the servers get slices in turn, from one queue; here a
+    slice is of the server that has its place in the vector, and each server has a queue, or others would wait
+    while all workers send to one.
+    """
+    pieces = node.stage.pieces
+    server.cut_into([_slices(shard, pieces, slice_size) for shard in node.shards])
+    of_unit = [
+        [number for number, place in enumerate(server.slices) if piece.start <= place.start < piece.stop]
+        for piece in pieces
+    ]
+    ready: dict[int, list[int]] = {to: [] for to in node.parents}  # heaps of slices, by number
+    sending: set[int] = set()  # servers
+    gradients: dict[int, Vector] = {}
+    micro = 0
+
+    async def send(to: int) -> None:
+        while ready[to]:
+            number = heappop(ready[to])
+            await (await server.push_part(number, gradients.pop(number), 1))
+        sending.remove(to)
+
+    def push(unit: int, gradient: Vector) -> None:
+        for number in of_unit[unit]:
+            place = server.slices[number]
+            gradients[number] = gradient[place.start - pieces[unit].start : place.stop - pieces[unit].start]
+            heappush(ready[server.addresses[number][0]], number)
+        for to in node.parents:
+            if ready[to] and to not in sending:
+                sending.add(to)
+                node.spawn(send(to))
+
+    async def answers(unit: int) -> Vector:
+        parts = [(await server.answer(*server.addresses[number]))[1] for number in of_unit[unit]]
+        return node.concatenate(parts) if parts else node.initial_parameters()[:0]
+
+    server.pull_slices()
+    while await node.next_batch_available():
+        own: list[Vector] = []
+        sums: list[Any] = [None] * units
+        for left in reversed(range(node.micro_batches)):
+            inputs = error = None
+            for unit in range(units):
+                if unit == len(own):
+                    own.append(await answers(unit))
+                inputs = await tensor.forward(node, own[unit], micro, inputs, unit)
+            for unit in reversed(range(units)):
+                error, gradient = await tensor.backward(node, micro, error, unit)
+                gradient = await tensor.completed(node, gradient, unit)
+                sums[unit] = gradient if sums[unit] is None else sums[unit] + gradient
+                if not left:
+                    push(unit, sums[unit])
+            micro += 1
+    for unit in range(units):
+        await answers(unit)
+    server.leave()
+
+
+@synchronisation(offers={Offer.SLICES}, equal_steps=True)
+async def barrier_of_slices(node: Node, rule: UpdateRule) -> None:
+    """A barrier for each slice: the mean of everyone's, in the order of ranks, makes the update; all get it.
+
+    A worker's first pull of a slice says how long it is; a slice begins where the one before it ends.
+    """
+    slices: list[Shard] = []
+    end = node.shards[node.shard].start
+    arrived: dict[int, list[Message]] = {}
+    while True:
+        message = await node.receive()
+        if message.kind == "pull":
+            if message.part == len(slices):
+                place = slice(end, end := end + message.batches)
+                slices.append(Shard(node, rule, message.part, place=place))
+            await slices[message.part].answer(message.sender)
+        if message.kind != "push":
+            continue
+        pushes = arrived.setdefault(message.part, [])
+        pushes.append(message)
+        if len(pushes) < len(node.children):
+            continue
+        del arrived[message.part]
+        part = slices[message.part]
+        pushes.sort(key=lambda push: push.sender)
+        contributions = await part.apply(pushes, count(pushes))
+        if all(other.version == part.version for other in slices):
+            whole = node.concatenate([other.parameters for other in slices])
+            await node.updated(part.version, whole, contributions)
+        for child in node.children:
+            await part.answer(child)
+
+
+def _slices(shard: slice, pieces: Sequence[slice], most: int) -> list[slice]:
+    """A shard, cut where pieces of the model meet, and then into slices of so many elements at most."""
+    found = []
+    for piece in pieces:
+        start, stop = max(piece.start, shard.start), min(piece.stop, shard.stop)
+        if start < stop:
+            parts = cut(stop - start, [1] * -(-(stop - start) // most))
+            found += [slice(start + part.start, start + part.stop) for part in parts]
+    return found
