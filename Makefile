@@ -59,6 +59,7 @@ docs: install
 	$(BIN)/python docs/make/api.py
 	$(BIN)/python docs/make/pipelines.py
 	$(BIN)/python benchmarks/torchgpipe.py
+	$(BIN)/python benchmarks/megatron.py
 	$(BIN)/python benchmarks/streaming_diloco.py
 
 clean:

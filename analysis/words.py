@@ -20,6 +20,13 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{more}"
 
 
+def of_replica(stages: int, parts: int, copies: int = 1) -> str:
+    """What a replica of a model consists of: "4 stages × 2 parts"; "2 parts, each on 2 devices"."""
+    found = [count(stages, "stage")] * (stages > 1 or parts * copies == 1)
+    found += [count(parts, "part")] * (parts * copies > 1)
+    return " × ".join(found) + (f", each on {count(copies, 'device')}" if copies > 1 else "")
+
+
 def size(nbytes: float) -> str:
     """Bytes in the unit that leaves one to three digits before the point."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -11,6 +11,7 @@ from functools import cached_property
 from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, stages_of
 from lockstep.job.memory import HighWater, high_water
 from lockstep.job.quota import Quota, quota
+from lockstep.job.spread import spread
 from lockstep.job.stages import Piece, micro_batches_of, pieces_of, whole
 from lockstep.job.within import parts_of
 from lockstep.scenarios import Cluster, Scenario, ScenarioError
@@ -47,7 +48,7 @@ class Plan:
     quota: Quota
     """How many mini-batches there are, and for whom."""
     warnings: Sequence[str]
-    """What in the scenario means nothing to this job."""
+    """What in the scenario means nothing to this job, or costs it more than it seems."""
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Plan":
@@ -77,6 +78,7 @@ class Plan:
         roles = all_roles(groups)
         placed = _hosts(cluster, roles, len(groups))
         one_host = as_if_on_one_host(cluster) if owners.in_one_memory else []
+        stages = stages_of(split, scenario.replicas, groups, placed) if in_passes else {}
         return cls(
             scenario=scenario,
             strategy=strategy,
@@ -85,11 +87,16 @@ class Plan:
             hosts=placed,
             groups=groups,
             pieces=pieces,
-            stages=stages_of(split, scenario.replicas, groups, placed) if in_passes else {},
+            stages=stages,
             micro_batches=micro,
             owners=owners,
             quota=quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
-            warnings=[*unused(given.name, given.parameters), *partition.unused(scenario.workload), *one_host],
+            warnings=[
+                *unused(given.name, given.parameters),
+                *partition.unused(scenario.workload),
+                *one_host,
+                *spread(scenario, stages, groups, size.itemsize),
+            ],
         )
 
     def group(self, rank: int) -> DataGroup:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep import listing
 from lockstep.analysis.gains import Gain, lines
 from lockstep.analysis.summary import DONE, main_metrics
-from lockstep.analysis.words import NOTHING, count, number, percent
+from lockstep.analysis.words import NOTHING, count, number, of_replica, percent
 
 if TYPE_CHECKING:  # they load when something is shown: a list of what there is needs none of them
     from rich.console import Console
@@ -68,14 +68,18 @@ def show(result: "Result", out: Path | None) -> None:
 
 
 def _devices(plan: "Plan") -> str:
-    """ "8 workers", "2 replicas of 4 stages, 1f1b, 16 micro-batches"."""
+    """ "8 workers", "2 replicas of 4 stages × 2 parts, 1f1b, 16 micro-batches"."""
     split, micro = plan.scenario.split, plan.micro_batches
+    replicas = (
+        f"{count(plan.replicas, 'replica')} of {of_replica(split.pipeline, split.parts, split.redundancy)}"
+    )
     parts = [count(micro, "micro-batch")]
     if split.pipeline == 1:
-        return ", ".join([count(len(plan.workers), "worker"), *parts * (micro > 1)])
+        whole = count(len(plan.workers), "worker") if split.tensor == 1 else replicas
+        return ", ".join([whole, *parts * (micro > 1)])
     if not plan.strategy.own_passes:
         parts.insert(0, split.order + f" with {split.chunks} chunks" * (split.chunks > 1))
-    return ", ".join([f"{count(plan.replicas, 'replica')} of {split.pipeline:,} stages", *parts])
+    return ", ".join([replicas, *parts])
 
 
 def show_gains(gains: Sequence[Gain]) -> None:

@@ -371,8 +371,13 @@ class Scenario(Section):
         split, workers = self.split, self.cluster.workers
         if workers % split.devices:
             valid = any_of(divisors(workers), split.devices)
-            problem = f"must divide cluster.workers ({workers}): {valid}; not {split.devices}"
-            fail(problem, "parallelism", "pipeline")
+            said, both = (
+                f"must divide cluster.workers ({workers}): {valid}; not",
+                split.pipeline > 1 < split.tensor,
+            )
+            if both:
+                fail(f"pipeline × tensor {said} {split.pipeline} × {split.tensor}", "parallelism", "tensor")
+            fail(f"{said} {split.devices}", "parallelism", "pipeline" if split.tensor == 1 else "tensor")
         return self
 
     @property

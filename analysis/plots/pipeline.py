@@ -17,7 +17,7 @@ from lockstep.analysis.plots.words import Scale, scale
 from lockstep.analysis.records import Result
 from lockstep.analysis.runs import describe
 from lockstep.analysis.summary import DONE
-from lockstep.analysis.words import count, size
+from lockstep.analysis.words import count, of_replica, size
 
 _BOX, _FLOOR, _ROW = 0.56, 0.95, 1.0  # of a stage: to the end of its cells, of what it keeps, of all
 _INCHES = 0.28  # of a stage, if the figure does not get higher than a page
@@ -91,10 +91,11 @@ def _titles(results: Sequence[Result]) -> tuple[str, list[str]]:
     """What all have in common, and of each its order and in what else they differ."""
     table = flat(describe(results))
     splits = [result.plan.scenario.split for result in results]
-    for key in ("order", "pipeline", "chunks"):
+    keys = ("order", "pipeline", "tensor", "redundancy", "chunks")
+    for key in keys:
         table[f"parallelism.{key}"] = [getattr(split, key) for split in splits]
     table["parallelism.micro_batches"] = [result.plan.micro_batches for result in results]
-    said = ["engine", *(f"parallelism.{key}" for key in ("order", "pipeline", "chunks", "micro_batches"))]
+    said = ["engine", *(f"parallelism.{key}" for key in (*keys, "micro_batches"))]
     differ = besides(table, said)
     facts = []
     for result, split, row in zip(results, splits, table.to_dict("records"), strict=True):
@@ -102,7 +103,8 @@ def _titles(results: Sequence[Result]) -> tuple[str, list[str]]:
         chunks += [count(result.plan.units, "unit")] if result.plan.units is not None else []
         replicas = count(result.plan.replicas, "replica")
         facts.append([
-            _name(result), DONE[result.engine], count(split.pipeline, "stage"),
+            _name(result), DONE[result.engine],
+            of_replica(split.pipeline, split.parts, split.redundancy),
             _micro_batches(result), *chunks,
             *(replicas if key == "cluster.workers" else named(table, key, row[key]) for key in differ),
         ])  # fmt: skip

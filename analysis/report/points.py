@@ -22,6 +22,7 @@ METRICS = (
 _COUNTED = {
     "cluster.workers": "worker",
     "parallelism.pipeline": "stage",
+    "parallelism.tensor": "part",
     "parallelism.micro_batches": "micro-batch",
 }
 _WORDS = {

@@ -11,6 +11,7 @@ from lockstep.printing import Csv, Json, Printing, named
 _GROUPS = {
     "": "Scenarios to start from",
     "pipelines": "Models that are split into stages",
+    "tensor": "Models whose layers are cut",
     "strategies": "One for each strategy",
     "claims": "What papers claim, which 'lockstep claims' tries",
 }

@@ -17,6 +17,7 @@ from lockstep.studies.verification import (
     simgrid,
     simgrid_cases,
     staleness,
+    tensor,
 )
 from lockstep.studies.verification.case import Case, Outcome, within
 
@@ -25,7 +26,7 @@ _VALUES = ("theory", "simulated", "error", "tolerance")
 
 def cases() -> list[Case]:
     """All cases; those that need SimGrid only where it is installed."""
-    kinds = (network, links, rounds, staleness, queues, pipelines, sharding)
+    kinds = (network, links, rounds, staleness, queues, pipelines, tensor, sharding)
     own = [case for kind in kinds for case in kind.CASES]
     if simgrid.available() is not None:
         return own

@@ -41,6 +41,15 @@ def piped(**changes: Any) -> lockstep.Scenario:
             "axes [tensor, pipeline, data]",
         ),
         ({"parallelism": {"micro_batches": 4}}, "not cut, 4 micro-batches"),
+        (
+            {"parallelism": {"tensor": 4, "pipeline": 2, "sequence": True}},
+            "1 replica of 2 stages × 4 parts, sequences cut too, 2 micro-batches, order 1f1b, "
+            "cut {by: flops}, axes [tensor, pipeline, data]",
+        ),
+        (
+            {"parallelism": {"tensor": 4, "redundancy": 2}},
+            "2 replicas of 2 parts, each on 2 devices, 1 micro-batch, axes [tensor, pipeline, data]",
+        ),
     ],
 )
 def test_how_the_model_is_split(changes: dict[str, Any], said: str) -> None:

@@ -259,6 +259,7 @@ def test_scenarios(command: Lockstep) -> None:
     assert heads == [
         ("Scenarios", "bert-two-data-centres"),
         ("Models", "pipelines/distbelief"),
+        ("Models", "tensor/digits-halo"),
         ("One", "strategies/ad-psgd"),
         ("What", "claims/adaptive-period"),
         ("Clusters", "eight-gpus"),

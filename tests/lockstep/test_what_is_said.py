@@ -32,6 +32,14 @@ def test_where_the_scalars_are_is_said(tmp_path: Path) -> None:
             "all-reduce, 1 replica of 8 stages, interleaved with 2 chunks, 8 micro-batches",
         ),
         (
+            ["parallelism={pipeline: 2, tensor: 2, micro_batches: 4}"],
+            "all-reduce, 2 replicas of 2 stages × 2 parts, 1f1b, 4 micro-batches",
+        ),
+        (
+            ["parallelism={tensor: 4, redundancy: 2}"],
+            "all-reduce, 2 replicas of 2 parts, each on 2 devices",
+        ),
+        (
             ["parallelism={pipeline: 4}", "strategy=pipedream"],
             "pipedream, 2 replicas of 4 stages, 1 micro-batch",
         ),

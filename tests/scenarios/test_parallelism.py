@@ -16,6 +16,11 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "parallelism.pipeline",
         "must divide cluster.workers (4): 1, 2 or 4; not 3",
     ),
+    (
+        {"parallelism": {"pipeline": 2, "tensor": 3}},
+        "parallelism.tensor",
+        "pipeline × tensor must divide cluster.workers (4): 1, 2 or 4; not 2 × 3",
+    ),
     ({"parallelism": {"tensor": 4, "redundancy": 3}}, "parallelism.redundancy", "must divide tensor (4)"),
     ({"parallelism": {"sequence": True}}, "parallelism.sequence", "needs layers that are cut"),
     (

@@ -1,4 +1,4 @@
-"""docs/pipelines.md has what running gives: its tables, its pictures, and every key."""
+"""docs/pipelines.md and docs/tensor.md have what running gives: tables, pictures, and every key."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,9 @@ from lockstep.strategies import STRATEGIES
 from lockstep.studies.accuracy_suite.tables import between_markers
 from tests.support import ROOT
 
-PAGE = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+PAGE, TENSOR = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("pipelines", "tensor")
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,15 @@ def test_the_published_runs_are_predicted_as_said(monkeypatch: pytest.MonkeyPatc
     assert between_markers(PAGE, torchgpipe.table(), torchgpipe.NAME) == PAGE, "out of date: make docs"
 
 
+@pytest.mark.parametrize("model", ["22B", pytest.param("175B", marks=pytest.mark.slow)])
+def test_megatrons_steps_are_predicted_as_said(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    megatron = import_module("megatron")
+    for row in megatron.rows():
+        if row.model == model:
+            assert f"\n{megatron.line(row)}\n" in TENSOR, "out of date: make docs"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_strategy_does_what_its_row_says(make: ModuleType, strategy: str) -> None:
@@ -48,7 +59,7 @@ def test_the_table_has_every_strategy_in_their_order() -> None:
 
 
 def test_every_key_is_there_with_its_default() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.M))
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE + TENSOR, re.M))
     for key, field in Parallelism.model_fields.items():
         shown, default = rows[key].strip("`"), field.default
         if key == "cut":
