@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from lockstep.job import asked
 from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, stages_of
 from lockstep.job.memory import HighWater, high_water
 from lockstep.job.quota import Quota, quota
@@ -60,6 +61,7 @@ class Plan:
             strategy.shared(given.parameters, [*map(cluster.host_of, devices[0])], [slice(0, 0)])
         except StrategyError as error:
             raise ScenarioError(error.problem, key=error.key) from error
+        asked.check(scenario)
         size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None

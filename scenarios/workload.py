@@ -131,13 +131,15 @@ Partition = Annotated[Literal["iid"] | Dirichlet | Labels, one_of(_partition)]
 class Data(_Batches):
     """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says.
 
-    `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers.
+    `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers. `dropout`: what
+    masks are drawn for, each micro-batch or each sample (docs/workload.md).
     """
 
     dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
     model: str = Field("mlp", min_length=1)
     partition: Partition = "iid"
     layer_times: _Profile | None = None
+    dropout: Literal["micro-batch", "sample"] = "micro-batch"
 
 
 class Transformer(_Batches):

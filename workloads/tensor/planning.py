@@ -1,6 +1,7 @@
 """What each device has of each piece of a real model whose layers are cut, found without computing."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from torch import nn
 
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.scenarios.workload import Trained
-from lockstep.workloads import counting, models, seeds, tracing
+from lockstep.workloads import counting, models, tracing
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.tensor.cut import Cut
 from lockstep.workloads.tensor.part import CutPart
@@ -54,12 +55,12 @@ def computed(
     def samples(micro: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return learner.batch(micro.replica, micro.step, micro.number, micro_batches)
 
-    def seed(micro: Any, layer: int) -> int:
-        return seeds.integer(learner.seed, "dropout", *micro, layer)
+    def random(micro: Any, layer: int) -> AbstractContextManager[None]:
+        return learner.random(micro.replica, micro.step, micro.number, micro_batches, layer)
 
     for cut, start in zip(cuts(learner.module, pieces, bounds, split, part), bounds, strict=False):
         inputs = cut_shape(pieces[start].inputs, split, cut)
-        yield CutPart(cut, learner.device, samples, seed, micro_batches, split.recompute, inputs)
+        yield CutPart(cut, learner.device, samples, random, micro_batches, split.recompute, inputs)
 
 
 @cache
@@ -76,7 +77,7 @@ def planned(
     found = []
     for cut, start in zip(cuts(model, pieces, bounds, split, part), bounds, strict=False):
         inputs = cut_shape(pieces[start].inputs, split, cut)
-        device = CutPart(cut, x.device, lambda _: (x, labels), lambda *_: 0, 1, False, inputs)
+        device = CutPart(cut, x.device, lambda _: (x, labels), _seeded, 1, False, inputs)
         parameters = whole[: cut.length]
         first = None if cut.first else x.new_empty(samples * torch.Size(inputs).numel(), dtype=torch.float32)
         given, forward, halo = first, [], 0
@@ -96,6 +97,10 @@ def planned(
             )
         )
     return found
+
+
+def _seeded(*_: object) -> AbstractContextManager[None]:
+    return models.seeded(torch.device("cpu"), 0)
 
 
 def cut_shape(inputs: Sequence[int], split: Parallelism, cut: Cut) -> tuple[int, ...]:
