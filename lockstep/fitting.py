@@ -114,6 +114,12 @@ def numbers_of_stages(scenario: Scenario) -> list[int]:
     return divisors(workers)
 
 
+def numbers_of_parts(scenario: Scenario) -> list[int]:
+    """Into how many parts layers can be cut, so that the devices that share them are on one host."""
+    workers, near = scenario.cluster.workers // scenario.split.pipeline, scenario.cluster.workers_per_host
+    return [parts for parts in divisors(workers) if near % parts == 0]
+
+
 def numbers_of_micro_batches(scenario: Scenario, first: int = 1) -> list[int]:
     """Of a mini-batch, into which it can be divided: from the first one on, each twice the last or more."""
     batch, found = scenario.workload.batch_size, [first]
@@ -131,10 +137,13 @@ def _changes(plan: Plan) -> Iterator[Change]:
     again = [] if split.recompute else [True]
     one: list[Change] = [{"micro_batches": n} for n in micro] + [{"recompute": True} for _ in again]
     one += [{"pipeline": n} for n in stages]
+    one += [{"tensor": n} for n in numbers_of_parts(scenario) if n > split.tensor]
     yield from one
     for first in one:
         for second in one:
-            if [*first] < [*second]:
+            if [*first] < [*second] and scenario.cluster.workers % split.model_copy(
+                update=first | second
+            ).devices == 0:
                 yield first | second
     for n in stages:
         for parts in micro if again else []:

@@ -28,6 +28,9 @@ from lockstep.workloads.problems import Logistic, Quadratic
 from lockstep.workloads.tracing import Piece
 
 
+UNSPLIT = Parallelism()
+
+
 class Micro(NamedTuple):
     """A micro-batch: part `number` (from 0) of mini-batch `step` of a replica."""
 
@@ -73,7 +76,7 @@ class Segment(Protocol):
 
 
 def segments(
-    learner: Learner, bounds: Sequence[int], micro_batches: int, split: Parallelism, part: int = 0
+    learner: Learner, bounds: Sequence[int], micro_batches: int, split: Parallelism = UNSPLIT, part: int = 0
 ) -> list[Segment]:
     """Return what each stage computes: stage s has the layers from bounds[s] to before bounds[s + 1].
 

@@ -53,6 +53,7 @@ _WORDS = {
     "cluster.servers.count": "servers",
     "parallelism.pipeline": "stages",
     "parallelism.micro_batches": "micro-batches",
+    "parallelism.tensor": "parts of each layer",
     "strategy.name": "strategy",
     "strategy.bound": "staleness bound",
     "cluster.compute.time.mean": "mean time of a gradient",

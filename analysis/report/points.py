@@ -24,7 +24,11 @@ _COUNTED = {
     "parallelism.pipeline": "stage",
     "parallelism.micro_batches": "micro-batch",
 }
-_WORDS = {"parallelism.pipeline": "stages", "parallelism.micro_batches": "micro-batches"}
+_WORDS = {
+    "parallelism.pipeline": "stages",
+    "parallelism.micro_batches": "micro-batches",
+    "parallelism.tensor": "parts of each layer",
+}
 
 
 class Estimate(NamedTuple):

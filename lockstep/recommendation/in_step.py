@@ -22,7 +22,8 @@ def in_step(row: Mapping[str, Any]) -> bool:
     strategy = find(row["strategy.name"], {factor: given[factor] for factor in FACTORS if factor in given})
     if not averages_gradients(strategy, given):
         return False
-    replicas = row["cluster.workers"] // (row.get("parallelism.pipeline") or 1)
+    devices = (row.get("parallelism.pipeline") or 1) * (row.get("parallelism.tensor") or 1)
+    replicas = row["cluster.workers"] // devices
     if not strategy.equal_steps and replicas > 1:  # one alone is in step with itself
         return False
     whole = replicas * row["workload.batch_size"]  # time may be up within a round

@@ -45,6 +45,7 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
 """A strategy's parameter → its values with so many workers."""
 _SPLIT: dict[str, Callable[[Scenario], Sequence[Any]]] = {
     "pipeline": fitting.numbers_of_stages,
+    "tensor": fitting.numbers_of_parts,
     "micro_batches": fitting.numbers_of_micro_batches,
     "order": lambda scenario: [*dict.fromkeys([scenario.split.order, "1f1b", "gpipe", "zero-bubble"])],
     "recompute": lambda _: [False, True],
@@ -348,8 +349,10 @@ def _split(scenario: Scenario, candidate: Candidate, strategy: Strategy) -> tupl
         raise ScenarioError(problem, key="cluster.memory")
     now = plan.scenario.split
     found = {"pipeline": now.pipeline, "micro_batches": plan.micro_batches, "order": now.order}
+    if now.tensor > 1 or len(fitting.numbers_of_parts(scenario)) > 1:
+        found["tensor"] = now.tensor
     found |= {"recompute": now.recompute, **change}
-    if strategy.own_passes:
+    if strategy.own_passes or plan.units is not None:
         del found["order"]
     return {f"parallelism.{key}": value for key, value in found.items()}, as_given
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lockstep import scenarios
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.parallelism import Parallelism
 from lockstep.scenarios.workload import valid_workload
 from lockstep.workloads import Learner, build, deterministic_threads, seeds
 from lockstep.workloads.classifier import Classifier
@@ -122,7 +123,7 @@ def test_stages_give_the_bits_of_the_whole_model(
     known = learner(document)
     assert isinstance(known, Classifier)
     parameters = drawn(known)
-    stages = segments(known, bounds, parts, recompute)
+    stages = segments(known, bounds, parts, Parallelism(recompute=recompute))
     assert [stage.owned.start for stage in stages[1:]] == [stage.owned.stop for stage in stages[:-1]]
     sums = [torch.zeros(known.sizes.parameters) for _ in range(3)]
     losses = [torch.zeros(1) for _ in range(3)]
@@ -160,7 +161,7 @@ def test_each_backward_pass_uses_the_weights_of_its_forward_pass(recompute: bool
     known = learner(CNN)
     versions = [drawn(known, seed) for seed in range(3)]
     micros = [Micro(0, step, 0) for step in range(3)]
-    stages = segments(known, (0, 2, 5), 1, recompute)
+    stages = segments(known, (0, 2, 5), 1, Parallelism(recompute=recompute))
     alone = [chain(segments(known, (0, 2, 5), 1), *pair) for pair in zip(versions, micros, strict=True)]
     sent = []
     for micro, parameters in zip(micros, versions, strict=True):
@@ -219,7 +220,7 @@ def test_what_is_kept_is_what_the_layers_say(document: dict[str, Any], bounds: t
 def test_recomputation_keeps_what_comes_in() -> None:
     known, micro = learner(CNN), Micro(0, 0, 0)
     parameters = drawn(known)
-    one, two = segments(known, (0, 2, 5), 3, recompute=True)
+    one, two = segments(known, (0, 2, 5), 3, Parallelism(recompute=True))
     sent = one.forward(parameters[one.owned], micro)
     assert one.kept(micro) == 0
     two.forward(parameters[two.owned], micro, sent)
