@@ -61,10 +61,11 @@ class Plan:
             strategy.shared(given.parameters, [*map(cluster.host_of, devices[0])], [slice(0, 0)])
         except StrategyError as error:
             raise ScenarioError(error.problem, key=error.key) from error
-        asked.check(scenario)
+        asked.check(scenario, strategy)
         size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
+        in_passes = in_passes or scenario.workload.synchronised
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
         groups = data_groups(cluster, split, strategy, parts_of(scenario, pieces, micro), given.parameters)
         owners = groups[0].owners
@@ -87,7 +88,7 @@ class Plan:
             hosts=placed,
             groups=groups,
             pieces=pieces,
-            stages=stages_of(split, scenario.replicas, groups, placed) if in_passes else {},
+            stages=stages_of(scenario, groups, placed) if in_passes else {},
             micro_batches=micro,
             owners=owners,
             quota=quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),

@@ -34,6 +34,11 @@ class _Batches(Section):
         """Whether gradients are real; they are unless `learning` is false or there are only sizes."""
         return self.learning is not False
 
+    @property
+    def synchronised(self) -> bool:
+        """Whether batches are normalised over all replicas."""
+        return False
+
 
 def _found(name: str, info: ValidationInfo) -> str:
     """The file of a profile, or of a shipped one."""
@@ -132,7 +137,8 @@ class Data(_Batches):
     """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says.
 
     `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers. `dropout`: what
-    masks are drawn for, each micro-batch or each sample (docs/workload.md).
+    masks are drawn for, each micro-batch or each sample; `batch_norm`: whether batches are normalised by what
+    a device computes at once, or all replicas (docs/workload.md).
     """
 
     dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
@@ -140,6 +146,12 @@ class Data(_Batches):
     partition: Partition = "iid"
     layer_times: _Profile | None = None
     dropout: Literal["micro-batch", "sample"] = "micro-batch"
+    batch_norm: Literal["local", "synchronised"] = "local"
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether batches are normalised over all replicas."""
+        return self.batch_norm == "synchronised"
 
 
 class Transformer(_Batches):

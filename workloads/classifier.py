@@ -64,6 +64,7 @@ class Classifier:
         self._batches = Batches(shares, workload.batch_size, seed)
         self._loss = torch.tensor(nan)
         self.module = models.of(workload, seeds.integer(seed, "model")).to(device)
+        self.synchronised = workload.synchronised
         self._by_sample = isinstance(workload, Data) and workload.dropout == "sample"
         if self._by_sample:
             dropout.by_sample(self.module)

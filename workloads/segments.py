@@ -27,7 +27,6 @@ from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.problems import Logistic, Quadratic
 from lockstep.workloads.tracing import Piece
 
-
 UNSPLIT = Parallelism()
 
 
@@ -93,7 +92,7 @@ def segments(
         return [_Whole(learner, micro_batches)]
     samples, _ = learner.batch(0, 0)
     pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
-    if split.parts > 1:
+    if split.parts > 1 or learner.synchronised:
         from lockstep.workloads.tensor.planning import computed
 
         return list(computed(learner, pieces, bounds, micro_batches, split, part))
