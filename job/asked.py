@@ -32,6 +32,14 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
         _check_in_step(scenario, strategy)
 
 
+def unused(scenario: Scenario) -> list[str]:
+    """Warnings about masks that nobody will draw."""
+    workload = scenario.workload
+    if isinstance(workload, Data) and not workload.learns and workload.dropout == "sample":
+        return ["workload.dropout means nothing where nothing is learned: ignored"]
+    return []
+
+
 def _check_in_step(scenario: Scenario, strategy: Strategy) -> None:
     if scenario.split.tensor > 1:
         said = f"must be 1 with workload.batch_norm: synchronised, not {scenario.split.tensor}"

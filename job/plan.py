@@ -92,7 +92,12 @@ class Plan:
             micro_batches=micro,
             owners=owners,
             quota=quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
-            warnings=[*unused(given.name, given.parameters), *partition.unused(scenario.workload), *one_host],
+            warnings=[
+                *unused(given.name, given.parameters),
+                *partition.unused(scenario.workload),
+                *asked.unused(scenario),
+                *one_host,
+            ],
         )
 
     def group(self, rank: int) -> DataGroup:

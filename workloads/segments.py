@@ -2,9 +2,9 @@
 
 A mini-batch is cut into `micro_batches` equal micro-batches. The loss of each is divided by their number, so
 that the sum of their gradients, from the first to the last, is the gradient of the mini-batch's mean loss; it
-has the same bits wherever the model is cut, on one kind of machine. Normalisation sees a micro-batch. What is
-random in a layer, such as dropout, is a function of the seed, the micro-batch and the layer; or of the sample
-(dropout.py).
+has the same bits wherever the model is cut, on one kind of machine. Normalisation sees a micro-batch, or
+those of all replicas (tensor/norms.py). What is random in a layer, such as dropout, is a function of the
+seed, the micro-batch and the layer; or of the sample (dropout.py).
 """
 
 from collections.abc import Sequence

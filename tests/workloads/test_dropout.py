@@ -99,6 +99,11 @@ def test_stochastic_depth_drops_whole_samples() -> None:
     assert 0 < (found[:, 0] == 0).sum() < 64
 
 
+def test_where_nothing_is_learned_it_warns() -> None:
+    warnings = lockstep.simulate(job(1, "cnn", 2, workload=BY_SAMPLE | {"learning": False})).warnings
+    assert "workload.dropout means nothing where nothing is learned: ignored" in warnings
+
+
 def test_a_model_without_dropout_is_refused() -> None:
     with pytest.raises(ScenarioError, match="the model mlp has no dropout") as error:
         lockstep.simulate(job(1, "mlp", workload=BY_SAMPLE | {"model": "mlp"}))

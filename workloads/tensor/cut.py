@@ -20,8 +20,9 @@ class Cut:
         used = {w.number: w for step in self.computations for w in step.weights}
         self.weights = [used[number] for number in sorted(used)]
         starts = [0, *accumulate(shape.numel() for shape in shapes)]
-        ranges = [each for w in self.weights for each in _ranges(w, shapes[w.number], starts[w.number])]
-        self.ranges = tuple(_joined(ranges))
+        self.ranges = tuple(
+            each for w in self.weights for each in _ranges(w, shapes[w.number], starts[w.number])
+        )
         self.shapes = [_shape(w, shapes[w.number]) for w in self.weights]
         ends = [0, *accumulate(shape.numel() for shape in self.shapes)]
         self.place = {w.number: slice(a, b) for w, (a, b) in zip(self.weights, pairwise(ends), strict=True)}
