@@ -12,14 +12,16 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from lockstep.job.stages import Piece
-from lockstep.scenarios import Cluster, ScenarioError
+from lockstep.scenarios import Cluster, Scenario, ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.strategies import Strategy
 from lockstep.strategies.node import Group, Stage
 from lockstep.strategies.owners import Owners, Sharded
 from lockstep.strategies.placement import Role, roles_of, shards_of
 
-_TENSOR = 1  # the number of the groups that share layers (strategies.node.Group)
+# Numbers of groups (strategies.node.Group); strategies have others.
+_TENSOR = 1  # of those that share layers
+_NORMS = 3  # of those that normalise batches together
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,9 @@ def devices_of(split: Parallelism, replicas: int) -> list[list[int]]:
     ]
 
 
-def stages_of(
-    split: Parallelism, replicas: int, groups: Sequence[DataGroup], hosts: Sequence[int]
-) -> dict[int, Stage]:
+def stages_of(scenario: Scenario, groups: Sequence[DataGroup], hosts: Sequence[int]) -> dict[int, Stage]:
     """The place of every device in its replica, by rank. hosts: of every rank."""
+    split, replicas, synchronised = scenario.split, scenario.replicas, scenario.workload.synchronised
     found = {}
     for number, group in enumerate(groups):
         stage, tensor = divmod(number, split.tensor)
@@ -136,7 +137,9 @@ def stages_of(
         for replica, rank in enumerate(group.workers):
             peers = [rank_of(split, replicas, each, replica, tensor) for each in range(split.pipeline)]
             ranks = [rank_of(split, replicas, stage, replica, first + part) for part in range(split.parts)]
-            together = Group(tuple(ranks), tuple(hosts[each] for each in ranks), _TENSOR)
+            ranks = [*group.workers] if synchronised else ranks
+            its = tuple(hosts[each] for each in ranks)
+            together = Group(tuple(ranks), its, _NORMS if synchronised else _TENSOR)
             found[rank] = Stage(
                 stage, split.pipeline, replica, tensor, tuple(group.slices), tuple(peers), exchanges, together
             )

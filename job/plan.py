@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from lockstep.job import asked
 from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, stages_of
 from lockstep.job.memory import HighWater, high_water
 from lockstep.job.quota import Quota, quota
@@ -61,9 +62,11 @@ class Plan:
             strategy.shared(given.parameters, [*map(cluster.host_of, devices[0])], [slice(0, 0)])
         except StrategyError as error:
             raise ScenarioError(error.problem, key=error.key) from error
+        asked.check(scenario, strategy)
         size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
+        in_passes = in_passes or scenario.workload.synchronised
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
         groups = data_groups(cluster, split, strategy, parts_of(scenario, pieces, micro), given.parameters)
         owners = groups[0].owners
@@ -78,7 +81,7 @@ class Plan:
         roles = all_roles(groups)
         placed = _hosts(cluster, roles, len(groups))
         one_host = as_if_on_one_host(cluster) if owners.in_one_memory else []
-        stages = stages_of(split, scenario.replicas, groups, placed) if in_passes else {}
+        stages = stages_of(scenario, groups, placed) if in_passes else {}
         return cls(
             scenario=scenario,
             strategy=strategy,
@@ -94,6 +97,7 @@ class Plan:
             warnings=[
                 *unused(given.name, given.parameters),
                 *partition.unused(scenario.workload),
+                *asked.unused(scenario),
                 *one_host,
                 *spread(scenario, stages, groups, size.itemsize),
             ],

@@ -1,4 +1,4 @@
-"""What each of the devices has of a piece whose layers they share: `parallelism.tensor`."""
+"""What each device has of a piece in which devices meet: `parallelism.tensor`, `workload.batch_norm`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,12 +14,13 @@ from lockstep.workloads.layers import Layer, layers
 def parts_of(scenario: Scenario, pieces: Sequence[Piece], micro_batches: int) -> list[list[Piece]]:
     """The pieces of the device that has each part of the layers: `pieces`, where nobody shares them.
 
+    Those in which replicas meet to normalise batches have segments, too.
     Raises ScenarioError (keys below ``parallelism``) where they cannot be shared so.
     """
     split, workload = scenario.split, scenario.workload
-    if split.tensor == 1:
+    if split.tensor == 1 and not workload.synchronised:
         return [list(pieces)]
-    if split.parts == 1:  # everyone has all of it
+    if split.parts == 1 and not workload.synchronised:  # everyone has all of it
         return [list(pieces)] * split.tensor
     match workload:
         case described.Sizes():

@@ -34,6 +34,11 @@ class _Batches(Section):
         """Whether gradients are real; they are unless `learning` is false or there are only sizes."""
         return self.learning is not False
 
+    @property
+    def synchronised(self) -> bool:
+        """Whether batches are normalised over all replicas."""
+        return False
+
 
 def _found(name: str, info: ValidationInfo) -> str:
     """The file of a profile, or of a shipped one."""
@@ -131,13 +136,22 @@ Partition = Annotated[Literal["iid"] | Dirichlet | Labels, one_of(_partition)]
 class Data(_Batches):
     """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says.
 
-    `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers.
+    `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers. `dropout`: what
+    masks are drawn for, each micro-batch or each sample; `batch_norm`: whether batches are normalised by what
+    a device computes at once, or all replicas (docs/workload.md).
     """
 
     dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
     model: str = Field("mlp", min_length=1)
     partition: Partition = "iid"
     layer_times: _Profile | None = None
+    dropout: Literal["micro-batch", "sample"] = "micro-batch"
+    batch_norm: Literal["local", "synchronised"] = "local"
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether batches are normalised over all replicas."""
+        return self.batch_norm == "synchronised"
 
 
 class Transformer(_Batches):

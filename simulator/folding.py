@@ -103,6 +103,8 @@ def fold(plan: Plan) -> Folding | None:
         return None
     if scenario.stop.updates is not None or plan.quota.together is not None or scenario.workload.learns:
         return None
+    if scenario.workload.synchronised:  # replicas meet with vectors that they cannot divide evenly
+        return None
     if cluster.cores_per_host is not None or not all_alike(scenario, plan.sizes):
         return None
     if network.topology != Star(kind="star") or network.duplex == "half":

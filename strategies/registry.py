@@ -169,6 +169,7 @@ STRATEGIES: dict[str, Strategy] = {
     "all-reduce": Strategy(
         all_reduce,
         equal_steps=True,
+        in_step=True,
         alike=True,
         summary="the mean of all gradients, summed without a server",
     ),
@@ -210,12 +211,14 @@ STRATEGIES: dict[str, Strategy] = {
     "fsdp": Strategy(
         fsdp,
         equal_steps=True,
+        in_step=True,
         shares=sharded,
         summary="all-reduce whose workers share out state, gradients, parameters (Zhao et al. 2023; ZeRO)",
     ),
     "hsdp": Strategy(
         hsdp,
         equal_steps=True,
+        in_step=True,
         shares=sharded_in_groups,
         summary="fsdp inside groups of workers, and a sum between these (Zhao et al. 2023)",
     ),

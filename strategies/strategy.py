@@ -10,6 +10,7 @@ from lockstep.strategies.bounds import described, optional
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.corrections import Correction, UpdateRule
 from lockstep.strategies.factors import (
+    Offer,
     Pushes,
     Run,
     StalenessCorrection,
@@ -50,6 +51,9 @@ class Strategy:
     equal_steps: bool = False
     """Workers meet in every round: mini-batches are dealt out evenly, not first come first served. With
     servers it is the synchronisation model that says so."""
+    in_step: bool = False
+    """Workers compute every gradient together, from the same parameters; with servers it follows from the
+    worker loop and the synchronisation model."""
     alike: bool = False
     """Every worker does what all others do, whatever its rank, and meets them in collectives only."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -75,6 +79,10 @@ class Strategy:
             object.__setattr__(self, "equal_steps", self.consistency.equal_steps)
         if isinstance(self.worker_loop, WorkerLoop):
             object.__setattr__(self, "keeps", self.worker_loop.keeps)
+        if isinstance(self.worker_loop, WorkerLoop) and self.consistency is not None:
+            everyone = self.consistency.equal_steps and Offer.ANSWERS in self.consistency.offers
+            every = self.worker_loop.needs == {Offer.ANSWERS} and self.pushes == "gradients"
+            object.__setattr__(self, "in_step", everyone and every)
 
     @property
     def has_servers(self) -> bool:

@@ -1,5 +1,6 @@
 """A network that learns to classify images, or what comes next: the `Learner` of a data set and a model."""
 
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import accumulate
 from math import nan
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.scenarios.workload import Trained
-from lockstep.workloads import datasets, models, seeds
+from lockstep.scenarios.workload import Data, Trained
+from lockstep.workloads import datasets, dropout, models, seeds
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Evaluation, Ready
 from lockstep.workloads.batches import Batches, part
@@ -63,6 +64,10 @@ class Classifier:
         self._batches = Batches(shares, workload.batch_size, seed)
         self._loss = torch.tensor(nan)
         self.module = models.of(workload, seeds.integer(seed, "model")).to(device)
+        self.synchronised = workload.synchronised
+        self._by_sample = isinstance(workload, Data) and workload.dropout == "sample"
+        if self._by_sample:
+            dropout.by_sample(self.module)
         self._weights = list(self.module.parameters())
         self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling  # the gradient that is being computed
@@ -84,12 +89,21 @@ class Classifier:
         batch = torch.from_numpy(part(self._batches(worker, step), number, parts)).to(self.device)
         return self._train[0][batch], self._train[1][batch]
 
+    def random(
+        self, worker: int, step: int, number: int | None = None, parts: int = 1, layer: int = 0
+    ) -> AbstractContextManager[None]:
+        """Inside it, layers draw what is random in a mini-batch, or in a layer of one of equal parts."""
+        if self._by_sample:
+            first = (number or 0) * (self.sizes.batch_size // parts)
+            return dropout.computing(dropout.Samples(self.seed, worker, step, first))
+        where = () if number is None else (number, layer)
+        return models.seeded(self.device, seeds.integer(self.seed, "dropout", worker, step, *where))
+
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
         x, y = self.batch(worker, step)
         self._fill(parameters)
-        seed = seeds.integer(self.seed, "dropout", worker, step)
-        with models.deterministic(), models.seeded(self.device, seed):
+        with models.deterministic(), self.random(worker, step):
             loss = models.loss(self.module(x), y)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)

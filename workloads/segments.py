@@ -2,8 +2,9 @@
 
 A mini-batch is cut into `micro_batches` equal micro-batches. The loss of each is divided by their number, so
 that the sum of their gradients, from the first to the last, is the gradient of the mini-batch's mean loss; it
-has the same bits wherever the model is cut, on one kind of machine. Normalisation sees a micro-batch. What is
-random in a layer, such as dropout, is a function of the seed, the micro-batch and the layer.
+has the same bits wherever the model is cut, on one kind of machine. Normalisation sees a micro-batch, or
+those of all replicas (tensor/norms.py). What is random in a layer, such as dropout, is a function of the
+seed, the micro-batch and the layer; or of the sample (dropout.py).
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
-from lockstep.workloads import models, seeds, tracing
+from lockstep.workloads import models, tracing
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Learner
 from lockstep.workloads.classifier import Classifier
@@ -91,7 +92,7 @@ def segments(
         return [_Whole(learner, micro_batches)]
     samples, _ = learner.batch(0, 0)
     pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
-    if split.parts > 1:
+    if split.parts > 1 or learner.synchronised:
         from lockstep.workloads.tensor.planning import computed
 
         return list(computed(learner, pieces, bounds, micro_batches, split, part))
@@ -204,8 +205,7 @@ class _Part:
         with keeping, models.deterministic():
             for layer, piece, weights in zip(self._own, self._pieces, leaves, strict=True):
                 x = x.detach().requires_grad_(layer > 0)
-                seed = seeds.integer(learner.seed, "dropout", *micro, layer)
-                with models.seeded(learner.device, seed):
+                with learner.random(*micro, self._parts, layer):
                     output = piece(x, weights)
                 if self._has_loss and layer == self._own[-1]:
                     output = models.loss(output, y) / self._parts

@@ -64,6 +64,12 @@ def _common(owners: Sequence[str]) -> str:
     return ".".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
 
 
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Not to be looked into: torch's own modules, and dropout by sample."""
+        return isinstance(m, nn.Dropout) or super().is_leaf_module(m, module_qualified_name)
+
+
 class _Cut(NamedTuple):
     at: int  # the node that is the first behind it
     crossing: fx.Node
@@ -74,7 +80,7 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
 
     The model and `x` may lie on the meta device. Raises what torch raises if they do not fit.
     """
-    traced = fx.symbolic_trace(model)
+    traced = fx.GraphModule(model, _Tracer().trace(model))
     with torch.no_grad(), models.seeded(x.device, 0):
         ShapeProp(traced).propagate(x)
     names = [name for name, _ in model.named_parameters()]

@@ -51,6 +51,8 @@ def test_it_accepts_what_ships(name: str) -> None:
         lambda s: s["cluster"]["stragglers"].append({"wroker": 1, "slowdown": 2}),
         lambda s: s["workload"].update(partition="non-iid"),
         lambda s: s["workload"].update(partition={"dirichlet": 0}),
+        lambda s: s["workload"].update(dropout="layer"),
+        lambda s: s["workload"].update(batch_norm="global"),
         lambda s: s.update(workload={"problem": "logistic", "density": 0}),
         lambda s: s.update(workload={"problem": "logistic", "density": 2}),
         lambda s: s["strategy"].update(communication_windw=5),

@@ -69,6 +69,13 @@ def jobs(draw: st.DrawFn) -> Scenario:
     return found.model_copy(update={"workload": found.workload.model_copy(update=workload)})
 
 
+def test_replicas_that_normalise_batches_together_are_all_simulated() -> None:
+    names = {"dataset": "fake", "model": "shufflenet_v2_x0_5", "batch_norm": "synchronised"}
+    scenario = alike(2, 3).model_dump() | {"workload": {**names, "batch_size": 4, "learning": False}}
+    scenario["cluster"]["network"] = NETWORKS[0]
+    assert fold(Plan.of(Scenario.model_validate(scenario))) is None
+
+
 @pytest.mark.slow
 @given(jobs())
 def test_all_replicas_do_what_one_does(scenario: Scenario) -> None:

@@ -1,7 +1,7 @@
 """What a device computes of a piece whose layers are cut, on real numbers: segment by segment, both ways."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,16 +61,16 @@ class CutPart:
         cut: Cut,
         device: torch.device,
         samples: Callable[[Any], tuple[Tensor, Tensor]],
-        seed: Callable[[Any, int], int],
+        random: Callable[[Any, int], AbstractContextManager[None]],
         micro_batches: int,
         recompute: bool,
         inputs: Sequence[int],
     ) -> None:
-        """samples: and labels, of a micro-batch; seed: of a micro-batch and a layer, for its random numbers.
+        """samples: and labels, of a micro-batch; random: inside it a layer draws what is random in one.
 
         inputs: the shape of what comes in, of one sample, on this device.
         """
-        self._cut, self._device, self._samples, self._seed = cut, device, samples, seed
+        self._cut, self._device, self._samples, self._random = cut, device, samples, random
         self._micro_batches, self._recompute, self._inputs = micro_batches, recompute, inputs
         self._going: dict[Any, _Going] = {}
         self._leaves: tuple[Tensor, int, list[Tensor]] | None = None  # of the last forward pass
@@ -121,7 +121,7 @@ class CutPart:
             for place in turns[segment].steps:
                 step = self._cut.steps[place]
                 if isinstance(step, Compute):
-                    with models.seeded(self._device, self._seed(micro, step.layer)):
+                    with self._random(micro, step.layer):
                         state = self._compute(going, place, step, state, context, keeping)
                     continue
                 going.sent[place] = state[0].shape, state[0].requires_grad

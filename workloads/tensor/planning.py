@@ -1,6 +1,7 @@
 """What each device has of each piece of a real model whose layers are cut, found without computing."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,11 +11,11 @@ from torch import nn
 
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.scenarios.workload import Trained
-from lockstep.workloads import counting, models, seeds, tracing
+from lockstep.workloads import counting, models, tracing
 from lockstep.workloads.classifier import Classifier
+from lockstep.workloads.tensor import recipes
 from lockstep.workloads.tensor.cut import Cut
 from lockstep.workloads.tensor.part import CutPart
-from lockstep.workloads.tensor.recipes import recipe
 from lockstep.workloads.tensor.steps import HALO, Crossing, Turn
 from lockstep.workloads.tracing import Piece
 
@@ -31,14 +32,24 @@ class Planned(NamedTuple):
 
 
 def cuts(
-    model: nn.Module, pieces: Sequence[Piece], bounds: Sequence[int], split: Parallelism, part: int
+    model: nn.Module,
+    pieces: Sequence[Piece],
+    bounds: Sequence[int],
+    split: Parallelism,
+    part: int,
+    synchronised: bool,
 ) -> list[Cut]:
-    """A device's pieces: piece p has the layers from bounds[p] to before bounds[p + 1]."""
-    shapes = [weight.shape for weight in model.parameters()]
-    return [
-        Cut(recipe(model, pieces, range(start, stop), split, part), shapes, split.parts, part)
-        for start, stop in pairwise(bounds)
-    ]
+    """A device's pieces: piece p has the layers from bounds[p] to before bounds[p + 1].
+
+    synchronised: nobody shares layers, but batches are normalised over all replicas.
+    """
+    shapes, owns = (
+        [weight.shape for weight in model.parameters()],
+        [range(*ends) for ends in pairwise(bounds)],
+    )
+    if synchronised:
+        return [Cut(recipes.synchronised(pieces, own), shapes, 1, 0) for own in owns]
+    return [Cut(recipes.recipe(model, pieces, own, split, part), shapes, split.parts, part) for own in owns]
 
 
 def computed(
@@ -54,12 +65,14 @@ def computed(
     def samples(micro: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return learner.batch(micro.replica, micro.step, micro.number, micro_batches)
 
-    def seed(micro: Any, layer: int) -> int:
-        return seeds.integer(learner.seed, "dropout", *micro, layer)
+    def random(micro: Any, layer: int) -> AbstractContextManager[None]:
+        return learner.random(micro.replica, micro.step, micro.number, micro_batches, layer)
 
-    for cut, start in zip(cuts(learner.module, pieces, bounds, split, part), bounds, strict=False):
+    for cut, start in zip(
+        cuts(learner.module, pieces, bounds, split, part, learner.synchronised), bounds, strict=False
+    ):
         inputs = cut_shape(pieces[start].inputs, split, cut)
-        yield CutPart(cut, learner.device, samples, seed, micro_batches, split.recompute, inputs)
+        yield CutPart(cut, learner.device, samples, random, micro_batches, split.recompute, inputs)
 
 
 @cache
@@ -74,9 +87,11 @@ def planned(
         labels = torch.empty(model(x).shape[:-1], dtype=torch.long, device="meta")
     whole = torch.cat([weight.detach().flatten() for weight in model.parameters()])
     found = []
-    for cut, start in zip(cuts(model, pieces, bounds, split, part), bounds, strict=False):
+    for cut, start in zip(
+        cuts(model, pieces, bounds, split, part, workload.synchronised), bounds, strict=False
+    ):
         inputs = cut_shape(pieces[start].inputs, split, cut)
-        device = CutPart(cut, x.device, lambda _: (x, labels), lambda *_: 0, 1, False, inputs)
+        device = CutPart(cut, x.device, lambda _: (x, labels), _seeded, 1, False, inputs)
         parameters = whole[: cut.length]
         first = None if cut.first else x.new_empty(samples * torch.Size(inputs).numel(), dtype=torch.float32)
         given, forward, halo = first, [], 0
@@ -96,6 +111,10 @@ def planned(
             )
         )
     return found
+
+
+def _seeded(*_: object) -> AbstractContextManager[None]:
+    return models.seeded(torch.device("cpu"), 0)
 
 
 def cut_shape(inputs: Sequence[int], split: Parallelism, cut: Cut) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.workloads import models
-from lockstep.workloads.tensor import blocks, stack
+from lockstep.workloads.tensor import blocks, norms, stack
 from lockstep.workloads.tensor.rows import by_rows
 from lockstep.workloads.tensor.steps import Compute, Context, Step
 from lockstep.workloads.tracing import Piece
@@ -37,6 +38,16 @@ def recipe(model: nn.Module, pieces: Sequence[Piece], own: range, split: Paralle
     if not isinstance(found[-1], Compute):
         found.append(Compute(lambda state, *_: state))
     return Recipe(found, own, own.stop == len(pieces))
+
+
+def synchronised(pieces: Sequence[Piece], own: range) -> Recipe:
+    """Of the layers `own`, which no other device shares, but for the statistics of normalisation."""
+    starts = [0, *accumulate(len(piece.parameters) for piece in pieces)]
+    found: list[Step] = []
+    for layer in own:
+        found += norms.steps_of(pieces[layer], layer, range(starts[layer], starts[layer + 1]))
+    last = own.stop == len(pieces)
+    return Recipe([*found, Compute(_lose)] if last else found, own, last)
 
 
 def _steps(

@@ -74,7 +74,7 @@ def go_on(modules: Iterable[nn.Module], x: Tensor, block: Block | None = None) -
         if isinstance(module, nn.Dropout) and block is not None:
             shape = [*x.shape]
             shape[block.dim] = block.total
-            mask = functional.dropout(x.new_ones(shape), module.p)  # of all, so that each has its own part
+            mask = module(x.new_ones(shape))  # of all, so that each has its own part
             x = x * block.of(mask)
             continue
         if isinstance(module, nn.Flatten) and block is not None:

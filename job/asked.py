@@ -1,0 +1,62 @@
+"""What a scenario asks of the layers of its model, checked before anything runs: `workload.dropout` and
+`workload.batch_norm`."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.workload import Data
+from lockstep.strategies import STRATEGIES, Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def check(scenario: Scenario, strategy: Strategy) -> None:
+    """Raises ScenarioError where the model has no such layers, or the job cannot do what is asked of them."""
+    workload = scenario.workload
+    if not isinstance(workload, Data):
+        return
+    if workload.dropout == "sample":
+        from lockstep.workloads.dropout import random_layers
+
+        if not random_layers(_model(workload)):
+            problem = f"must be micro-batch, or left out: the model {workload.model} has no dropout"
+            raise ScenarioError(problem, key="workload.dropout")
+    if workload.synchronised:
+        from lockstep.workloads.tensor.norms import norms
+
+        if not norms(_model(workload)):
+            problem = f"must be local, or left out: the model {workload.model} has no batch normalisation"
+            raise ScenarioError(problem, key="workload.batch_norm")
+        _check_in_step(scenario, strategy)
+
+
+def unused(scenario: Scenario) -> list[str]:
+    """Warnings about masks that nobody will draw."""
+    workload = scenario.workload
+    if isinstance(workload, Data) and not workload.learns and workload.dropout == "sample":
+        return ["workload.dropout means nothing where nothing is learned: ignored"]
+    return []
+
+
+def _check_in_step(scenario: Scenario, strategy: Strategy) -> None:
+    if scenario.split.tensor > 1:
+        said = f"must be 1 with workload.batch_norm: synchronised, not {scenario.split.tensor}"
+        raise ScenarioError(said, key="parallelism.tensor")
+    if not strategy.in_step:
+        name = scenario.strategy.name
+        able = ", ".join(other for other, known in STRATEGIES.items() if known.in_step)
+        which = f"{name}, with these factors" if STRATEGIES[name].in_step else name
+        said = (
+            "workload.batch_norm: synchronised needs workers that compute every gradient together, from the"
+        )
+        raise ScenarioError(
+            f"{said} same parameters; must be one of {able}, not {which}", key="strategy.name"
+        )
+
+
+def _model(workload: Data) -> "nn.Module":
+    from lockstep.workloads import counting, models
+
+    return counting.on_meta(partial(models.of, workload, seed=0))
