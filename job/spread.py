@@ -15,6 +15,8 @@ def spread(
 ) -> Iterator[str]:
     """A warning, if there are such: which, and what it costs. itemsize: bytes of an element of a gradient."""
     split = scenario.split
+    if split.parts == 1:
+        return
     of = {stage.group.ranks: stage for stage in stages.values() if stage.group is not None}
     across = {ranks: stage for ranks, stage in of.items() if len({*_group(stage).hosts}) > 1}
     if not across:
