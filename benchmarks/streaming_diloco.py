@@ -9,26 +9,22 @@ two readings:
 
 - `whole`: the strategies as they are: all-reduce in a bucket a layer, diloco, streaming-diloco. A sum is
   begun after a step, and waited for before one;
-- `layers`: a program over the same simulator (`by_layers`). A layer's sum is begun once the backward pass has
-  come to it, and waited for when the forward pass comes to it; of P fragments each is every P-th layer.
+- `layers`: the same, but streaming-diloco, and diloco as its one fragment without overlap, in a unit a layer.
+  A unit's sum is begun once the backward pass has come to it, and waited for when the forward pass comes to
+  it; of P fragments each is every P-th layer. Data-parallel is as in `whole`.
 
 Two workers, each with a card of that bandwidth both ways, around a ring; no latency; layers are as long and
-as large as each other; additions take no time. 4-bit bodies have 4 bits a number in `layers`, and a scale for
-every 256 besides in `whole`.
+as large as each other; additions take no time. 4-bit bodies have 4 bits a number, and a scale for every 256.
 """
 
 import csv
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import lockstep
 from lockstep import Scenario
-from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy, Vector
-from lockstep.strategies.bounds import Count, Whole
-from lockstep.strategies.collectives import ring
-from lockstep.strategies.marks import InPasses
 from lockstep.studies.accuracy_suite.tables import between_markers
 
 ROOT = Path(__file__).parent.parent
@@ -80,52 +76,22 @@ def rows() -> Iterator[Row]:
             )
 
 
-async def by_layers(
-    node: Node,
-    *,
-    layers: Annotated[Count, InPasses()] = 1,
-    fragments: Count = 1,
-    averaging_period: Count = 1,
-    overlap: Whole = 0,
-) -> None:
-    """What is sent, and when: fragment p is the layers p, p + P, …, and has its turn at step H(p + 1)/P."""
-    own = [node.initial_parameters()[piece] for piece in node.stage.pieces]
-    turns = [averaging_period * (p + 1) // fragments % averaging_period for p in range(fragments)]
-    due: dict[int, tuple[int, Awaitable[Vector]]] = {}
-    step = 0
-    while await node.next_batch_available():
-        made = None
-        for layer in range(layers):
-            if layer in due and due[layer][0] + overlap <= step:
-                await due.pop(layer)[1]
-            made = await node.forward(own[layer], step, made, layer)
-        step, error = step + 1, None
-        for layer in reversed(range(layers)):
-            error, gradient = await node.full_backward(step - 1, error, layer)
-            if step % averaging_period == turns[layer % fragments]:
-                due[layer] = step, node.begin_collective(ring, gradient)
-        await node.updated(step, own[0], [Contribution(node.rank, 0, 1)])
-
-
 def strategy(row: Row, reading: str) -> dict[str, Any]:
-    if reading == "layers":
-        values = {"layers": row.layers, "fragments": row.fragments, "averaging_period": row.period}
-        return {"name": "by-layers", **values, "overlap": row.overlap}
     if row.method == "data-parallel":
         return {"name": "all-reduce", "buckets": row.layers}
-    if row.method == "diloco":
-        return {"name": "diloco", "averaging_period": row.period}
-    codec = {"codec": "e3m0" if row.coded else "none"}
-    values = {"averaging_period": row.period, "fragments": row.fragments, "overlap": row.overlap}
-    return {"name": "streaming-diloco", **values, **codec}
+    values = {"averaging_period": row.period}
+    if row.method == "diloco" and reading == "whole":
+        return {"name": "diloco", **values}
+    values |= {"fragments": row.fragments, "overlap": row.overlap}
+    values |= {"units": row.layers} if reading == "layers" else {}
+    return {"name": "streaming-diloco", **values, "codec": "e3m0" if row.coded else "none"}
 
 
 @cache
 def utilisation(row: Row, reading: str, place: int) -> float:
     """The share of the time that is computing, in the long run, at a place in GRID."""
-    bits = BITS / 4 if reading == "layers" and row.coded else BITS
     # as many numbers of two bytes as have so many bits for each parameter that the model's name has
-    numbers = round(float(row.model.removesuffix("B")) * 1e9 * bits / 16 / 2 / row.layers) * 2 * row.layers
+    numbers = round(float(row.model.removesuffix("B")) * 1e9 * BITS / 16 / 2 / row.layers) * 2 * row.layers
     first = 2 * row.period
 
     def seconds(steps: int) -> float:
@@ -195,11 +161,5 @@ def table() -> str:
     return "\n".join([*lines, ""])
 
 
-def register() -> None:
-    """Let scenarios name `by_layers`."""
-    STRATEGIES["by-layers"] = Strategy(by_layers, equal_steps=True)
-
-
 if __name__ == "__main__":
-    register()
     PAGE.write_text(between_markers(PAGE.read_text("utf-8"), table(), NAME), encoding="utf-8")

@@ -156,7 +156,7 @@ def pieces_of(
     count = stages * chunks
     all_layers = layers(scenario.workload, count, scenario.workload.batch_size // micro_batches)
     for key, _, _ in strategy.marks(InPasses):
-        if count > len(all_layers):
+        if strategy.pieces(scenario.strategy.parameters) and count > len(all_layers):
             problem = f"must be at most {len(all_layers)}, as many as there are layers, not {count}"
             raise ScenarioError(problem, key=f"strategy.{key}")
     slowdowns = lasting(cluster)

@@ -63,7 +63,7 @@ class Excludes(Mark):
 class InPasses(Mark):
     """The parameter counts the pieces of the model that the strategy computes gradients in, by itself.
 
-    With `key`, only where that other parameter has one of these values.
+    None: it does not. With `key`, only where that other parameter has one of these values.
     """
 
     key: str = ""

@@ -139,7 +139,7 @@ class Strategy:
         """Of the model, on each device, in which it computes gradients by itself; None: the scenario says."""
         given = {name: p.default for name, p in self.parameters.items()} | dict(values)
         for name, _, mark in self.marks(InPasses):
-            if not mark.key or given[mark.key] in mark.values:
+            if given[name] is not None and (not mark.key or given[mark.key] in mark.values):
                 return int(given[name])
         return None
 

@@ -2,13 +2,15 @@
 
 from collections import deque
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
+from lockstep.strategies import tensor
 from lockstep.strategies.bounds import Momentum, Parts, Probability, Rate, Steps, Whole
 from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio
 from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
-from lockstep.strategies.marks import BelongsTo
+from lockstep.strategies.marks import BelongsTo, InPasses
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.own_step import own_step
@@ -23,6 +25,7 @@ async def streaming_diloco(
     fragments: Parts = 8,
     overlap: Whole = 1,
     mixing: Probability = 0.5,
+    units: Annotated[Parts | None, InPasses()] = None,
     outer_learning_rate: Rate = 0.7,
     outer_momentum: Momentum = 0.9,
     algorithm: Annotated[Algorithm, BelongsTo("codec", SUMMABLE)] = "ring",
@@ -38,31 +41,46 @@ async def streaming_diloco(
     worker goes on from α·own + (1 − α)·θ, α its `mixing`: what it has learned meanwhile is not lost. Theirs
     are τ = 1, α = ½, fragments of three layers, and a codec e3m0, decoded before it is summed.
 
-    Fragments are consecutive slices of the parameters; the paper also has strided ones, of as many bytes.
+    Fragments are consecutive slices of the parameters, unless the model is computed in `units` of consecutive
+    layers: then fragment p of P is the units p, p + P, … (their strided pattern), and P at most the units. A
+    unit's sum is begun as soon as the backward pass has made its gradient, and waited for when the forward
+    pass comes to it: not after the step, and before the next, as without units.
+
     Fragment p of P has its turn at steps H(p + 1)/P, and H later again. A sum is waited for before the
     fragment's next turn, and in the end all that has moved is summed once more. A version is that of the
-    common model, which is evaluated. With one fragment, τ = 0 and α = 0 it is `diloco`. Inner optimizer and
-    outer rate are `diloco`'s. Failure: a worker that dies ends the run.
+    common model, which is evaluated: there is a new one when all that was begun at a step has been taken in.
+    With one fragment, τ = 0 and α = 0 it is `diloco`. Inner optimizer and outer rate are `diloco`'s. Failure:
+    a worker that dies ends the run.
     """
     outer = server_optimizer(
         server_optimizer="nesterov", server_learning_rate=outer_learning_rate, server_momentum=outer_momentum
     )
-    own, state = node.initial_parameters(), optimizer.initial
-    moved, made, version, told = 0.0 * own, 0, 0, 0
-    late = min(overlap, averaging_period - 1)
+    own = node.initial_parameters()
+    many = fragments if units is None else min(fragments, units)
     parts = [
-        _Fragment(
+        _Part(
             place,
             own[place],
-            averaging_period * (number + 1) // fragments % averaging_period,
+            averaging_period * (number % many + 1) // many % averaging_period,
             CodedSum(node, Encoder(node, Codec(codec, codec_ratio), error_feedback), algorithm),
             outer,
         )
-        for number, place in enumerate(cut(len(own), [1] * fragments))
+        for number, place in enumerate(cut(len(own), [1] * many) if units is None else node.stage.pieces)
     ]
+    late = min(overlap, averaging_period - 1)
+    train = _whole if units is None else _by_units
+    await train(node, optimizer, parts, averaging_period, late, mixing)
+
+
+async def _whole(
+    node: Node, optimizer: Transformation, parts: "list[_Part]", period: int, late: int, mixing: float
+) -> None:
+    """Every gradient is of the whole model; sums are begun after a step, and waited for before the next."""
+    own, state = node.initial_parameters(), optimizer.initial
+    moved, made, version, told = 0.0 * own, 0, 0, 0
     under_way: deque[_Turn] = deque()
 
-    async def begin(due: list[_Fragment]) -> None:
+    async def begin(due: list[_Part]) -> None:
         sums = []
         for part in due:
             part.begun_at = made
@@ -89,7 +107,7 @@ async def streaming_diloco(
     while await node.next_batch_available():
         step, state = await own_step(node, optimizer, await node.gradient(own), state, own, additions=2)
         own, moved, made = own + step, moved + step, made + 1
-        if due := [part for part in parts if part.offset == made % averaging_period]:
+        if due := [part for part in parts if part.offset == made % period]:
             await begin(due)
         await take_in(made - late)
     await take_in(made)
@@ -98,8 +116,72 @@ async def streaming_diloco(
         await take_in(made)
 
 
-class _Fragment:
-    """A slice of the parameters, as all workers have it in common."""
+async def _by_units(
+    node: Node, optimizer: Transformation, units: "list[_Part]", period: int, late: int, mixing: float
+) -> None:
+    """Gradients are computed unit by unit; sums are begun and waited for as the passes come to a unit."""
+    own = [unit.common for unit in units]
+    moved, states = [0.0 * each for each in own], [optimizer.initial] * len(units)
+    made = micro = version = told = 0
+    coming: dict[int, tuple[_UnitsTurn, Awaitable[Vector]]] = {}  # by unit; in the order they were begun
+
+    async def begin(number: int, turn: _UnitsTurn) -> None:
+        units[number].begun_at = turn.at
+        coming[number] = turn, await units[number].sum.begin(moved[number])
+
+    async def take_in(number: int) -> None:
+        """Wait for a unit's sum, and go on from what it comes to."""
+        nonlocal version, told
+        turn, total = coming.pop(number)
+        unit = units[number]
+        unit.step(await total / len(node.workers))
+        own[number] = mixing * own[number] + (1 - mixing) * unit.common
+        moved[number] = own[number] - unit.common
+        turn.left -= 1
+        if not turn.left:
+            by = Contribution(node.rank, version - turn.version, turn.at - told)
+            version, told = version + 1, turn.at
+            await node.updated(version, node.concatenate([each.common for each in units]), [by])
+
+    async def step(number: int, gradient: Vector) -> None:
+        step, states[number] = await own_step(
+            node, optimizer, gradient, states[number], own[number], additions=2
+        )
+        own[number], moved[number] = own[number] + step, moved[number] + step
+
+    while await node.next_batch_available():
+        gradients: list[Any] = [None] * len(units)
+        due = [number for number, unit in enumerate(units) if unit.offset == (made + 1) % period]
+        for left in reversed(range(node.micro_batches)):
+            inputs = error = None
+            for number in range(len(units)):
+                if number in coming and coming[number][0].at <= made - late:
+                    await take_in(number)
+                inputs = await tensor.forward(node, own[number], micro, inputs, number)
+            turn = _UnitsTurn(made + 1, version, len(due))
+            for number in reversed(range(len(units))):
+                error, gradient = await tensor.backward(node, micro, error, number)
+                gradient = await tensor.completed(node, gradient, number)
+                before = gradients[number]
+                gradients[number] = gradient if before is None else before + gradient
+                if not left:
+                    await step(number, gradients[number])
+                    if number in due:
+                        await begin(number, turn)
+            micro += 1
+        made += 1
+    for number in [*coming]:
+        await take_in(number)
+    rest = [number for number, unit in enumerate(units) if unit.begun_at < made]
+    turn = _UnitsTurn(made, version, len(rest))
+    for number in rest:
+        await begin(number, turn)
+    for number in rest:
+        await take_in(number)
+
+
+class _Part:
+    """A fragment or, of a fragment, a unit: a slice of the parameters, as all workers have it in common."""
 
     def __init__(
         self, place: slice, common: Vector, offset: int, coded_sum: CodedSum, outer: Transformation
@@ -120,4 +202,13 @@ class _Turn(NamedTuple):
 
     at: int  # steps that were made when they were begun
     version: int  # likewise, of the common model
-    sums: list[tuple[_Fragment, Awaitable[Any]]]
+    sums: list[tuple[_Part, Awaitable[Any]]]
+
+
+@dataclass
+class _UnitsTurn:
+    """A step at which units' sums are begun."""
+
+    at: int  # steps that were made with it
+    version: int  # of the common model, when the first was begun
+    left: int  # units whose sums have not been taken in

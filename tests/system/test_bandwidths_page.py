@@ -6,7 +6,6 @@ from types import ModuleType
 
 import pytest
 
-from lockstep.strategies import STRATEGIES
 from lockstep.studies.accuracy_suite.tables import between_markers
 from tests.support import ROOT
 
@@ -18,9 +17,7 @@ def make() -> Iterator[ModuleType]:
     """The program that writes the page's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "benchmarks"))
-        module = import_module("streaming_diloco")
-        patch.setitem(STRATEGIES, "by-layers", module.Strategy(module.by_layers, equal_steps=True))
-        yield module
+        yield import_module("streaming_diloco")
 
 
 @pytest.mark.parametrize(
