@@ -32,6 +32,7 @@ from lockstep.cli import app, main
 from lockstep.executor.launch import RunFailed
 from lockstep.scenarios import Data, Problem, ScenarioError
 from lockstep.scenarios.profile import read
+from lockstep.strategies.codecs import NAMES
 from lockstep.strategies.parameter_server import passes_of
 
 TRUE: dict[str, dict[str, float]] = {
@@ -216,7 +217,7 @@ def test_the_parts_measure_something() -> None:
     assert set(updates.evidence["apply"]["rules"]) == set(apply.update_rules())
     assert updates.settings["memory_bandwidth"] > 1e6
     coded = codecs.measure((4_000,), 0.0)
-    assert len(coded.settings) == 2 * 6
+    assert len(coded.settings) == 2 * len(NAMES[1:])
     assert min(coded.settings.values()) > 0
     shared = cores.measure(work, 0.02, 1)
     assert shared.settings["cores_per_host"] >= 1
