@@ -50,7 +50,7 @@ bench: install
 
 accuracy: install
 	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy
-	for folder in pipelines pipelines-loopback; do \
+	for folder in pipelines pipelines-loopback tensor; do \
 	    $(BIN)/lockstep validate --suite --measured benchmarks/truth/$$folder --out results/accuracy/$$folder; \
 	done
 	$(BIN)/python benchmarks/accuracy.py results/accuracy

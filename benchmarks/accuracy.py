@@ -17,6 +17,7 @@ FOLDERS = {
     ".": ("make accuracy", ("scatter", "errors", "staleness", "curves")),
     "pipelines": ("make accuracy, split models", ("scatter",)),
     "pipelines-loopback": ("make accuracy, split models on the loopback", ()),
+    "tensor": ("make accuracy, shared layers", ("scatter",)),
 }
 
 
