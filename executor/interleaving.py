@@ -18,8 +18,7 @@ import numpy as np
 from lockstep.job.ending import Count
 from lockstep.job.events import Event
 from lockstep.job.port import Arrival, PassOf, Port, Work
-from lockstep.strategies import Collective, Message, Vector
-from lockstep.strategies.node import Group
+from lockstep.strategies.node import Collective, Group, Message, Vector
 
 _PACK = Struct("=ihhiiid").pack
 _FIELDS = ("activity", "word", "kind", "peer", "number", "version", "answer")

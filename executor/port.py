@@ -27,8 +27,7 @@ from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Work
 from lockstep.job.segments import PassTimes, Segments
-from lockstep.strategies import Collective, Message, Source, Vector
-from lockstep.strategies.node import Group
+from lockstep.strategies.node import Collective, Group, Message, Source, Vector
 from lockstep.strategies.parameter_server import shard_of
 from lockstep.workloads import Learner
 from lockstep.workloads.compute_time import ComputeTime

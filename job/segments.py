@@ -44,9 +44,9 @@ class Segments:
         segment, micro = all_segments[number], _micro((stage.replica, step, of.micro))
         its, at = stage.exchanges[of.chunk], of.segment
         key, last = (rank, number, micro), number == len(all_segments) - 1
-        if of.kind in ("forward", "recompute"):
-            if of.kind == "recompute":
-                return segment.recompute(micro, of.given, at), nan
+        if of.kind == "recompute":
+            return segment.recompute(micro, of.given, at), nan
+        if of.kind == "forward":
             value = segment.forward(parameters, micro, of.given, at)
             if last and at == len(its.forward) - 1:
                 self._losses[key] = float(value)

@@ -22,8 +22,7 @@ from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Process, Scheduled
-from lockstep.strategies import Collective, Message, Vector
-from lockstep.strategies.node import Group
+from lockstep.strategies.node import Collective, Group, Message, Vector
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import deterministic_threads
 

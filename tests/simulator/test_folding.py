@@ -167,8 +167,9 @@ def shared(stages: int, places: int, replicas: int, micro: int, per_host: int, *
     cluster |= {"memory_bandwidth": more.pop("memory_bandwidth", None)}
     workload = {"parameters": 6000 * workers, "layers": 2 * stages, "batch_size": 4 * micro}
     workload |= {"activation": f"{96 * micro * places} kB"}
+    stop = {"steps": 2, **more.pop("stop", {})}
     split = {"pipeline": stages, "tensor": places, "micro_batches": micro, **more}
-    return sized(workers, cluster=cluster, workload=workload, parallelism=split, stop={"steps": 2})
+    return sized(workers, cluster=cluster, workload=workload, parallelism=split, stop=stop)
 
 
 SHARED = {
@@ -181,6 +182,7 @@ SHARED = {
     "recomputed": shared(2, 3, 2, 2, 3, sequence=True, recompute=True),
     "interleaved": shared(2, 2, 2, 4, 2, order="interleaved", chunks=2),
     "zero-bubble": shared(2, 2, 2, 4, 2, order="zero-bubble"),
+    "a time that is up within an exchange": shared(2, 4, 1, 4, 4, stop={"time": "11.3 ms"}),
 }
 
 
