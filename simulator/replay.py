@@ -244,9 +244,11 @@ class Replay(Simulation):
         finally:
             for program in [program for port in self.replayed for program in port.unbegun]:
                 program.close()
-        stuck = [port.stuck() for port in self.replayed if port.done < len(port.entries)]
-        if stuck:
-            raise Divergence("; ".join(stuck[:3]))
+        stuck = [port for port in self.replayed if port.done < len(port.entries)]
+        if stuck:  # who has the most left first: nearer to the cause than those who only wait for it
+            stuck.sort(key=lambda port: port.done - len(port.entries))
+            more = f"; and {len(stuck) - 3} more nodes" if len(stuck) > 3 else ""
+            raise Divergence("; ".join(port.stuck() for port in stuck[:3]) + more)
 
 
 def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = None) -> Result:

@@ -49,10 +49,18 @@ def pushes(log: pd.DataFrame, server: int) -> pd.DataFrame:
 
 
 def swapped(log: pd.DataFrame) -> pd.DataFrame:
-    """Two pushes, one after the other, of which the second could have come first: its worker was answered."""
+    """Two pushes, one after the other, of which the second could have come first: its worker was answered.
+
+    It was when the first came and the server waited for messages (`go on` follows): all was answered.
+    """
     found = pushes(log, server=4)
+    waited = log[log["node"] == 4]["word"].shift(-1).eq("go on")
     peers, number = found["peer"].tolist(), found["number"].tolist()
-    place = next(i for i in range(5, len(found)) if number[i] > 1 and peers[i] not in peers[i - 3 : i])
+    place = next(
+        i
+        for i in range(5, len(found))
+        if number[i] > 1 and peers[i] not in peers[i - 3 : i] and waited[found.index[i - 1]]
+    )
     order, a, b = [*log.index], found.index[place - 1], found.index[place]
     order[a], order[b] = b, a
     return log.loc[order]
