@@ -59,8 +59,11 @@ def metrics(result: Result) -> dict[str, Any]:
         "target": target,
         "time_to_target_s": float(reached.iloc[0]) if len(reached) else None,
         "parameters_sha256": _sha256(result.parameters),
+        "disturbed": bool(result.disturbances),
+        "attempts": result.attempts,
         "warnings": [
             *result.warnings,
+            *result.disturbances,
             *_diverged(loss),
             *_short(result, updates),
             *_idle(result),

@@ -248,7 +248,11 @@ class Result:
     parameters: np.ndarray | None = None
     """The final flat vector, shape (n,); None when nothing was learned."""
     warnings: Sequence[str] = field(default_factory=tuple)
-    """What the engine warns of; `metrics["warnings"]` has also what the metrics show."""
+    """What the engine warns of; `metrics["warnings"]` has also disturbances and what the metrics show."""
+    disturbances: Sequence[str] = field(default_factory=tuple)
+    """What makes the times of a real run doubtful, such as a host that gave its processors to others."""
+    attempts: int = 1
+    """How many times it was measured: again while it was disturbed."""
     utilisation: pd.DataFrame | None = None
     """How busy links and processors were: a row per resource and interval; None where it is not known.
 

@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -133,8 +132,7 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> 
     process.participate(plan, own.rank, control)
     if own.hub is not None:
         result = collect.result(plan, control.private, control.kept, learner)
-        warnings = [*result.warnings, *collect.disturbances(own.hub, names)]
-        result = replace(result, warnings=warnings)
+        result = collect.seen(result, own.hub, names)
         if out is not None:
             result.save(out)
         print(result.to_json(), flush=True)

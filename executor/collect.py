@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -74,7 +75,8 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
         records=table,
         gradient_s=gradient_s,
         parameters=parameters,
-        warnings=[*plan.warnings, *_overruns(folder, ranks, table)],
+        warnings=plan.warnings,
+        disturbances=_overruns(folder, ranks, table),
         interleaving=pd.concat(
             [streams.log(streams.file_of(kept, rank, streams.LOG), rank) for rank in ranks], ignore_index=True
         ),
@@ -86,14 +88,22 @@ def disturbances(hub: Hub, names: Sequence[str]) -> list[str]:
     stood = {names[rank]: seconds for rank, seconds in hub.watchdog.stood().items()}
     if hub.stood_s:
         stood["the process that watches the run"] = hub.stood_s
-    found = [
+    return [
         f"disturbed: {who} stood still for {seconds:.1f} s, so the run's times are not its own"
         for who, seconds in stood.items()
     ]
+
+
+def strangers(hub: Hub) -> list[str]:
+    """A line if somebody else tried to connect."""
     refused = hub.refused + sum(status.refused for status in hub.watchdog.status.values())
-    if refused:
-        found.append(f"connections of strangers that were refused: {refused}")
-    return found
+    return [f"connections of strangers that were refused: {refused}"] if refused else []
+
+
+def seen(result: Result, hub: Hub, names: Sequence[str]) -> Result:
+    """The result with what the hub has seen of the run's surroundings."""
+    found = [*result.disturbances, *disturbances(hub, names)]
+    return replace(result, warnings=[*result.warnings, *strangers(hub)], disturbances=found)
 
 
 def _overruns(folder: Path, ranks: Sequence[int], table: pd.DataFrame) -> list[str]:

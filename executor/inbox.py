@@ -23,12 +23,17 @@ class Arrived:
 class Inbox:
     """`fetch(timeout_s)` gives what arrives next: None if nothing does in time, False if it is no message.
 
-    `there`: whether something has arrived. One thread at a time fetches, for all.
+    `there`: whether something has arrived. One thread at a time fetches, for all; `wake` lets it return.
     """
 
-    def __init__(self, fetch: Callable[[float], Arrived | bool | None], there: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[float], Arrived | bool | None],
+        there: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
         self.handed_over = 0  # messages so far
-        self._fetch, self._there = fetch, there
+        self._fetch, self._there, self._wake = fetch, there, wake
         self._arrivals: deque[Arrived] = deque()
         self._fetching = False
         self._news = Condition()  # something has arrived, or was handed over, or fetching has ended
@@ -58,6 +63,13 @@ class Inbox:
             if isinstance(found, Arrived):
                 self._arrivals.append(found)
             return found is not None
+
+    def nudge(self) -> None:
+        """Let those who wait look again: an event of theirs has happened, and no message will tell them."""
+        with self._news:
+            self._news.notify_all()
+            if self._fetching:
+                self._wake()
 
     def look(self) -> None:
         """Fetch what has arrived by now, without waiting."""

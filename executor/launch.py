@@ -106,8 +106,9 @@ def execute(
                 with signals.handled(signal.SIG_IGN, *signals.ENDING):
                     incomplete.keep(error.records, str(error))
             raise
-        warnings = [*(bed.warnings() if bed else ()), *steal_time.warnings()]
-        return replace(result, warnings=[*result.warnings, *warnings])
+        warnings = [*result.warnings, *(bed.warnings() if bed else ())]
+        disturbances = [*result.disturbances, *steal_time.disturbances()]
+        return replace(result, warnings=warnings, disturbances=disturbances)
 
 
 def _prepared(plan: Plan) -> Learner | None:
@@ -178,7 +179,7 @@ class _Run:
                 if waiting is not None:
                     waiting(blame.waiting_for(self.hub.waited_for(), self.names))
             result = collect.result(self.plan, self.folder, self.kept, self.learner)
-            return replace(result, warnings=[*result.warnings, *collect.disturbances(self.hub, self.names)])
+            return collect.seen(result, self.hub, self.names)
         except KeyboardInterrupt:
             raise RunInterrupted(self._records_so_far()) from None
         except (RunFailed, signals.TimedOut) as failure:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lockstep.executor.activities import Activities
+from lockstep.executor.activities import Activities, Program
 from lockstep.executor.backward import Beside
 from lockstep.executor.devices import to_device
 from lockstep.executor.inbox import Arrived, Inbox
@@ -65,8 +65,8 @@ class RealPort:
         self.pass_times = PassTimes(plan, rank, compute) if compute and rank in plan.stages else None
         self.clock, self.zero = self, time.monotonic()
         self.turns = Turns()
-        self.inbox = Inbox(self._fetch, transport.there)
-        self.activities = Activities(lambda program: run_to_end(program, self))
+        self.inbox = Inbox(self._fetch, transport.there, transport.wake)
+        self.activities = Activities(self._run_beside)
         self.stopping = Stopping(plan, self.store)
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
         self.longest_s = 0.0  # the longest piece of work
@@ -128,6 +128,7 @@ class RealPort:
 
         Messages are taken in here, and not while an activity goes on: a replay knows no instants in between.
         """
+        self._wake_others()
         self.look_for_the_end()
         while self._begun:
             do = self._begun.pop(0)
@@ -158,6 +159,15 @@ class RealPort:
                 self.look_for_the_end()
         finally:
             del self._blocked[thread]
+
+    def _wake_others(self) -> None:
+        """Let those go on that wait for messages, but whose event this activity has let happen."""
+        if len(self._blocked) and any(event.callbacks is None for event in list(self._blocked.values())):
+            self.inbox.nudge()
+
+    def _run_beside(self, program: Program) -> None:
+        run_to_end(program, self)
+        self._wake_others()
 
     def _patience(self) -> float:
         """How long to wait for messages: until shortly before something else is due."""

@@ -101,6 +101,14 @@ class Doors:
         socket.connect(endpoint)
         return socket
 
+    def inside(self, door: Any) -> Any:
+        """A socket of this process to a door of its own."""
+        endpoint = f"inproc://{id(door)}"
+        door.bind(endpoint)
+        socket = self._socket(zmq.PUSH)
+        socket.connect(endpoint)
+        return socket
+
     def close(self) -> None:
         """Close all; what has not been sent by now is dropped."""
         if self._doorman is not None:

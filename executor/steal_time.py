@@ -14,7 +14,7 @@ class StealTime:
     def __init__(self) -> None:
         self._begun, self._before = time.monotonic(), _seconds()
 
-    def warnings(self) -> list[str]:
+    def disturbances(self) -> list[str]:
         """A line if it was so much that the run's metrics may be off."""
         offered = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
         steal_s = _seconds() - self._before

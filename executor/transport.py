@@ -7,6 +7,7 @@ can connect: sockets.py.
 """
 
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Container, Generator, Sequence
@@ -74,6 +75,7 @@ class Transport:
         self._doors = Doors(str(rank), place)
         self._door = self._doors.listen(zmq.PULL, f"{rank}", self.most_bytes)
         self.inbox = self._door.socket
+        self._own, self._wake = self._doors.inside(self.inbox), secrets.token_bytes()
         store.set(f"address/{rank}", self._door.endpoint)
         self._peers: dict[int, Any] = {}
         self._timeout_ms = -1  # for ever
@@ -135,11 +137,17 @@ class Transport:
             return None
         known = self._door.sender(front) if self._door.tells_senders else None
         front = front if isinstance(front, bytes) else bytes(front.buffer)
+        if front == self._wake:
+            return None
         try:
             return self._parsed(front, known)
         except (ValueError, TypeError) as error:
             came = f"{front[:40]!r}, {len(front)} bytes"
             raise ValueError(f"no message of a run came in, but {came}: who else sends here?") from error
+
+    def wake(self) -> None:
+        """Let `receive` return in the thread that waits there; for one thread at a time."""
+        self._own.send(self._wake)
 
     def _parsed(self, front: bytes, known: str | None) -> tuple[list[Any], torch.Tensor | None]:
         end = front.index(b"\n")  # JSON has none

@@ -133,6 +133,7 @@ def run(
     out: str | Path | None = None,
     deadline: float | None = None,
     waiting: Callable[[str], None] | None = None,
+    attempts: int = 1,
 ) -> "Result":
     """Measure a run of the scenario with real processes on this machine, one for each node.
 
@@ -143,16 +144,19 @@ def run(
     `out`: a folder for the result, as `Result.save` writes it; while the run goes on, and if it does not end
     well, its records are in the folder's `incomplete`. `deadline`: seconds for which a process may give no
     sign, or not get on; None: the larger of 20 s and ten of the longest gradients (docs/failures.md).
-    `waiting` is told now and then for whom others wait, or "".
+    `waiting` is told now and then for whom others wait, or "". A run that was disturbed, or whose emulated
+    gradients took too long, is measured again, `attempts` times in all (docs/failures.md).
 
     Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
     """
+    from lockstep.attempts import undisturbed
     from lockstep.executor.launch import execute
 
     plan = check(scenario, testbed)
     folder = None if out is None else Path(out)
-    result = execute(plan, progress, testbed=testbed, out=folder, deadline_s=deadline, waiting=waiting)
+    options: Any = {"testbed": testbed, "out": folder, "deadline_s": deadline, "waiting": waiting}
+    result = undisturbed(lambda: execute(plan, progress, **options), attempts)
     if folder is not None:
         result.save(folder)
     return result
@@ -190,19 +194,19 @@ def replay(folder: str | Path, progress: Progress | None = None) -> "Result":
 
 
 def validate(
-    scenario: "Scenario", progress: Progress | None = None, *, testbed: bool = False
+    scenario: "Scenario", progress: Progress | None = None, *, testbed: bool = False, attempts: int = 3
 ) -> "tuple[Result, Result]":
     """(predicted, measured): predict a run on the network that the real one has, and measure it.
 
     That is this machine's own, measured first (some seconds), or with `testbed` the scenario's
-    network; `predicted.scenario` has it. `progress` is told of the real run alone. Raises what `simulate`
-    and `run` raise.
+    network; `predicted.scenario` has it. `progress` is told of the real run alone, `attempts` are as in
+    `run`. Raises what `simulate` and `run` raise.
     """
     from lockstep.validation import measure_loopback, on_loopback, on_testbed, parameters
 
     check(scenario, testbed)
     there = on_testbed(scenario) if testbed else on_loopback(scenario, measure_loopback(parameters(scenario)))
-    return simulate(there), run(scenario, progress, testbed=testbed)
+    return simulate(there), run(scenario, progress, testbed=testbed, attempts=attempts)
 
 
 def model(

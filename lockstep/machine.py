@@ -1,5 +1,6 @@
 """What this machine is, in words, without its name."""
 
+import os
 import platform
 from pathlib import Path
 
@@ -17,3 +18,8 @@ def processor() -> str:
 def system() -> str:
     """The kernel and its version, without what its builder has added."""
     return f"{platform.system()} {platform.release().partition('-')[0]}"
+
+
+def cores() -> int:
+    """How many of its cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

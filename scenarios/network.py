@@ -135,6 +135,18 @@ class Background(Section):
         return self
 
 
+class Processing(Section):
+    """What a message takes of the cores at each of its ends, besides overheads: core-seconds, also a byte.
+
+    `cores`: of the one machine that stands for all hosts, as a testbed's does, and whose gradients are only
+    waited for; without it messages share each host's `cores_per_host` with the processes that compute there.
+    """
+
+    per_message: Duration = Field(0.0, description="core time at each end, such as '50 us'")
+    per_byte: Duration = Field(0.0, description="core time at each end, such as '5 ns'")
+    cores: Annotated[int, Field(ge=1)] | None = None
+
+
 class Network(Section):
     """`bandwidth` (bytes/s; None: unlimited) is per direction per NIC, `latency` (s) one way per message.
 
@@ -149,6 +161,7 @@ class Network(Section):
     goodput: float = Field(1.0, ge=0.01, le=1, description="share of bandwidth left for data, such as 0.95")
     duplex: Literal["full", "half"] = Field("full", description="half: up and down share the NIC's bandwidth")
     burst: Burst | None = None
+    processing: Processing | None = None
     queue: Size = Field(0.0, description="of each message, what may wait in switches, such as '64 KiB'")
     server_bandwidth: Bandwidth | None = Field(
         None, description="of the hosts that servers and relays have of their own"

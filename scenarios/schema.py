@@ -151,6 +151,16 @@ class Cluster(Machine):
         return 1.0 if kind is None else self.kinds[kind].speed
 
     @model_validator(mode="after")
+    def _messages_have_cores(self) -> Self:
+        costs = self.network.processing
+        if costs is not None and costs.cores is None and self.cores_per_host is None:
+            needs = (
+                "needs cores; give cluster.cores_per_host, or cores here for one machine that is all hosts"
+            )
+            fail(needs, "network", "processing")
+        return self
+
+    @model_validator(mode="after")
     def _groups_have_workers(self) -> Self:
         hierarchy = self.servers.hierarchy
         if hierarchy and hierarchy.groups > self.workers:

@@ -3,7 +3,7 @@
 Of m processes that compute on a host of c cores each runs at min(1, c / m) of its speed alone: a max-min fair
 share of a link that carries c core-seconds per second, reached over a process's own link of 1.
 
-Not modelled: time slices, priorities, caches and memory bandwidth; what messages cost the cores.
+Not modelled: time slices, priorities, caches and memory bandwidth.
 """
 
 from collections import Counter
@@ -20,16 +20,25 @@ from lockstep.strategies.resource import ResourceId
 
 
 class Cores:
-    """`per_host` cores (None: enough for all) on every host; `host_of[rank]` is the host of a process."""
+    """`per_host` cores (None: enough for all) on every host; `host_of[rank]` is the host of a process.
 
-    def __init__(self, environment: simpy.Environment, host_of: Sequence[int], per_host: int | None) -> None:
+    `always`: processes compete with more than each other, so that a host with a core for each is shared too.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        host_of: Sequence[int],
+        per_host: int | None,
+        always: bool = False,
+    ) -> None:
         self._environment = environment
-        self._flows = Flows(environment)
+        self.flows = Flows(environment)
         self._paths: dict[int, tuple[Link, Link]] = {}
         self._under_way: dict[int, Flow] = {}
         if per_host is None:
             return
-        crowded = {host for host, processes in Counter(host_of).items() if processes > per_host}
+        crowded = {host for host, processes in Counter(host_of).items() if always or processes > per_host}
         hosts = {
             host: Link(ResourceId("other", "cores of host", host), float(per_host))
             for host in sorted(crowded)
@@ -41,6 +50,10 @@ class Cores:
     def shared(self, rank: int) -> bool:
         """Whether the host of a process may have more processes that compute than cores."""
         return rank in self._paths
+
+    def beside(self, rank: int) -> tuple[Link, Link]:
+        """What other work on the host of a process goes over: its cores, and one that it has for itself."""
+        return self._paths[rank][0], Link(ResourceId("other", "core beside rank", rank), 1.0)
 
     def compute(self, rank: int, milestones: Sequence[float]) -> list[Event]:
         """Let a process whose cores are shared compute; what happens when it has done so much work.
@@ -57,7 +70,7 @@ class Cores:
                 return
             work = milestones[number] - (milestones[number - 1] if number else 0.0)
             if work:
-                self._under_way[rank] = self._flows.start(self._paths[rank], work, partial(go_on, number + 1))
+                self._under_way[rank] = self.flows.start(self._paths[rank], work, partial(go_on, number + 1))
             else:
                 go_on(number + 1)
 
@@ -68,4 +81,4 @@ class Cores:
         """End what a process computes."""
         flow = self._under_way.pop(rank, None)
         if flow is not None:
-            self._flows.cancel(flow)
+            self.flows.cancel(flow)

@@ -75,8 +75,14 @@ class Simulation:
         self.network = Network(self.environment, topology(cluster), plan.hosts, *overheads, network.queue)
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
-        self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host)
-        uneven = network.burst or network.queue or network.receive_overhead
+        costs = network.processing
+        beside = costs is not None and costs.cores is None  # messages are on the cores that compute
+        self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host, beside)
+        if costs is not None:
+            one = [0] * len(plan.hosts)  # machine, with cores of its own, on which nobody computes
+            cores = self.cores if beside else Cores(self.environment, one, costs.cores, always=True)
+            self.network.share(cores, costs)
+        uneven = network.burst or network.queue or network.receive_overhead or costs
         unsteady = network.varying or network.background or uneven
         self.rings = Rings(self) if shortcuts and not unsteady and len(plan.groups) == 1 else None
         self.alone = Alone(self)

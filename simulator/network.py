@@ -19,9 +19,12 @@ from typing import Any
 import simpy
 
 from lockstep.job.events import Event
+from lockstep.scenarios.network import Processing
+from lockstep.simulator.cores import Cores
 from lockstep.simulator.events import NORMAL, Aside, Scheduled, Timeout, soon
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Flow
+from lockstep.simulator.processing import MessageCores
 from lockstep.simulator.queues import Queues
 from lockstep.simulator.topology import Path, Topology
 
@@ -123,7 +126,14 @@ class Network:
         self.ready = [0.0] * len(host_of)  # when each sender has done with its messages' overheads
         self._taken_in = [0.0] * len(host_of)  # and each receiver
         self._connections: dict[tuple[int, int], Connection] = {}
+        self.processing: MessageCores | None = None
         self.arrivals = [self._take_in if receive_overhead else self._hand_over]  # what an arrival calls
+
+    def share(self, cores: Cores, costs: Processing) -> None:
+        """Let messages take what they cost of these cores."""
+        overheads = self.message_overhead, self.receive_overhead
+        self.processing = MessageCores(cores, costs, *overheads, self._hand_over)
+        self.arrivals[:] = [self.processing.done]
 
     def send(
         self, sender: int, to: int, nbytes: int, message: Any, arrived: Callable[[Transfer], object]
@@ -133,7 +143,9 @@ class Network:
         transfer = Transfer(self, connection, nbytes, message, arrived)
         self.bytes_sent += nbytes
         self.messages += 1
-        if self.message_overhead:
+        if self.processing is not None:
+            self.processing.send(sender, transfer, self._enqueue)
+        elif self.message_overhead:
             now = self.environment.now
             self.ready[sender] = max(now, self.ready[sender]) + self.message_overhead
             Timeout(self.environment, self.ready[sender] - now, lambda _: self._enqueue(transfer))
@@ -181,6 +193,8 @@ class Network:
     def begin(self, transfer: Transfer) -> None:
         """Let a message flow whose turn it is."""
         transfer.connection.busy = True
+        if self.processing is not None:
+            self.processing.begin(transfer)
         if not transfer.path or not transfer.nbytes:
             transfer.done()
         elif self._queues is None or len(transfer.path) == 1:

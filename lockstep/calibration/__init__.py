@@ -1,8 +1,10 @@
 """Measures what a scenario's cluster takes for granted: how fast this machine and its network really are."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from lockstep.attempts import unstolen
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
@@ -61,18 +63,18 @@ def calibrate(
     start_fork_server(sorted({name for each in workloads.values() for name in modules(each)}))
     if "compute" in parts:
         for name, workload in workloads.items():
-            entry, estimates, samples[name] = _compute(name, workload)
+            entry, estimates, samples[name] = unstolen(partial(_compute, name, workload))
             timed.append(entry)
             found.append(estimates)
             done(f"compute {name}")
     if "apply" in parts:
-        found.append(apply.measure())
+        found.append(unstolen(apply.measure))
         done("apply")
     if "codecs" in parts:
-        found.append(codecs.measure())
+        found.append(unstolen(codecs.measure))
         done("codecs")
     if "cores" in parts:
-        found.append(cores.measure(next(iter(workloads.values()))))
+        found.append(unstolen(partial(cores.measure, next(iter(workloads.values())))))
         done("cores")
     if "network" in parts:
         found.append(network.measure(testbed, named, lambda part: done("network", part), rate))

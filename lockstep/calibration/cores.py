@@ -1,6 +1,5 @@
 """How many cores a host has for processes that compute at once: how they slow each other down."""
 
-import os
 import time
 from collections.abc import Sequence
 from statistics import median
@@ -12,6 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from lockstep.calibration.estimates import Estimates, resampled
 from lockstep.calibration.process import barrier, together
+from lockstep.machine import cores
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import build
@@ -28,9 +28,7 @@ def measure(workload: Workload, seconds: float = _SECONDS, rounds: int = _ROUNDS
     if isinstance(workload, Sizes | Graph):
         raise ScenarioError("sizes only: there is no gradient to measure", key="workload")
     workload = workload.model_copy(update={"learning": None})
-    counts = _counts(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    counts = _counts(cores())
     samples: list[list[float]] = [[] for _ in counts]
     for _ in range(rounds):
         for place, m in enumerate(counts):
@@ -40,8 +38,7 @@ def measure(workload: Workload, seconds: float = _SECONDS, rounds: int = _ROUNDS
     alone_s = median(samples[0])
     slowdown = {str(m): median(times) / alone_s for m, times in zip(counts, samples, strict=True)}
     evidence: dict[str, Any] = {"effective": effective, "interval": [low, high], "slowdown": slowdown}
-    cores = max(1, round(effective))
-    return Estimates({"cores_per_host": cores}, {}, {"cores": evidence})
+    return Estimates({"cores_per_host": max(1, round(effective))}, {}, {"cores": evidence})
 
 
 def effective_cores(counts: Sequence[int], seconds: Sequence[float]) -> float:
@@ -54,9 +51,9 @@ def effective_cores(counts: Sequence[int], seconds: Sequence[float]) -> float:
     return float(minimize_scalar(off, bounds=(0.5, float(m.max())), method="bounded").x)
 
 
-def _counts(cores: int) -> list[int]:
+def _counts(most: int) -> list[int]:
     """1 to twice the cores; with many cores not all of them."""
-    return sorted({round(m) for m in np.geomspace(1, 2 * cores, _MOST)} | {cores})
+    return sorted({round(m) for m in np.geomspace(1, 2 * most, _MOST)} | {most})
 
 
 def _gradient_s(workload: Trained | Problem, number: int, seconds: float, ready: Any) -> float:

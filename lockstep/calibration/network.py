@@ -6,21 +6,24 @@ server, is read off their records (readings.py); what is left of the exchanges i
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from lockstep.attempts import undisturbed
 from lockstep.calibration import path, readings
 from lockstep.calibration.estimates import Estimates, resampled
 from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
-from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, probes
+from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, crowded, probes
 from lockstep.executor.launch import RunFailed, execute
 from lockstep.executor.shaping import QUEUE
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
+from lockstep.machine import cores
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.optimizers import optimizer
@@ -52,17 +55,18 @@ def measure(
     `rate`: of a testbed's cables, bytes/s.
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
-    `memory_bandwidth`; on a testbed `network.goodput`, `.queue`, `.burst.size` and `.burst.line_rate`,
-    elsewhere `network.bandwidth`, on the loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
+    `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed
+    `network.goodput`, `.queue`, `.burst.size` and `.burst.line_rate`, elsewhere `network.bandwidth`, on the
+    loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
     About a minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
     check(testbed, hosts)
     chosen = all_probes(testbed, bool(hosts), rate)
-    return found(
-        chosen,
-        run(chosen, testbed, hosts, progress),
-        "testbed" if testbed else "path" if hosts else "loopback",
-    )
+    crowd = {} if hosts else crowded(cores(), rate if testbed else None, SECONDS)
+    measured = run({**chosen, **crowd}, testbed, hosts, progress)
+    steady = {name: measured[name] for name in chosen}
+    estimates = found(chosen, steady, "testbed" if testbed else "path" if hosts else "loopback")
+    return estimates if hosts else shared_by(estimates, crowd, measured)
 
 
 def check(testbed: bool, hosts: Sequence[str]) -> None:
@@ -88,16 +92,20 @@ def all_probes(testbed: bool, between_hosts: bool, rate: float = RATE, seconds: 
 def run(
     chosen: Probes, testbed: bool, hosts: Sequence[str] = (), progress: Progress | None = None
 ) -> Measured:
-    """Run all probes in turn, and again; their records."""
+    """Run all probes in turn, and again; their records, without those of runs that stayed disturbed."""
     measured: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
+    disturbed: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
     turns = 1 if hosts else _TURNS  # to start a run by ssh takes its time
     for turn in range(turns):
         for number, (name, probe) in enumerate(chosen.items()):
             if progress is not None:
                 progress((turn + number / len(chosen)) / turns)
-            records = run_on(hosts, probe) if hosts else execute(Plan.of(probe), testbed=testbed).records
-            measured[name].append(records)
-    return measured
+            if hosts:
+                measured[name].append(run_on(hosts, probe))
+                continue
+            result = undisturbed(partial(execute, Plan.of(probe), testbed=testbed))
+            (disturbed if result.disturbances else measured)[name].append(result.records)
+    return {name: runs or disturbed[name] for name, runs in measured.items()}
 
 
 def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Estimates:
@@ -134,6 +142,25 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
             intervals[f"network.intra_host.{key}"] = intervals[f"network.{key}"]
     rows = [_row(name, runs, fit.simulated[name]) for name, runs in exchanges.items()]
     return Estimates(values, intervals, {"network": {"probes": rows}})
+
+
+def shared_by(estimates: Estimates, crowd: Probes, measured: Measured) -> Estimates:
+    """The same with what messages take of a machine's cores, from probes in which these are not enough."""
+    exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in crowd}
+    exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
+    if not exchanges:
+        return estimates
+    unknown = "intra_host", "line_rate"  # are not settings of a path
+    known = {
+        key: value for key, value in estimates.settings.items() if not any(map(key.__contains__, unknown))
+    }
+    known[path.CORES] = cores()
+    fit = path.fit_crowded(crowd, exchanges, known)
+    evidence = {key: dict(value) for key, value in estimates.evidence.items()}
+    rows = [_row(name, runs, fit.simulated[name]) for name, runs in exchanges.items()]
+    evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
+    settings = {**estimates.settings, **fit.values, path.CORES: known[path.CORES]}
+    return Estimates(settings, estimates.intervals, evidence)
 
 
 def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:

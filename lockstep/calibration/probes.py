@@ -12,10 +12,25 @@ PACE_S = 0.02  # of computing between two exchanges
 _LEAST = 3  # exchanges, if the largest messages take long
 _MOST_S = 4.0  # that a run may take, whatever is in it
 
+_CROWD, _MOST_CROWDED = 6, 48  # processes for each core, and at most
+_CROWD_SIZES = (1, 1000, 5000, 20_000)  # values in a message
+
 ONE, FAN_OUT, BACKLOG = "1 worker, 1 value", "2 workers at a barrier, 1 value", "8 messages in a row"
 _ASYNCHRONOUS, _BARRIER = {"name": "asynchronous"}, {"name": "synchronous"}
 _RING = {"name": "all-reduce", "algorithm": "ring"}
 _IN_A_ROW = {"name": "synchronous", "chunks": 8}
+
+
+def crowded(cores: int, rate: float | None, seconds: float) -> dict[str, Scenario]:
+    """Probes in which more processes have messages to deal with than there are cores; none on many cores."""
+    workers = _CROWD * cores
+    if workers > _MOST_CROWDED:
+        return {}
+    return {
+        name: _probe(name, workers * size, workers, 1, _RING, rate, seconds)
+        for size in _CROWD_SIZES
+        for name in [f"ring of {workers}, {4 * size:,} B each"]
+    }
 
 
 def probes(sizes: Sequence[int], rate: float | None, seconds: float) -> dict[str, Scenario]:

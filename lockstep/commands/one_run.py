@@ -12,6 +12,7 @@ import typer
 import lockstep
 from lockstep import scenarios, terminal
 from lockstep.commands.options import (
+    Attempts,
     Deadline,
     File,
     MaybeFile,
@@ -98,6 +99,7 @@ def run(
     timeline: Timeline = None,
     timeout: Timeout = None,
     deadline: Deadline = None,
+    attempts: Attempts = 1,
     json_: Json = False,
     csv: Csv = False,
     quiet: Quiet = False,
@@ -106,7 +108,9 @@ def run(
     """Measure a run with real processes on this machine."""
     output = Output(out, Printing(json_, csv), quiet, tensorboard, timeline)
     waiting = terminal.noting(quiet or bool(output.printing))
-    engine = partial(lockstep.run, testbed=testbed, out=out, deadline=deadline, waiting=waiting)
+    engine = partial(
+        lockstep.run, testbed=testbed, out=out, deadline=deadline, waiting=waiting, attempts=attempts
+    )
     from lockstep import work
 
     scenario = load(file, set_ or [], testbed)

@@ -63,6 +63,10 @@ Timeout = Annotated[
     float | None,
     typer.Option(min=0.001, metavar="SECONDS", help="Give up after so long, as a run that failed."),
 ]
+Attempts = Annotated[
+    int,
+    typer.Option(min=1, max=100, metavar="N", help="Measure again, up to N times in all, while disturbed."),
+]
 Deadline = Annotated[
     float | None,
     typer.Option(

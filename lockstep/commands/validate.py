@@ -9,7 +9,9 @@ import typer
 
 import lockstep
 from lockstep import terminal
+from lockstep.attempts import ATTEMPTS
 from lockstep.commands.options import (
+    Attempts,
     MaybeFile,
     Names,
     Out,
@@ -62,6 +64,7 @@ def validate(
     csv: Csv = False,
     quiet: Quiet = False,
     yes: Yes = False,
+    attempts: Attempts = ATTEMPTS,
     suite: Suite = False,
     limit: Limit = None,
     profile: Profiles = None,
@@ -102,7 +105,7 @@ def validate(
     if file is None:
         raise ScenarioError("give a scenario file, or --suite", key="FILE")
     points = _points(file, set_ or [], strategy or [], sweep, testbed)
-    _validate(points, bool(strategy or sweep), testbed, output, yes)
+    _validate(points, bool(strategy or sweep), testbed, output, yes, attempts)
 
 
 def _points(
@@ -126,7 +129,9 @@ def _points(
     return [only_its_own(point) for point in loaded] or [load(file, overrides, testbed)]
 
 
-def _validate(points: "list[Scenario]", several: bool, testbed: bool, output: Output, yes: bool) -> None:
+def _validate(
+    points: "list[Scenario]", several: bool, testbed: bool, output: Output, yes: bool, attempts: int
+) -> None:
     from lockstep import compared, validation, work
     from lockstep.others import Others
 
@@ -155,7 +160,8 @@ def _validate(points: "list[Scenario]", several: bool, testbed: bool, output: Ou
                 predicted.save(out / name / "predicted")
             with output.progress(f"measuring {name}") as progress:
                 its = out and out / name / "measured"
-                pairs.append((predicted, lockstep.run(point, progress, testbed=testbed, out=its)))
+                measured = lockstep.run(point, progress, testbed=testbed, out=its, attempts=attempts)
+                pairs.append((predicted, measured))
     except (RuntimeError, KeyboardInterrupt) as error:
         say_what_is_left(error, out and out / point.strategy.name / "measured")
         raise

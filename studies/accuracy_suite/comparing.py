@@ -58,6 +58,8 @@ def _row(m: Row, p: Row) -> dict[str, Any]:
         "staleness_error": _staleness_error(a["staleness_mean"], b["staleness_mean"]) if stale else None,
         "staleness_ks": ks_distance(_histogram(a), _histogram(b)) if stale else None,
         "target_error": relative_error(a["time_to_target_s"], b["time_to_target_s"]),
+        "disturbed": bool(m.get("disturbed")),  # older campaigns do not say
+        "attempts": int(m.get("attempts") or 1),
         "warnings": list(m["warnings"]),
     }
 

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Any
 
 import lockstep
+from lockstep.attempts import ATTEMPTS
 from lockstep.studies.accuracy_suite import campaign
 from lockstep.studies.accuracy_suite.digest import digest
 from lockstep.studies.accuracy_suite.point import Point
@@ -37,11 +38,14 @@ def measure(
 def _measured(point: Point, testbed: bool) -> tuple[dict[str, Any], str]:
     """What is kept of a point, and what is said about it."""
     try:
-        found = digest(lockstep.run(point.scenario, testbed=testbed))
+        found = digest(lockstep.run(point.scenario, testbed=testbed, attempts=ATTEMPTS))
     except (RuntimeError, OSError) as failure:
         error = f"{type(failure).__name__}: {failure}".splitlines()[0]
         return campaign.row(point, None, error), error
-    return campaign.row(point, found, None), f"{found['throughput'] or 0:.1f} samples/s"
+    said = f"{found['throughput'] or 0:.1f} samples/s"
+    if found["attempts"] > 1:
+        said += f" ({'disturbed in all' if found['disturbed'] else 'after'} {found['attempts']} attempts)"
+    return campaign.row(point, found, None), said
 
 
 def _time(seconds: float) -> str:

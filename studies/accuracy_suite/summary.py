@@ -24,6 +24,8 @@ GROUPS: dict[str, Callable[[pd.DataFrame], "pd.Series[Any]"]] = {
 def summarise(table: pd.DataFrame) -> dict[str, Any]:
     """What `summary.json` has: of `compare`'s table; only points of sizes are ranked."""
     whole, failed = table[table["error"].isna()], table[table["error"].notna()]
+    disturbed = whole[whole["disturbed"].astype(bool)] if len(whole) else whole
+    whole = whole.drop(disturbed.index)  # a measurement that says nothing of the prediction
     warned = whole[whole["warnings"].map(len) > 0] if len(whole) else whole
     rates, learners, split = (whole[whole["part"] == part] for part in ("rates", "learning", "pipelines"))
     held_out = whole[whole["held_out"]]
@@ -48,6 +50,8 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
         "schema": 1,
         "points": len(table),
         "failed": dict(zip(failed["name"], failed["error"], strict=True)),
+        "disturbed": [*disturbed["name"]],
+        "attempts": int(table["attempts"].sum()) if len(whole) else 0,
         "warned": {row["name"]: row["warnings"] for _, row in warned.iterrows()},
         "errors": errors,
         "by": groups,

@@ -53,6 +53,9 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
         said.append(
             f"{ranks['pairs']} pairs of strategies on the same cluster differ by more than 5%{wrong}."
         )
+    if summary["disturbed"]:
+        left = count(len(summary["disturbed"]), "run")
+        said.append(f"{left} stayed disturbed and is in no number here: {', '.join(summary['disturbed'])}.")
     if summary["warned"]:
         said.append(f"{count(len(summary['warned']), 'run')} warned: {', '.join(summary['warned'])}.")
     return said

@@ -16,9 +16,9 @@ def test_stolen_time_is_told(seconds: float, says: list[str], monkeypatch: pytes
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     found = steal_time.StealTime()
-    assert [line[: len(start)] for line, start in zip(found.warnings(), says, strict=True)] == says
+    assert [line[: len(start)] for line, start in zip(found.disturbances(), says, strict=True)] == says
 
 
 def test_a_system_that_does_not_tell_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.cpu_times", lambda: SimpleNamespace(user=1.0))
-    assert steal_time.StealTime().warnings() == []
+    assert steal_time.StealTime().disturbances() == []

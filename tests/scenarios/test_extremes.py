@@ -56,6 +56,7 @@ BASE: dict[str, Any] = {
             "receive_overhead": "5 us",
             "goodput": 0.95,
             "queue": "64 KiB",
+            "processing": {"per_message": "50 us", "per_byte": "5 ns", "cores": 2},
             "server_bandwidth": "1 Gbit/s",
             "burst": {"size": "64 KiB", "line_rate": "2 Gbit/s"},
             "cards": [{"hosts": [0], "bandwidth": "1 Gbit/s"}],

@@ -35,6 +35,8 @@ def side(name: str, throughput: float | None, **more: Any) -> dict[str, Any]:
         "curve_s": [],
         "curve_loss": [],
         "curve_accuracy": [],
+        "disturbed": False,
+        "attempts": 1,
         "warnings": [],
         "error": None,
         "part": "rates",

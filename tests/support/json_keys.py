@@ -13,7 +13,7 @@ KEYS: dict[str, Any] = {
     "breakdown_by_worker": {"compute": list, "update": list, "send": list, "network": list, "wait": list},
     "utilisation": (dict, NULL), "bottleneck": str,
     "loss": float, "accuracy": float, "target": float, "time_to_target_s": float,
-    "parameters_sha256": str, "warnings": list,
+    "parameters_sha256": str, "disturbed": bool, "attempts": int, "warnings": list,
 }  # fmt: skip
 LEARNED = ("loss", "accuracy", "target", "time_to_target_s", "parameters_sha256")
 

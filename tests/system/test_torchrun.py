@@ -26,7 +26,8 @@ KEYS = {
     "schema", "engine", "scenario", "seed", "workers", "strategy", "duration_s", "updates", "updates_per_s",
     "samples", "throughput", "dropped", "staleness", "speedup", "efficiency", "bytes_sent", "memory_bytes",
     "breakdown", "breakdown_by_worker", "utilisation", "bottleneck", "loss", "accuracy", "target",
-    "time_to_target_s", "parameters_sha256", "warnings",
+    "time_to_target_s", "parameters_sha256", "disturbed", "attempts",
+    "warnings",
 }  # fmt: skip
 
 

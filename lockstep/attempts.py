@@ -1,0 +1,35 @@
+"""A measurement that was disturbed is made again, before anybody compares it with anything."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from lockstep.executor.steal_time import StealTime
+
+if TYPE_CHECKING:
+    from lockstep.analysis.records import Result
+
+ATTEMPTS = 3
+"""Of what is compared with a prediction."""
+
+
+T = TypeVar("T")
+
+
+def unstolen(measure: Callable[[], T], attempts: int = ATTEMPTS) -> T:
+    """What is measured while the machine's host gives its processors to nobody else, or at last anyhow."""
+    for _ in range(attempts):
+        steal_time = StealTime()
+        found = measure()
+        if not steal_time.disturbances():
+            break
+    return found
+
+
+def undisturbed(measure: "Callable[[], Result]", attempts: int = ATTEMPTS) -> "Result":
+    """The first result that nothing disturbed, of at most so many; else the last one, which says so."""
+    for attempt in range(1, attempts + 1):
+        result = replace(measure(), attempts=attempt)
+        if not result.disturbances:
+            break
+    return result

@@ -1,0 +1,86 @@
+"""What messages take of the cores: a process that sends, a kernel that copies, a process that takes in.
+
+A message's overheads are core-seconds of its sender and its receiver, one message after another at each.
+At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way,
+one message after another on each connection; it is there when these are done and it has arrived. Whoever
+works on a machine shares its cores (cores.py): an idle machine's messages take no longer than without them.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lockstep.scenarios.network import Processing
+from lockstep.simulator.cores import Cores
+from lockstep.simulator.links import Link
+
+if TYPE_CHECKING:
+    from lockstep.simulator.network import Connection, Transfer
+
+_Path = tuple[Link, ...]
+_Do = Callable[[], object]
+
+
+class MessageCores:
+    """The cores on which messages are dealt with; `handed_over` is told of each that is there and done."""
+
+    def __init__(
+        self,
+        cores: Cores,
+        costs: Processing,
+        message_overhead: float,
+        receive_overhead: float,
+        handed_over: "Callable[[Transfer], object]",
+    ) -> None:
+        self._cores, self._costs = cores, costs
+        self._message_overhead, self._receive_overhead = message_overhead, receive_overhead
+        self._handed_over = handed_over
+        self._ends: dict[Connection, tuple[_Path, _Path]] = {}
+        self._to_do: dict[Transfer, int] = {}  # what a message that is on its way still waits for
+        self._queues: dict[tuple[int, bool], tuple[_Path, deque[_Do]]] = {}  # to send, to take in
+
+    def send(self, sender: int, transfer: "Transfer", enqueue: "Callable[[Transfer], object]") -> None:
+        """Let a message take its sender's time, after those before it."""
+        connection = transfer.connection
+        if connection not in self._ends:
+            self._ends[connection] = self._cores.beside(sender), self._cores.beside(connection.to)
+        self._in_turn(sender, True, self._message_overhead, partial(enqueue, transfer))
+
+    def begin(self, transfer: "Transfer") -> None:
+        """A message flows from now on."""
+        ends = self._ends[transfer.connection]
+        work = self._costs.per_message + self._costs.per_byte * transfer.nbytes
+        self._to_do[transfer] = 1 + len(ends) * (work > 0)
+        if work:
+            for path in ends:
+                self._cores.flows.start(path, work, partial(self.done, transfer))
+
+    def done(self, transfer: "Transfer") -> None:
+        """A message has arrived, or an end has done its work: with the last of these it is taken in."""
+        self._to_do[transfer] -= 1
+        if not self._to_do[transfer]:
+            del self._to_do[transfer]
+            receiver = transfer.connection.to
+            self._in_turn(receiver, False, self._receive_overhead, partial(self._handed_over, transfer))
+
+    def _in_turn(self, rank: int, sending: bool, seconds: float, do: _Do) -> None:
+        """Do something after so many core-seconds of a process, which come after those asked for before."""
+        if not seconds:
+            do()
+            return
+        if (rank, sending) not in self._queues:  # sending and taking in do not wait for each other
+            self._queues[rank, sending] = self._cores.beside(rank), deque()
+        path, queue = self._queues[rank, sending]
+        queue.append(do)
+        if len(queue) == 1:
+            self._next(path, queue, seconds)
+
+    def _next(self, path: _Path, queue: deque[_Do], seconds: float) -> None:
+        def done() -> None:
+            do = queue.popleft()
+            if queue:
+                self._next(path, queue, seconds)
+            do()
+
+        self._cores.flows.start(path, seconds, done)

@@ -1,0 +1,50 @@
+"""What is disturbed is measured again, and what stays disturbed is in no headline."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+import lockstep
+from lockstep.attempts import undisturbed, unstolen
+from lockstep.executor import launch, steal_time
+from lockstep.studies.accuracy_suite.summary import summarise
+from tests.studies.test_suite_summary import rates
+from tests.support.scenarios import scenario
+
+TAKEN = "2% of the processors' time went to other guests of this machine's host"
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "attempts", "expected"),
+    [([False], 3, 1), ([True, False], 3, 2), ([True] * 3, 3, 3), ([True], 1, 1), ([True, True, False], 2, 2)],
+)
+def test_a_disturbed_run_is_measured_again(
+    disturbed: list[bool], attempts: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = lockstep.simulate(scenario())
+    found = iter([replace(result, disturbances=[TAKEN] * each) for each in disturbed])
+    monkeypatch.setattr(launch, "execute", lambda *_, **__: next(found))
+    metrics = lockstep.run(scenario(), attempts=attempts).metrics
+    assert (metrics["attempts"], metrics["disturbed"]) == (expected, disturbed[expected - 1])
+    assert (TAKEN in metrics["warnings"]) == disturbed[expected - 1]
+
+
+def test_processors_that_others_had_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.0, 9.0, 9.0, 9.0])  # stolen so far: at the begin and the end of each measurement
+    monkeypatch.setattr(steal_time, "_seconds", lambda: next(seconds))
+    values = iter("ab")
+    assert unstolen(lambda: next(values)) == "b"
+
+
+def test_what_stays_disturbed_is_in_no_headline() -> None:
+    table = pd.concat([rates([0.01, 0.03]), rates([0.9], disturbed=True, attempts=3)], ignore_index=True)
+    summary = summarise(table)
+    assert summary["errors"]["held out"]["throughput_error"]["max"] == pytest.approx(0.03)
+    assert (len(summary["disturbed"]), summary["attempts"]) == (1, 5)
+
+
+def test_a_simulation_is_never_disturbed() -> None:
+    metrics = lockstep.simulate(scenario()).metrics
+    assert (metrics["attempts"], metrics["disturbed"]) == (1, False)
+    assert undisturbed(lambda: lockstep.simulate(scenario())).attempts == 1

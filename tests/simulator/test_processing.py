@@ -1,0 +1,74 @@
+"""What messages take of cores: closed forms."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import lockstep
+from lockstep import Scenario
+from tests.support.scenarios import scenario
+
+WORKERS, STEPS = 8, 14  # of a ring
+
+
+def ring(parameters: int = WORKERS, **network: Any) -> Scenario:
+    return scenario(
+        cluster__workers=WORKERS, cluster__network=network, workload={"parameters": parameters},
+        strategy={"name": "all-reduce", "algorithm": "ring"}, stop={"steps": 1},
+    )  # fmt: skip
+
+
+def exchange_s(of: Scenario) -> float:
+    return lockstep.simulate(of).metrics["duration_s"] - 0.01
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 20])
+def test_overheads_of_all_take_turns_on_the_cores(cores: int) -> None:
+    found = exchange_s(ring(latency="1 ms", message_overhead="2 ms", processing={"cores": cores}))
+    assert found == pytest.approx(STEPS * (max(1.0, WORKERS / cores) * 2e-3 + 1e-3), rel=1e-9)
+
+
+@pytest.mark.parametrize(("per_message", "per_byte"), [(2e-3, 0.0), (0.0, 5e-6), (3e-4, 1e-6), (1e-5, 1e-7)])
+@pytest.mark.parametrize("cores", [1, 2, 5])
+def test_a_message_is_there_when_the_network_and_both_its_ends_are_done(
+    cores: int, per_message: float, per_byte: float
+) -> None:
+    """A step: 16 ends on c cores, beside 400 bytes at 1 MB/s and a latency of 1 ms."""
+    costs = {"per_message": f"{per_message} s", "per_byte": f"{per_byte} s", "cores": cores}
+    found = exchange_s(ring(100 * WORKERS, bandwidth="1 MB/s", latency="1 ms", processing=costs))
+    work = per_message + 400 * per_byte
+    assert found == pytest.approx(STEPS * max(400e-6 + 1e-3, work * max(1, 2 * WORKERS / cores)), rel=1e-9)
+
+
+def test_idle_cores_change_nothing() -> None:
+    """Each end is done before the network is, and a receiver takes in one message at a time."""
+    overheads = {"message_overhead": "1 ms", "receive_overhead": "1 ms"}
+    network = {"bandwidth": "1 MB/s", "latency": "2 ms", **overheads}
+    costs = {"per_message": "10 us", "per_byte": "100 ns", "cores": 100}
+    for strategy in ({"name": "synchronous"}, {"name": "asynchronous"}, {"name": "all-reduce"}):
+        plain = scenario(cluster__network=network, strategy=strategy)
+        shared = scenario(cluster__network={**network, "processing": costs}, strategy=strategy)
+        times = lockstep.simulate(plain).records, lockstep.simulate(shared).records
+        assert len(times[0]) == len(times[1])
+        columns = ["node", "event", "kind", "start", "end"]
+        first, second = (table[columns].sort_values(columns[:4], ignore_index=True) for table in times)
+        assert second["end"].to_numpy() == pytest.approx(first["end"].to_numpy(), rel=1e-9)
+
+
+def test_messages_slow_the_gradients_of_their_host() -> None:
+    """On one core: both compute for 20 ms; then a push takes 4 core-ms, and the slow one lacks 10."""
+    found = lockstep.simulate(
+        scenario(
+            cluster__workers=2, cluster__workers_per_host=2, cluster__cores_per_host=1, stop={"steps": 1},
+            cluster__stragglers=[{"worker": 1, "slowdown": 2}], strategy={"name": "synchronous"},
+            cluster__network={"processing": {"per_message": "4 ms"}},
+        )
+    ).records  # fmt: skip
+    rows = found[found["event"] == "gradient"].sort_values("node")
+    assert (rows["end"] - rows["start"]).tolist() == pytest.approx([0.02, 0.034], rel=1e-9)
+
+
+def test_messages_need_cores() -> None:
+    with pytest.raises(ValidationError, match=r"needs cores; give cluster\.cores_per_host, or cores here"):
+        ring(processing={"per_byte": "1 ns"})
