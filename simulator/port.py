@@ -11,14 +11,14 @@ from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.events import timeout
 from lockstep.simulator.folding import NEXT_TO_NOTHING
 from lockstep.simulator.ring import Disturbed
-from lockstep.strategies.collectives import all_gather, ring
+from lockstep.strategies.collectives import RING, all_gather, ring
 from lockstep.strategies.node import Collective, Group, Message, Vector
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
 
-_RINGS = ("ring", "all-gather", "reduce-scatter")  # kinds of messages: to the next, from the one before
+_RINGS = (RING, "all-gather", "reduce-scatter")  # kinds of messages: to the next, from the one before
 
 
 def _nothing() -> None:

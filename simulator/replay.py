@@ -22,6 +22,7 @@ from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Process, Scheduled
+from lockstep.strategies.collectives import RING
 from lockstep.strategies.node import Collective, Group, Message, Vector
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import deterministic_threads
@@ -133,9 +134,13 @@ class ReplayedPort:
     # ---------------------------------------------------------------- what the node is told
 
     def keep(self, arrival: Arrival) -> None:
-        """Keep a message until it is its turn; one that the log does not know is a native collective's."""
+        """Keep a message until it is its turn.
+
+        One of a ring that the log does not know is a native collective's. Others that it does not know came
+        after the end of the real run.
+        """
         key = arrival.message.kind, arrival.message.sender
-        if key not in self._wanted:
+        if key not in self._wanted and arrival.message.kind == RING:
             self.take_in(arrival)
             return
         self._numbers[key] += 1

@@ -13,6 +13,9 @@ from typing import Literal
 from lockstep.strategies.node import Collective, Node, Vector
 from lockstep.strategies.parameter_server import shard_of
 
+RING = "ring"
+"""The kind of a ring's messages."""
+
 
 async def ring(node: Node, vector: Vector) -> Vector:
     """Reduce-scatter, then all-gather, around a ring (Patarasuk and Yuan 2009).
@@ -176,8 +179,8 @@ async def _ring(node: Node, ranks: Sequence[int], vector: Vector) -> Vector:
     following, previous, p, me = _neighbours(node, ranks)
     chunks = [shard_of(vector, chunk, p) for chunk in range(p)]
     for step in range(2 * (p - 1)):
-        sent = node.send(following, "ring", chunks[(me - step) % p])
-        received = await _body(node, "ring", previous)
+        sent = node.send(following, RING, chunks[(me - step) % p])
+        received = await _body(node, RING, previous)
         chunk = (me - step - 1) % p
         chunks[chunk] = await _add(node, received, chunks[chunk]) if step < p - 1 else received
         await sent

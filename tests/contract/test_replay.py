@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import lockstep
 from lockstep import Result, Scenario
-from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy, Vector
+from lockstep.executor.inbox import Arrived
+from lockstep.simulator.replay import ReplayedPort
+from lockstep.strategies import STRATEGIES, Contribution, Message, Node, Strategy, Vector
 from lockstep.strategies.owners import OneModelEach
 from tests.support.activities import PROGRAMS, UNDER_TEST, main_that_knows_them
 from tests.support.nightly import drawn
@@ -172,3 +175,14 @@ def test_shared_cores_on_which_gradients_are_given_up(tmp_path: Path) -> None:
     """In the replay, computing takes other times than in the run: what was given up may be done, or go on."""
     crowded = {"cluster__cores_per_host": 2, "cluster__workers_per_host": 4, "cluster__servers": 1}
     check_replay(lockstep.run(learning("backup-workers", **crowded)), tmp_path)
+
+
+def test_a_message_that_came_after_the_end_is_not_taken_in() -> None:
+    """The log does not know it; of those that it does not know, only a native collective's rings are."""
+    taken: list[str] = []
+    stub: Any = SimpleNamespace(clock=None)
+    port = ReplayedPort(stub, "server 0", [])
+    port.take_in = lambda arrival: taken.append(arrival.message.kind)
+    for kind in ("push", "ring"):
+        port.keep(Arrived(Message(kind, 1, None), 0.0, 0))
+    assert taken == ["ring"]
