@@ -81,11 +81,11 @@ def check(scenario: "Scenario", testbed: bool = False, fits: bool = True) -> "Pl
         from lockstep.simulator.traffic import varying_links
 
         varying_links(topology(scenario.cluster), scenario.cluster.network.varying)
-    from lockstep import feasible, fitting
+    from lockstep import feasible, room
 
     feasible.check(plan)
     if fits:
-        fitting.require(plan)
+        room.require(plan)
     if testbed:
         from lockstep.executor import testbed as bed
 
