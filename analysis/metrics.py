@@ -19,15 +19,14 @@ def metrics(result: Result) -> dict[str, Any]:
     """
     scenario, curve = result.scenario, result.curve
     workers, batch_size = scenario.cluster.workers, scenario.workload.batch_size
-    updates = of(result.records, "update", ["node", "peer", "version", "staleness", "batches"])
-
+    updates = _updates(result)
     start, end = result.span
     duration = end - start
     applied_updates, applied_batches = _applied(result, updates)
     samples = applied_batches * batch_size
-    throughput = samples / duration if duration > 0 else None
+    rate = samples / duration if duration > 0 else None
     single = batch_size / result.gradient_s if result.gradient_s > 0 else None
-    speedup = throughput / single if throughput is not None and single is not None else None
+    speedup = rate / single if rate is not None and single is not None else None
     target = scenario.stop.target_accuracy
     reached = curve.loc[curve["accuracy"] >= target, "time"] if target is not None else curve["time"][:0]
     loss = curve["loss"].iloc[-1] if len(curve) else None
@@ -43,7 +42,7 @@ def metrics(result: Result) -> dict[str, Any]:
         "updates": applied_updates,
         "updates_per_s": applied_updates / duration if duration > 0 else None,
         "samples": samples,
-        "throughput": throughput,
+        "throughput": rate,
         "dropped": _dropped(result),
         "staleness": staleness(of_models(updates)["staleness"].to_numpy()),
         "speedup": speedup,
@@ -67,6 +66,17 @@ def metrics(result: Result) -> dict[str, Any]:
             *_never_acted(result, duration, applied_updates),
         ],
     }
+
+
+def throughput(result: Result) -> float | None:
+    """That of `metrics` alone, which takes a fraction of the time; None if nothing was applied."""
+    start, end = result.span
+    _, batches = _applied(result, _updates(result))
+    return batches * result.scenario.workload.batch_size / (end - start) if end > start else None
+
+
+def _updates(result: Result) -> pd.DataFrame:
+    return of(result.records, "update", ["node", "peer", "version", "staleness", "batches"])
 
 
 def _bytes_sent(records: pd.DataFrame) -> int:

@@ -84,6 +84,42 @@ def points(
     return expand(source, document, Path())
 
 
+def changing(
+    source: str | Path | Scenario, overrides: Sequence[str] = (), check: Check | None = None
+) -> tuple[Scenario, Callable[[Changes], Scenario]]:
+    """Return the scenario as `load` does, without its sweep, and what makes it anew with dotted keys set.
+
+    Those win over file and overrides, and are set before presets and profiles are taken over. A Scenario may
+    stand for its file, as in `points`. What is made raises ScenarioError, with the key.
+    """
+
+    def keep(
+        scenario: Scenario, document: dict[str, Any], folder: Path
+    ) -> tuple[Scenario, Callable[[Changes], Scenario]]:
+        def changed(changes: Changes) -> Scenario:
+            for key in changes:
+                if key in TAKEN_OVER and isinstance(source, Scenario):
+                    raise ScenarioError("is taken over when a file is read; give the file", key)
+            return _validate(_changed(document, changes), folder, check)
+
+        return scenario.model_copy(update={"sweep": {}}), changed
+
+    if not isinstance(source, Scenario):
+        return _loaded(source, overrides, check, keep, alone=True)
+    return keep(source, {key: value for key, value in _document(source).items() if key != "sweep"}, Path())
+
+
+def value(scenario: Scenario, key: str) -> Any:
+    """Return what a file would have at the dotted `key`, such as `'1.25e9 B/s'`; None if there is nothing."""
+    node: Any = _document(scenario)
+    for word in _keys(key):
+        inside = isinstance(node, dict) and word in node
+        if not (inside or (isinstance(node, list | tuple) and isinstance(word, int) and word < len(node))):
+            return None
+        node = node[word]
+    return node
+
+
 def _itself(scenario: Scenario, *_: object) -> Scenario:
     return scenario
 
