@@ -1,6 +1,5 @@
 """A profile as a file: quantities with their units, and the evidence in few digits."""
 
-import io
 import math
 import os
 from collections.abc import Mapping
@@ -9,10 +8,10 @@ from typing import Any, get_args
 
 import torch
 from pydantic import BaseModel
-from ruamel.yaml import YAML
 
 from lockstep.calibration.estimates import Estimates
 from lockstep.machine import processor, system
+from lockstep.scenarios.document import written
 from lockstep.scenarios.machine import Machine
 from lockstep.scenarios.units import Quantity, quantity
 
@@ -110,12 +109,7 @@ def short(value: Any) -> Any:
 
 def text(profile: Mapping[str, Any]) -> str:
     """A profile as YAML."""
-    measured, out = profile["measured"], io.StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style, yaml.allow_unicode, yaml.width = None, True, 110
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.representer.ignore_aliases = lambda _: True
-    yaml.dump(dict(profile), out)
+    measured = profile["measured"]
     said = f"# Measured on {measured['date']}: {measured['host']}, {measured['device']}."
     means = "# By `lockstep calibrate`; what each number means is in docs/calibrate.md."
-    return f"{said}\n{means}\n{out.getvalue()}"
+    return f"{said}\n{means}\n{written(dict(profile))}"

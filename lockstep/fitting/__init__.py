@@ -23,12 +23,13 @@ from lockstep import scenarios
 from lockstep.fitting import estimate
 from lockstep.fitting.estimate import Array, Noise, Optimum, Problem
 from lockstep.fitting.keys import Ends, Free, free
-from lockstep.fitting.model import Model, scenario_of, simulations, steady
+from lockstep.fitting.model import Anchored, Model, scenario_of, simulations, smoothing, steady
 from lockstep.fitting.table import Measure, Row, Table, Use, read
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.sweep import Changes
 
 _NOTICED = 1e-4  # relative: a key that changes no row by as much changes nothing
+_ANCHORED = 5
 _EVALUATIONS = 400  # about how many simulations a row takes, for the bar
 
 
@@ -59,7 +60,8 @@ class Fit:
     measured), `use`, and `left_out`: its error when the others alone were fitted, where the table does not
     say what its rows are for. `noise`: the standard deviation of a measurement, relative (None: not known).
     `more`: how many times larger the errors are than the table's `sd` can explain, else 1. `at_end`: keys
-    whose best value is an end of their range. `scenario`: the scenario with what was found.
+    whose best value is an end of their range. `scenario`: the scenario with what was found, and the `profile`
+    that it named.
     """
 
     free: Mapping[str, Found]
@@ -71,6 +73,7 @@ class Fit:
     at_end: tuple[str, ...]
     keys: tuple[Free, ...]
     scenario: Scenario
+    profile: Path | None
 
     @property
     def identifiable(self) -> bool:
@@ -108,7 +111,7 @@ def fit(
     See `lockstep.fit`, which this is. Raises ScenarioError.
     """
     measured = read(table)
-    scenario, changed = scenarios.changing(source, overrides, _checked)
+    scenario, profile, changed = scenarios.changing(source, overrides, _checked)
     keys = _keys(free, scenario, changed, measured)
     rows = measured.rows
     done = 0
@@ -123,17 +126,29 @@ def fit(
     start = np.log([key.start for key in keys])
     first = [scenario_of(row, {}, changed) for row in rows]
     with simulations(first, jobs) as simulate:
-        model = Model(rows, keys, measured.measure, changed, simulate, told)
-        problem = _problem(model, rows, fitted, keys)
-        _require_effect(model, keys, start, fitted)
-        short = steady(model, start, fitted)
-        begun = estimate.fitted(_problem(short, rows, fitted, keys), estimate.scan(
-            _problem(short, rows, fitted, keys), start))  # fmt: skip
-        best = estimate.downhill(problem, begun.values)
-        for number in model.nothing(best.values, range(len(rows))):
-            raise ScenarioError("nothing is applied before the run stops; give a later stop", "stop",
-                                rows[number].place)  # fmt: skip
-        return _result(model, problem, best, measured, fitted, keys, changed)
+        whole = Model(rows, keys, measured.measure, changed, simulate, told)
+        _require_effect(whole, keys, start, fitted)
+        short = steady(whole, start, fitted)
+        starts = estimate.scan(_problem(Anchored(short, short), rows, fitted, keys), start)
+        repeats, step = smoothing(short, starts[0], fitted)
+        model = Anchored(whole.repeated(repeats), short.repeated(repeats))
+        problem = _problem(model, rows, fitted, keys)._replace(step=step)
+        best = _settled(model, problem, estimate.roughly(problem, starts))
+        for number in model.nothing(best.values):
+            said = "nothing is applied before the run stops; give a later stop"
+            raise ScenarioError(said, "stop", rows[number].place)
+        return _result(model, problem, best, measured, fitted, keys, changed, profile)
+
+
+def _settled(model: Anchored, problem: Problem, best: Optimum) -> Optimum:
+    """The best values by whole runs: where short ones, put right there, are best."""
+    for _ in range(_ANCHORED):
+        if model.anchor(best.values) < _NOTICED:
+            break
+        best = estimate.downhill(problem, best.values)
+    else:
+        model.anchor(best.values)
+    return best._replace(residuals=problem.residuals(best.values[None])[0])
 
 
 def _checked(scenario: Scenario) -> None:
@@ -156,7 +171,7 @@ def _keys(
     return keys
 
 
-def _problem(model: Model, rows: Sequence[Row], fitted: Sequence[int], keys: Sequence[Free]) -> Problem:
+def _problem(model: Anchored, rows: Sequence[Row], fitted: Sequence[int], keys: Sequence[Free]) -> Problem:
     sds = [rows[number].sd for number in fitted]
     return Problem(
         lambda points: model.predict(points, fitted),
@@ -183,13 +198,14 @@ def _require_effect(model: Model, keys: Sequence[Free], start: Array, fitted: Se
 
 
 def _result(
-    model: Model,
+    model: Anchored,
     problem: Problem,
     best: Optimum,
     table: Table,
     fitted: Sequence[int],
     keys: Sequence[Free],
     changed: Callable[[Changes], Scenario],
+    profile: Path | None,
 ) -> Fit:
     noise = estimate.noise(problem, best)
     flat = tuple(_together(each.direction, problem, best, keys) for each in estimate.flat(best, noise))
@@ -210,6 +226,7 @@ def _result(
         tuple(key.key for key, end in zip(keys, ends, strict=True) if end),
         tuple(keys),
         changed(written),
+        profile,
     )
 
 
@@ -236,10 +253,12 @@ def _found(key: Free, number: int, problem: Problem, best: Optimum, noise: Noise
 
 
 def _rows(
-    model: Model, problem: Problem, best: Optimum, noise: Noise, table: Table, fitted: Sequence[int]
+    model: Anchored, problem: Problem, best: Optimum, noise: Noise, table: Table, fitted: Sequence[int]
 ) -> pd.DataFrame:
     """The table with what is predicted, and how far that may be off."""
-    everything = Problem(model.predict, np.zeros(len(table.rows)), None, problem.low, problem.high)
+    everything = Problem(
+        model.predict, np.zeros(len(table.rows)), None, problem.low, problem.high, problem.step
+    )
     logs = model.predict(best.values[None])[0]
     slopes = estimate.slopes(everything, best.values)
     spread = np.einsum("rk,kl,rl->r", slopes, estimate.covariance(problem, best, noise), slopes)

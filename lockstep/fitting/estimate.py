@@ -9,7 +9,7 @@ value can be as large as it likes, only this says so.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,12 @@ Array = NDArray[np.float64]
 Predict = Callable[[Array], Array]
 """Points of shape (n, k), each the values' logarithms, to predictions' logarithms of shape (n, rows)."""
 
-STEP = 0.01  # of the logarithms, to either side, of which slopes are taken
+STEP = 0.01
 SCANNED = 8  # points of the first look, for each value
 STARTS = 3  # of them, the best, from which is gone downhill
 _ITERATIONS = 12
+COARSE, FINE = 1e-3, 1e-6  # relative: when going downhill ends
+_EXACT, _FEATHER = 0.1, 1e-6  # relative, of residuals: beyond which they are exact, and of what pulls back
 _LEAST_NOISE = 1e-3  # relative: what a simulation leaves out is no less, whatever the residuals
 _UNKNOWN_NOISE = 0.01  # relative: where nothing says how large it is
 _TELLS = math.log(2)  # a direction is flat if noise hides that values along it double
@@ -33,13 +35,17 @@ _CLOSE, _ROUNDS = 0.1, 6  # how near the end of an interval is found
 
 
 class Problem(NamedTuple):
-    """`measured`: logarithms, shape (rows,); `sd`: theirs, or None; `low`, `high`: of values, shape (k,)."""
+    """`measured`: logarithms, shape (rows,); `sd`: theirs, or None; `low`, `high`: of values, shape (k,).
+
+    `step`: of the values' logarithms, over which slopes are taken; a longer one where predictions are rough.
+    """
 
     predict: Predict
     measured: Array
     sd: Array | None
     low: Array
     high: Array
+    step: float = STEP
 
     @property
     def weight(self) -> Array:
@@ -86,30 +92,50 @@ def scan(problem: Problem, start: Array) -> list[Array]:
     return [points[number] for number in np.argsort(sums, kind="stable")[:STARTS]]
 
 
-def slopes(problem: Problem, values: Array) -> Array:
-    """Central differences of the weighted predictions, shape (rows, k); at a bound from one side."""
+def slopes(problem: Problem, values: Array, central: bool = True) -> Array:
+    """Differences of the weighted predictions, to both sides or to one, shape (rows, k)."""
     k = len(values)
-    above = np.minimum(values + STEP * np.eye(k), problem.high)
-    below = np.maximum(values - STEP * np.eye(k), problem.low)
+    steps = problem.step * np.eye(k)
+    above, below = np.minimum(values + steps, problem.high), np.maximum(values - steps, problem.low)
+    if not central:  # to the side where there is more room
+        up = (problem.high - values >= values - problem.low)[:, None]
+        above, below = np.where(up, above, values), np.where(up, values, below)
     found = problem.predict(np.vstack([above, below]))
     width = np.diagonal(above - below)
     return np.asarray(((found[:k] - found[k:]) / width[:, None]).T * problem.weight[:, None])
 
 
-def downhill(problem: Problem, start: Array, iterations: int = _ITERATIONS) -> Optimum:
-    """From a start to where the sum of squares is least nearby."""
-    inside = 1e-9 * (problem.high - problem.low)
+def downhill(problem: Problem, start: Array, end: float = FINE, iterations: int = _ITERATIONS) -> Optimum:
+    """From a start to where the sum of squares is least nearby; `end`: how small steps, and gains, end it.
+
+    Besides the rows there is a residual that never changes, so that gains in what is exact already are small,
+    and one a value that pulls it back by a feather's weight, so that a flat valley has a lowest place.
+    """
+    origin, width = problem.low, problem.high - problem.low  # steps are judged by where values are from 0
+    begun = np.clip(start - origin, 1e-9 * width, (1 - 1e-9) * width)
+    weight, rows = float(problem.weight.mean()), len(problem.measured)
+
+    def residuals(values: Array) -> Array:
+        still = weight * math.sqrt(end * rows) * _EXACT
+        return np.append(
+            problem.residuals(origin + values[None])[0], [*(values - begun) * weight * _FEATHER, still]
+        )
+
+    def derivatives(values: Array) -> Array:
+        pull = np.eye(len(values) + 1, len(values)) * weight * _FEATHER
+        return np.vstack([slopes(problem, origin + values, central=end < COARSE), pull])
+
     found: OptimizeResult = least_squares(
-        lambda values: problem.residuals(values[None])[0],
-        np.clip(start, problem.low + inside, problem.high - inside),
-        jac=lambda values: slopes(problem, values),
-        bounds=(problem.low, problem.high),
-        xtol=1e-7,
-        ftol=1e-9,
-        gtol=1e-12,
+        residuals,
+        begun,
+        jac=derivatives,
+        bounds=(np.zeros_like(width), width),
+        xtol=end / 10,
+        ftol=end,
+        gtol=None,
         max_nfev=iterations,
     )
-    return Optimum(found.x, found.fun, found.jac)
+    return Optimum(origin + found.x, found.fun[:rows], found.jac[:rows])
 
 
 class Noise(NamedTuple):
@@ -165,6 +191,10 @@ def covariance(problem: Problem, best: Optimum, noise: Noise) -> Array:
 def interval(problem: Problem, best: Optimum, noise: Noise, which: int) -> tuple[float | None, float | None]:
     """95% of a value's logarithm, by profile likelihood; None for an end that is not within the range."""
     width = noise.quantile * math.sqrt(covariance(problem, best, noise)[which, which])
+    if problem.step > STEP:  # a sum of squares that is rough has no likelihood to follow
+        ends = best.values[which] - width, best.values[which] + width
+        inside = problem.low[which] < ends[0], ends[1] < problem.high[which]
+        return ends[0] if inside[0] else None, ends[1] if inside[1] else None
     low, high = (_end(problem, best, noise, which, sign * width) for sign in (-1, 1))
     return low, high
 
@@ -210,7 +240,7 @@ def _profile(problem: Problem, best: Optimum, which: int, width: float) -> float
 
     along = np.linalg.lstsq(best.slopes[:, others], -best.slopes[:, which] * width, rcond=1e-3)[0]
     rest = problem._replace(predict=whole, low=problem.low[others], high=problem.high[others])
-    return downhill(rest, best.values[others] + along, 3).sum
+    return downhill(rest, best.values[others] + along, COARSE, 3).sum
 
 
 def left_out(problem: Problem, best: Optimum) -> Array | None:
@@ -219,11 +249,11 @@ def left_out(problem: Problem, best: Optimum) -> Array | None:
         return None
     found: list[float] = []
     for row in range(len(problem.measured)):
-        values = downhill(problem.without(row), best.values, 4).values
+        values = downhill(problem.without(row), best.values, COARSE, 4).values
         found.append(float(problem.predict(values[None])[0, row] - problem.measured[row]))
     return np.array(found)
 
 
-def fitted(problem: Problem, starts: Sequence[Any]) -> Optimum:
+def roughly(problem: Problem, starts: Sequence[Array]) -> Optimum:
     """The best of where it goes downhill to."""
-    return min((downhill(problem, start) for start in starts), key=lambda optimum: optimum.sum)
+    return min((downhill(problem, start, COARSE) for start in starts), key=lambda optimum: optimum.sum)

@@ -82,7 +82,7 @@ def _free(key: str, ends: Ends, scenario: Scenario, changed: Callable[[Changes],
         at_low = value(changed({key: ends[0]}), key)
         _, unit, whole = _number(at_low)
         start = start if start is not None and low < start < high else math.sqrt(low * high)
-    if whole and high < _WHOLE:
+    if whole and start < _WHOLE:
         problem = "is a whole number with few values, which a fit by small steps does not find; sweep it"
         raise ScenarioError(problem, f"--free {key}")
     found = Free(key, unit, whole, start, low, high, (ends is not None, ends is not None))

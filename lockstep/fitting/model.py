@@ -9,7 +9,7 @@ import numpy as np
 
 import lockstep
 from lockstep.analysis import metrics
-from lockstep.fitting.estimate import Array
+from lockstep.fitting.estimate import STEP, Array
 from lockstep.fitting.keys import Free
 from lockstep.fitting.table import Measure, Row
 from lockstep.pool import cores, pool
@@ -20,8 +20,12 @@ from lockstep.selection import only_its_own
 Simulate = Callable[[Sequence[Scenario]], list[float]]
 _LONG_S = 0.02  # a simulation, from which on processes are worth their start
 _NOTHING = -50.0  # the logarithm that stands for a throughput of nothing at all
-_STEADY = 0.01  # relative: how near a short run has to come to the whole one
+_STEADY = 0.03  # relative: how near a short run has to come to the whole one
 _SHORTEST = 8
+_LOOKS = 4  # of each row, with other seeds and values next to these, at how rough predictions are
+_APART = 2e-3
+_ROUGH = 5e-3  # relative standard deviation, from which on means are taken
+_OF_ROUGHNESS = 5.0  # times it is the step of slopes
 
 
 def throughput(scenario: Scenario) -> float:
@@ -63,7 +67,11 @@ def scenario_of(row: Row, values: Changes, changed: Callable[[Changes], Scenario
 
 
 class Model:
-    """Predictions for rows as logarithms of what they measure; `steps` bounds the mini-batches per worker."""
+    """Predictions for rows as logarithms of what they measure.
+
+    `steps` bounds the mini-batches per worker. `repeats`: of how many simulations a prediction is the mean;
+    they have consecutive seeds, and values a little apart, the same for all predictions.
+    """
 
     def __init__(
         self,
@@ -74,37 +82,58 @@ class Model:
         simulate: Simulate,
         told: Callable[[int], None],
         steps: int | None = None,
+        repeats: int = 1,
     ) -> None:
         self._rows, self._keys, self._measure = rows, keys, measure
-        self._changed, self._simulate, self._told, self._steps = changed, simulate, told, steps
-        self._known: dict[tuple[int, tuple[float, ...]], float] = {}
+        self._changed, self._simulate, self._told = changed, simulate, told
+        self._steps, self._repeats = steps, repeats
+        self._known: dict[tuple[int, tuple[float, ...], int], float] = {}
 
-    def bounded(self, steps: int | None) -> "Model":
-        """The same with other bounds."""
-        return Model(self._rows, self._keys, self._measure, self._changed, self._simulate, self._told, steps)
+    def _like(self, steps: int | None, repeats: int) -> "Model":
+        its = self._rows, self._keys, self._measure, self._changed, self._simulate, self._told
+        return Model(*its, steps, repeats)
 
-    def scenario(self, row: int, values: Sequence[float]) -> Scenario:
+    def bounded(self, steps: int) -> "Model":
+        """The same with shorter runs."""
+        return self._like(steps, self._repeats)
+
+    def repeated(self, repeats: int) -> "Model":
+        """The same with means of so many runs."""
+        return self if repeats == self._repeats else self._like(self._steps, repeats)
+
+    def scenario(self, row: int, values: Sequence[float], more_seed: int = 0) -> Scenario:
         """That of a row, with values of the free keys (logarithms)."""
         written = {
             key.key: key.written(min(max(math.exp(value), key.low), key.high))
             for key, value in zip(self._keys, values, strict=True)
         }
         found = scenario_of(self._rows[row], written, self._changed)
-        if self._steps is None:
-            return found
-        steps = min(found.stop.steps or self._steps, self._steps)
-        return found.model_copy(update={"stop": found.stop.model_copy(update={"steps": steps})})
+        stop = found.stop
+        if self._steps is not None:
+            stop = stop.model_copy(update={"steps": min(stop.steps or self._steps, self._steps)})
+        return found.model_copy(update={"seed": found.seed + more_seed, "stop": stop})
 
     def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
         """Logarithms, of shape (points, rows), for points of shape (points, keys); of these rows, or all."""
+        return self.each(points, rows).mean(axis=2)
+
+    def each(self, points: Array, rows: Sequence[int] | None = None) -> Array:
+        """Those of which the predictions are means: shape (points, rows, repeats)."""
         rows = range(len(self._rows)) if rows is None else rows
-        wanted = [(row, tuple(point)) for point in points.tolist() for row in rows]
+        apart = _APART * (np.linspace(-1, 1, self._repeats) if self._repeats > 1 else np.zeros(1))
+        wanted = [
+            (row, tuple(point + shift), number)
+            for point in points
+            for row in rows
+            for number, shift in enumerate(apart)
+        ]
         new = [each for each in dict.fromkeys(wanted) if each not in self._known]
         scenarios = [self.scenario(*each) for each in new]
         for each, scenario, found in zip(new, scenarios, self._simulate(scenarios), strict=True):
             self._known[each] = self._logarithm(scenario, found)
         self._told(len(new))
-        return np.array([self._known[each] for each in wanted]).reshape(len(points), len(rows))
+        found = [self._known[each] for each in wanted]
+        return np.array(found).reshape(len(points), len(rows), self._repeats)
 
     def _logarithm(self, scenario: Scenario, found: float) -> float:
         rate = math.log(found) if found > 0 else _NOTHING
@@ -112,10 +141,31 @@ class Model:
             return rate
         return math.log(scenario.workload.batch_size * scenario.replicas) - rate
 
-    def nothing(self, values: Array, rows: Sequence[int]) -> list[int]:
+
+class Anchored:
+    """What short runs predict, put right by what whole ones say at one point, the anchor."""
+
+    def __init__(self, whole: Model, short: Model) -> None:
+        self._whole, self._short = whole, short
+        self._off: Array = np.zeros(1)
+
+    def anchor(self, values: Array) -> float:
+        """Put the predictions right there; the largest change of any."""
+        before, self._off = (
+            self._off,
+            self._whole.predict(values[None])[0] - self._short.predict(values[None])[0],
+        )
+        return float(np.abs(self._off - before).max()) if len(before) == len(self._off) else math.inf
+
+    def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
+        """As `Model.predict`."""
+        off = self._off if rows is None or len(self._off) == 1 else self._off[list(rows)]
+        return self._short.predict(points, rows) + off
+
+    def nothing(self, values: Array) -> list[int]:
         """The rows in which nothing was applied."""
-        found = np.abs(self.predict(values[None], rows)[0])
-        return [row for row, each in zip(rows, found.tolist(), strict=True) if each > -_NOTHING / 2]
+        found = np.abs(self.predict(values[None])[0])
+        return [row for row, each in enumerate(found.tolist()) if each > -_NOTHING / 2]
 
 
 def steady(model: Model, values: Array, rows: Sequence[int]) -> Model:
@@ -129,3 +179,15 @@ def steady(model: Model, values: Array, rows: Sequence[int]) -> Model:
             return shorter
         steps *= 2
     return model
+
+
+def smoothing(model: Model, values: Array, rows: Sequence[int]) -> tuple[int, float]:
+    """Of how many runs predictions should be means, and over which step slopes should be taken.
+
+    A few workers that queue at a server can fall into another order with any small change: a prediction is
+    then as rough as if it were random, whatever the seed.
+    """
+    scatter = model.repeated(_LOOKS).each(values[None], rows)[0].std(axis=1, ddof=1).max()
+    if scatter < _ROUGH:
+        return 1, STEP
+    return _LOOKS, max(STEP, _OF_ROUGHNESS * float(scatter) / math.sqrt(_LOOKS))
