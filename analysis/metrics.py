@@ -19,15 +19,14 @@ def metrics(result: Result) -> dict[str, Any]:
     """
     scenario, curve = result.scenario, result.curve
     workers, batch_size = scenario.cluster.workers, scenario.workload.batch_size
-    updates = of(result.records, "update", ["node", "peer", "version", "staleness", "batches"])
-
+    updates = _updates(result)
     start, end = result.span
     duration = end - start
     applied_updates, applied_batches = _applied(result, updates)
     samples = applied_batches * batch_size
-    throughput = samples / duration if duration > 0 else None
+    rate = samples / duration if duration > 0 else None
     single = batch_size / result.gradient_s if result.gradient_s > 0 else None
-    speedup = throughput / single if throughput is not None and single is not None else None
+    speedup = rate / single if rate is not None and single is not None else None
     target = scenario.stop.target_accuracy
     reached = curve.loc[curve["accuracy"] >= target, "time"] if target is not None else curve["time"][:0]
     loss = curve["loss"].iloc[-1] if len(curve) else None
@@ -43,7 +42,7 @@ def metrics(result: Result) -> dict[str, Any]:
         "updates": applied_updates,
         "updates_per_s": applied_updates / duration if duration > 0 else None,
         "samples": samples,
-        "throughput": throughput,
+        "throughput": rate,
         "dropped": _dropped(result),
         "staleness": staleness(of_models(updates)["staleness"].to_numpy()),
         "speedup": speedup,
@@ -72,6 +71,17 @@ def metrics(result: Result) -> dict[str, Any]:
     }
 
 
+def throughput(result: Result) -> float | None:
+    """That of `metrics` alone, which takes a fraction of the time; None if nothing was applied."""
+    start, end = result.span
+    _, batches = _applied(result, _updates(result))
+    return batches * result.scenario.workload.batch_size / (end - start) if end > start else None
+
+
+def _updates(result: Result) -> pd.DataFrame:
+    return of(result.records, "update", ["node", "peer", "version", "staleness", "batches"])
+
+
 def _bytes_sent(records: pd.DataFrame) -> int:
     """Of messages and native collectives."""
     return sum(
@@ -87,20 +97,25 @@ def _total(nbytes: np.ndarray) -> int:
 def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
     """Updates that every owner has made, and mini-batches whose gradients are in all parameters."""
     plan = result.plan
-    versions = updates.groupby("node")["version"].max().reindex(list(plan.owners.ranks), fill_value=-1) + 1
-    applied = []
+    node, peer, version, batches = (
+        updates[name].to_numpy() for name in ("node", "peer", "version", "batches")
+    )
+    owners = np.array(plan.owners.ranks)
+    latest = np.full(max(owners.max(), node.max(initial=0)) + 1, -1)
+    np.maximum.at(latest, node, version)
+    applied: list[dict[int, int]] = []
     for group in plan.groups:  # applied when the last slice has it
-        batches = updates[updates["node"].isin(group.owners.ranks)].groupby(["peer", "node"])["batches"].sum()
-        if plan.has_servers:  # shards: applied when the last shard has it
-            batches = (
-                batches.unstack(fill_value=0)
-                .reindex(columns=list(group.owners.ranks), fill_value=0)
-                .min(axis=1)
-            )
-        replicas = batches.groupby("peer").sum()
-        applied.append(replicas.set_axis([plan.replica(worker) for worker in replicas.index]))
-    batches = pd.concat(applied, axis=1).fillna(0).min(axis=1)
-    return int(versions.min()), int(batches.sum())
+        ranks = np.sort(group.owners.ranks)
+        its = np.isin(node, ranks)
+        workers, row = np.unique(peer[its], return_inverse=True)
+        sums = np.zeros((len(workers), len(ranks)), np.int64)
+        np.add.at(sums, (row, np.searchsorted(ranks, node[its])), batches[its])
+        # shards: applied when the last shard has it
+        total = sums.min(axis=1) if plan.has_servers else sums.sum(axis=1)
+        replicas = [plan.replica(worker) for worker in workers.tolist()]
+        applied.append(dict(zip(replicas, total.tolist(), strict=True)))
+    replicas = {replica for each in applied for replica in each}
+    return int(latest[owners].min()) + 1, sum(min(each.get(one, 0) for each in applied) for one in replicas)
 
 
 def staleness(values: np.ndarray) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def pieces_of(
     """The pieces in the order of the model: as many as there are stages, times chunks.
 
     `devices`: the workers of each stage and place in it. Where they have limits of memory the model is cut so
-    that each stage keeps to its own, if there is such a cut (lockstep/fitting.py says if not). A stage is as
+    that each stage keeps to its own, if there is such a cut (lockstep/room.py says if not). A stage is as
     fast as its slowest device always is: kinds and persistent stragglers count. Raises ScenarioError (keys
     below ``parallelism``) where the model cannot be cut so.
     """

@@ -7,7 +7,7 @@
 >>> result.metrics["throughput"], result.records  # metrics, and the table behind them  # doctest: +SKIP
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `l
 
     from lockstep.analysis.gains import Gain
     from lockstep.analysis.records import Result
+    from lockstep.fitting import Fit
+    from lockstep.fitting.keys import Ends
     from lockstep.job.plan import Plan
     from lockstep.recommendation import Recommendation, Target
     from lockstep.scenarios import Scenario
@@ -30,6 +32,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "claims",
+    "fit",
     "load",
     "model",
     "recommend",
@@ -81,11 +84,11 @@ def check(scenario: "Scenario", testbed: bool = False, fits: bool = True) -> "Pl
         from lockstep.simulator.traffic import varying_links
 
         varying_links(topology(scenario.cluster), scenario.cluster.network.varying)
-    from lockstep import feasible, fitting
+    from lockstep import feasible, room
 
     feasible.check(plan)
     if fits:
-        fitting.require(plan)
+        room.require(plan)
     if testbed:
         from lockstep.executor import testbed as bed
 
@@ -290,6 +293,33 @@ def sweep(
     workers = choose(backend, jobs, scheduler, planned)
     folder = None if out is None else Path(out)
     return sweep(planned, workers, out=folder, records_of=records_of, progress=progress).table
+
+
+def fit(
+    source: "str | Path | Scenario",
+    table: "str | Path | pandas.DataFrame",
+    free: "Mapping[str, Ends]",
+    overrides: Sequence[str] = (),
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> "Fit":
+    """Find what a few measurements leave open, so that a scenario extrapolates them (docs/fit.md).
+
+    `table`: a CSV file or a data frame. A row is the scenario with the keys of its columns set; `throughput`
+    (samples/s) or `step_s` (s of a step) is what was measured, `sd` its standard deviation, `use` "fit" or
+    "predict". `free`: the keys whose values are to be found, such as "cluster.network.bandwidth", and where:
+    ("1 Mbit/s", "10 Gbit/s"), or None, a hundred times more and less than the scenario says. `overrides` as
+    in `load`. `jobs`: processes; None: one a core where that pays. Nothing depends on how many.
+
+    Of what is returned, `.free` has for each key `value`, `low` and `high` (95%; None: not known) in base
+    units, `.rows` is a data frame with what was measured and is predicted, `.identifiable` says whether the
+    rows tell all values apart, `.flat` which not, `.scenario` is the scenario with the values.
+    Raises ScenarioError for a table or a key that will not do: what, where, and what would be valid.
+    """
+    from lockstep.fitting import fit
+
+    return fit(source, table, free, overrides, jobs=jobs, progress=progress)
 
 
 def verify(patterns: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "report",
     **dict.fromkeys(("verify", "claims"), "studies"),
     "calibrate": "calibrate",
+    "fit": "fit",
     "model": "model",
     "key": "key",
     **dict.fromkeys(("scenarios", "clusters", "workloads", "profiles", "strategies", "schema"), "lists"),

@@ -1,5 +1,6 @@
 """A YAML file as plain values, with the line of every key; hostile files cost little and are refused."""
 
+import io
 import math
 import warnings
 from typing import Any
@@ -55,6 +56,17 @@ def parse(text: str, lines: dict[str, Any]) -> Any:
         what = str(error).strip().splitlines() or ["it cannot be read"]
         raise ScenarioError(f"not valid YAML: {what[0]}", line=line_in(str(error))) from None
     return root and _Reader(yaml.constructor, lines).value(root, (), ())
+
+
+def written(document: Any, *, flow: bool | None = None, width: int = 110) -> str:
+    """Return plain values as YAML. `flow`: lists and mappings in one line; None: those without any inside."""
+    text = io.StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style, yaml.allow_unicode, yaml.width = flow, True, width  # type: ignore[assignment]
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.representer.ignore_aliases = lambda _: True
+    yaml.dump(document, text)
+    return text.getvalue()
 
 
 class _Composer(Composer):

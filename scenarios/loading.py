@@ -1,17 +1,16 @@
 """From a file to a Scenario and back, with every error in the user's words and at the user's line."""
 
 import difflib
-import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
 
+from lockstep.scenarios import profile as profiles
 from lockstep.scenarios import renamed
-from lockstep.scenarios.document import BYTES, DEPTH, Keys, dotted, parse
+from lockstep.scenarios.document import BYTES, DEPTH, Keys, dotted, parse, written
 from lockstep.scenarios.errors import place, translated
 from lockstep.scenarios.problem import ScenarioError
 from lockstep.scenarios.schema import Scenario
@@ -67,7 +66,7 @@ def points(
         made = []
         for changes in combinations(scenario.sweep):
             try:
-                made.append((changes, _validate(_changed(document, changes), folder, check)))
+                made.append((changes, _validate(_changed(document, changes, folder), folder, check)))
             except ScenarioError as error:
                 which = ", ".join(f"{key}={shown(value)}" for key, value in changes.items())
                 problem = f"{error.key}: {error.problem}" if error.key else error.problem
@@ -82,6 +81,49 @@ def points(
     document = {key: value for key, value in _document(source).items() if key != "sweep"}
     _check_sweep(source, document, Path(), check)
     return expand(source, document, Path())
+
+
+class Changing(NamedTuple):
+    """A scenario without its sweep, the profile that it names, and what makes it anew with keys set.
+
+    Those win over file and overrides, and are set before presets and profiles are taken over. What is made
+    raises ScenarioError, with the key.
+    """
+
+    scenario: Scenario
+    profile: Path | None
+    changed: Callable[[Changes], Scenario]
+
+
+def changing(
+    source: str | Path | Scenario, overrides: Sequence[str] = (), check: Check | None = None
+) -> Changing:
+    """Return the scenario as `load` does, to be changed; a Scenario may stand for its file."""
+
+    def keep(scenario: Scenario, document: dict[str, Any], folder: Path) -> Changing:
+        def changed(changes: Changes) -> Scenario:
+            for key in changes:
+                if key in TAKEN_OVER and isinstance(source, Scenario):
+                    raise ScenarioError("is taken over when a file is read; give the file", key)
+            return _validate(_changed(document, changes, folder), folder, check)
+
+        named = profiles.named(document, folder)
+        return Changing(scenario.model_copy(update={"sweep": {}}), named, changed)
+
+    if not isinstance(source, Scenario):
+        return _loaded(source, overrides, check, keep, alone=True)
+    return keep(source, {key: value for key, value in _document(source).items() if key != "sweep"}, Path())
+
+
+def value(scenario: Scenario, key: str) -> Any:
+    """Return what a file would have at the dotted `key`, such as `'1.25e9 B/s'`; None if there is nothing."""
+    node: Any = _document(scenario)
+    for word in _keys(key):
+        inside = isinstance(node, dict) and word in node
+        if not (inside or (isinstance(node, list | tuple) and isinstance(word, int) and word < len(node))):
+            return None
+        node = node[word]
+    return node
 
 
 def _itself(scenario: Scenario, *_: object) -> Scenario:
@@ -107,6 +149,8 @@ def _loaded(
             document.setdefault("name", path.stem)
         for given in overrides:
             document = _override(document, given, places)
+        changes = [given.partition("=")[0] for given in overrides]
+        document = _fitted(document, changes, path.parent, places)
         places |= {new: places[old] for old, new in renamed.COLUMNS.items() if old in places}
         scenario = _validate(document, path.parent, check)
         bare = {key: value for key, value in document.items() if key != "sweep"}
@@ -128,13 +172,7 @@ def _loaded(
 
 def dump(scenario: Scenario) -> str:
     """Return YAML that `load` reads back as an equal scenario."""
-    text = io.StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style, yaml.allow_unicode, yaml.width = False, False, 1 << 30
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.representer.ignore_aliases = lambda _: True
-    yaml.dump(_document(scenario), text)
-    return text.getvalue()
+    return written(_document(scenario), flow=False, width=1 << 30)
 
 
 def override(scenario: Scenario, key: str, value: Any) -> Scenario:
@@ -246,18 +284,39 @@ def _check_sweep(scenario: Scenario, bare: dict[str, Any], folder: Path, check: 
     for part in parts(scenario.sweep):
         for changes, at in part:
             try:
-                _validate(_changed(bare, changes), folder, check)
+                _validate(_changed(bare, changes, folder), folder, check)
             except ScenarioError as error:
                 inner = "" if error.key in ("", *changes) else f"{error.key}: "
                 where = f"sweep.{at.get(error.key, at[''])}"
                 raise ScenarioError(inner + error.problem, where) from None
 
 
-def _changed(document: Any, changes: Changes) -> Any:
+def _changed(document: Any, changes: Changes, folder: Path) -> Any:
     """Return `document` with several dotted keys set, a section before the keys in it."""
     for key, value in sorted(changes.items(), key=lambda change: str(change[0]).count(".")):
         try:
             document = _put(document, _keys(key), value)
         except ScenarioError as error:
             raise ScenarioError(error.problem, error.key or key) from None
+    names_one = "cluster.profile" in changes or "cluster" in changes
+    return _fitted(document, changes, folder, {}) if names_one else document
+
+
+def _fitted(document: Any, changes: Collection[str], folder: Path, places: dict[str, int | str]) -> Any:
+    """Return `document` with what its profile has fitted, but for keys that `changes` have set.
+
+    They win over the file, which says where the fit began. A change of the whole cluster names the profile.
+    """
+    path = profiles.named(document, folder)
+    if path is None:
+        return document
+    for key, value in profiles.fitted(path).items():
+        above = {key[:end] for end in (*(at.start() for at in re.finditer(r"[.\[]", key)), len(key))}
+        if above & set(changes) - {"cluster"}:
+            continue
+        try:
+            document = _put(document, _keys(key), value)
+        except ScenarioError as error:
+            raise ScenarioError(error.problem, error.key or key, str(path)) from None
+        places[key] = str(path)
     return document

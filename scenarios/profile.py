@@ -22,11 +22,12 @@ class Timed(Section):
 
 
 class Profile(Section):
-    """What `lockstep calibrate` has found (docs/calibrate.md).
+    """What `lockstep calibrate` has found (docs/calibrate.md), or `lockstep fit` (docs/fit.md).
 
-    `cluster` and, by workload, `compute` are as in a scenario. `measured` says when and where, `bandwidth` of
-    a testbed's cables at which rate, `intervals` how sure the values are (95%, by key), `evidence` what they
-    stand on.
+    `cluster` and, by workload, `compute` are as in a scenario, and beneath what it says. `fitted` are dotted
+    keys of any section, which win over the file that names the profile: it says where the fit began.
+    `measured` says when and where, `bandwidth` of a testbed's cables at which rate, `intervals` how sure the
+    values are (95%, by key), `evidence` what they stand on.
     """
 
     profile: Literal[1] = Field(description="the version of the format: 'profile: 1'")
@@ -34,6 +35,7 @@ class Profile(Section):
     bandwidth: Bandwidth | None = Field(None, description="of the testbed that the network was measured on")
     cluster: Machine = Machine()
     compute: tuple[Timed, ...] = Field((), strict=False)
+    fitted: dict[str, Any] = Field({}, description="dotted keys of a scenario and their values")
     intervals: dict[str, Any] = Field({})
     evidence: dict[str, Any] = Field({})
 
@@ -44,7 +46,25 @@ def read(path: Path) -> Profile:
     def valid(document: Any, context: dict[str, Any]) -> Profile:
         return Profile.model_validate(document, context=context | {"profile": True})
 
-    return library.read(path, valid, "a profile that 'lockstep calibrate' has written")
+    return library.read(path, valid, "a profile that 'lockstep calibrate' or 'lockstep fit' has written")
+
+
+def named(document: Any, folder: Path) -> Path | None:
+    """Return the file of the profile that a document names; None if none, or none that is there."""
+    cluster = document.get("cluster") if isinstance(document, dict) else None
+    name = cluster.get("profile") if isinstance(cluster, dict) else None
+    try:
+        return library.find(name, "profiles", folder) if name is not None else None
+    except ScenarioError:  # the check of the whole will tell
+        return None
+
+
+def fitted(path: Path) -> dict[str, Any]:
+    """Return what a file has under `fitted`; nothing if it is no profile, which others will tell."""
+    try:
+        return read(path).fitted
+    except ScenarioError:
+        return {}
 
 
 def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str, Any]) -> dict[str, Any]:

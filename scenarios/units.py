@@ -4,6 +4,7 @@ The registries are our own, because pint's default one has a dimensionless bit: 
 bandwidth. Data and time have one each, so that neither `mB` (a thousandth of a byte) nor `Ms` slips in.
 """
 
+import math
 import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -121,3 +122,31 @@ Bandwidth = Annotated[float, RATE]
 PositiveSize = Annotated[float, SIZE]
 Size = Annotated[float, replace(SIZE, example="25 MB", above_zero=False)]
 FlopRate = Annotated[float, FLOP_RATE]
+
+_STEPS = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")),
+    "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (0.0, "B/s")),
+    "B": ((1e6, "MB"), (1e3, "kB"), (0.0, "B")),
+}
+_FACTORS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def quantity(value: float, unit: str, digits: int = 4) -> Any:
+    """A value in base units as a scenario has it: `95.3 us`, or a bare number where `unit` is empty."""
+    if isinstance(value, int) and not unit:
+        return value
+    if not math.isfinite(value):
+        return str(value)
+    if not unit:
+        return float(f"{value:.{digits}g}")
+    if unit not in _STEPS:
+        return f"{value:.{digits}g} {unit}"
+    least, name = next(step for step in _STEPS[unit] if abs(value) >= step[0])
+    scale = _FACTORS[name] if unit == "s" else least or 1.0
+    return f"{_plain(value / scale, digits)} {name}"
+
+
+def _plain(value: float, digits: int) -> str:
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

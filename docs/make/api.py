@@ -16,7 +16,7 @@ LIMITS, RESOURCE = "analysis/bottleneck.py", "strategies/resource.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 
 ONE_RUN = ("load", "model", "simulate", "why", "run", "records", "validate", "replay")
-MANY_RUNS = ("sweep", "recommend")
+MANY_RUNS = ("sweep", "recommend", "fit")
 CHECKS = ("verify", "claims")
 ERRORS = {
     "lockstep.ScenarioError": ("scenarios/problem.py", "ScenarioError"),
@@ -144,6 +144,8 @@ def page() -> str:
         *_functions(MANY_RUNS),
         "### What `recommend` returns\n",
         _recommendation(),
+        "### What `fit` returns\n",
+        _fit(),
         "## Tables\n",
         "`from lockstep.analysis import table`. Every column is in "
         "[metrics.md](metrics.md#the-tidy-table).\n",
@@ -193,6 +195,18 @@ def _recommendation() -> str:
         "`candidate.label` is the strategy and its settings in a line, `goal.unit` the unit of values.\n",
         f"`Answer`: {words(WHAT_IF, 'Answer')}\n",
         members(WHAT_IF, "Answer"),
+    ])  # fmt: skip
+
+
+def _fit() -> str:
+    fitting = "lockstep/fitting/__init__.py"
+    return "\n".join([
+        words(fitting, "Fit") + "\n",
+        members(fitting, "Fit", ("free", "rows", "identifiable", "flat", "noise", "scenario", "document")),
+        f"`Found`: {words(fitting, 'Found')}\n",
+        members(fitting, "Found"),
+        f"`Together`: {words(fitting, 'Together')}\n",
+        members(fitting, "Together"),
     ])  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """A profile as a file: quantities with their units, and the evidence in few digits."""
 
-import io
 import math
 import os
 from collections.abc import Mapping
@@ -9,30 +8,12 @@ from typing import Any, get_args
 
 import torch
 from pydantic import BaseModel
-from ruamel.yaml import YAML
 
 from lockstep.calibration.estimates import Estimates
 from lockstep.machine import processor, system
+from lockstep.scenarios.document import written
 from lockstep.scenarios.machine import Machine
-from lockstep.scenarios.units import Quantity
-
-_STEPS = {
-    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")),
-    "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (0.0, "B/s")),
-    "B": ((1e6, "MB"), (1e3, "kB"), (0.0, "B")),
-}
-_FACTORS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-
-
-def quantity(value: float, unit: str) -> Any:
-    """A value in base units as a scenario has it: `95.3 us`, or a bare number where `unit` is empty."""
-    if not unit or not math.isfinite(value):
-        return short(value)
-    if unit not in _STEPS:
-        return f"{value:.4g} {unit}"
-    least, name = next(step for step in _STEPS[unit] if abs(value) >= step[0])
-    scale = _FACTORS[name] if unit == "s" else least or 1.0
-    return f"{_plain(value / scale)} {name}"
+from lockstep.scenarios.units import Quantity, quantity
 
 
 def unit_of(key: str) -> str:
@@ -126,20 +107,9 @@ def short(value: Any) -> Any:
     return float(f"{value:.4g}") if math.isfinite(value) else str(value)
 
 
-def _plain(value: float) -> str:
-    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
-    text = f"{value:.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def text(profile: Mapping[str, Any]) -> str:
     """A profile as YAML."""
-    measured, out = profile["measured"], io.StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style, yaml.allow_unicode, yaml.width = None, True, 110
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.representer.ignore_aliases = lambda _: True
-    yaml.dump(dict(profile), out)
+    measured = profile["measured"]
     said = f"# Measured on {measured['date']}: {measured['host']}, {measured['device']}."
     means = "# By `lockstep calibrate`; what each number means is in docs/calibrate.md."
-    return f"{said}\n{means}\n{out.getvalue()}"
+    return f"{said}\n{means}\n{written(dict(profile))}"

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 import lockstep
-from lockstep import fitting
+from lockstep import room
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, override
 from lockstep.scenarios.kinds import first
@@ -44,9 +44,9 @@ KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
 }
 """A strategy's parameter → its values with so many workers."""
 _SPLIT: dict[str, Callable[[Scenario], Sequence[Any]]] = {
-    "pipeline": fitting.numbers_of_stages,
-    "tensor": fitting.numbers_of_parts,
-    "micro_batches": fitting.numbers_of_micro_batches,
+    "pipeline": room.numbers_of_stages,
+    "tensor": room.numbers_of_parts,
+    "micro_batches": room.numbers_of_micro_batches,
     "order": lambda scenario: [*dict.fromkeys([scenario.split.order, "1f1b", "gpipe", "zero-bubble"])],
     "recompute": lambda _: [False, True],
 }
@@ -291,7 +291,7 @@ def apply(scenario: Scenario, candidate: Candidate, fits: bool = True) -> Scenar
     changed = {"name": strategy.name, **strategy.parameters, **values}
     found = found.model_copy(update={"strategy": type(strategy).model_validate(changed)})
     plan = lockstep.check(found, fits=False)
-    if fits and fitting.short(plan) is not None:
+    if fits and room.short(plan) is not None:
         raise ScenarioError("does not fit into the memory of its devices", key="cluster.memory")
     return found
 
@@ -335,7 +335,7 @@ def _placement(scenario: Scenario) -> Placement:
 def _units(scenario: Scenario, candidate: Candidate) -> tuple[tuple[str, Any], ...]:
     """As many units as the candidate needs to fit, if it computes in units, and some number will do."""
     plan = Plan.of(apply(scenario, candidate, fits=False))
-    needed = fitting.more_units(plan) if fitting.short(plan) is not None else None
+    needed = room.more_units(plan) if room.short(plan) is not None else None
     return tuple((f"strategy.{key}", many) for key, many in (needed or {}).items())
 
 
@@ -343,16 +343,16 @@ def _split(scenario: Scenario, candidate: Candidate, strategy: Strategy) -> tupl
     """The keys of `parallelism` that are searched, with values with which a candidate fits; whether the
     file's do. None, if the file has no such section and the candidate fits as it is."""
     plan = Plan.of(apply(scenario, candidate, fits=False))
-    as_given = fitting.short(plan) is None
+    as_given = room.short(plan) is None
     if as_given and scenario.parallelism is None:
         return {}, True
-    change = {} if as_given else fitting.smallest(plan)
+    change = {} if as_given else room.smallest(plan)
     if change is None:
         problem = "does not fit into the memory of its devices, with whatever parallelism"
         raise ScenarioError(problem, key="cluster.memory")
     now = plan.scenario.split
     found = {"pipeline": now.pipeline, "micro_batches": plan.micro_batches, "order": now.order}
-    if now.tensor > 1 or len(fitting.numbers_of_parts(scenario)) > 1:
+    if now.tensor > 1 or len(room.numbers_of_parts(scenario)) > 1:
         found["tensor"] = now.tensor
     found |= {"recompute": now.recompute, **change}
     if strategy.own_passes or plan.units is not None:

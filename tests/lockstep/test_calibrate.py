@@ -30,7 +30,7 @@ from lockstep.calibration.fit import FAMILIES, candidates, fits, independent_dra
 from lockstep.calibration.save import over, save
 from lockstep.cli import app, main
 from lockstep.executor.launch import RunFailed
-from lockstep.scenarios import Data, Problem, ScenarioError
+from lockstep.scenarios import Data, Problem, ScenarioError, units
 from lockstep.scenarios.profile import read
 from lockstep.strategies.codecs import NAMES
 from lockstep.strategies.parameter_server import passes_of
@@ -141,12 +141,12 @@ def test_units_of_a_profile() -> None:
     assert profile_file.unit_of("network.goodput") == ""
     assert profile_file.unit_of("codecs.1-bit.encode") == "B/s"
     assert profile_file.unit_of("cores_per_host") == ""
-    assert profile_file.quantity(95.34e-6, "s") == "95.34 us"
-    assert profile_file.quantity(0.0, "s") == "0 ns"
-    assert profile_file.quantity(7_654_321_000.0, "B/s") == "7.654 GB/s"
-    assert profile_file.quantity(8192.0, "B") == "8.192 kB"
-    assert profile_file.quantity(2, "") == 2
-    assert profile_file.quantity(math.inf, "B/s") == "inf"
+    assert units.quantity(95.34e-6, "s") == "95.34 us"
+    assert units.quantity(0.0, "s") == "0 ns"
+    assert units.quantity(7_654_321_000.0, "B/s") == "7.654 GB/s"
+    assert units.quantity(8192.0, "B") == "8.192 kB"
+    assert units.quantity(2, "") == 2
+    assert units.quantity(math.inf, "B/s") == "inf"
 
 
 def found(latency: float, **time: Any) -> Calibration:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep import Scenario, ScenarioError, fitting
+from lockstep import Scenario, ScenarioError, room
 from lockstep.job.plan import Plan
 from lockstep.recommendation.space import with_workers
 from tests.support.command_line import Lockstep
@@ -51,7 +51,7 @@ def test_the_smallest_change_that_would_fit_is_named_and_fits(memory: str, split
     written = ", ".join(f"{key}: {str(value).lower()}" for key, value in change.items())
     assert said.endswith(f"it would fit with parallelism: {{{written}}}")
     plan = lockstep.check(large(memory, {**(split or {}), **change}))
-    assert fitting.short(plan) is None
+    assert room.short(plan) is None
     for key, value in change.items():  # what is smaller does not fit
         if type(value) is int and value > 2:
             smaller = {**(split or {}), **change, key: value // 2}

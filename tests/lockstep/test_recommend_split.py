@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep import Scenario, ScenarioError, fitting
+from lockstep import Scenario, ScenarioError, room
 from lockstep.analysis import table
 from lockstep.job.plan import Plan
 from lockstep.recommendation import Recommendation, runs
@@ -40,7 +40,7 @@ def test_what_needs_four_stages_is_never_recommended_with_fewer() -> None:
     for row in result.search_.rows.values():
         assert row.get("memory_bytes", 0) <= 2.5e9
     assert result.own is None  # the file's does not fit
-    assert fitting.short(Plan.of(result.best)) is None
+    assert room.short(Plan.of(result.best)) is None
     assert "share one memory" in result.left_out["hogwild"] or "memory" in result.left_out["hogwild"]
     assert best(result.ranking).candidate.strategy in ("all-reduce", "synchronous")
     assert lockstep.simulate(result.best).metrics["memory_bytes"] <= 2.5e9

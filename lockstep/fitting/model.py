@@ -1,0 +1,193 @@
+"""What the simulator predicts for a table's rows, given values of the free keys; each once."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+
+import numpy as np
+
+import lockstep
+from lockstep.analysis import metrics
+from lockstep.fitting.estimate import STEP, Array
+from lockstep.fitting.keys import Free
+from lockstep.fitting.table import Measure, Row
+from lockstep.pool import cores, pool
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.sweep import Changes
+from lockstep.selection import only_its_own
+
+Simulate = Callable[[Sequence[Scenario]], list[float]]
+_LONG_S = 0.02  # a simulation, from which on processes are worth their start
+_NOTHING = -50.0  # the logarithm that stands for a throughput of nothing at all
+_STEADY = 0.03  # relative: how near a short run has to come to the whole one
+_SHORTEST = 8
+_LOOKS = 4  # of each row, with other seeds and values next to these, at how rough predictions are
+_APART = 2e-3
+_ROUGH = 5e-3  # relative standard deviation, from which on means are taken
+_OF_ROUGHNESS = 5.0  # times it is the step of slopes
+
+
+def throughput(scenario: Scenario) -> float:
+    """Samples a second, by sizes only; 0 if nothing was applied."""
+    return metrics.throughput(lockstep.simulate(scenario.sizes_only)) or 0.0
+
+
+def _here(scenarios: Sequence[Scenario]) -> list[float]:
+    return [throughput(scenario) for scenario in scenarios]
+
+
+@contextmanager
+def simulations(some: Sequence[Scenario], jobs: int | None) -> Iterator[Simulate]:
+    """What simulates many scenarios; in `jobs` processes or, if None, in one a core where that pays."""
+    if jobs is None:
+        _here(some[:1])  # which loads what it takes
+        begun = perf_counter()
+        _here(some[:1])
+        jobs = cores() if perf_counter() - begun > _LONG_S else 1
+    if jobs == 1:
+        yield _here
+        return
+    with pool(jobs) as submit:
+
+        def there(scenarios: Sequence[Scenario]) -> list[float]:
+            futures = [submit(throughput, scenario) for scenario in scenarios]
+            return [future.result() for future in futures]
+
+        yield there
+
+
+def scenario_of(row: Row, values: Changes, changed: Callable[[Changes], Scenario]) -> Scenario:
+    """The scenario of a row, with free values. Raises ScenarioError, with the row's place."""
+    try:
+        found = changed({**row.changes, **values})
+    except ScenarioError as error:
+        raise ScenarioError(error.problem, error.key, row.place) from None
+    return only_its_own(found) if "strategy.name" in row.changes else found
+
+
+class Model:
+    """Predictions for rows as logarithms of what they measure.
+
+    `steps` bounds the mini-batches per worker. `repeats`: of how many simulations a prediction is the mean;
+    they have consecutive seeds, and values a little apart, the same for all predictions.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        keys: Sequence[Free],
+        measure: Measure,
+        changed: Callable[[Changes], Scenario],
+        simulate: Simulate,
+        told: Callable[[int], None],
+        steps: int | None = None,
+        repeats: int = 1,
+    ) -> None:
+        self._rows, self._keys, self._measure = rows, keys, measure
+        self._changed, self._simulate, self._told = changed, simulate, told
+        self._steps, self._repeats = steps, repeats
+        self._known: dict[tuple[int, tuple[float, ...], int], float] = {}
+
+    def _like(self, steps: int | None, repeats: int) -> "Model":
+        its = self._rows, self._keys, self._measure, self._changed, self._simulate, self._told
+        return Model(*its, steps, repeats)
+
+    def bounded(self, steps: int) -> "Model":
+        """The same with shorter runs."""
+        return self._like(steps, self._repeats)
+
+    def repeated(self, repeats: int) -> "Model":
+        """The same with means of so many runs."""
+        return self if repeats == self._repeats else self._like(self._steps, repeats)
+
+    def scenario(self, row: int, values: Sequence[float], more_seed: int = 0) -> Scenario:
+        """That of a row, with values of the free keys (logarithms)."""
+        written = {
+            key.key: key.written(min(max(math.exp(value), key.low), key.high))
+            for key, value in zip(self._keys, values, strict=True)
+        }
+        found = scenario_of(self._rows[row], written, self._changed)
+        stop = found.stop
+        if self._steps is not None:
+            stop = stop.model_copy(update={"steps": min(stop.steps or self._steps, self._steps)})
+        return found.model_copy(update={"seed": found.seed + more_seed, "stop": stop})
+
+    def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
+        """Logarithms, of shape (points, rows), for points of shape (points, keys); of these rows, or all."""
+        return self.each(points, rows).mean(axis=2)
+
+    def each(self, points: Array, rows: Sequence[int] | None = None) -> Array:
+        """Those of which the predictions are means: shape (points, rows, repeats)."""
+        rows = range(len(self._rows)) if rows is None else rows
+        apart = _APART * (np.linspace(-1, 1, self._repeats) if self._repeats > 1 else np.zeros(1))
+        wanted = [
+            (row, tuple(point + shift), number)
+            for point in points
+            for row in rows
+            for number, shift in enumerate(apart)
+        ]
+        new = [each for each in dict.fromkeys(wanted) if each not in self._known]
+        scenarios = [self.scenario(*each) for each in new]
+        for each, scenario, found in zip(new, scenarios, self._simulate(scenarios), strict=True):
+            self._known[each] = self._logarithm(scenario, found)
+        self._told(len(new))
+        found = [self._known[each] for each in wanted]
+        return np.array(found).reshape(len(points), len(rows), self._repeats)
+
+    def _logarithm(self, scenario: Scenario, found: float) -> float:
+        rate = math.log(found) if found > 0 else _NOTHING
+        if self._measure is Measure.THROUGHPUT:
+            return rate
+        return math.log(scenario.workload.batch_size * scenario.replicas) - rate
+
+
+class Anchored:
+    """What short runs predict, put right by what whole ones say at one point, the anchor."""
+
+    def __init__(self, whole: Model, short: Model) -> None:
+        self._whole, self._short = whole, short
+        self._off: Array = np.zeros(1)
+
+    def anchor(self, values: Array) -> float:
+        """Put the predictions right there; the largest change of any."""
+        before, self._off = (
+            self._off,
+            self._whole.predict(values[None])[0] - self._short.predict(values[None])[0],
+        )
+        return float(np.abs(self._off - before).max()) if len(before) == len(self._off) else math.inf
+
+    def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
+        """As `Model.predict`."""
+        off = self._off if rows is None or len(self._off) == 1 else self._off[list(rows)]
+        return self._short.predict(points, rows) + off
+
+    def nothing(self, values: Array) -> list[int]:
+        """The rows in which nothing was applied."""
+        found = np.abs(self.predict(values[None])[0])
+        return [row for row, each in enumerate(found.tolist()) if each > -_NOTHING / 2]
+
+
+def steady(model: Model, values: Array, rows: Sequence[int]) -> Model:
+    """The model with runs as short as say nearly the same at these values; itself, if none are."""
+    whole = model.predict(values[None], rows)
+    longest = max((model.scenario(row, values.tolist()).stop.steps or 2**20) for row in rows)
+    steps = _SHORTEST
+    while 2 * steps < longest:
+        shorter = model.bounded(steps)
+        if np.abs(shorter.predict(values[None], rows) - whole).max() < _STEADY:
+            return shorter
+        steps *= 2
+    return model
+
+
+def smoothing(model: Model, values: Array, rows: Sequence[int]) -> tuple[int, float]:
+    """Of how many runs predictions should be means, and over which step slopes should be taken.
+
+    A few workers that queue at a server can fall into another order with any small change: a prediction is
+    then as rough as if it were random, whatever the seed.
+    """
+    scatter = model.repeated(_LOOKS).each(values[None], rows)[0].std(axis=1, ddof=1).max()
+    if scatter < _ROUGH:
+        return 1, STEP
+    return _LOOKS, max(STEP, _OF_ROUGHNESS * float(scatter) / math.sqrt(_LOOKS))

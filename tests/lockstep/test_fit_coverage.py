@@ -1,0 +1,109 @@
+"""95% intervals have the true value 95 times in 100, and the numbers behind them are those of textbooks."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, t
+
+from lockstep.fitting import estimate
+from lockstep.fitting.estimate import Array, Problem
+
+WORKERS = np.array([1, 2, 4, 8, 16, 24, 32], float)
+CASES = 200
+
+
+def ring(points: Array) -> Array:
+    """log samples/s of workers that compute for exp(a) seconds and sum over a ring for 2 (n − 1)/n exp(b)."""
+    compute, network = np.exp(points)[:, :, None].transpose(1, 0, 2)
+    return np.asarray(np.log(WORKERS / (compute + 2 * (WORKERS - 1) / WORKERS * network)))
+
+
+def case(seed: int) -> tuple[Problem, Array]:
+    """A table of seven rows, up to 5% off, and the values behind it."""
+    rng = np.random.default_rng([19, seed])
+    true = np.log([1.0, np.exp(rng.uniform(-2, 1))])
+    measured = ring(true[None])[0] + rng.normal(0, rng.uniform(0.005, 0.05), len(WORKERS))
+    low, high = true - np.log(100) * rng.uniform(0.5, 1, 2), true + np.log(100) * rng.uniform(0.5, 1, 2)
+    return Problem(ring, measured, None, low, high), true
+
+
+def test_intervals_have_the_true_value_95_times_in_100() -> None:
+    """What is allowed is what a hundredth of all honest 95% intervals would not do."""
+    hits = np.zeros(2, int)
+    for seed in range(CASES):
+        problem, true = case(seed)
+        middle = (problem.low + problem.high) / 2
+        best = estimate.downhill(problem, estimate.roughly(problem, [middle]).values)
+        noise = estimate.noise(problem, best)
+        for which in range(2):
+            low, high = estimate.interval(problem, best, noise, which)
+            assert low is None or low < best.values[which]
+            assert high is None or high > best.values[which]
+            hits[which] += (low or -9.0) <= true[which] <= (high or 9.0)
+    print(f"the true value is in {hits[0]} and {hits[1]} of {CASES} intervals")
+    for each in hits.tolist():
+        assert binomtest(each, CASES, 0.95).pvalue > 0.01
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    """One value that all rows are: the mean of their logarithms ± t s/√n."""
+    measured = np.array([0.1, -0.2, 0.05, 0.3])
+    problem = Problem(
+        lambda points: np.repeat(points, 4, axis=1), measured, None, np.array([-3.0]), np.array([3.0])
+    )
+    best = estimate.downhill(problem, np.array([1.0]))
+    low, high = estimate.interval(problem, best, estimate.noise(problem, best), 0)
+    half = t.ppf(0.975, 3) * measured.std(ddof=1) / 2
+    assert low == pytest.approx(measured.mean() - half, abs=0.02 * half)
+    assert high == pytest.approx(measured.mean() + half, abs=0.02 * half)
+
+
+def test_a_sum_that_only_counts_together_is_flat() -> None:
+    """Rows that know a + b alone: the direction (1, −1) is flat, and the other is not."""
+    rng = np.random.default_rng(1)
+
+    def together(points: Array) -> Array:
+        return np.repeat(points.sum(axis=1, keepdims=True), 5, axis=1)
+
+    problem = Problem(together, rng.normal(0, 0.02, 5), None, np.full(2, -4.0), np.full(2, 4.0))
+    best = estimate.downhill(problem, np.array([1.0, 1.0]))
+    (flat,) = estimate.flat(best, estimate.noise(problem, best))
+    assert flat.direction == pytest.approx([1, -1], abs=1e-3) or flat.direction == pytest.approx([-1, 1])
+
+
+def test_the_row_that_is_left_out_does_not_pull() -> None:
+    """Of a mean of n, a row is e·n/(n − 1) from the mean of the others."""
+    measured = np.array([0.1, -0.2, 0.05, 0.3])
+    problem = Problem(
+        lambda points: np.repeat(points, 4, axis=1), measured, None, np.array([-3.0]), np.array([3.0])
+    )
+    out = estimate.left_out(problem, estimate.downhill(problem, np.array([1.0])))
+    assert out == pytest.approx((measured.mean() - measured) * 4 / 3, abs=1e-3)
+
+
+def test_too_large_errors_widen_what_sd_says() -> None:
+    measured = np.array([1.0, -1.0, 1.0, -1.0])
+    problem = Problem(
+        lambda points: np.repeat(points, 4, axis=1),
+        measured,
+        np.full(4, 0.1),
+        np.array([-3.0]),
+        np.array([3.0]),
+    )
+    best = estimate.downhill(problem, np.array([0.5]))
+    noise = estimate.noise(problem, best)
+    assert noise.more == pytest.approx(np.sqrt(400 / 3), rel=1e-3)
+    honest = problem._replace(measured=measured / 10)
+    assert estimate.noise(honest, estimate.downhill(honest, np.array([0.5]))).more == 1.0
+
+
+def test_the_end_of_an_interval_without_limit_is_none() -> None:
+    """Where a larger value changes nothing any more only the lower end is there."""
+    problem = Problem(
+        lambda points: np.repeat(-np.exp(-points), 6, axis=1),
+        np.array([0.01, -0.01, 0.02, -0.02, 0.0, 0.0]), None, np.array([-3.0]), np.array([9.0]),
+    )  # fmt: skip
+    best = estimate.downhill(problem, np.array([1.0]))
+    low, high = estimate.interval(problem, best, estimate.noise(problem, best), 0)
+    assert high is None
+    assert low is not None
+    assert 3.0 < low < best.values[0]
