@@ -114,8 +114,8 @@ def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
         total = sums.min(axis=1) if plan.has_servers else sums.sum(axis=1)
         replicas = [plan.replica(worker) for worker in workers.tolist()]
         applied.append(dict(zip(replicas, total.tolist(), strict=True)))
-    replicas = {replica for each in applied for replica in each}
-    return int(latest[owners].min()) + 1, sum(min(each.get(one, 0) for each in applied) for one in replicas)
+    everyone = {replica for each in applied for replica in each}
+    return int(latest[owners].min()) + 1, sum(min(each.get(one, 0) for each in applied) for one in everyone)
 
 
 def staleness(values: np.ndarray) -> dict[str, Any]:

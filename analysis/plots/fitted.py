@@ -21,7 +21,7 @@ def picture(rows: pd.DataFrame, measure: str, path: Path) -> list[Path]:
 
     Where no key has numbers it is row by row. Writes `path` with the endings .png and .svg; returns both.
     """
-    keys = [key for key in rows if key not in _KEYS]
+    keys = [str(key) for key in rows if key not in _KEYS]
     numeric = [key for key in keys if pd.to_numeric(rows[key], errors="coerce").notna().all()]
     across = max(numeric, key=lambda key: rows[key].nunique(), default=None)
     whole = style.figure(style.SINGLE, 2.7)

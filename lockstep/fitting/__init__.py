@@ -130,7 +130,7 @@ def fit(
         _require_effect(whole, keys, start, fitted)
         short = steady(whole, start, fitted)
         starts = estimate.scan(_problem(Anchored(short, short), rows, fitted, keys), start)
-        repeats, step = smoothing(short, starts[0], fitted)
+        repeats, step = smoothing(short, starts[0])
         model = Anchored(whole.repeated(repeats), short.repeated(repeats))
         problem = _problem(model, rows, fitted, keys)._replace(step=step)
         best = _settled(model, problem, estimate.roughly(problem, starts))

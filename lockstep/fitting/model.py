@@ -22,9 +22,9 @@ _LONG_S = 0.02  # a simulation, from which on processes are worth their start
 _NOTHING = -50.0  # the logarithm that stands for a throughput of nothing at all
 _STEADY = 0.03  # relative: how near a short run has to come to the whole one
 _SHORTEST = 8
-_LOOKS = 4  # of each row, with other seeds and values next to these, at how rough predictions are
+_LOOKS = 4  # at each row, with values next to each other, at how rough predictions are
 _APART = 2e-3
-_ROUGH = 5e-3  # relative standard deviation, from which on means are taken
+_ROUGH = 5e-3  # relative standard deviation around a line, from which on means are taken
 _OF_ROUGHNESS = 5.0  # times it is the step of slopes
 
 
@@ -69,8 +69,8 @@ def scenario_of(row: Row, values: Changes, changed: Callable[[Changes], Scenario
 class Model:
     """Predictions for rows as logarithms of what they measure.
 
-    `steps` bounds the mini-batches per worker. `repeats`: of how many simulations a prediction is the mean;
-    they have consecutive seeds, and values a little apart, the same for all predictions.
+    `steps` bounds the mini-batches per worker. `repeats`: for each row, of how many simulations a prediction
+    is the mean; they have consecutive seeds, and values a little apart, the same for all predictions.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class Model:
         simulate: Simulate,
         told: Callable[[int], None],
         steps: int | None = None,
-        repeats: int = 1,
+        repeats: Sequence[int] = (),
     ) -> None:
         self._rows, self._keys, self._measure = rows, keys, measure
         self._changed, self._simulate, self._told = changed, simulate, told
-        self._steps, self._repeats = steps, repeats
+        self._steps, self._repeats = steps, repeats or [1] * len(rows)
         self._known: dict[tuple[int, tuple[float, ...], int], float] = {}
 
-    def _like(self, steps: int | None, repeats: int) -> "Model":
+    def _like(self, steps: int | None, repeats: Sequence[int]) -> "Model":
         its = self._rows, self._keys, self._measure, self._changed, self._simulate, self._told
         return Model(*its, steps, repeats)
 
@@ -97,9 +97,9 @@ class Model:
         """The same with shorter runs."""
         return self._like(steps, self._repeats)
 
-    def repeated(self, repeats: int) -> "Model":
-        """The same with means of so many runs."""
-        return self if repeats == self._repeats else self._like(self._steps, repeats)
+    def repeated(self, repeats: Sequence[int]) -> "Model":
+        """The same with means of so many runs of each row."""
+        return self if [*repeats] == [*self._repeats] else self._like(self._steps, repeats)
 
     def scenario(self, row: int, values: Sequence[float], more_seed: int = 0) -> Scenario:
         """That of a row, with values of the free keys (logarithms)."""
@@ -115,25 +115,20 @@ class Model:
 
     def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
         """Logarithms, of shape (points, rows), for points of shape (points, keys); of these rows, or all."""
-        return self.each(points, rows).mean(axis=2)
-
-    def each(self, points: Array, rows: Sequence[int] | None = None) -> Array:
-        """Those of which the predictions are means: shape (points, rows, repeats)."""
         rows = range(len(self._rows)) if rows is None else rows
-        apart = _APART * (np.linspace(-1, 1, self._repeats) if self._repeats > 1 else np.zeros(1))
         wanted = [
-            (row, tuple(point + shift), number)
+            [(row, tuple(point + shift), number) for number, shift in enumerate(_shifts(self._repeats[row]))]
             for point in points
             for row in rows
-            for number, shift in enumerate(apart)
         ]
-        new = [each for each in dict.fromkeys(wanted) if each not in self._known]
-        scenarios = [self.scenario(*each) for each in new]
-        for each, scenario, found in zip(new, scenarios, self._simulate(scenarios), strict=True):
-            self._known[each] = self._logarithm(scenario, found)
+        each = dict.fromkeys(one for many in wanted for one in many)
+        new = [one for one in each if one not in self._known]
+        scenarios = [self.scenario(*one) for one in new]
+        for one, scenario, found in zip(new, scenarios, self._simulate(scenarios), strict=True):
+            self._known[one] = self._logarithm(scenario, found)
         self._told(len(new))
-        found = [self._known[each] for each in wanted]
-        return np.array(found).reshape(len(points), len(rows), self._repeats)
+        means = [float(np.mean([self._known[one] for one in many])) for many in wanted]
+        return np.array(means).reshape(len(points), len(rows))
 
     def _logarithm(self, scenario: Scenario, found: float) -> float:
         rate = math.log(found) if found > 0 else _NOTHING
@@ -181,13 +176,22 @@ def steady(model: Model, values: Array, rows: Sequence[int]) -> Model:
     return model
 
 
-def smoothing(model: Model, values: Array, rows: Sequence[int]) -> tuple[int, float]:
-    """Of how many runs predictions should be means, and over which step slopes should be taken.
+def _shifts(count: int) -> list[float]:
+    """How far the values of so many runs are apart from those of their mean."""
+    return [0.0] if count == 1 else (_APART * np.linspace(-1, 1, count)).tolist()
 
-    A few workers that queue at a server can fall into another order with any small change: a prediction is
-    then as rough as if it were random, whatever the seed.
+
+def smoothing(model: Model, values: Array) -> tuple[list[int], float]:
+    """Of how many runs each row's predictions should be means, and over which step slopes should be taken.
+
+    Where workers queue at servers any small change can give another order: a prediction is then as rough as
+    if it were random, although the seed is the same. Smooth ones are a straight line over a short way.
     """
-    scatter = model.repeated(_LOOKS).each(values[None], rows)[0].std(axis=1, ddof=1).max()
-    if scatter < _ROUGH:
-        return 1, STEP
-    return _LOOKS, max(STEP, _OF_ROUGHNESS * float(scatter) / math.sqrt(_LOOKS))
+    shifts = np.array(_shifts(_LOOKS))
+    found = model.predict(values + shifts[:, None])
+    line = np.vander(shifts, 2)
+    off = found - line @ np.linalg.lstsq(line, found, rcond=None)[0]
+    rough = np.sqrt((off**2).sum(axis=0) / (_LOOKS - 2))
+    repeats = [_LOOKS if each > _ROUGH else 1 for each in rough.tolist()]
+    left = float((rough / np.sqrt(repeats))[np.array(repeats) > 1].max(initial=0.0))
+    return repeats, max(STEP, _OF_ROUGHNESS * left)

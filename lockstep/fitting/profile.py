@@ -15,7 +15,9 @@ _DIGITS = 6
 
 def document(fit: Fit, table: str) -> dict[str, Any]:
     """The profile as plain values: what the scenario's own profile has, and over it what was fitted."""
-    before = parse(fit.profile.read_text("utf-8-sig"), {}) if fit.profile is not None else {"profile": 1}
+    before: dict[str, Any] = {"profile": 1}
+    if fit.profile is not None:
+        before = parse(fit.profile.read_text("utf-8-sig"), {})
     found: dict[str, Any] = {}
     ends: dict[str, Any] = {}
     for key in fit.keys:

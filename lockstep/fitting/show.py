@@ -32,7 +32,7 @@ def show(fit: Fit, written: list[Path]) -> None:
 
 
 def _rows(fit: Fit) -> Any:
-    keys = [column for column in fit.rows if column not in _OURS]
+    keys = [str(column) for column in fit.rows if column not in _OURS]
     parts = {key: key.rpartition(".")[2] for key in keys}
     heads = [part if [*parts.values()].count(part) == 1 else key for key, part in parts.items()]
     table = titled("Measured and predicted", *heads)

@@ -107,3 +107,20 @@ def test_the_end_of_an_interval_without_limit_is_none() -> None:
     assert high is None
     assert low is not None
     assert 3.0 < low < best.values[0]
+
+
+def test_an_interval_of_rough_predictions_is_not_that_of_their_chances() -> None:
+    """Predictions that are 1% off by chance, and another 1% with any small change of a value."""
+    hits = 0
+    for seed in range(30):
+        problem, true = case(seed)
+
+        def rough(points: Array) -> Array:
+            chance = np.sin(1e6 * points.sum(axis=1)[:, None] * np.arange(1, len(WORKERS) + 1))
+            return ring(points) + 0.01 * chance
+
+        problem = problem._replace(predict=rough, step=0.05)
+        best = estimate.downhill(problem, estimate.roughly(problem, [true]).values)
+        low, high = estimate.interval(problem, best, estimate.noise(problem, best), 0)
+        hits += (low or -9.0) <= true[0] <= (high or 9.0)
+    assert hits >= 25
