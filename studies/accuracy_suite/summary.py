@@ -40,7 +40,7 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
     if len(split):
         errors["of these, split models"] = pipes = statistics(split[split["held_out"]])
         listed = pipeline_bars(pipes)
-    if len(split) < len(table) or not len(table):
+    if len(split) < len(whole) or not len(whole):
         listed = [*bars(errors["held out"], ranks, targets), *listed]
     groups = {
         name: {str(level): statistics(rows) for level, rows in held_out.groupby(of(held_out), sort=False)}
