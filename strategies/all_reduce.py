@@ -15,7 +15,7 @@ from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import State, Transformation
 from lockstep.strategies.own_step import own_step
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 
 
 async def all_reduce(

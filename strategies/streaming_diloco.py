@@ -14,7 +14,7 @@ from lockstep.strategies.marks import BelongsTo, InPasses
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.own_step import own_step
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 
 
 async def streaming_diloco(
