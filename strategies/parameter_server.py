@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, decode
+from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, Threshold, decode
 from lockstep.strategies.corrections import Arrival, UpdateRule
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Message, Node, Vector
@@ -42,12 +42,13 @@ class ParameterServer:
         *,
         codec: Name = "none",
         codec_ratio: Ratio = 0.01,
+        codec_threshold: Threshold = 0.5,
         error_feedback: Feedback = True,
         answer_codec: Name = "none",
     ) -> None:
         self.node = node
-        self.codec = Codec(codec, codec_ratio)
-        self.answer_codec = Codec(answer_codec, codec_ratio)
+        self.codec = Codec(codec, codec_ratio, codec_threshold)
+        self.answer_codec = Codec(answer_codec, codec_ratio, codec_threshold)
         self.error_feedback = error_feedback
         self.batches_pushed = 0
         self.encoders: dict[tuple[int, int], Encoder] = {}
