@@ -58,6 +58,7 @@ accuracy: install
 docs: install
 	$(BIN)/python docs/make/api.py
 	$(BIN)/python docs/make/pipelines.py
+	$(BIN)/python docs/make/systems.py
 	$(BIN)/python benchmarks/torchgpipe.py
 	$(BIN)/python benchmarks/megatron.py
 	$(BIN)/python benchmarks/streaming_diloco.py

@@ -228,7 +228,7 @@ def _more_shards(
     """
     shards = len(result.plan.groups[0].owners.ranks)  # of each slice of the parameters
     servers = result.scenario.cluster.servers
-    if not result.plan.has_servers or servers.hierarchy is not None or servers.shares is not None:
+    if not result.plan.has_servers or servers.hierarchy is not None or not servers.even:
         return None  # no server, or more of them would change more than their number
     if servers.colocated:
         return Remedy(result.scenario.cluster.hosts, None) if busiest.serving else None

@@ -5,18 +5,20 @@ each replica, hold the same slice: they are the workers that a data-parallel str
 relays of their own beside them, on the same hosts as those of the other slices.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
 from lockstep.job.stages import Piece
-from lockstep.scenarios import Cluster, Scenario, ScenarioError
+from lockstep.job.variables import variables_in
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.strategies import Strategy
 from lockstep.strategies.node import Group, Stage
 from lockstep.strategies.owners import Owners, Sharded
+from lockstep.strategies.parts import Part
 from lockstep.strategies.placement import Role, roles_of, shards_of
 
 # Numbers of groups (strategies.node.Group); strategies have others.
@@ -34,7 +36,7 @@ class DataGroup:
     """Of each member: its index in the group, and the ranks that it exchanges messages with."""
     pieces: Sequence[Piece]
     """Of the model; the slice is their parameters end to end."""
-    shards: Sequence[slice]
+    shards: Sequence[Part]
     """The part of the slice that each server holds; all of it in one where there are no servers."""
     owners: Owners
 
@@ -62,24 +64,15 @@ class DataGroup:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def data_groups(
-    cluster: Cluster,
-    split: Parallelism,
-    strategy: Strategy,
-    pieces: Sequence[Sequence[Piece]],
-    values: Mapping[str, Any],
-) -> list[DataGroup]:
-    """A group for each stage and place in it, in their order.
-
-    pieces: of the model, by place; values: of the strategy's parameters.
-    """
-    stages, replicas = split.pipeline, cluster.workers // split.devices
+def data_groups(scenario: Scenario, strategy: Strategy, pieces: Sequence[Sequence[Piece]]) -> list[DataGroup]:
+    """A group for each stage and place in it, in their order. pieces: of the model, by place."""
+    cluster, split, values = scenario.cluster, scenario.split, scenario.strategy.parameters
+    stages, replicas = split.pipeline, scenario.replicas
     hierarchy = cluster.servers.hierarchy if strategy.has_servers else None
     if hierarchy and hierarchy.groups > replicas:
         problem = f"must be at most the {replicas} replicas of the model, not {hierarchy.groups}"
         raise ScenarioError(problem, key="cluster.servers.hierarchy.groups")
     local = roles_of(cluster.model_copy(update={"workers": replicas}), strategy.has_servers)
-    owners = Sharded if strategy.has_servers else strategy.owners
     found = []
     slices = stages * split.tensor
     for number, devices in enumerate(devices_of(split, replicas)):
@@ -96,8 +89,14 @@ def data_groups(
         ]
         own = pieces[tensor][stage::stages]
         length = sum(piece.length for piece in own)
-        shards = shards_of(cluster, strategy.has_servers, length)
-        group = DataGroup(members, roles, own, shards, owners.among(dict(zip(members, roles, strict=True))))
+        whole = variables_in(scenario, own) if strategy.has_servers else None
+        shards = shards_of(cluster, strategy.has_servers, length, whole)
+        if strategy.has_servers:
+            servers = [rank for rank, role in zip(members, roles, strict=True) if role.kind == "server"]
+            owners: Owners = Sharded(servers, shards)
+        else:
+            owners = strategy.owners.among(dict(zip(members, roles, strict=True)))
+        group = DataGroup(members, roles, own, shards, owners)
         shares = strategy.shared(values, [*map(cluster.host_of, devices)], group.slices)
         found.append(group if shares is None else replace(group, owners=shares.owners(devices)))
     return found

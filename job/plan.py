@@ -68,14 +68,14 @@ class Plan:
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
         in_passes = in_passes or scenario.workload.synchronised
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
-        groups = data_groups(cluster, split, strategy, parts_of(scenario, pieces, micro), given.parameters)
+        groups = data_groups(scenario, strategy, parts_of(scenario, pieces, micro))
         owners = groups[0].owners
         if len(groups) > 1:
             if owners.in_one_memory:
                 problem = f"{given.name}'s workers share one memory, which holds the whole model; must be 1"
                 key = "pipeline" if split.pipeline > 1 else "tensor"
                 raise ScenarioError(problem, key=f"parallelism.{key}")
-            cuts = [[part for piece in group.pieces for part in piece.parameters] for group in groups]
+            cuts = [tuple(part for piece in group.pieces for part in piece.parameters) for group in groups]
             ranks = [rank for group in groups for rank in group.owners.ranks]
             owners = Split(ranks, [group.owners for group in groups], cuts)
         roles = all_roles(groups)

@@ -27,7 +27,9 @@ COMMANDS = {
     "fit": "fit",
     "model": "model",
     "key": "key",
-    **dict.fromkeys(("scenarios", "clusters", "workloads", "profiles", "strategies", "schema"), "lists"),
+    **dict.fromkeys(
+        ("scenarios", "clusters", "workloads", "profiles", "strategies", "systems", "schema"), "lists"
+    ),
 }
 # "default_map": what --help is without being given, which typer would load pydantic to find out.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "default_map": {"help": False}}

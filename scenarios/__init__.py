@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lockstep.scenarios.machine import CodecCost, Machine
     from lockstep.scenarios.network import Background, IntraHost, Network, Varying
     from lockstep.scenarios.profile import Profile
-    from lockstep.scenarios.schema import Cluster, Scenario, Servers, Stop, Strategy
+    from lockstep.scenarios.schema import Cluster, Scenario, Stop, Strategy
+    from lockstep.scenarios.servers import Servers
     from lockstep.scenarios.stragglers import Straggler
     from lockstep.scenarios.sweep import seeds
     from lockstep.scenarios.topology import FatTree, Racks, Sites, Star
@@ -31,7 +32,7 @@ __all__ = [  # noqa: RUF022  (the front door first)
 
 _ROOMS = (
     *("loading", "schema", "compute", "machine", "network"),
-    *("profile", "stragglers", "sweep", "topology", "workload"),
+    *("profile", "servers", "stragglers", "sweep", "topology", "workload"),
 )
 
 

@@ -8,7 +8,7 @@ from lockstep.scenarios.network import Network
 from lockstep.scenarios.section import Section
 from lockstep.scenarios.units import Bandwidth, Duration
 
-CodecName = Literal["fp16", "bf16", "int8", "e3m0", "1-bit", "top-k", "random-k"]
+CodecName = Literal["fp16", "bf16", "int8", "e3m0", "2-bit", "1-bit", "top-k", "random-k"]
 
 
 class CodecCost(Section):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from lockstep.strategies.bounds import Parts
-from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio
+from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, Threshold
 from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.marks import BelongsTo
@@ -15,7 +15,7 @@ from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import State, Transformation
 from lockstep.strategies.own_step import own_step
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 
 
 async def all_reduce(
@@ -26,6 +26,7 @@ async def all_reduce(
     buckets: Parts = 1,
     codec: Name = "none",
     codec_ratio: Ratio = 0.01,
+    codec_threshold: Threshold = 0.5,
     error_feedback: Feedback = True,
 ) -> None:
     """Every mini-batch: average the gradients over all workers, and take the same step everywhere.
@@ -34,7 +35,8 @@ async def all_reduce(
     "PyTorch distributed", §3.2.3): one travels while the next is computed.
     What a codec sends is summed as coded_sums.py has it.
     """
-    encoders = [Encoder(node, Codec(codec, codec_ratio), error_feedback) for _ in range(buckets)]
+    wire = Codec(codec, codec_ratio, codec_threshold)
+    encoders = [Encoder(node, wire, error_feedback) for _ in range(buckets)]
     sums = [CodedSum(node, encoder, algorithm) for encoder in encoders]
     replica = Replica(node, optimizer, buckets)
     while await node.next_batch_available():

@@ -6,7 +6,7 @@ loses, is in docs/strategies.md.
 
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
-from lockstep.strategies.bounds import Fraction
+from lockstep.strategies.bounds import Fraction, Rate
 from lockstep.strategies.marks import BelongsTo
 
 if TYPE_CHECKING:
@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
     from lockstep.strategies.node import Node, Vector
 
-Name = Literal["none", "fp16", "bf16", "int8", "e3m0", "1-bit", "top-k", "random-k"]
+Name = Literal["none", "fp16", "bf16", "int8", "e3m0", "2-bit", "1-bit", "top-k", "random-k"]
 NAMES: tuple[Name, ...] = get_args(Name)
 SUMMABLE: tuple[Name, ...] = ("none", "fp16", "bf16")  # a body is a vector of numbers: sums are encoded too
 _SPARSE: tuple[Name, ...] = ("top-k", "random-k")
 Ratio = Annotated[Fraction, BelongsTo("codec", _SPARSE), BelongsTo("answer_codec", _SPARSE)]
 Feedback = Annotated[bool, BelongsTo("codec", NAMES[1:])]
+Threshold = Annotated[Rate, BelongsTo("codec", ("2-bit",)), BelongsTo("answer_codec", ("2-bit",))]
 
 
 class Codec(NamedTuple):
-    """`name` is one of NAMES; `ratio` is the fraction of the elements that top-k and random-k send."""
+    """`name` is one of NAMES; `ratio` is the fraction of the elements that top-k and random-k send.
+
+    `threshold`: what 2-bit sends of an element, with its sign, if it is as large.
+    """
 
     name: str
     ratio: float = 0.01
+    threshold: float = 0.5
 
     @property
     def sums(self) -> bool:

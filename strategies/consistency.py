@@ -27,7 +27,7 @@ from lockstep.strategies.node import Message, Node
 from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.optimizers import block_momentum as block_momentum_of
 from lockstep.strategies.parameter_server import Shard, count
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, relay=relays.combine)

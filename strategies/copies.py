@@ -19,22 +19,22 @@ class Copy:
         self.server = server
         self.prefetch = prefetch
         self.shards: list[Vector] = []
-        self.clocks = [0] * len(server.slices)  # pushes of every worker that are in the shard, at least
-        self.lacking: list[list[Vector]] = [[] for _ in server.slices]
+        self.clocks = [0] * len(server.parts)  # pushes of every worker that are in the shard, at least
+        self.lacking: list[list[Vector]] = [[] for _ in server.parts]
         self.due = 0  # answers that are on their way, or will be
 
     async def pull(self) -> Vector:
         """All parameters for the first time, shape (n,)."""
         parameters = await self.server.pull()
-        self.shards = [parameters[part] for part in self.server.slices]
+        self.shards = [self.server.of(parameters, number) for number in range(len(self.clocks))]
         return parameters
 
     async def push(self, delta: Vector) -> None:
         """Push a delta of shape (n,), and count it in from now on."""
         await self.server.push(delta, "push" if self.prefetch else "commit")
         self.due += len(self.shards) if self.prefetch else 0
-        for lacking, part in zip(self.lacking, self.server.slices, strict=True):
-            lacking.append(delta[part])
+        for number, lacking in enumerate(self.lacking):
+            lacking.append(self.server.of(delta, number))
 
     async def read(self, clock: int) -> Vector:
         """The newest parameters here, with all own deltas, shape (n,); waits until they are at `clock`."""
@@ -45,12 +45,12 @@ class Copy:
                     self.due += 1
         while self.node.arrived("parameters") or min(self.clocks) < clock:
             await self._take_in()
-        return await self._with_own_deltas() if any(self.lacking) else self.node.concatenate(self.shards)
+        return await self._with_own_deltas() if any(self.lacking) else self.server.whole(self.shards)
 
     def _with_own_deltas(self) -> Awaitable[Vector]:
         parts = [[shard, *own] for shard, own in zip(self.shards, self.lacking, strict=True)]
         nbytes = sum(3 * len(own) * shard.nbytes for shard, *own in parts)
-        return self.node.apply(lambda: self.node.concatenate([sum_of(part) for part in parts]), nbytes)
+        return self.node.apply(lambda: self.server.whole([sum_of(part) for part in parts]), nbytes)
 
     async def drain(self) -> None:
         """Wait for all answers that are due."""

@@ -13,7 +13,7 @@ from lockstep.strategies.collectives import ALGORITHMS, Algorithm
 from lockstep.strategies.local_steps import walk
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import State, Transformation, server_optimizer
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 
 
 async def means(node: Node, algorithm: str, vectors: Sequence[Vector]) -> list[Vector]:

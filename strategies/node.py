@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.exchanges import Exchanges
+from lockstep.strategies.parts import Part
 
 if TYPE_CHECKING:
     from random import Random
@@ -148,7 +149,7 @@ class Node(Protocol):
     workers: Sequence[int]  # ranks
     parents: Sequence[int]  # ranks of those whom this node pushes to: for a worker one a shard
     children: Sequence[int]  # ranks of those who push to this node
-    shards: Sequence[slice]  # the parts of the parameters that the servers hold, in order
+    shards: Sequence[Part]  # the parts of the parameters that the servers hold, in order
     shard: int  # which of them this node holds, or relays
     hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
     rng: "Random"  # this node's own seeded stream

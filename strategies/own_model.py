@@ -7,6 +7,7 @@ from lockstep.strategies.optimizers import Transformation
 from lockstep.strategies.touched import passes_of_step
 
 _MERGE = 9  # passes over a vector of (w·x + w'·y) / (w + w')
+_ADD = 3  # of x + x'
 _Told = tuple[int, Vector, list[Contribution]]  # the arguments of `Node.updated`
 
 
@@ -27,15 +28,31 @@ class OwnModel:
         self._merged: list[Contribution] = []
         self._ended = False
 
-    async def step(self, gradient: Vector) -> None:
-        """Take an own step, from the parameters as they are now."""
+    async def step(self, gradient: Vector) -> Any:
+        """Take an own step from the parameters as they are now, and return it, or a multiple that is it."""
 
-        def change() -> _Told:
+        def change() -> tuple[Any, _Told]:
             step, self._state = self._optimizer.step(gradient, self._state, self.parameters)
             self.parameters, self.version = self.parameters + step, self.version + 1
-            return self._told(Contribution(self.node.rank, 0, 1))
+            return step, self._told(Contribution(self.node.rank, 0, 1))
 
-        await self.node.updated(*await self.node.apply(change, self._passes * gradient.nbytes))
+        step, told = await self.node.apply(change, self._passes * gradient.nbytes)
+        await self.node.updated(*told)
+        return step
+
+    async def add(self, message: Message, place: slice) -> None:
+        """Add what another has sent of a part of the parameters to that part."""
+        other: Any = message.body
+
+        def change() -> _Told | None:
+            parts = [self.parameters[: place.start], self.parameters[place], self.parameters[place.stop :]]
+            self.parameters = self.node.concatenate([parts[0], parts[1] + other, parts[2]])
+            self._merged += message.contributions(self.version)
+            return self._told() if self._ended else None
+
+        told = await self.node.apply(change, _ADD * other.nbytes)
+        if told is not None:
+            await self.node.updated(*told)
 
     async def merge(self, message: Message) -> tuple[Vector, int]:
         """Take the weighted mean with the model in a message; parameters and version from before."""

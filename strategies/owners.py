@@ -4,13 +4,12 @@ Every owner keeps its part at some versions (workloads/snapshots.py); what is ev
 the parts of all owners whose parameters are looked at.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from lockstep.strategies.parts import Concatenate, Part, places, together
 from lockstep.strategies.placement import Role
-
-Concatenate = Callable[[Sequence[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,15 @@ class Owners:
         return concatenate(parts)
 
 
+@dataclass(frozen=True)
 class Sharded(Owners):
     """A server for each shard of the parameters."""
 
-    @classmethod
-    def among(cls, roles: Mapping[int, Role]) -> Owners:
-        """The servers."""
-        return cls([rank for rank, role in roles.items() if role.kind == "server"])
+    shards: Sequence[Part]
+
+    def together(self, parts: Sequence[Any], concatenate: Concatenate) -> Any:
+        """The shards, each run of them in its place."""
+        return together(parts, places(self.shards), concatenate)
 
 
 class Replicated(Owners):
@@ -109,7 +110,7 @@ class Split(Owners):
     """Owners of each of several slices of the parameters, which consist of the pieces of a whole vector."""
 
     slices: Sequence[Owners]
-    pieces: Sequence[Sequence[slice]]
+    pieces: Sequence[Part]
     """Of the whole vector: those of each slice, in order."""
 
     @property
@@ -133,17 +134,8 @@ class Split(Owners):
 
     def together(self, parts: Sequence[Any], concatenate: Concatenate) -> Any:
         """The slices' vectors, cut into their pieces, in the order of the whole."""
-        found, left = [], list(parts)
-        for owners, pieces in zip(self.slices, self.pieces, strict=True):
+        vectors, left = [], list(parts)
+        for owners in self.slices:
             own, left = left[: len(owners.evaluated)], left[len(owners.evaluated) :]
-            vector, start = owners.together(own, concatenate), 0
-            for piece in pieces:
-                end = start + piece.stop - piece.start
-                found.append((piece.start, vector[start:end]))
-                start = end
-        whole, end = [], 0
-        for start, part in sorted(found, key=lambda piece: piece[0]):
-            if start >= end and len(part):  # else several have the same
-                whole.append(part)
-                end = start + len(part)
-        return concatenate(whole)
+            vectors.append(owners.together(own, concatenate))
+        return together(vectors, places(self.pieces), concatenate)

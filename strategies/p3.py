@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import product
 from typing import Annotated, Any
 
 from lockstep.strategies import tensor
@@ -11,7 +12,7 @@ from lockstep.strategies.factors import Offer, synchronisation, worker_loop
 from lockstep.strategies.marks import InPasses
 from lockstep.strategies.node import Message, Node, Vector
 from lockstep.strategies.parameter_server import ParameterServer, Shard, count
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import Part, cut, within
 
 
 @worker_loop(needs={Offer.SLICES})
@@ -35,8 +36,9 @@ async def by_priority(
     """
     pieces = node.stage.pieces
     server.cut_into([_slices(shard, pieces, slice_size) for shard in node.shards])
+    from_the_input = sorted(range(len(server.parts)), key=lambda number: server.parts[number][0].start)
     of_unit = [
-        [number for number, place in enumerate(server.slices) if piece.start <= place.start < piece.stop]
+        [number for number in from_the_input if piece.start <= server.parts[number][0].start < piece.stop]
         for piece in pieces
     ]
     ready: dict[int, list[int]] = {to: [] for to in node.parents}  # heaps of slices, by number
@@ -52,7 +54,7 @@ async def by_priority(
 
     def push(unit: int, gradient: Vector) -> None:
         for number in of_unit[unit]:
-            place = server.slices[number]
+            (place,) = server.parts[number]
             gradients[number] = gradient[place.start - pieces[unit].start : place.stop - pieces[unit].start]
             heappush(ready[server.addresses[number][0]], number)
         for to in node.parents:
@@ -64,7 +66,7 @@ async def by_priority(
         parts = [(await server.answer(*server.addresses[number]))[1] for number in of_unit[unit]]
         return node.concatenate(parts) if parts else node.initial_parameters()[:0]
 
-    server.pull_slices()
+    server.pull_parts()
     while await node.next_batch_available():
         own: list[Vector] = []
         sums: list[Any] = [None] * units
@@ -93,13 +95,13 @@ async def barrier_of_slices(node: Node, rule: UpdateRule) -> None:
     A worker's first pull of a slice says how long it is; a slice begins where the one before it ends.
     """
     slices: list[Shard] = []
-    end = node.shards[node.shard].start
+    shard, end = node.shards[node.shard], 0
     arrived: dict[int, list[Message]] = {}
     while True:
         message = await node.receive()
         if message.kind == "pull":
             if message.part == len(slices):
-                place = slice(end, end := end + message.batches)
+                place = within(shard, end, end := end + message.batches)
                 slices.append(Shard(node, rule, message.part, place=place))
             await slices[message.part].answer(message.sender)
         if message.kind != "push":
@@ -119,12 +121,12 @@ async def barrier_of_slices(node: Node, rule: UpdateRule) -> None:
             await part.answer(child)
 
 
-def _slices(shard: slice, pieces: Sequence[slice], most: int) -> list[slice]:
+def _slices(shard: Part, pieces: Sequence[slice], most: int) -> list[Part]:
     """A shard, cut where pieces of the model meet, and then into slices of so many elements at most."""
-    found = []
-    for piece in pieces:
-        start, stop = max(piece.start, shard.start), min(piece.stop, shard.stop)
+    found: list[Part] = []
+    for run, piece in product(shard, pieces):
+        start, stop = max(piece.start, run.start), min(piece.stop, run.stop)
         if start < stop:
             parts = cut(stop - start, [1] * -(-(stop - start) // most))
-            found += [slice(start + part.start, start + part.stop) for part in parts]
+            found += [(slice(start + part.start, start + part.stop),) for part in parts]
     return found

@@ -11,13 +11,14 @@ Failure: a worker or a server that dies ends the run.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
-from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, decode
+from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, Threshold, decode
 from lockstep.strategies.corrections import Arrival, UpdateRule
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Message, Node, Vector
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import Part, divided, length, places, taken, together
 from lockstep.strategies.touched import Counting
 
 
@@ -25,14 +26,6 @@ def shard_of(vector: Vector, index: int, count: int) -> Vector:
     """Part `index` of `count` nearly equal, contiguous parts of a vector."""
     n = len(vector)
     return vector[n * index // count : n * (index + 1) // count]
-
-
-def parts_of(shard: slice, count: int) -> list[slice]:
-    """A shard cut into nearly equal parts, as slices of the whole vector."""
-    return [
-        slice(shard.start + part.start, shard.start + part.stop)
-        for part in cut(shard.stop - shard.start, [1] * count)
-    ]
 
 
 class ParameterServer:
@@ -49,12 +42,13 @@ class ParameterServer:
         *,
         codec: Name = "none",
         codec_ratio: Ratio = 0.01,
+        codec_threshold: Threshold = 0.5,
         error_feedback: Feedback = True,
         answer_codec: Name = "none",
     ) -> None:
         self.node = node
-        self.codec = Codec(codec, codec_ratio)
-        self.answer_codec = Codec(answer_codec, codec_ratio)
+        self.codec = Codec(codec, codec_ratio, codec_threshold)
+        self.answer_codec = Codec(answer_codec, codec_ratio, codec_threshold)
         self.error_feedback = error_feedback
         self.batches_pushed = 0
         self.encoders: dict[tuple[int, int], Encoder] = {}
@@ -63,19 +57,30 @@ class ParameterServer:
 
     def cut(self, parts: int) -> None:
         """Let each shard travel in so many messages from now on."""
-        self.cut_into([parts_of(shard, parts) for shard in self.node.shards])
+        self.cut_into([divided(shard, parts) for shard in self.node.shards])
 
-    def cut_into(self, slices: Sequence[Sequence[slice]]) -> None:
-        """Let each shard travel in these slices of the whole vector from now on, a message each."""
-        self.slices = [part for shard in slices for part in shard]
+    def cut_into(self, shards: Sequence[Sequence[Part]]) -> None:
+        """Let each shard travel in these parts of the whole vector from now on, a message each."""
+        self.parts = [part for parts in shards for part in parts]
+        self.places = places(self.parts)
         self.addresses = [
             (server, part)
-            for server, shard in zip(self.node.parents, slices, strict=True)
-            for part in range(len(shard))
+            for server, parts in zip(self.node.parents, shards, strict=True)
+            for part in range(len(parts))
         ]
         self.numbers = {address: number for number, address in enumerate(self.addresses)}
-        self.versions = [0] * len(self.slices)
-        self.held: dict[int, Vector] = {}  # by slice: where the servers know, if answers are encoded
+        self.versions = [0] * len(self.parts)
+        self.held: dict[int, Vector] = {}  # by part: where the servers know, if answers are encoded
+
+    def of(self, vector: Vector, number: int) -> Vector:
+        """One of the parts of a vector of shape (n,)."""
+        part: Vector = taken(vector, self.parts[number], self.node.concatenate)
+        return part
+
+    def whole(self, bodies: Sequence[Any]) -> Vector:
+        """The vector of shape (n,) that has these parts."""
+        vector: Vector = together(bodies, self.places, self.node.concatenate)
+        return vector
 
     def pull(self) -> Awaitable[Vector]:
         """Ask every server for its shard; all parameters, shape (n,)."""
@@ -83,10 +88,10 @@ class ParameterServer:
             self.node.send(server, "pull")
         return self.answers()
 
-    def pull_slices(self) -> None:
-        """Ask for each slice by itself, and say how long it is."""
-        for (server, part), each in zip(self.addresses, self.slices, strict=True):
-            self.node.send(server, "pull", part=part, batches=each.stop - each.start)
+    def pull_parts(self) -> None:
+        """Ask for each part by itself, and say how long it is."""
+        for (server, part), each in zip(self.addresses, self.parts, strict=True):
+            self.node.send(server, "pull", part=part, batches=length(each))
 
     async def push_pull(self, update: Vector) -> Vector:
         """Push an update of shape (n,) and wait for the new parameters, shape (n,)."""
@@ -97,13 +102,18 @@ class ParameterServer:
         """Push an update of shape (n,); awaiting what this gives waits until it has left."""
         batches = self.batches()
         return [
-            await self.push_part(number, update[part], batches, kind)
-            for number, part in enumerate(self.slices)
+            await self.push_part(number, self.of(update, number), batches, kind)
+            for number in range(len(self.parts))
         ]
 
     async def push_one_way(self, update: Vector) -> None:
         """Push an update of shape (n,) to which no answer is wanted."""
         await self.push(update, "commit")
+
+    def backward(self, parameters: Vector) -> list[list[Awaitable[Vector]]]:
+        """Compute a gradient, part by part: of each the runs that it consists of."""
+        runs = iter(self.node.backward(parameters, [run for part in self.parts for run in part]))
+        return [list(islice(runs, len(part))) for part in self.parts]
 
     def batches(self) -> int:
         """The mini-batches computed since this was last asked."""
@@ -114,7 +124,7 @@ class ParameterServer:
     async def push_part(
         self, number: int, update: Vector, batches: int, kind: str = "push"
     ) -> Awaitable[None]:
-        """Encode and push one of the slices; awaiting what this gives waits until it has left."""
+        """Encode and push one of the parts; awaiting what this gives waits until it has left."""
         server, part = self.addresses[number]
         body = update if self.codec.name == "none" else await self._encoded(server, part, update)
         return self.node.send(server, kind, body, version=self.versions[number], batches=batches, part=part)
@@ -126,13 +136,13 @@ class ParameterServer:
 
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""
-        bodies: list[Any] = [None] * len(self.slices)
+        bodies: list[Any] = [None] * len(self.parts)
         for server, _ in self.addresses:
             number, bodies[number], _ = await self.answer(server)
-        return self.node.concatenate(bodies)
+        return self.whole(bodies)
 
     async def answer(self, server: int | None = None, part: int | None = None) -> tuple[int, Vector, int]:
-        """Wait for one answer, of any server if none is given: the slice's number, the slice, its clock."""
+        """Wait for one answer, of any server if none is given: the part's number, the part, its clock."""
         answer = await self.node.receive("parameters", server, part)
         number = self.numbers[answer.sender, answer.part]
         self.versions[number] = answer.version
@@ -149,11 +159,11 @@ class ParameterServer:
         """These parameters, of shape (n,), with those shards anew that have come since; does not wait."""
         if not self.node.arrived("parameters"):
             return parameters
-        shards = [parameters[part] for part in self.slices]
+        shards = [self.of(parameters, number) for number in range(len(self.parts))]
         while self.node.arrived("parameters"):
             number, shards[number], _ = await self.answer()
             self.asked.discard(self.addresses[number][0])
-        return self.node.concatenate(shards)
+        return self.whole(shards)
 
     async def drain(self) -> None:
         """Wait for what was asked for and is no longer needed."""
@@ -164,21 +174,20 @@ class ParameterServer:
         body: Any = answer.body
         if self.answer_codec.name == "none":
             return body  # type: ignore[no-any-return]
-        part = self.slices[number]
         held = self.held.get(number)
-        held = self.node.initial_parameters()[part] if held is None else held
-        self.held[number] = held + await decode(self.node, body, self.answer_codec, part.stop - part.start)
+        held = self.of(self.node.initial_parameters(), number) if held is None else held
+        self.held[number] = held + await decode(self.node, body, self.answer_codec, len(held))
         return self.held[number]
 
     async def push_pull_along(self, update: Vector, along: Sequence[Vector]) -> list[Vector]:
         """As `push_pull`, with other vectors of shape (n,) that servers sum likewise; all of them anew."""
         batches = self.batches()
-        answers: list[list[Any]] = [[None] * len(self.slices) for _ in range(1 + len(along))]
-        for number, (server, piece) in enumerate(zip(self.node.parents, self.slices, strict=True)):
+        answers: list[list[Any]] = [[None] * len(self.parts) for _ in range(1 + len(along))]
+        for number, server in enumerate(self.node.parents):
             for part, vector in enumerate(along, 1):
-                body = await self._encoded(server, part, vector[piece])
+                body = await self._encoded(server, part, self.of(vector, number))
                 self.node.send(server, "push", body, version=self.versions[number], part=part)
-            await self.push_part(number, update[piece], batches)
+            await self.push_part(number, self.of(update, number), batches)
         for number, server in enumerate(self.node.parents):
             for _ in answers:
                 answer = await self.node.receive("parameters", server)
@@ -186,7 +195,7 @@ class ParameterServer:
                 if answer.part == 0:
                     answers[0][number] = await self._decoded(number, answer)
                     self.versions[number] = answer.version
-        return [self.node.concatenate(bodies) for bodies in answers]
+        return [self.whole(bodies) for bodies in answers]
 
     def enlist(self) -> None:
         """Tell the servers how many mini-batches a pass over the own samples has; wait for no answer."""
@@ -215,13 +224,13 @@ class Shard:
     """A server's part of the parameters, or a part of that, its version, and the rule that updates it."""
 
     def __init__(
-        self, node: Node, rule: UpdateRule, part: int = 0, parts: int = 1, place: slice | None = None
+        self, node: Node, rule: UpdateRule, part: int = 0, parts: int = 1, place: Part | None = None
     ) -> None:
-        """place: of the part in the whole vector, if the shard is not cut evenly."""
+        """place: the part of the whole vector, if the shard is not cut evenly."""
         self.node = node
         self.part = part
-        place = place or parts_of(node.shards[node.shard], parts)[part]
-        self.parameters = node.initial_parameters()[place]
+        place = place or divided(node.shards[node.shard], parts)[part]
+        self.parameters: Vector = taken(node.initial_parameters(), place, node.concatenate)
         self.version = 0
         self.rule = rule
         self.state = rule.optimizer.initial

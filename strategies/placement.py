@@ -8,9 +8,9 @@ server. A fan-out of the number of groups makes two levels (Rudra: Gupta, Zhang 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any
 
+from lockstep.strategies.parts import Part, cut, dealt
 from lockstep.strategies.resource import ResourceId
 
 
@@ -77,9 +77,19 @@ def roles_of(cluster: Any, has_servers: bool) -> list[Role]:
     return roles(cluster.workers, servers.count, hierarchy.groups, hierarchy.fan_out)
 
 
-def shards_of(cluster: Any, has_servers: bool, length: int) -> list[slice]:
-    """The part of the parameters that each server holds; without servers, everyone holds them all."""
-    return cut(length, (cluster.servers.shares or [1] * cluster.servers.count) if has_servers else [1])
+def shards_of(
+    cluster: Any, has_servers: bool, length: int, variables: Sequence[slice] | None = None
+) -> list[Part]:
+    """The part of the parameters that each server holds; without servers, everyone holds them all.
+
+    With `variables` servers get these in turn, whole (TensorFlow's `replica_device_setter`), but of those of
+    more than `split_above` elements all as much (MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`).
+    """
+    servers = cluster.servers
+    if has_servers and variables is not None:
+        return dealt(variables, servers.count, servers.split_above)
+    shares = (servers.shares or [1] * servers.count) if has_servers else [1]
+    return [(part,) for part in cut(length, shares)]
 
 
 def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool) -> list[int]:
@@ -129,12 +139,3 @@ def as_if_on_one_host(cluster: Any) -> list[str]:
         return []
     hosts = f"{cluster.hosts} (cluster.workers_per_host)"
     return [f"its workers share one memory, as if all were on one host, not on {hosts}"]
-
-
-def cut(length: int, shares: Sequence[float]) -> list[slice]:
-    """Contiguous parts of a vector in proportion to `shares`; equal ones differ by at most one element."""
-    from fractions import Fraction  # here, because a list of strategies has no use for it
-
-    ends = list(accumulate(map(Fraction, shares), initial=Fraction(0)))  # exact: nothing is left over
-    bounds = [int(length * end // ends[-1]) for end in ends]
-    return [slice(start, stop) for start, stop in pairwise(bounds)]

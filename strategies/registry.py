@@ -10,12 +10,15 @@ from typing import Any
 
 from lockstep.strategies import composition, consistency, corrections, local_sgd, local_steps, worker_loops
 from lockstep.strategies.ad_psgd import ad_psgd
+from lockstep.strategies.ako import ako
 from lockstep.strategies.all_reduce import all_reduce
 from lockstep.strategies.bounds import mismatch, problem
+from lockstep.strategies.compute_groups import barrier_of_groups
 from lockstep.strategies.d_psgd import d_psgd
 from lockstep.strategies.fsdp import fsdp, hsdp
 from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
+from lockstep.strategies.jobs import in_jobs
 from lockstep.strategies.mistakes import StrategyError, nearest
 from lockstep.strategies.owners import OneModelEach, SharedMemory
 from lockstep.strategies.p3 import barrier_of_slices, by_priority
@@ -128,6 +131,11 @@ STRATEGIES: dict[str, Strategy] = {
         consistency.every_k_batches,
         summary="the mean of any k gradients; nobody waits (Dutta et al. 2018)",
     ),
+    "compute-groups": Strategy(
+        worker_loops.every_batch,
+        barrier_of_groups,
+        summary="synchronous inside groups of workers, asynchronous between these (Hadjis et al. 2016)",
+    ),
     "soft-sync": Strategy(
         worker_loops.every_batch,
         consistency.soft_sync,
@@ -172,6 +180,11 @@ STRATEGIES: dict[str, Strategy] = {
         in_step=True,
         alike=True,
         summary="the mean of all gradients, summed without a server",
+    ),
+    "all-reduce-jobs": Strategy(
+        in_jobs,
+        equal_steps=True,
+        summary="all-reduce as jobs, whose tasks a driver starts in turn (BigDL: Dai et al. 2019)",
     ),
     "pipe-sgd": Strategy(
         pipe_sgd,
@@ -261,6 +274,12 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=1,  # another's model
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
+    ),
+    "ako": Strategy(
+        ako,
+        owners=OneModelEach,
+        keeps=3,  # the last steps: of two partitions, and another's
+        summary="own steps at once, and a part of the last ones to each other worker (Ako, 2016)",
     ),
     "pipedream": Strategy(
         pipedream,

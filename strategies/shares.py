@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lockstep.strategies.mistakes import StrategyError, one_of
 from lockstep.strategies.owners import Owners, Replicated, Split
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 
 
 class Held(NamedTuple):
@@ -56,7 +56,7 @@ class Shares:
     def owners(self, ranks: Sequence[int]) -> Owners:
         """Of the slice, by the ranks of the workers: those with the same place have the same."""
         alike = [Replicated([ranks[group[place]] for group in self.groups]) for place in range(self.places)]
-        return Split(ranks, alike, [self.owned(place) for place in range(self.places)])
+        return Split(ranks, alike, [tuple(self.owned(place)) for place in range(self.places)])
 
     def held(self, together: bool) -> Held:
         """What the worker in the first place has; `together`: gradients of all units come at once.

@@ -239,11 +239,12 @@ class Strategy:
             self._server_optimizer,
             {key: p.default for key, p in self.parameters.items()} | dict(values),
         )
+        sizes = given["codec_ratio"], given["codec_threshold"]
         rule = UpdateRule(
             make(**_chosen(make, values)),
             self.correction(**_chosen(self.correction, values)) if self.correction else None,
-            Codec(given["codec"], given["codec_ratio"]),
-            Codec(given["answer_codec"], given["codec_ratio"]),
+            Codec(given["codec"], *sizes),
+            Codec(given["answer_codec"], *sizes),
         )
         return self.consistency(node, rule, **_chosen(self.consistency, values))
 

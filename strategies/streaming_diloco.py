@@ -7,14 +7,14 @@ from typing import Annotated, Any, NamedTuple
 
 from lockstep.strategies import tensor
 from lockstep.strategies.bounds import Momentum, Parts, Probability, Rate, Steps, Whole
-from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio
+from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, Threshold
 from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.marks import BelongsTo, InPasses
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.own_step import own_step
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 
 
 async def streaming_diloco(
@@ -31,6 +31,7 @@ async def streaming_diloco(
     algorithm: Annotated[Algorithm, BelongsTo("codec", SUMMABLE)] = "ring",
     codec: Name = "none",
     codec_ratio: Ratio = 0.01,
+    codec_threshold: Threshold = 0.5,
     error_feedback: Feedback = False,
 ) -> None:
     """DiLoCo in fragments: each is averaged every `averaging_period` H steps, at its turn, in the background.
@@ -56,13 +57,14 @@ async def streaming_diloco(
         server_optimizer="nesterov", server_learning_rate=outer_learning_rate, server_momentum=outer_momentum
     )
     own = node.initial_parameters()
+    wire = Codec(codec, codec_ratio, codec_threshold)
     many = fragments if units is None else min(fragments, units)
     parts = [
         _Part(
             place,
             own[place],
             averaging_period * (number % many + 1) // many % averaging_period,
-            CodedSum(node, Encoder(node, Codec(codec, codec_ratio), error_feedback), algorithm),
+            CodedSum(node, Encoder(node, wire, error_feedback), algorithm),
             outer,
         )
         for number, place in enumerate(cut(len(own), [1] * many) if units is None else node.stage.pieces)

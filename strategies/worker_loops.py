@@ -29,12 +29,14 @@ async def in_chunks(node: Node, server: ParameterServer, *, chunks: Chunks = 1) 
     while the next is pushed: with c chunks on full-duplex links (1 + 1/c)·max(M/B, N·M/(S·B)).
     """
     server.cut(chunks)
+    as_made = sorted(range(len(server.parts)), key=lambda n: (server.parts[n][0].start, n), reverse=True)
     parameters = await server.pull()
     while await node.next_batch_available():
-        ready = node.backward(parameters, server.slices)
+        ready = server.backward(parameters)
         batches = server.batches()
-        for number in reversed(range(len(ready))):
-            await server.push_part(number, await ready[number], batches)
+        for number in as_made:
+            gradient = node.concatenate([await run for run in ready[number]])
+            await server.push_part(number, gradient, batches)
         parameters = await server.answers()
     server.leave()
 

@@ -15,10 +15,11 @@ from lockstep.workloads.layouts import BLOCK, OWN, SEED_BYTES, kept, layout, nby
 
 __all__ = ["decode", "encode", "nbytes"]
 
-Codec = tuple[str, float]  # name, ratio
+Codec = tuple[str, float, float]  # name, ratio, threshold
 _MOST = 127  # int8, symmetric: −128 is not used
 _LEVELS = 7  # e3m0: powers of two, and 0
 _BITS = torch.arange(8, dtype=torch.uint8)
+_PAIRS = 2 * torch.arange(4, dtype=torch.uint8)
 
 
 def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
@@ -27,7 +28,7 @@ def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
     Of none, fp16 and bf16, whose bodies can be summed: the vector itself, or a narrower one, of shape (n,).
     `seed`: 64 bits that random-k chooses elements by.
     """
-    name, ratio = codec
+    name, ratio, threshold = codec
     match name:
         case "none":
             return vector
@@ -39,6 +40,8 @@ def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
             fields = _to_int8(vector)
         case "e3m0":
             fields = _to_powers(vector)
+        case "2-bit":
+            fields = [_to_signs(vector, threshold)]
         case "1-bit":
             fields = _to_bits(vector)
         case "top-k":
@@ -57,7 +60,7 @@ def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.f
 
     Raises RuntimeError if the body is not one of such a vector.
     """
-    name, _ = codec
+    name, _, threshold = codec
     body = body.view(torch.uint8)
     kinds = [(count, dtype if kind == OWN else getattr(torch, kind)) for count, kind in layout(codec, length)]
     pieces = torch.split(body, [count * kind.itemsize for count, kind in kinds])
@@ -71,6 +74,8 @@ def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.f
         case "e3m0":
             scales, packed = fields
             vector = _from_powers(scales, packed, length)
+        case "2-bit":
+            vector = _from_signs(fields[0], threshold)[:length]
         case "1-bit":
             levels, packed = fields
             vector = _from_bits(levels, packed, length)
@@ -119,6 +124,18 @@ def _from_powers(scales: Tensor, packed: Tensor, length: int) -> Tensor:
     level, sign = codes & 7, 1 - 2 * (codes >> 3)
     share = torch.where(level > 0, torch.ldexp(sign.float(), level - _LEVELS), 0.0)
     return (_blocks(share) * scales[:, None]).flatten()[:length]
+
+
+def _to_signs(vector: Tensor, threshold: float) -> Tensor:
+    """1 for what is at least the threshold, 2 for what is at most its negative, 0: four elements a byte."""
+    codes = (vector >= threshold).to(torch.uint8) + 2 * (vector <= -threshold).to(torch.uint8)
+    fours = functional.pad(codes, (0, -len(vector) % 16)).view(-1, 4) << _PAIRS.to(vector.device)
+    return fours.sum(1, dtype=torch.uint8)
+
+
+def _from_signs(packed: Tensor, threshold: float) -> Tensor:
+    codes = ((packed[:, None] >> _PAIRS.to(packed.device)) & 3).flatten()
+    return threshold * ((codes == 1).float() - (codes == 2).float())
 
 
 def _to_bits(vector: Tensor) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What is there: `lockstep scenarios`, `clusters`, `workloads`, `profiles`, `strategies`, `schema`."""
+"""What is there: `lockstep scenarios`, `clusters`, `workloads`, `profiles`, `strategies`, `systems` …"""
 
 from inspect import Parameter
 from pathlib import Path
@@ -13,6 +13,8 @@ _GROUPS = {
     "pipelines": "Models that are split into stages",
     "tensor": "Models whose layers are cut",
     "strategies": "One for each strategy",
+    "systems": "The systems of the articles, which 'lockstep systems' explains",
+    "systems/published": "Systems at sizes of which figures were published",
     "claims": "What papers claim, which 'lockstep claims' tries",
 }
 
@@ -95,6 +97,26 @@ def strategies(json_: Json = False, csv: Csv = False) -> None:
         f"{listing.defaults(shared)}. With a server: worker_loop, consistency and correction, each the "
         "name of the strategy to take it from. --json lists all parameters of each strategy; "
         "docs/strategies.md explains them."
+    )
+
+
+def systems(json_: Json = False, csv: Csv = False) -> None:
+    """List the systems of the articles: what each is, and its scenario.
+
+    docs/systems.md has a picture of each, and published figures beside predicted ones.
+    """
+    from lockstep.studies.systems import SYSTEMS
+
+    rows = [system.row() for system in SYSTEMS]
+    if Printing(json_, csv).print(rows, lambda: rows):
+        return
+    parts = ("architecture", "consistency", "placement", "communication", "parallelism")
+    texts = {row["name"]: [f"{part}: {row[part]}" for part in parts] for row in rows}
+    listing.two_columns(
+        {
+            row["name"]: "\n".join([*texts[row["name"]], f"lockstep simulate {row['scenario']}"])
+            for row in rows
+        }
     )
 
 

@@ -18,7 +18,7 @@ from lockstep.executor.devices import to_device, to_host
 from lockstep.executor.launch import RunFailed
 from lockstep.executor.running import run_to_end
 from lockstep.job.node import Node
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 from lockstep.validation import _measured_compute
 from lockstep.workloads import build, deterministic_threads, models
 from lockstep.workloads.classifier import Classifier

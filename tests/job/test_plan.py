@@ -8,6 +8,7 @@ from lockstep import ScenarioError
 from lockstep.job.plan import Plan
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.owners import OneModelEach, Owners, Replicated, Sharded, SharedMemory
+from lockstep.strategies.parts import length
 from tests.support.scenarios import scenario
 
 SERVERS = {"cluster__servers": 2, "cluster__workers": 4}
@@ -40,7 +41,7 @@ def test_every_strategy_has_a_plan_that_adds_up(name: str) -> None:
     plan = Plan.of(scenario(strategy=name, cluster__workers=4))
     assert [role.kind for role in plan.roles][:4] == ["worker"] * 4
     assert len(plan.hosts) == len(plan.roles) == len(plan.senders)
-    assert sum(part.stop - part.start for part in plan.groups[0].shards) == plan.sizes.parameters
+    assert sum(map(length, plan.groups[0].shards)) == plan.sizes.parameters
     for rank, senders in enumerate(plan.senders):
         assert rank in senders
         assert all(rank in plan.senders[sender] for sender in senders)  # who hears also answers

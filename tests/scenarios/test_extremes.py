@@ -82,7 +82,12 @@ BASE: dict[str, Any] = {
 OTHERS: list[tuple[str, list[Any]]] = [
     (
         "cluster.servers",
-        [1, {"count": 1, "colocated": True, "places": None}, {"count": 3, "places": [0, 1, 0]}],
+        [
+            1,
+            {"count": 1, "colocated": True, "places": None},
+            {"count": 3, "places": [0, 1, 0]},
+            {"count": 2, "placement": "by-variable", "split_above": 1000},
+        ],
     ),
     (
         "cluster.compute",

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import ScenarioError
 from lockstep.strategies import STRATEGIES
-from lockstep.strategies.placement import cut, hosts, roles
+from lockstep.strategies.parts import cut
+from lockstep.strategies.placement import hosts, roles
 from tests.support.scenarios import scenario
 
 B = 1e6  # bytes/s

@@ -9,7 +9,7 @@ import torch
 import lockstep
 from lockstep import Scenario, ScenarioError
 from lockstep.job.plan import Plan
-from lockstep.strategies.placement import cut
+from lockstep.strategies.parts import cut
 from lockstep.workloads import codecs
 from tests.support.by_hand import WORKERS, Vector, begin, config, ends_with
 from tests.support.scenarios import scenario

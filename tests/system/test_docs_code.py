@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 # test_add_a_strategy.py does what this page says, in a copy of the source; here its strategies are unknown
 FOLLOWED = ROOT / "docs" / "add-a-strategy.md"
 COMMANDS: dict[str, Any] = getattr(typer.main.get_command(app()), "commands")  # noqa: B009 (of a click group)
-LISTS = {"scenarios", "clusters", "workloads", "profiles", "strategies", "schema", "model"}
+LISTS = {"scenarios", "clusters", "workloads", "profiles", "strategies", "systems", "schema", "model"}
 CHEAP = 2_000  # steps × workers², about the messages of a simulation that learns nothing: a tenth of a second
 
 

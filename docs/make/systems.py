@@ -1,0 +1,31 @@
+"""The tables and pictures of docs/systems.md, which come of running: `systems.py` writes them there."""
+
+from pathlib import Path
+
+from PIL import Image
+
+import lockstep
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.gantt import gantt
+from lockstep.studies.accuracy_suite.tables import between_markers
+from lockstep.studies.systems import SYSTEMS, page
+
+PAGE = Path(__file__).parent.parent / "systems.md"
+NAME = "docs/make/systems.py"
+TABLES = {"overview": page.overview, "sections": page.sections, "published": page.published}
+
+
+def pictures() -> None:
+    """A picture for each system: its first iterations."""
+    for system in SYSTEMS:
+        figure = gantt([lockstep.simulate(lockstep.load(system.scenario))], iterations=2)
+        (file,) = style.save(figure, PAGE.with_suffix("") / system.scenario.rpartition("/")[2], ("png",))
+        with Image.open(file) as whole:
+            whole.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(file, optimize=True)
+
+
+if __name__ == "__main__":
+    for name, make in TABLES.items():
+        text = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(between_markers(text, make(), f"{NAME} {name}"), encoding="utf-8")
+    pictures()

@@ -1,0 +1,69 @@
+"""Ako: workers send each other parts of what they have learned, a different one each time."""
+
+from collections import deque
+from collections.abc import Awaitable, Iterator
+from typing import Any
+
+from lockstep.strategies.bounds import Parts
+from lockstep.strategies.node import Message, Node
+from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.own_model import OwnModel
+from lockstep.strategies.parameter_server import sum_of
+from lockstep.strategies.parts import cut
+
+
+async def ako(node: Node, optimizer: Transformation, *, partitions: Parts = 2) -> None:
+    """Partial gradient exchange: every mini-batch each other worker gets one of the `partitions`.
+
+    Watcharapichat et al. 2016, "Ako: decentralised deep learning with partial gradient exchange" (abstract
+    read, algorithm from memory): a worker steps by its own gradient at once, and adds to the same parameters
+    what others have learned. In round t it sends worker j partition (t + j) mod p of its last p steps, so
+    that after p rounds j has all of them: (n − 1)·M/p bytes a worker and mini-batch, and a delay of at most p
+    rounds. Nobody waits, but for its messages of the round before to have left. What has not been sent in
+    the end is sent then, and what comes later is added too: models end alike, to rounding. With sgd a step is
+    −η·gradient; each counts in full, as with `asynchronous`. Theirs chooses p for the bandwidth there is; it
+    is the scenario's here. Failure: a worker that dies ends the run.
+    """
+    model = OwnModel(node, optimizer)
+    places = cut(len(model.parameters), [1] * partitions)
+    others = [worker for worker in node.workers if worker != node.rank]
+    steps: deque[Any] = deque(maxlen=partitions)  # the last own ones
+    sent = {(to, part): 0 for to in others for part in range(partitions)}  # own steps that are there
+    leaving: list[Awaitable[None]] = []
+
+    def send(to: int, part: int) -> Iterator[Awaitable[None]]:
+        if new := model.version - sent[to, part]:
+            sent[to, part] = model.version
+            body = sum_of([step[places[part]] for step in list(steps)[-new:]])
+            yield node.send(to, "partial", body, version=model.version - 1, part=part)
+
+    async def take_in() -> None:
+        while node.arrived("partial"):
+            await _add(node, model, places)
+
+    while await node.next_batch_available():
+        await take_in()
+        gradient = await node.gradient(model.parameters)
+        await take_in()
+        steps.append(0 + await model.step(gradient))
+        for left in leaving:
+            await left
+        leaving = [
+            left for to in others for left in send(to, (model.version + node.workers.index(to)) % partitions)
+        ]
+    for to in others:
+        for part in range(partitions):
+            for _ in send(to, part):
+                pass
+    await model.end()
+    node.spawn(_add_late(node, model, places))
+
+
+async def _add(node: Node, model: OwnModel, places: list[slice]) -> None:
+    message: Message = await node.receive("partial")
+    await model.add(message, places[message.part])
+
+
+async def _add_late(node: Node, model: OwnModel, places: list[slice]) -> None:
+    while True:
+        await _add(node, model, places)

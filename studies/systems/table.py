@@ -1,0 +1,316 @@
+"""The systems: what each is, its scenario, its factor, and figures that were published and read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Published:
+    """A throughput in samples/s, and the scenario of that size that predicts it."""
+
+    what: str
+    value: float
+    scenario: str
+    source: str
+    verdict: str
+    """Why it is met or missed, in a sentence; what is not known."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of that scenario that are otherwise here."""
+
+
+@dataclass(frozen=True)
+class System:
+    """A row. `scenario` is the name of a shipped one, which runs in both engines."""
+
+    name: str
+    scenario: str
+    architecture: str
+    consistency: str
+    placement: str
+    communication: str
+    parallelism: str
+    factor: str
+    """What it has and its neighbours have not, in words."""
+    without: Mapping[str, Any]
+    """Keys of the scenario that take the factor away."""
+    lacking: str = ""
+    """What the scenario does not have of the system."""
+    published: tuple[Published, ...] = ()
+    unread: str = ""
+    """Why there is no published figure, if there is none."""
+
+    def row(self) -> dict[str, Any]:
+        """As JSON has it."""
+        words = ("name", "scenario", "architecture", "consistency", "placement", "communication")
+        return {
+            **{key: getattr(self, key) for key in (*words, "parallelism")},
+            "published": [
+                {
+                    "what": each.what,
+                    "samples_per_s": each.value,
+                    "scenario": each.scenario,
+                    "source": each.source,
+                }
+                for each in self.published
+            ],
+        }
+
+
+_NOT_READ = "no figure was found in a source that could be read"
+_MINERVA = "README of dmlc/minerva: 4 GTX Titan, 256 images a card (AlexNet), 120 (GoogLeNet)"
+_TENSORFLOW = "tensorflow/docs, r1 guide, performance/benchmarks.md: p2.8xlarge, May 2017, synthetic data"
+_OVERLAP = {"strategy.chunks": 10, "cluster.compute.backward": 0.67}
+
+# Synchronous, then bounded, then asynchronous; with servers, then without; data, then models that are cut.
+SYSTEMS: tuple[System, ...] = (
+    System(
+        name="MXNet",
+        scenario="systems/mxnet",
+        architecture="parameter servers on the workers' hosts",
+        consistency="synchronous (dist_sync); asynchronous too",
+        placement="whole variables in turn, large ones on all servers",
+        communication="push and pull a variable, 2 bits a number pushed",
+        parallelism="data",
+        factor="2-bit pushes with a residual",
+        without={"strategy.codec": "none"},
+        lacking="messages are one a server, not one a variable",
+        unread=_NOT_READ,
+    ),
+    System(
+        name="TensorFlow",
+        scenario="systems/tensorflow",
+        architecture="parameter servers of their own",
+        consistency="synchronous; asynchronous, or the first of more (backup-workers) too",
+        placement="whole variables on the servers in turn",
+        communication="push and pull a variable",
+        parallelism="data",
+        factor="whole variables on servers",
+        without={"cluster.servers.placement": "even"},
+        published=(
+            Published(
+                "Inception-v3, 64 K80 on 8 hosts, no overlap",
+                1783,
+                "systems/published/tensorflow-inception-v3",
+                _TENSORFLOW,
+                "below: theirs pushes variables during the backward pass",
+            ),
+            Published(
+                "the same, pushed in ten chunks as they are made",
+                1783,
+                "systems/published/tensorflow-inception-v3",
+                _TENSORFLOW,
+                "above, by less",
+                _OVERLAP,
+            ),
+            Published(
+                "ResNet-152, 64 K80 on 8 hosts, no overlap",
+                981,
+                "systems/published/tensorflow-resnet-152",
+                _TENSORFLOW,
+                "below; the four hosts that have servers carry all of it",
+            ),
+            Published(
+                "the same, pushed in ten chunks as they are made",
+                981,
+                "systems/published/tensorflow-resnet-152",
+                _TENSORFLOW,
+                "above: even shards are the best that a placement can do, and their variables are whole",
+                _OVERLAP,
+            ),
+        ),
+    ),
+    System(
+        name="CNTK",
+        scenario="systems/cntk",
+        architecture="no servers: every node owns a part (MPI)",
+        consistency="synchronous; block momentum (bmuf) too",
+        placement="even parts on the nodes",
+        communication="1 bit a number both ways, with what it loses kept",
+        parallelism="data",
+        factor="1-bit codes both ways",
+        without={"strategy.codec": "none", "strategy.answer_codec": "none"},
+        lacking="block momentum is strategies/bmuf",
+        unread=_NOT_READ,
+    ),
+    System(
+        name="Distributed training on Azure",
+        scenario="systems/azure",
+        architecture="a launcher of MPI jobs",
+        consistency="synchronous",
+        placement="every node has all",
+        communication="1 bit a number, everyone to everyone",
+        parallelism="data",
+        factor="its recipe's 1-bit codes",
+        without={"strategy.codec": "none"},
+        lacking="a recipe, not an algorithm of its own",
+        unread="a launcher: none is its own",
+    ),
+    System(
+        name="CaffeOnSpark",
+        scenario="systems/caffe-on-spark",
+        architecture="no servers: every node owns a part",
+        consistency="synchronous",
+        placement="even parts on the nodes",
+        communication="reduce-scatter and all-gather, all to all",
+        parallelism="data",
+        factor="all to all instead of a ring",
+        without={"strategy.algorithm": "ring"},
+        lacking="the tree inside a host of several cards",
+        unread=_NOT_READ,
+    ),
+    System(
+        name="BigDL",
+        scenario="systems/bigdl",
+        architecture="a Spark driver and tasks, no servers",
+        consistency="synchronous",
+        placement="even parts on the nodes",
+        communication="shuffle and broadcast of parts, all to all",
+        parallelism="data",
+        factor="what starting a task takes",
+        without={"strategy.task_overhead_s": 0.0},
+        lacking="Drizzle's scheduling of several mini-batches at once",
+        unread="its overhead is published as a share, not as a time a task",
+    ),
+    System(
+        name="Minerva",
+        scenario="systems/minerva",
+        architecture="the cards of one host",
+        consistency="synchronous",
+        placement="every card has all",
+        communication="sums over the host's bus",
+        parallelism="data",
+        factor="cards on one host's bus",
+        without={"cluster.workers_per_host": 1},
+        published=(
+            Published(
+                "AlexNet, 4 GTX Titan",
+                632.09,
+                "systems/published/minerva-alexnet",
+                _MINERVA,
+                "met at the assumed bus, which all cards share: one unknown and one figure, no proof",
+            ),
+            Published(
+                "GoogLeNet, 4 GTX Titan",
+                309.27,
+                "systems/published/minerva-googlenet",
+                _MINERVA,
+                "near, not by the bus: with a ninth of AlexNet's bytes cards lose 97 ms a step, not 28",
+            ),
+        ),
+    ),
+    System(
+        name="Mariana",
+        scenario="systems/mariana",
+        architecture="the cards of one host, in groups",
+        consistency="synchronous",
+        placement="every group has all",
+        communication="sums over the host's bus; activations inside a group",
+        parallelism="data, and models that are cut",
+        factor="layers that two cards share",
+        without={"parallelism.tensor": 1},
+        lacking="its CPU cluster is a parameter server as DistBelief's",
+        unread=_NOT_READ,
+    ),
+    System(
+        name="Petuum",
+        scenario="systems/petuum",
+        architecture="parameter servers on the workers' hosts (tables)",
+        consistency="bounded staleness (SSP)",
+        placement="even shards",
+        communication="deltas, the largest first",
+        parallelism="data",
+        factor="the largest part of a delta first",
+        without={"strategy.codec": "none"},
+        lacking="a cap by the bandwidth of the moment: the fraction is fixed; the largest are "
+        "not relative to the parameter; Poseidon's sufficient factors (its wait-free backpropagation is "
+        "`chunks` of synchronous)",
+        unread="Poseidon's abstract (read) has 4.5 times for AlexNet on 8 nodes, but not the network",
+    ),
+    System(
+        name="SINGA",
+        scenario="systems/singa",
+        architecture="worker groups, server groups",
+        consistency="synchronous inside a group, asynchronous between",
+        placement="even shards",
+        communication="push and pull",
+        parallelism="data; layers may be cut inside a group",
+        factor="groups",
+        without={"strategy.groups": 1},
+        lacking="several server groups that reconcile now and then (distributed Hogwild)",
+        unread="its figures are pictures",
+    ),
+    System(
+        name="DistBelief",
+        scenario="systems/distbelief",
+        architecture="parameter servers of their own",
+        consistency="asynchronous (Downpour)",
+        placement="even shards",
+        communication="pushes and fetches in the background",
+        parallelism="data, and models that are cut",
+        factor="pushes and fetches that hide behind computing",
+        without={"strategy.name": "downpour-blocking"},
+        lacking="Sandblaster (below)",
+        unread="its figures are curves; the abstract (read) has none of speed",
+    ),
+    System(
+        name="Project Adam",
+        scenario="systems/project-adam",
+        architecture="parameter servers of their own",
+        consistency="asynchronous",
+        placement="even shards",
+        communication="push and pull a gradient",
+        parallelism="data, and models that are cut",
+        factor="replicas of two machines",
+        without={"parallelism.tensor": 1},
+        lacking="activations and errors instead of gradients for fully connected layers; threads without "
+        "locks inside a machine (strategies/hogwild)",
+        unread=_NOT_READ,
+    ),
+    System(
+        name="DMTK",
+        scenario="systems/dmtk",
+        architecture="parameter servers on the workers' hosts (tables)",
+        consistency="asynchronous",
+        placement="even shards",
+        communication="add and get, every few mini-batches",
+        parallelism="data",
+        factor="a push every two mini-batches",
+        without={"strategy.communication_window": 1},
+        published=(
+            Published(
+                "ResNet-32 on CIFAR-10, 8 K40m",
+                50_000 / 11.37,
+                "systems/published/dmtk-resnet-32",
+                "a copy of Multiverso's Torch benchmark: 11.37 s an epoch with 8 cards, 55.57 s with one",
+                "too fast: half of a batch of 128 is taken for a batch of 64, of which no time is published",
+            ),
+        ),
+    ),
+    System(
+        name="TensorFlow on Cloud ML",
+        scenario="systems/cloud-ml",
+        architecture="a launcher of TensorFlow jobs: one parameter server",
+        consistency="asynchronous",
+        placement="one server has all",
+        communication="push and pull",
+        parallelism="data",
+        factor="its recipe's asynchronous workers",
+        without={"strategy.name": "synchronous"},
+        lacking="a recipe, not an algorithm of its own",
+        unread="a launcher: none is its own",
+    ),
+    System(
+        name="The peer-to-peer framework (Ako)",
+        scenario="systems/ako",
+        architecture="no servers: everyone to everyone",
+        consistency="asynchronous, delayed by the number of partitions at most",
+        placement="every worker has a model",
+        communication="a part of the last steps to each other worker",
+        parallelism="data",
+        factor="partial gradients",
+        without={"strategy.partitions": 1},
+        lacking="the number of partitions is given, not chosen for the bandwidth there is",
+        unread="the abstract (read) has no figure",
+    ),
+)

@@ -1,0 +1,77 @@
+"""The systems: fifteen scenarios that run in both engines, each with a factor that can be taken away."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep.scenarios import override, shipped
+from lockstep.strategies.owners import OneModelEach
+from lockstep.studies.accuracy_suite.tables import between_markers
+from lockstep.studies.systems import SYSTEMS, System, page
+from tests.support import ROOT
+from tests.support.nightly import drawn
+
+NAMES = ["MXNet", "TensorFlow", "CNTK", "CaffeOnSpark", "BigDL", "Minerva", "Mariana", "Petuum", "SINGA",
+         "DistBelief", "Project Adam", "DMTK", "TensorFlow on Cloud ML", "Distributed training on Azure",
+         "The peer-to-peer framework (Ako)"]  # fmt: skip
+PAGE = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
+BY_NAME = {system.name: system for system in SYSTEMS}
+EACH: Any = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+
+
+def test_all_of_them_and_every_scenario_is_one_s() -> None:
+    assert sorted(system.name for system in SYSTEMS) == sorted(NAMES)
+    used = {s.scenario for s in SYSTEMS} | {each.scenario for s in SYSTEMS for each in s.published}
+    assert used == {name for name in shipped() if name.startswith("systems/")}
+
+
+@EACH
+def test_without_its_factor_other_things_happen(system: System) -> None:
+    """And it learns with it."""
+    config = lockstep.load(system.scenario)
+    plain = config
+    for key, value in system.without.items():
+        plain = override(plain, key, value)
+    found, other = lockstep.simulate(config), lockstep.simulate(plain)
+    assert not found.records.equals(other.records)
+    assert found.metrics["loss"] < 2.2
+
+
+@EACH
+def test_what_it_says_of_servers_is_so(system: System) -> None:
+    plan = lockstep.simulate(override(lockstep.load(system.scenario), "stop", {"steps": 1})).plan
+    owned = system.name == "CNTK"  # every node owns a part: servers, one with each worker
+    assert plan.has_servers == ("server" in system.placement or "shards" in system.placement or owned)
+    assert (plan.scenario.split.devices > 1) == ("models that are cut" in system.parallelism)
+    assert ("asynchronous" in system.consistency.partition(";")[0]) == (
+        not plan.strategy.equal_steps and "bounded" not in system.consistency
+    )
+    assert (plan.strategy.owners is OneModelEach and not plan.has_servers) == ("a model" in system.placement)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", drawn(BY_NAME, one_in=5))
+def test_it_runs_for_real(name: str) -> None:
+    """What is in step ends with the simulator's bits."""
+    config = override(lockstep.load(BY_NAME[name].scenario), "stop", {"steps": 10})
+    measured = lockstep.run(config)
+    if measured.plan.strategy.equal_steps:
+        assert np.array_equal(measured.parameters, lockstep.simulate(config).parameters)
+    assert measured.metrics["samples"] == 10 * 32 * config.replicas
+
+
+@pytest.mark.parametrize("table", ["overview", "sections", "published"])
+def test_the_page_is_as_made(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "make"))
+    make = import_module("systems")
+    made = make.TABLES[table]()
+    assert between_markers(PAGE, made, f"{make.NAME} {table}") == PAGE, "out of date: docs/make/systems.py"
+
+
+def test_a_picture_for_each() -> None:
+    for system in SYSTEMS:
+        assert (ROOT / "docs" / "systems" / f"{system.scenario.rpartition('/')[2]}.png").is_file()
+        assert f"](#{page.anchor(system)})" in PAGE
