@@ -1,5 +1,6 @@
 """Profiles: what was measured on a machine. A scenario takes it over, beneath what it says itself."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +37,13 @@ class Profile(Section):
     compute: tuple[Timed, ...] = Field((), strict=False)
     intervals: dict[str, Any] = Field({})
     evidence: dict[str, Any] = Field({})
+
+
+def called(workload: Mapping[str, Any]) -> str:
+    """Return a name for the workload of a profile's entry, which files can have, too."""
+    values = {**workload, **workload.get("options", {})}
+    values.pop("options", None)
+    return "-".join(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in values.values())
 
 
 def read(path: Path) -> Profile:
