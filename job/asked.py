@@ -1,7 +1,6 @@
 """What a scenario asks of the layers of its model, checked before anything runs: `workload.dropout` and
 `workload.batch_norm`."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from lockstep.scenarios import Scenario, ScenarioError
@@ -57,6 +56,6 @@ def _check_in_step(scenario: Scenario, strategy: Strategy) -> None:
 
 
 def _model(workload: Data) -> "nn.Module":
-    from lockstep.workloads import counting, models
+    from lockstep.workloads import tasks
 
-    return counting.on_meta(partial(models.of, workload, seed=0))
+    return tasks.look(workload).model

@@ -39,6 +39,11 @@ class _Batches(Section):
         """Whether batches are normalised over all replicas."""
         return False
 
+    @property
+    def masks_by_sample(self) -> bool:
+        """Whether what dropout drops is drawn for each sample."""
+        return False
+
 
 def _found(name: str, info: ValidationInfo) -> str:
     """The file of a profile, or of a shipped one."""
@@ -133,16 +138,9 @@ def _partition(data: Any) -> type[Section] | None:
 Partition = Annotated[Literal["iid"] | Dirichlet | Labels, one_of(_partition)]
 
 
-class Data(_Batches):
-    """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says.
+class _Learned(_Batches):
+    """A model and a data set."""
 
-    `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers. `dropout`: what
-    masks are drawn for, each micro-batch or each sample; `batch_norm`: whether batches are normalised by what
-    a device computes at once, or all replicas (docs/workload.md).
-    """
-
-    dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
-    model: str = Field("mlp", min_length=1)
     partition: Partition = "iid"
     layer_times: _Profile | None = None
     dropout: Literal["micro-batch", "sample"] = "micro-batch"
@@ -152,6 +150,23 @@ class Data(_Batches):
     def synchronised(self) -> bool:
         """Whether batches are normalised over all replicas."""
         return self.batch_norm == "synchronised"
+
+    @property
+    def masks_by_sample(self) -> bool:
+        """Whether what dropout drops is drawn for each sample."""
+        return self.dropout == "sample"
+
+
+class Data(_Learned):
+    """`model` learns `dataset` by mini-batches of `batch_size` samples, dealt out as `partition` says.
+
+    `layer_times`: a profile (docs/calibrate.md) that has the times of the model's layers. `dropout`: what
+    masks are drawn for, each micro-batch or each sample; `batch_norm`: whether batches are normalised by what
+    a device computes at once, or all replicas (docs/workload.md).
+    """
+
+    dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
+    model: str = Field("mlp", min_length=1)
 
 
 class Transformer(_Batches):

@@ -1,4 +1,4 @@
-"""A network that learns to classify images, or what comes next: the `Learner` of a data set and a model."""
+"""A network that learns: the `Learner` of a task."""
 
 from contextlib import AbstractContextManager
 from functools import partial
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.scenarios.workload import Data, Trained
-from lockstep.workloads import datasets, dropout, models, seeds
+from lockstep.scenarios.workload import Trained
+from lockstep.workloads import dropout, models, samples, seeds, tasks
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Evaluation, Ready
 from lockstep.workloads.batches import Batches, part
+from lockstep.workloads.evaluation import evaluate
 from lockstep.workloads.partition import deal
 from lockstep.workloads.sizes import sizes
-
-CHUNK = 512  # samples evaluated at once
+from lockstep.workloads.task import trained
 
 
 class _Filling:
@@ -43,38 +43,43 @@ class _Filling:
             self._ready(self._starts[self._first], self._gradient)
 
     def whole(self) -> Tensor:
-        """The gradient, once the pass is over."""
-        if self._first:
-            raise RuntimeError("the loss does not depend on all parameters of the model")
+        """The gradient, once the pass is over; 0 where the loss does not depend on a parameter."""
+        for number in range(self._first):
+            if self._missing[number]:
+                self._pieces[number].zero_()
         return self._gradient
 
 
 class Classifier:
-    """Cross entropy of a model's logits; the module and the data live on `device`."""
+    """The gradients of a task's loss; the module and the data live on `device`."""
 
     def __init__(self, workload: Trained, workers: int, seed: int, device: str) -> None:
         self.sizes = sizes(workload)
         self.seed, self.device = seed, torch.device(device)
-        data = datasets.of(workload)
+        self.task = tasks.of(workload, seeds.integer(seed, "model"))
         self._train, self._test = (
-            [tensor.to(device) for tensor in part]
-            for part in ((data.train_x, data.train_y), (data.test_x, data.test_y))
+            samples.of(dataset, self.task.collate, self.device)
+            for dataset in (self.task.train, self.task.test)
         )
-        shares = deal(data.train_y.numpy(), workers, seed, workload.partition)
+        shares = deal(tasks.labels(self._train, workload), workers, seed, workload.partition)
         self._batches = Batches(shares, workload.batch_size, seed)
         self._loss = torch.tensor(nan)
-        self.module = models.of(workload, seeds.integer(seed, "model")).to(device)
+        self.module = tasks.model(self.task, seeds.integer(seed, "model")).to(device)
         self.synchronised = workload.synchronised
-        self._by_sample = isinstance(workload, Data) and workload.dropout == "sample"
+        self._by_sample = workload.masks_by_sample
         if self._by_sample:
             dropout.by_sample(self.module)
-        self._weights = list(self.module.parameters())
+        self._weights = [*trained(self.module).values()]
         self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling  # the gradient that is being computed
         for number, weight in enumerate(self._weights):
             weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
+        running = {id(buffer) for layer in self._norms for buffer in layer.buffers()}
+        others = [buffer for buffer in self.module.buffers() if id(buffer) not in running]
+        self._constants = [(buffer, buffer.clone()) for buffer in others]
+        self._versions = [buffer._version for buffer in others]
 
     def initial(self) -> Tensor:
         """Return the model's initialisation, a new vector of shape (parameters,)."""
@@ -84,10 +89,13 @@ class Classifier:
         """Return the mini-batches in one pass over the worker's share, rounded up."""
         return self._batches.in_epoch(worker)
 
-    def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> tuple[Tensor, Tensor]:
-        """Return the samples and the labels of mini-batch `step` of `worker`, or of one of equal parts."""
-        batch = torch.from_numpy(part(self._batches(worker, step), number, parts)).to(self.device)
-        return self._train[0][batch], self._train[1][batch]
+    def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> Any:
+        """Return mini-batch `step` of `worker`, or one of equal parts, as the task's loss is given it."""
+        first = number * (self.sizes.batch_size // parts)
+        return self._train.batch(
+            part(self._batches(worker, step), number, parts),
+            lambda place: seeds.integer(self.seed, "sample", worker, step, first + place),
+        )
 
     def random(
         self, worker: int, step: int, number: int | None = None, parts: int = 1, layer: int = 0
@@ -101,10 +109,10 @@ class Classifier:
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
-        x, y = self.batch(worker, step)
-        self._fill(parameters)
+        batch = self.batch(worker, step)
+        self.fill(parameters)
         with models.deterministic(), self.random(worker, step):
-            loss = models.loss(self.module(x), y)
+            loss = self.task.loss(self.module, batch)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -124,35 +132,30 @@ class Classifier:
         weight.grad = None
 
     def evaluate(self, parameters: Tensor) -> Evaluation:
-        """Return the mean cross entropy and the accuracy on the test set, without dropout.
+        """Return the mean loss and the metrics on the test set, without dropout.
 
-        Batch normalisation uses the statistics of the first training images at these very parameters, not
+        Batch normalisation uses the statistics of the first training samples at these very parameters, not
         running averages, so that an evaluation does not depend on what was computed before.
         """
-        self._fill(parameters)
+        self.fill(parameters)
         self.module.eval()
-        loss, right = 0.0, 0
-        with torch.no_grad():
+        with torch.no_grad(), models.seeded(self.device, 0):
             if self._norms:
                 self._measure_statistics()
-            for x, y in zip(*(torch.split(tensor, CHUNK) for tensor in self._test), strict=True):
-                logits: Any = self.module(x)
-                loss += models.loss(logits, y, reduction="sum").item()
-                right += int((logits.argmax(-1) == y).sum().item())
+            found = evaluate(self.task, self.module, self._test)
         self.module.train()
-        count = self._test[1].numel()
-        return Evaluation(loss / count, right / count)
+        return found
 
     def _measure_statistics(self) -> None:
         for layer in self._norms:
             layer.reset_running_stats()
             layer.momentum = None  # the average of what follows
             layer.train()
-        self.module(self._train[0][:CHUNK])
+        self.task.loss(self.module, self._train.range(0, samples.CHUNK))
         for layer in self._norms:
             layer.eval()
 
-    def _fill(self, parameters: Tensor) -> None:
+    def fill(self, parameters: Tensor) -> None:
         """Let the module compute with these parameters, where they lie.
 
         What does not lie as torch's own memory does is copied: the last bits can depend on that.
@@ -160,3 +163,11 @@ class Classifier:
         pieces = torch.split(parameters.to(self.device), self._counts)
         for weight, piece in zip(self._weights, pieces, strict=True):
             weight.data = aligned(piece).view_as(weight)
+        self.forget()
+
+    def forget(self) -> None:
+        """Undo what forward passes have written into buffers, other than running averages."""
+        for number, (buffer, first) in enumerate(self._constants):
+            if buffer._version != self._versions[number]:
+                buffer.copy_(first)
+                self._versions[number] = buffer._version

@@ -8,19 +8,20 @@ import csv
 import functools
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import FlopCounterMode
 
-from lockstep.scenarios.workload import Data, Trained
-from lockstep.workloads import models, tracing
+from lockstep.scenarios.workload import Trained
+from lockstep.workloads import models, tasks, tracing
 from lockstep.workloads.forms import FORMS, Form
-from lockstep.workloads.forms import form as form_of
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.layers import Layer
 from lockstep.workloads.sizes import COLUMNS, TABLE, image
+from lockstep.workloads.task import Loss, inputs, lost, trained
 
 _ITEMSIZE = 4  # bytes of an element: float32
 # What torch raises where a model does not fit its input.
@@ -34,33 +35,28 @@ def count(name: str, form: Form, *batches: int) -> tuple[int, list[tuple[int, in
     parameters and buffers. Raises ScenarioError for a model that does not exist, and one of MISFITS for one
     that cannot be trained.
     """
-    model, found = on_meta(partial(models.build, name, form.shape, form.classes, seed=0)), []
-    ours = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    for batch in batches:
-        keeping = Keeping(ours)
+
+    def batch(samples: int) -> tuple[Tensor, Tensor]:
+        x = torch.empty(samples, *form.shape, device="meta")
+        return x, torch.empty(samples, dtype=torch.long, device="meta")
+
+    model = tasks.on_meta(partial(models.named, name, form.shape, form.classes))
+    return counted(model, tasks.cross_entropy, batch, *batches)
+
+
+def counted(
+    model: nn.Module, loss: Loss, batch: Callable[[int], Any], *batches: int
+) -> tuple[int, list[tuple[int, int]]]:
+    """As `count`, of a model and a loss wherever they lie; `batch` makes one of so many samples there."""
+    ours, found = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}, []
+    for samples in batches:
+        keeping, given = Keeping(ours), batch(samples)
         with FlopCounterMode(display=False) as counter, models.seeded(torch.device("cpu"), 0):
             with keeping:
-                y = model(torch.empty(batch, *form.shape, device="meta"))
-                loss = models.loss(y, torch.empty(y.shape[:-1], dtype=torch.long, device="meta"))
-            loss.backward()  # type: ignore[no-untyped-call]
+                lost = loss(model, given)
+            lost.backward()  # type: ignore[no-untyped-call]
         found.append((int(counter.get_total_flops()), keeping.nbytes))
-    return sum(p.numel() for p in model.parameters()), found
-
-
-def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
-    """Return a model without memory for its parameters."""
-    try:
-        with torch.device("meta"):
-            return build()
-    except NotImplementedError:  # RegNet computes its widths with tensors
-        return build().to("meta")
-
-
-def inputs(workload: Trained, samples: int | None = None) -> Tensor:
-    """Return a mini-batch, or so many samples, on the meta device."""
-    kind = torch.float32 if isinstance(workload, Data) else torch.long
-    count = workload.batch_size if samples is None else samples
-    return torch.empty(count, *form_of(workload).shape, device="meta", dtype=kind)
+    return sum(weight.numel() for weight in trained(model).values()), found
 
 
 @functools.cache
@@ -69,8 +65,9 @@ def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
 
     Raises as `count` does.
     """
-    model = on_meta(partial(models.of, workload, seed=0))
-    x = inputs(workload, samples)
+    model, loss, batch_of, _ = tasks.look(workload)
+    batch = batch_of(samples)
+    x = inputs(loss, batch)
     found = tracing.pieces(model, x)
     ours = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
     layers: list[Layer] = []
@@ -82,8 +79,7 @@ def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
             with keeping, FlopCounterMode(display=False) as forward:
                 y = piece.module(x)
                 if last:
-                    labels = torch.empty(y.shape[:-1], dtype=torch.long, device="meta")
-                    y = models.loss(y, labels)
+                    y = lost(loss, batch, y)
             if x.requires_grad:
                 keeping.note(x)
             wanted = [x, *piece.weights] if x.requires_grad else piece.weights

@@ -6,11 +6,12 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import TensorDataset
 
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.workload import Data, Trained
@@ -41,9 +42,28 @@ class Dataset:
     classes: int
 
 
-def of(workload: Trained) -> Dataset:
-    """Return the data set of a workload; raises as `load` does."""
-    return load(workload.dataset) if isinstance(workload, Data) else _sentences(form(workload))
+class Shipped(TensorDataset):
+    """A part of a workload's data set, which is loaded when somebody takes samples; raises as `load` then."""
+
+    def __init__(self, workload: Trained, part: Literal["train", "test"]) -> None:
+        self._workload, self._part, self._form = workload, part, form(workload)
+
+    @property
+    def shapes(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        """Of a sample's tensors, and their types."""
+        if isinstance(self._workload, Data):
+            return [(self._form.shape, torch.float32), ((), torch.long)]
+        return [(self._form.shape, torch.long)] * 2
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """Samples and labels."""
+        its = self._workload
+        data = load(its.dataset) if isinstance(its, Data) else _sentences(self._form)
+        return (data.train_x, data.train_y) if self._part == "train" else (data.test_x, data.test_y)
+
+    def __len__(self) -> int:
+        return self._form.train if self._part == "train" else self._form.test
 
 
 @functools.cache

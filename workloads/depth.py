@@ -9,7 +9,6 @@ more.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from math import ceil, log2
 from typing import Any, NamedTuple
 
@@ -21,8 +20,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from lockstep.scenarios.workload import Trained
-from lockstep.workloads import counting, models
+from lockstep.workloads import models, tasks
 from lockstep.workloads.keeping import storage_of
+from lockstep.workloads.task import trained
 
 _MADE = ("empty_like", "zeros_like", "ones_like", "full_like", "new_zeros", "new_empty", "new_empty_strided")
 _MOVED = ("clone", "copy_", "_to_copy", "cat", "stack", "_unsafe_view", "select_backward", "embedding")
@@ -37,11 +37,10 @@ class Depth(NamedTuple):
 
 def depth(workload: Trained) -> Depth:
     """Of the gradient of one mini-batch, counted on the meta device. Raises as `sizes` does."""
-    model, x = counting.on_meta(partial(models.of, workload, seed=0)), counting.inputs(workload)
+    model, loss, batch, _ = tasks.look(workload)
     with _Counting() as counted, models.seeded(torch.device("cpu"), 0):
-        logits = model(x)
-        labels = torch.empty(logits.shape[:-1], dtype=torch.long, device="meta")
-        torch.autograd.grad(models.loss(logits, labels), list(model.parameters()))
+        weights = list(trained(model).values())
+        torch.autograd.grad(loss(model, batch(workload.batch_size)), weights, allow_unused=True)
     return Depth(counted.work, counted.depth)
 
 

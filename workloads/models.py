@@ -11,10 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.workload import Data, Trained
-from lockstep.workloads.forms import form
 from lockstep.workloads.torchvision_repair import import_torchvision
-from lockstep.workloads.transformer import transformer
 
 Shape = tuple[int, ...]  # channels, height, width
 
@@ -78,15 +75,6 @@ def check(name: str) -> None:
         raise ScenarioError(f"unknown model {name!r}; {hint}", key="workload.model")
 
 
-def of(workload: Trained, seed: int) -> nn.Module:
-    """Return the model of a workload; its first parameters are a function of `seed`. Raises as `build`."""
-    its = form(workload)
-    if isinstance(workload, Data):
-        return build(workload.model, its.shape, its.classes, seed)
-    with seeded(torch.device("cpu"), seed):
-        return transformer(its.classes, workload.sequence, workload.layers, workload.hidden, workload.heads)
-
-
 def build(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
     """Return the model in training mode, for images (samples, *input_shape), with logits (samples, classes).
 
@@ -94,9 +82,14 @@ def build(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
     GoogLeNet and Inception come without auxiliary heads, vision transformers for the input's size.
     Raises `ScenarioError` for an unknown name; that a model fits its input is for `workloads.sizes` to find.
     """
-    check(name)
     with seeded(torch.device("cpu"), seed):
-        return OWN.get(name, partial(_torchvision, name))(input_shape, classes)
+        return named(name, input_shape, classes)
+
+
+def named(name: str, input_shape: Shape, classes: int) -> nn.Module:
+    """As `build`, with first parameters from torch's generator."""
+    check(name)
+    return OWN.get(name, partial(_torchvision, name))(input_shape, classes)
 
 
 def loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:

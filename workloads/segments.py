@@ -25,6 +25,8 @@ from lockstep.workloads.base import Learner
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.problems import Logistic, Quadratic
+from lockstep.workloads.task import inputs as given
+from lockstep.workloads.task import lost
 from lockstep.workloads.tracing import Piece
 
 UNSPLIT = Parallelism()
@@ -90,7 +92,7 @@ def segments(
     if not isinstance(learner, Classifier):
         assert isinstance(learner, Quadratic | Logistic)
         return [_Whole(learner, micro_batches)]
-    samples, _ = learner.batch(0, 0)
+    samples = given(learner.task.loss, learner.batch(0, 0))
     pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
     if split.parts > 1 or learner.synchronised:
         from lockstep.workloads.tensor.planning import computed
@@ -196,7 +198,9 @@ class _Part:
     def _run(self, parameters: Tensor, micro: Micro, inputs: Tensor | None) -> tuple[Tensor, list[_Run], int]:
         """Compute forward; what comes out, what there is to go back through, and its bytes."""
         learner, runs = self._learner, []
-        x, y = learner.batch(micro.replica, micro.step, micro.number, self._parts)
+        loss, batch = learner.task.loss, learner.batch(*micro, self._parts)
+        x = given(loss, batch)
+        learner.forget()
         if inputs is not None:
             x = inputs.view(len(x), *self._pieces[0].inputs)
         leaves = self._weights(parameters)
@@ -208,7 +212,7 @@ class _Part:
                 with learner.random(*micro, self._parts, layer):
                     output = piece(x, weights)
                 if self._has_loss and layer == self._own[-1]:
-                    output = models.loss(output, y) / self._parts
+                    output = lost(loss, batch, output) / self._parts
                 if output.requires_grad:
                     keeping.note(x)
                     runs.append(_Run(x, weights, get_gradient_edge(output), output.shape))

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata
 
 from lockstep.workloads import models
+from lockstep.workloads.task import trained
 
 
 class Piece(NamedTuple):
@@ -83,7 +84,7 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
     traced = fx.GraphModule(model, _Tracer().trace(model))
     with torch.no_grad(), models.seeded(x.device, 0):
         ShapeProp(traced).propagate(x)
-    names = [name for name, _ in model.named_parameters()]
+    names = [*trained(model)]
     nodes = [node for node in traced.graph.nodes if node.op not in ("get_attr", "output")]
     used = list(_used(traced, nodes, names))
     cuts, tied = _owning(list(_narrow(nodes, len(x))), used)
@@ -105,7 +106,7 @@ def _used(traced: fx.GraphModule, nodes: Sequence[fx.Node], names: list[str]) ->
         weights = [by_name[name] for name in attributes if name in by_name]
         if node.op == "call_module":
             weights += traced.get_submodule(str(node.target)).parameters()
-        yield {number[id(weight)] for weight in weights}
+        yield {number[id(weight)] for weight in weights if id(weight) in number}
 
 
 def _narrow(nodes: Sequence[fx.Node], samples: int) -> Iterator[_Cut]:

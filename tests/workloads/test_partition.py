@@ -133,7 +133,7 @@ def test_the_labels_of_the_data_set_count() -> None:
         config = scenario(workload={**form, "partition": {"labels": 1}})
         learner = build(config.workload, workers=classes, seed=1)
         labels = getattr(learner, "train_y", None)
-        labels = learner._train[1] if labels is None else labels
+        labels = learner._train.tensors[1] if labels is None else labels
         for share in learner._batches.shares:
             counts = labels[share].long().bincount(minlength=classes)
             assert counts.max() > 0.7 * counts.sum()  # a label may end inside a piece

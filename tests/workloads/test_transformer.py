@@ -57,13 +57,13 @@ def test_no_position_sees_later_ones() -> None:
 def test_labels_are_the_next_characters_and_no_character_is_both_learned_and_held_out() -> None:
     learner = build(transformer(), 1, 0)
     assert isinstance(learner, Classifier)
-    for x, y in (learner._train, learner._test):
+    for x, y in (learner._train.tensors, learner._test.tensors):
         assert torch.equal(x[:, 1:], y[:, :-1])
         assert torch.equal(x[1:, 0], y[:-1, -1])
-    assert len(learner._train[0]) * 16 == sentences.TRAIN
-    assert len(learner._test[0]) * 16 == sentences.TEST
+    assert len(learner._train.tensors[0]) * 16 == sentences.TRAIN
+    assert len(learner._test.tensors[0]) * 16 == sentences.TEST
     text = sentences.text().characters
-    read = "".join(sentences.ALPHABET[number] for number in learner._test[0].flatten().tolist())
+    read = "".join(sentences.ALPHABET[number] for number in learner._test.tensors[0].flatten().tolist())
     assert read == text[sentences.TRAIN : sentences.TRAIN + sentences.TEST]
 
 

@@ -73,7 +73,7 @@ def test_gradient_is_autograd_of_the_mean_loss() -> None:
     assert isinstance(learner, Classifier)
     parameters = torch.randn(learner.sizes.parameters, generator=torch.Generator().manual_seed(0)) / 8
     batch = torch.from_numpy(learner._batches(1, 4))
-    x, y = (tensor[batch] for tensor in learner._train)
+    x, y = (tensor[batch] for tensor in learner._train.tensors)
     vector = parameters.clone().requires_grad_()
     w1, b1, w2, b2 = torch.split(vector, [64 * 64, 64, 640, 10])
     logits = torch.relu(x.flatten(1) @ w1.view(64, 64).T + b1) @ w2.view(10, 64).T + b2

@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from lockstep.workloads import models
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.keeping import Keeping, storage_of
+from lockstep.workloads.task import Loss
 from lockstep.workloads.tensor.cut import Cut
 from lockstep.workloads.tensor.steps import Compute, Context, Crossing
 
@@ -60,17 +61,20 @@ class CutPart:
         self,
         cut: Cut,
         device: torch.device,
-        samples: Callable[[Any], tuple[Tensor, Tensor]],
+        samples: Callable[[Any], tuple[Tensor, Any]],
+        loss: Loss,
         random: Callable[[Any, int], AbstractContextManager[None]],
         micro_batches: int,
         recompute: bool,
         inputs: Sequence[int],
     ) -> None:
-        """samples: and labels, of a micro-batch; random: inside it a layer draws what is random in one.
+        """samples: what the model is given of a micro-batch, and the batch; random: inside it a layer draws
+        what is random in one.
 
         inputs: the shape of what comes in, of one sample, on this device.
         """
         self._cut, self._device, self._samples, self._random = cut, device, samples, random
+        self._loss = loss
         self._micro_batches, self._recompute, self._inputs = micro_batches, recompute, inputs
         self._going: dict[Any, _Going] = {}
         self._leaves: tuple[Tensor, int, list[Tensor]] | None = None  # of the last forward pass
@@ -107,7 +111,7 @@ class CutPart:
 
     def _forward(self, micro: Any, given: Tensor | None, segment: int, keep: bool) -> Tensor:
         going, turns = self._going[micro], self._cut.forward
-        x, labels = self._samples(micro)
+        x, batch = self._samples(micro)
         if segment == 0:
             first = x if given is None else self._took(given).view(len(x), *self._inputs)
             state: Tensors = (first.detach().requires_grad_(given is not None),)
@@ -116,7 +120,7 @@ class CutPart:
         else:
             state = self._met(going, turns[segment - 1].steps[-1], given, "forward", going.state)
         keeping = Keeping({storage_of(each) for each in going.leaves})
-        context, out = Context(labels, self._micro_batches), None
+        context, out = Context(batch, self._loss, self._micro_batches), None
         with keeping, models.deterministic(), nullcontext() if keep else torch.no_grad():
             for place in turns[segment].steps:
                 step = self._cut.steps[place]

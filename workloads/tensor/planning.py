@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,8 +11,9 @@ from torch import nn
 
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.scenarios.workload import Trained
-from lockstep.workloads import counting, models, tracing
+from lockstep.workloads import models, tasks, tracing
 from lockstep.workloads.classifier import Classifier
+from lockstep.workloads.task import inputs, trained
 from lockstep.workloads.tensor import recipes
 from lockstep.workloads.tensor.cut import Cut
 from lockstep.workloads.tensor.part import CutPart
@@ -44,7 +45,7 @@ def cuts(
     synchronised: nobody shares layers, but batches are normalised over all replicas.
     """
     shapes, owns = (
-        [weight.shape for weight in model.parameters()],
+        [weight.shape for weight in trained(model).values()],
         [range(*ends) for ends in pairwise(bounds)],
     )
     if synchronised:
@@ -62,8 +63,9 @@ def computed(
 ) -> Iterator[CutPart]:
     """What a device computes of each piece, with the data of a learner."""
 
-    def samples(micro: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return learner.batch(micro.replica, micro.step, micro.number, micro_batches)
+    def samples(micro: Any) -> tuple[torch.Tensor, Any]:
+        batch = learner.batch(micro.replica, micro.step, micro.number, micro_batches)
+        return inputs(learner.task.loss, batch), batch
 
     def random(micro: Any, layer: int) -> AbstractContextManager[None]:
         return learner.random(micro.replica, micro.step, micro.number, micro_batches, layer)
@@ -71,8 +73,8 @@ def computed(
     for cut, start in zip(
         cuts(learner.module, pieces, bounds, split, part, learner.synchronised), bounds, strict=False
     ):
-        inputs = cut_shape(pieces[start].inputs, split, cut)
-        yield CutPart(cut, learner.device, samples, random, micro_batches, split.recompute, inputs)
+        shape, loss = cut_shape(pieces[start].inputs, split, cut), learner.task.loss
+        yield CutPart(cut, learner.device, samples, loss, random, micro_batches, split.recompute, shape)
 
 
 @cache
@@ -80,20 +82,19 @@ def planned(
     workload: Trained, bounds: tuple[int, ...], split: Parallelism, part: int, samples: int
 ) -> list[Planned]:
     """The pieces of a device that has a part of the layers. Raises ScenarioError if they cannot be cut so."""
-    model = counting.on_meta(partial(models.of, workload, seed=0))
-    x = counting.inputs(workload, samples)
+    model, loss, batch_of, _ = tasks.look(workload)
+    batch = batch_of(samples)
+    x = inputs(loss, batch)
     pieces = tracing.pieces(model, x)
-    with torch.no_grad(), models.seeded(torch.device("cpu"), 0):
-        labels = torch.empty(model(x).shape[:-1], dtype=torch.long, device="meta")
-    whole = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    whole = torch.cat([weight.detach().flatten() for weight in trained(model).values()])
     found = []
     for cut, start in zip(
         cuts(model, pieces, bounds, split, part, workload.synchronised), bounds, strict=False
     ):
-        inputs = cut_shape(pieces[start].inputs, split, cut)
-        device = CutPart(cut, x.device, lambda _: (x, labels), _seeded, 1, False, inputs)
+        shape = cut_shape(pieces[start].inputs, split, cut)
+        device = CutPart(cut, x.device, lambda _: (x, batch), loss, _seeded, 1, False, shape)
         parameters = whole[: cut.length]
-        first = None if cut.first else x.new_empty(samples * torch.Size(inputs).numel(), dtype=torch.float32)
+        first = None if cut.first else x.new_empty(samples * torch.Size(shape).numel(), dtype=torch.float32)
         given, forward, halo = first, [], 0
         for number, turn in enumerate(cut.forward):
             out = device.forward(parameters, 0, given, number)

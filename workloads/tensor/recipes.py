@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
-from lockstep.workloads import models
+from lockstep.workloads.task import lost
 from lockstep.workloads.tensor import blocks, norms, stack
 from lockstep.workloads.tensor.rows import by_rows
 from lockstep.workloads.tensor.steps import Compute, Context, Step
@@ -88,8 +88,7 @@ def _steps(
 
 
 def _lose(state: tuple[Tensor, ...], given: Sequence[Tensor], context: Context) -> tuple[Tensor, ...]:
-    assert context.labels is not None
-    return (models.loss(state[0], context.labels) / context.micro_batches,)
+    return (lost(context.loss, context.batch, state[0]) / context.micro_batches,)
 
 
 def _whole(model: nn.Module, piece: Piece) -> nn.Module:

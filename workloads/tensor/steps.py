@@ -7,12 +7,14 @@ At a crossing the devices meet, forward or backward or both ways. Megatron's are
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep.strategies.exchanges import Exchange
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lockstep.workloads.task import Loss
 
 
 class Weight(NamedTuple):
@@ -26,7 +28,9 @@ class Weight(NamedTuple):
 class Context(NamedTuple):
     """What a computation may need beside what comes in."""
 
-    labels: "Tensor | None"
+    batch: Any
+    """The micro-batch, as the task's loss is given it."""
+    loss: "Loss"
     micro_batches: int
 
 

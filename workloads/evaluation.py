@@ -1,0 +1,31 @@
+"""How well a model does on a task's test set."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lockstep.workloads.base import Evaluation
+from lockstep.workloads.samples import CHUNK, Samples
+from lockstep.workloads.task import Task
+
+
+def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
+    """Return the means of the loss and of each metric over all samples."""
+    sums: dict[str, list[float]] = {}
+    outputs: list[Any] = []
+    hook = module.register_forward_hook(lambda _module, _given, output: outputs.append(output))
+    try:
+        for start in range(0, len(test), CHUNK):
+            outputs.clear()
+            batch, count = test.range(start, start + CHUNK), min(CHUNK, len(test) - start)
+            found: dict[str, Tensor | tuple[Tensor, int]] = {"loss": task.loss(module, batch)}
+            found |= {name: metric(outputs[-1], batch) for name, metric in task.metrics.items()}
+            for name, value in found.items():
+                total, number = value if isinstance(value, tuple) else (float(value) * count, count)
+                both = sums.setdefault(name, [0.0, 0])
+                both[0] += float(total)
+                both[1] += number
+    finally:
+        hook.remove()
+    means = {name: total / number for name, (total, number) in sums.items()}
+    return Evaluation(means.pop("loss"), means.pop("accuracy", None))

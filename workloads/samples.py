@@ -1,0 +1,125 @@
+"""A task's data set as batches on a device: of tensors that lie there, or of samples that are collated."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+from torch.utils.data import TensorDataset, default_collate
+
+from lockstep.workloads.datasets import Shipped
+from lockstep.workloads.models import seeded
+from lockstep.workloads.partition import Indices
+
+CHUNK = 512  # samples of a test set at once
+Seed = Callable[[int], int]  # of what is random in the sample at a place of the batch
+
+
+class Samples(Protocol):
+    """A data set as batches; each call returns the same for the same arguments."""
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    def batch(self, indices: Indices, seed: Seed) -> Any:
+        """Return the batch of these samples."""
+
+    def range(self, start: int, stop: int) -> Any:
+        """Return the batch of the samples from `start` to before `stop`, or the last one."""
+
+    def labels(self) -> NDArray[np.generic] | None:
+        """Return each sample's label, shape (samples,), if the data set tells."""
+
+
+Collate = Callable[[list[Any]], Any] | None
+
+
+def of(dataset: Any, collate: Collate, device: torch.device) -> Samples:
+    """Return a task's data set as batches on a device. Raises what reading it raises."""
+    if collate is None and isinstance(dataset, TensorDataset):
+        return _Tensors(dataset, device)
+    return _Collated(dataset, collate or default_collate, device)
+
+
+class _Tensors:
+    """All samples lie on the device; the first dimension of each tensor is theirs."""
+
+    def __init__(self, dataset: TensorDataset, device: torch.device) -> None:
+        self.tensors = tuple(tensor.to(device) for tensor in dataset.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def batch(self, indices: Indices, seed: Seed) -> Any:
+        there = torch.from_numpy(indices).to(self.tensors[0].device)
+        return tuple(tensor[there] for tensor in self.tensors)
+
+    def range(self, start: int, stop: int) -> Any:
+        return tuple(tensor[start:stop] for tensor in self.tensors)
+
+    def labels(self) -> NDArray[np.generic] | None:
+        last = self.tensors[-1]
+        return None if last.dim() != 1 or last.is_floating_point() else last.cpu().numpy()
+
+
+class _Collated:
+    """Samples are read one by one, and batches moved to the device."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any], device: torch.device) -> None:
+        self._dataset, self._collate, self._device = dataset, collate, device
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def batch(self, indices: Indices, seed: Seed) -> Any:
+        return moved(self._collate(list(self._read(indices.tolist(), seed))), self._device)
+
+    def range(self, start: int, stop: int) -> Any:
+        where = range(start, min(stop, len(self)))
+        return moved(self._collate(list(self._read(where, lambda place: start + place))), self._device)
+
+    def labels(self) -> NDArray[np.generic] | None:
+        targets = getattr(self._dataset, "targets", None)  # as torchvision's data sets have them
+        return None if targets is None else np.asarray(targets)
+
+    def _read(self, indices: Any, seed: Seed) -> Iterator[Any]:
+        for place, index in enumerate(indices):
+            with everything_seeded(seed(place)):
+                yield self._dataset[index]
+
+
+def meta(dataset: Any, collate: Collate, count: int) -> Any:
+    """Return a batch of so many samples on the meta device; the first one's tensors stand for all."""
+    if isinstance(dataset, Shipped):  # known without the data
+        return tuple(torch.empty(count, *shape, dtype=kind, device="meta") for shape, kind in dataset.shapes)
+    if collate is None and isinstance(dataset, TensorDataset):
+        return tuple(tensor.new_empty(count, *tensor.shape[1:], device="meta") for tensor in dataset.tensors)
+    with everything_seeded(0):
+        sample = dataset[0]
+    return moved((collate or default_collate)([sample] * count), torch.device("meta"))
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """A batch on a device: tensors in lists, tuples and dictionaries, or what has a `to` of its own."""
+    if not isinstance(batch, Tensor) and hasattr(batch, "to"):
+        return batch.to(device)
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)
+
+
+@contextmanager
+def everything_seeded(seed: int) -> Iterator[None]:
+    """Seed the generators that others' code draws from: torch's, Python's, numpy's. They are put back."""
+    python, array = random.getstate(), np.random.get_state()
+    try:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        with seeded(torch.device("cpu"), seed):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(array)

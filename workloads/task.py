@@ -1,0 +1,66 @@
+"""A task: a model, what it learns from, and its loss. Users write functions that return one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+Loss = Callable[[Any, Any], Tensor]
+Metric = Callable[[Any, Any], "Tensor | tuple[Tensor, int]"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run learns (docs/your-model.md).
+
+    `model`: a module, or a function that makes one: then sizes are known without memory for the parameters.
+    Parameters that require gradients are trained; buffers are constants.
+    `train`, `test`: data sets with a length and samples by index. A `TensorDataset` lies on the device.
+    `loss(model, batch)`: the mean over the batch, a scalar.
+    `metrics`: by name, functions of (what the model returned, batch), computed on `test`. One returns the
+    mean over the batch, or a pair (sum, number) of what is averaged. `accuracy` is what
+    `stop.target_accuracy` waits for; `loss` replaces the held-out loss.
+    `collate`: makes a batch of a list of samples; None: as torch's DataLoader does.
+    """
+
+    model: nn.Module | Callable[[], nn.Module]
+    train: Any
+    test: Any
+    loss: Loss
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    collate: Callable[[list[Any]], Any] | None = None
+
+
+class _Asked(Exception):
+    """Tells what a loss gives its model."""
+
+    def __init__(self, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.given, self.named = given, named
+
+
+def _ask(*given: Any, **named: Any) -> Any:
+    raise _Asked(given, named)
+
+
+def inputs(loss: Loss, batch: Any) -> Tensor:
+    """Return what a loss gives its model, which is not called: one tensor. Raises ValueError if it is not."""
+    try:
+        loss(_ask, batch)
+    except _Asked as asked:
+        if len(asked.given) == 1 and not asked.named and isinstance(asked.given[0], Tensor):
+            return asked.given[0]
+        raise ValueError("the loss does not give the model one tensor") from None
+    except AttributeError as error:  # of the stand-in for the model
+        raise ValueError(f"the loss does not just call the model: {error}") from None
+    raise ValueError("the loss does not call the model")
+
+
+def lost(loss: Loss, batch: Any, output: Any) -> Tensor:
+    """Return the loss where the model has returned `output`; it is not called again."""
+    return loss(lambda *_, **__: output, batch)
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name, in the order of the flat vector; tied ones are there once."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

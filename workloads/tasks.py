@@ -1,0 +1,102 @@
+"""The task of a workload: what ships, written as users write theirs, or a user's own."""
+
+import copy
+import functools
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.workload import Data, Trained, Transformer
+from lockstep.workloads import datasets, models, samples
+from lockstep.workloads.forms import form
+from lockstep.workloads.task import Loss, Metric, Task
+from lockstep.workloads.transformer import transformer
+
+
+def of(workload: Trained, seed: int) -> Task:
+    """Return the task of a workload; what is random when a user's own is made is a function of `seed`.
+
+    Raises `ScenarioError` for a task or a model that there is not.
+    """
+    its = form(workload)
+    match workload:
+        case Data():
+            model = partial(models.named, workload.model, its.shape, its.classes)
+        case Transformer():
+            shape = workload.sequence, workload.layers, workload.hidden, workload.heads
+            model = partial(transformer, its.classes, *shape)
+    train, test = datasets.Shipped(workload, "train"), datasets.Shipped(workload, "test")
+    return Task(model, train, test, cross_entropy, CLASSIFICATION)
+
+
+def model(task: Task, seed: int) -> nn.Module:
+    """Return the model of a task; if a function makes it, its first parameters are a function of `seed`."""
+    if isinstance(task.model, nn.Module):
+        return task.model
+    with models.seeded(torch.device("cpu"), seed):
+        return task.model()
+
+
+def labels(train: samples.Samples, workload: Trained) -> NDArray[np.generic]:
+    """Return what a training set is dealt out by. Raises `ScenarioError` if it has no labels to go by."""
+    if workload.partition == "iid":
+        return np.zeros(len(train))
+    found = train.labels()
+    if found is None:
+        problem = "must be iid: `train` has no labels (whole numbers in its last tensor, or `targets`)"
+        raise ScenarioError(problem, key="workload.partition")
+    return found
+
+
+class Look(NamedTuple):
+    """What is known of a task without computing: everything here is on the meta device. Nobody changes it."""
+
+    model: nn.Module
+    loss: Loss
+    batch: Callable[[int], Any]
+    """Of so many samples."""
+    samples: int
+    """In the training set."""
+
+
+def look(workload: Trained) -> Look:
+    """Return what is known of a workload's task without computing. Raises as `of` does."""
+    task = of(workload, 0)
+    batch = functools.cache(partial(samples.meta, task.train, task.collate))
+    return Look(on_meta(task.model), task.loss, batch, len(task.train))
+
+
+def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
+    """Return a model, or what a function makes, without memory for its parameters."""
+    if isinstance(model, nn.Module):
+        return copy.deepcopy(model).to("meta")
+    with models.seeded(torch.device("cpu"), 0):
+        try:
+            with torch.device("meta"):
+                return model()
+        except NotImplementedError:  # RegNet computes its widths with tensors
+            return model().to("meta")
+
+
+def cross_entropy(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """The loss of what classifies: of logits (…, classes) and labels (…)."""
+    x, y = batch
+    return models.loss(model(x), y)
+
+
+def _held_out(logits: Tensor, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
+    return models.loss(logits, batch[1], reduction="sum"), batch[1].numel()
+
+
+def accuracy(logits: Tensor, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
+    """How many labels have the largest logit, and how many there are."""
+    return (logits.argmax(-1) == batch[1]).sum(), batch[1].numel()
+
+
+CLASSIFICATION: dict[str, Metric] = {"loss": _held_out, "accuracy": accuracy}
