@@ -47,7 +47,7 @@ def load(folder: str | Path) -> Result:
             f"there is no {missing}; give the --out of a run that has ended", file=str(folder)
         )
     try:
-        scenario = scenarios.load(folder / "scenario.yaml", alone=True)
+        scenario = scenarios.load(folder / "scenario.yaml", alone=True, beside=False)
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         records, utilisation, interleaving = (
             pd.read_parquet(file) if (file := folder / f"{name}.parquet").is_file() else None

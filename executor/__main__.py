@@ -33,6 +33,7 @@ from lockstep.executor.remote import HubGone
 from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump, load
+from lockstep.scenarios.code import trust
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
 _HEARD_S = 2.0  # for the others to hear that the run ends
@@ -62,6 +63,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("scenario", help="a scenario file, or the name of a shipped one")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where rank 0 writes the result")
+    parser.add_argument(
+        "--trust", action="store_true", help="run code that the scenario names wherever it lies"
+    )
     parser.add_argument("--key", type=Path, metavar="FILE", help="several hosts: the key that all have")
     parser.add_argument(
         "--ports", type=joining.ports, metavar="FIRST-LAST", help="several hosts: listen there"
@@ -105,6 +109,7 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
 def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> None:
     """Take part in the run; rank 0 writes and prints the result."""
     control, learner, out = own.control, None, options.out
+    trust(options.trust)
     scenario = load(options.scenario, options.set, Plan.of)
     plan = Plan.of(scenario)
     _same(scenario, control.store)

@@ -36,7 +36,7 @@ from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
 from lockstep.job.plan import Plan
-from lockstep.workloads import Learner, modules
+from lockstep.workloads import Learner, modules, require_importable
 from lockstep.workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
@@ -116,6 +116,7 @@ def _prepared(plan: Plan) -> Learner | None:
 
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
+    require_importable(plan.scenario.workload)
     start_fork_server(modules(plan.scenario.workload))
     learner = collect.evaluator(plan.scenario)  # data are downloaded once
     _check_room(plan)

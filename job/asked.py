@@ -4,7 +4,7 @@
 from typing import TYPE_CHECKING
 
 from lockstep.scenarios import Scenario, ScenarioError
-from lockstep.scenarios.workload import Data
+from lockstep.scenarios.workload import Data, Trained, UserTask
 from lockstep.strategies import STRATEGIES, Strategy
 
 if TYPE_CHECKING:
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 def check(scenario: Scenario, strategy: Strategy) -> None:
     """Raises ScenarioError where the model has no such layers, or the job cannot do what is asked of them."""
     workload = scenario.workload
-    if not isinstance(workload, Data):
+    if not isinstance(workload, Data | UserTask):
         return
-    if workload.dropout == "sample":
+    if workload.masks_by_sample:
         from lockstep.workloads.dropout import random_layers
 
         if not random_layers(_model(workload)):
-            problem = f"must be micro-batch, or left out: the model {workload.model} has no dropout"
+            problem = f"must be micro-batch, or left out: the model {workload.called[0]} has no dropout"
             raise ScenarioError(problem, key="workload.dropout")
     if workload.synchronised:
         from lockstep.workloads.tensor.norms import norms
 
         if not norms(_model(workload)):
-            problem = f"must be local, or left out: the model {workload.model} has no batch normalisation"
+            problem = f"must be local, or left out: the model {workload.called[0]} has no batch normalisation"
             raise ScenarioError(problem, key="workload.batch_norm")
         _check_in_step(scenario, strategy)
 
@@ -34,7 +34,7 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
 def unused(scenario: Scenario) -> list[str]:
     """Warnings about masks that nobody will draw."""
     workload = scenario.workload
-    if isinstance(workload, Data) and not workload.learns and workload.dropout == "sample":
+    if workload.masks_by_sample and not workload.learns:
         return ["workload.dropout means nothing where nothing is learned: ignored"]
     return []
 
@@ -55,7 +55,7 @@ def _check_in_step(scenario: Scenario, strategy: Strategy) -> None:
         )
 
 
-def _model(workload: Data) -> "nn.Module":
+def _model(workload: Trained) -> "nn.Module":
     from lockstep.workloads import tasks
 
     return tasks.look(workload).model

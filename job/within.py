@@ -28,7 +28,7 @@ def parts_of(scenario: Scenario, pieces: Sequence[Piece], micro_batches: int) ->
                 said = "sizes do not say what is a convolution; remove it"
                 raise ScenarioError(said, key="parallelism.convolutions")
             found = [[_uniform(scenario, piece, part) for piece in pieces] for part in range(split.parts)]
-        case described.Data() | described.Transformer():
+        case described.Data() | described.Transformer() | described.UserTask():
             samples = workload.batch_size // micro_batches
             of_model = layers(workload, len(pieces), samples)
             found = [

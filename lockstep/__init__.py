@@ -26,11 +26,13 @@ if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `l
     from lockstep.recommendation import Recommendation, Target
     from lockstep.scenarios import Scenario
     from lockstep.workloads.cutting import By
+    from lockstep.workloads.task import Task
 
 __all__ = [
     "Result",
     "Scenario",
     "ScenarioError",
+    "Task",
     "claims",
     "fit",
     "load",
@@ -39,6 +41,7 @@ __all__ = [
     "records",
     "replay",
     "run",
+    "scenario",
     "simulate",
     "sweep",
     "validate",
@@ -56,6 +59,10 @@ def __getattr__(name: str) -> Any:
         return Result
     if name == "Scenario":
         return scenarios.Scenario
+    if name == "Task":
+        from lockstep.workloads.task import Task
+
+        return Task
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -68,6 +75,37 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> "Scenario":
     be valid.
     """
     return scenarios.load(source, overrides, partial(check, fits=False))
+
+
+def scenario(
+    task: "Callable[..., Task]",
+    options: Mapping[str, Any] | None = None,
+    *,
+    cluster: Mapping[str, Any] | str,
+    strategy: Mapping[str, Any] | str,
+    stop: Mapping[str, Any],
+    batch_size: int = 32,
+    seed: int = 0,
+    **more: Any,
+) -> "Scenario":
+    """Make a scenario in which `task(**options)` is learned (docs/your-model.md), without a file.
+
+    `cluster`, `strategy` and `stop` are as in a file, such as cluster={"workers": 4, "compute": "measured"};
+    `more`: its other sections and keys of `workload`, such as parallelism={"pipeline": 2}, precision="bf16".
+    Real processes import the function from its file: one of a notebook can be simulated only.
+    Raises ScenarioError as `load` does, with the key.
+    """
+    from lockstep.scenarios.loading import made
+    from lockstep.scenarios.workload import UserTask
+    from lockstep.workloads.users import code_of
+
+    code = code_of(task, dict(options or {}))
+    workload = {"task": code.task, "options": dict(options or {}), "batch_size": batch_size}
+    workload |= {"root": code.root, "content": code.content}
+    workload |= {key: more.pop(key) for key in [*more] if key in UserTask.model_fields}
+    sections = {"cluster": cluster, "strategy": strategy, "stop": stop, "seed": seed}
+    document = {"name": task.__name__, **sections, "workload": workload, **more}
+    return made(document, partial(check, fits=False))
 
 
 def check(scenario: "Scenario", testbed: bool = False, fits: bool = True) -> "Plan":

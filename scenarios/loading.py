@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +19,9 @@ from lockstep.scenarios.sweep import Changes, combinations, parts, runs
 from lockstep.scenarios.units import shown
 
 Check = Callable[[Scenario], object]
+Context = Mapping[str, Any]
+AUTHOR: Context = {"folder": Path(), "author": True}
+"""Of a scenario that is made in Python, whose author could have called all code that it names."""
 T = TypeVar("T")
 RUNS = 100_000  # of a sweep
 _KEY = re.compile(r"[\w-]+(\.[\w-]+|\[\d{1,6}\])*", re.ASCII)
@@ -36,16 +39,22 @@ TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
 
 
 def load(
-    source: str | Path, overrides: Sequence[str] = (), check: Check | None = None, *, alone: bool = False
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    check: Check | None = None,
+    *,
+    alone: bool = False,
+    beside: bool = True,
 ) -> Scenario:
     """Return the scenario in the file `source`, or the shipped one of that name.
 
     `overrides` are `dotted.key=YAML` and win over the file. `check` sees the scenario and, like the schema,
     each swept value by itself; it may raise `ScenarioError(problem, key)`. `alone`: its sweep is of no use,
-    and left out if it is not valid, unless overrides have made it. Raises only ScenarioError, with the file
-    and line, or the override, that is to blame.
+    and left out if it is not valid, unless overrides have made it. `beside`: code that lies beside the file
+    may run (scenarios/code.py). Raises only ScenarioError, with the file and line, or the override, that is
+    to blame.
     """
-    return _loaded(source, overrides, check, _itself, alone)
+    return _loaded(source, overrides, check, _itself, alone, beside)
 
 
 def points(
@@ -59,14 +68,14 @@ def points(
     """
 
     def expand(
-        scenario: Scenario, document: dict[str, Any], folder: Path
+        scenario: Scenario, document: dict[str, Any], context: Context
     ) -> tuple[Scenario, list[tuple[Changes, Scenario]]]:
         if (count := runs(scenario.sweep)) > RUNS:
             raise ScenarioError(f"has {count:,} runs; at most {RUNS:,}", "sweep")
         made = []
         for changes in combinations(scenario.sweep):
             try:
-                made.append((changes, _validate(_changed(document, changes, folder), folder, check)))
+                made.append((changes, _validate(_changed(document, changes, context), context, check)))
             except ScenarioError as error:
                 which = ", ".join(f"{key}={shown(value)}" for key, value in changes.items())
                 problem = f"{error.key}: {error.problem}" if error.key else error.problem
@@ -79,8 +88,8 @@ def points(
         if key in TAKEN_OVER:
             raise ScenarioError("is taken over when a file is read; sweep the file", f"sweep.{key}")
     document = {key: value for key, value in _document(source).items() if key != "sweep"}
-    _check_sweep(source, document, Path(), check)
-    return expand(source, document, Path())
+    _check_sweep(source, document, AUTHOR, check)
+    return expand(source, document, AUTHOR)
 
 
 class Changing(NamedTuple):
@@ -100,19 +109,19 @@ def changing(
 ) -> Changing:
     """Return the scenario as `load` does, to be changed; a Scenario may stand for its file."""
 
-    def keep(scenario: Scenario, document: dict[str, Any], folder: Path) -> Changing:
+    def keep(scenario: Scenario, document: dict[str, Any], context: Context) -> Changing:
         def changed(changes: Changes) -> Scenario:
             for key in changes:
                 if key in TAKEN_OVER and isinstance(source, Scenario):
                     raise ScenarioError("is taken over when a file is read; give the file", key)
-            return _validate(_changed(document, changes, folder), folder, check)
+            return _validate(_changed(document, changes, context), context, check)
 
-        named = profiles.named(document, folder)
+        named = profiles.named(document, context["folder"])
         return Changing(scenario.model_copy(update={"sweep": {}}), named, changed)
 
     if not isinstance(source, Scenario):
         return _loaded(source, overrides, check, keep, alone=True)
-    return keep(source, {key: value for key, value in _document(source).items() if key != "sweep"}, Path())
+    return keep(source, {key: value for key, value in _document(source).items() if key != "sweep"}, AUTHOR)
 
 
 def value(scenario: Scenario, key: str) -> Any:
@@ -134,10 +143,11 @@ def _loaded(
     source: str | Path,
     overrides: Sequence[str],
     check: Check | None,
-    then: Callable[[Scenario, dict[str, Any], Path], T],
+    then: Callable[[Scenario, dict[str, Any], Context], T],
     alone: bool = False,
+    beside: bool = True,
 ) -> T:
-    """What `then` makes of the scenario, its document without the sweep, and the folder of its file."""
+    """What `then` makes of the scenario, its document without the sweep, and where that comes from."""
     places: dict[str, int | str] = {}  # the line, or the override, that each dotted key comes from
     try:
         path, text = _read(source)
@@ -152,16 +162,17 @@ def _loaded(
         changes = [given.partition("=")[0] for given in overrides]
         document = _fitted(document, changes, path.parent, places)
         places |= {new: places[old] for old, new in renamed.COLUMNS.items() if old in places}
-        scenario = _validate(document, path.parent, check)
+        context = {"folder": path.parent, "beside": beside}
+        scenario = _validate(document, context, check)
         bare = {key: value for key, value in document.items() if key != "sweep"}
         try:
-            _check_sweep(scenario, bare, path.parent, check)
-            return then(scenario, bare, path.parent)
+            _check_sweep(scenario, bare, context, check)
+            return then(scenario, bare, context)
         except ScenarioError as error:
             if any(_OF_SWEEP.match(given) for given in overrides):
                 raise  # it is what was asked for
             if alone:
-                return then(scenario.model_copy(update={"sweep": {}}), bare, path.parent)
+                return then(scenario.model_copy(update={"sweep": {}}), bare, context)
             if not overrides:
                 raise
             raise ScenarioError(f"{error.problem}; {_OTHER_SWEEP}", error.key) from None
@@ -183,7 +194,7 @@ def override(scenario: Scenario, key: str, value: Any) -> Scenario:
     """
     if key in TAKEN_OVER:
         raise ScenarioError("is taken over when a file is read; give it to load as an override", key)
-    return _validate(_put(_document(scenario), _keys(key), value))
+    return _validate(_put(_document(scenario), _keys(key), value), AUTHOR)
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:
@@ -269,9 +280,14 @@ def _put(node: Any, path: Keys, value: Any, at: Keys = ()) -> Any:
     raise ScenarioError(f"is {shown(node)}, which has no {dotted((head,))}; set {here} as a whole", here)
 
 
-def _validate(document: Any, folder: Path | None = None, check: Check | None = None) -> Scenario:
+def made(document: Mapping[str, Any], check: Check | None = None) -> Scenario:
+    """Return the scenario that a document says which is made in Python. Raises ScenarioError with the key."""
+    return _validate(dict(document), AUTHOR, check)
+
+
+def _validate(document: Any, context: Context, check: Check | None = None) -> Scenario:
     try:
-        scenario = Scenario.model_validate(document, context={"folder": folder or Path()})
+        scenario = Scenario.model_validate(document, context=context)
     except ValidationError as error:
         raise translated(error, document) from None
     if check:
@@ -279,19 +295,19 @@ def _validate(document: Any, folder: Path | None = None, check: Check | None = N
     return scenario
 
 
-def _check_sweep(scenario: Scenario, bare: dict[str, Any], folder: Path, check: Check | None) -> None:
+def _check_sweep(scenario: Scenario, bare: dict[str, Any], context: Context, check: Check | None) -> None:
     """Each swept value by itself, those that vary together together."""
     for part in parts(scenario.sweep):
         for changes, at in part:
             try:
-                _validate(_changed(bare, changes, folder), folder, check)
+                _validate(_changed(bare, changes, context), context, check)
             except ScenarioError as error:
                 inner = "" if error.key in ("", *changes) else f"{error.key}: "
                 where = f"sweep.{at.get(error.key, at[''])}"
                 raise ScenarioError(inner + error.problem, where) from None
 
 
-def _changed(document: Any, changes: Changes, folder: Path) -> Any:
+def _changed(document: Any, changes: Changes, context: Context) -> Any:
     """Return `document` with several dotted keys set, a section before the keys in it."""
     for key, value in sorted(changes.items(), key=lambda change: str(change[0]).count(".")):
         try:
@@ -299,7 +315,7 @@ def _changed(document: Any, changes: Changes, folder: Path) -> Any:
         except ScenarioError as error:
             raise ScenarioError(error.problem, error.key or key) from None
     names_one = "cluster.profile" in changes or "cluster" in changes
-    return _fitted(document, changes, folder, {}) if names_one else document
+    return _fitted(document, changes, context["folder"], {}) if names_one else document
 
 
 def _fitted(document: Any, changes: Collection[str], folder: Path, places: dict[str, int | str]) -> Any:

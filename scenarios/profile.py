@@ -1,5 +1,6 @@
 """Profiles: what was measured on a machine. A scenario takes it over, beneath what it says itself."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +39,13 @@ class Profile(Section):
     fitted: dict[str, Any] = Field({}, description="dotted keys of a scenario and their values")
     intervals: dict[str, Any] = Field({})
     evidence: dict[str, Any] = Field({})
+
+
+def called(workload: Mapping[str, Any]) -> str:
+    """Return a name for the workload of a profile's entry, which files can have, too."""
+    values = {**workload, **workload.get("options", {})}
+    values.pop("options", None)
+    return "-".join(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in values.values())
 
 
 def read(path: Path) -> Profile:

@@ -286,7 +286,7 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         work, stop, compute = self.workload, self.stop, self.cluster.compute
-        if stop.epochs and (not isinstance(work, Trained) or work.dataset is None):
+        if stop.epochs and not work.has_epochs:
             fail("only a data set has epochs; give workload.dataset, or stop.steps instead", "stop", "epochs")
         if stop.target_accuracy and not (isinstance(work, Trained) and work.learns):
             needs = "needs a data set that is learned; give workload.dataset, and no 'learning: false'"

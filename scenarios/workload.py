@@ -1,5 +1,6 @@
 """What is learned, or how big it is: `workload`."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -8,11 +9,13 @@ from pydantic import (
     BeforeValidator,
     Field,
     GetJsonSchemaHandler,
+    JsonValue,
     TypeAdapter,
     ValidationInfo,
     model_validator,
 )
 
+from lockstep.scenarios.code import Code, located
 from lockstep.scenarios.library import Preset, find, needs
 from lockstep.scenarios.problem import ScenarioError
 from lockstep.scenarios.section import Count, Factor, Section, nearest, one_of
@@ -33,6 +36,11 @@ class _Batches(Section):
     def learns(self) -> bool:
         """Whether gradients are real; they are unless `learning` is false or there are only sizes."""
         return self.learning is not False
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether there is a training set, which has an end."""
+        return False
 
     @property
     def synchronised(self) -> bool:
@@ -147,6 +155,11 @@ class _Learned(_Batches):
     batch_norm: Literal["local", "synchronised"] = "local"
 
     @property
+    def has_epochs(self) -> bool:
+        """Whether there is a training set, which has an end."""
+        return True
+
+    @property
     def synchronised(self) -> bool:
         """Whether batches are normalised over all replicas."""
         return self.batch_norm == "synchronised"
@@ -167,6 +180,53 @@ class Data(_Learned):
 
     dataset: Literal["digits", "mnist", "fashion-mnist", "cifar10", "fake"]
     model: str = Field("mlp", min_length=1)
+
+    @property
+    def called(self) -> tuple[str, str]:
+        """What learns, and on what, in words."""
+        return self.model, f" on {self.dataset}"
+
+
+class UserTask(_Learned):
+    """What a function `task: package.module:function` returns for `options` is learned (docs/your-model.md).
+
+    `precision`: of what is computed in mixed precision; parameters and gradients are float32. `root`: the
+    folder in which the module was found; `content`: the hash of its code, which must be that if it is given.
+    """
+
+    task: str = Field(description="a function of yours, such as 'task: my_task:digits'")
+    options: dict[str, JsonValue] = Field({})
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    root: str | None = None
+    content: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _located(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("task"), str):
+            return data
+        root, content = data.get("root"), data.get("content")
+        context = info.context or {"author": True}
+        local = context.get("author") and data["task"].startswith("__main__:")
+        if local or not isinstance(root, str | None) or not isinstance(content, str | None):
+            return data
+        try:
+            return data | located(data["task"], root, content, context)
+        except ScenarioError as error:
+            fail(error.problem, "task")
+
+    @property
+    def called(self) -> tuple[str, str]:
+        """What learns, and on what, in words."""
+        return self.task, ""
+
+    @property
+    def code(self) -> Code:
+        """What is called, with which options."""
+        return Code(self.task, json.dumps(self.options, sort_keys=True), self.root, self.content)
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.batch_size))
 
 
 class Transformer(_Batches):
@@ -194,6 +254,16 @@ class Transformer(_Batches):
         if self.dataset is None and self.vocabulary is None:
             fail("missing; give the number of different tokens, or a dataset: sentences", "vocabulary")
         return self
+
+    @property
+    def called(self) -> tuple[str, str]:
+        """What learns, and on what, in words."""
+        return self.model, f" on {self.dataset}" if self.dataset else ""
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether there is a training set, which has an end."""
+        return self.dataset is not None
 
     @property
     def learns(self) -> bool:
@@ -233,11 +303,12 @@ _FORMS: dict[str, type[Section]] = {
     "graph": Graph,
     "dataset": Data,
     "problem": Problem,
+    "task": UserTask,
 }
 
 
 def _workload(data: Any) -> type[Section]:
-    forms = "exactly one of parameters (sizes only), graph, dataset and problem"
+    forms = "exactly one of parameters (sizes only), graph, dataset, task and problem"
     if isinstance(data, dict) and data.get("model") == "transformer":
         return Transformer
     if not isinstance(data, dict):
@@ -248,8 +319,8 @@ def _workload(data: Any) -> type[Section]:
     return _FORMS[found[0]]
 
 
-Trained = Data | Transformer
-Workload = Annotated[Sizes | Graph | Data | Transformer | Problem, one_of(_workload)]
+Trained = Data | Transformer | UserTask
+Workload = Annotated[Sizes | Graph | Data | Transformer | UserTask | Problem, one_of(_workload)]
 _workloads: TypeAdapter[Workload] = TypeAdapter(Workload)
 
 

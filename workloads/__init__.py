@@ -14,6 +14,7 @@ __all__ = [
     "build",
     "deterministic_threads",
     "modules",
+    "require_importable",
     "sizes",
 ]
 
@@ -25,7 +26,7 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
     for a workload of sizes only.
     """
     match workload:
-        case described.Data() | described.Transformer():
+        case described.Data() | described.Transformer() | described.UserTask():
             from lockstep.workloads.classifier import Classifier
 
             return Classifier(workload, workers, seed, device)
@@ -39,10 +40,18 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
             raise ValueError("a workload given by its parameter count has no gradients")
 
 
+def require_importable(workload: Workload) -> None:
+    """Raise `ScenarioError` if other processes cannot import a user's task."""
+    if isinstance(workload, described.UserTask):
+        from lockstep.workloads import users
+
+        users.require_importable(workload.code)
+
+
 def modules(workload: Workload) -> list[str]:
     """What a process imports to `build` the workload's learner and to compute with it."""
     match workload:
-        case described.Data() | described.Transformer():
+        case described.Data() | described.Transformer() | described.UserTask():
             learner = ["lockstep.workloads.classifier", "torch.utils.flop_counter", "torch._dynamo"]
             digits = isinstance(workload, described.Data) and workload.dataset == "digits"
             return [*learner, "sklearn.datasets"] if digits else learner

@@ -15,13 +15,15 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import FlopCounterMode
 
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.code import Code
 from lockstep.scenarios.workload import Trained
-from lockstep.workloads import models, tasks, tracing
+from lockstep.workloads import models, samples, tasks, tracing, users
 from lockstep.workloads.forms import FORMS, Form
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.layers import Layer
 from lockstep.workloads.sizes import COLUMNS, TABLE, image
-from lockstep.workloads.task import Loss, inputs, lost, trained
+from lockstep.workloads.task import Loss, inputs, lost, scalar, trained
 
 _ITEMSIZE = 4  # bytes of an element: float32
 # What torch raises where a model does not fit its input.
@@ -49,14 +51,31 @@ def counted(
 ) -> tuple[int, list[tuple[int, int]]]:
     """As `count`, of a model and a loss wherever they lie; `batch` makes one of so many samples there."""
     ours, found = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}, []
-    for samples in batches:
-        keeping, given = Keeping(ours), batch(samples)
+    for size in batches:
+        keeping, given = Keeping(ours), batch(size)
         with FlopCounterMode(display=False) as counter, models.seeded(torch.device("cpu"), 0):
             with keeping:
-                lost = loss(model, given)
+                lost = scalar(loss(model, given))
             lost.backward()  # type: ignore[no-untyped-call]
         found.append((int(counter.get_total_flops()), keeping.nbytes))
     return sum(weight.numel() for weight in trained(model).values()), found
+
+
+@functools.cache
+def of_task(code: Code, batch: int) -> tuple[int, list[tuple[int, int]]]:
+    """As `count`, of a user's task; what the meta device cannot do is computed, with one mini-batch.
+
+    Raises `ScenarioError` if it cannot be trained.
+    """
+    look = tasks.look_at(code)
+    try:
+        return counted(look.model, look.loss, look.batch, batch)
+    except ScenarioError:
+        raise
+    except Exception:
+        task = users.call(code, 0)
+        train = samples.of(task.train, task.collate, torch.device("cpu"))
+        return users.guarded(code, counted, tasks.model(task, 0), task.loss, partial(train.range, 0), batch)
 
 
 @functools.cache
@@ -65,8 +84,8 @@ def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
 
     Raises as `count` does.
     """
-    model, loss, batch_of, _ = tasks.look(workload)
-    batch = batch_of(samples)
+    look = tasks.look(workload)
+    model, loss, batch = look.model, look.loss, look.batch(samples)
     x = inputs(loss, batch)
     found = tracing.pieces(model, x)
     ours = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.workload import Data, Trained
+from lockstep.scenarios.workload import Data, Transformer
 from lockstep.workloads import sentences
 from lockstep.workloads.forms import FORMS, Form, form
 from lockstep.workloads.torchvision_repair import import_torchvision
@@ -45,7 +45,7 @@ class Dataset:
 class Shipped(TensorDataset):
     """A part of a workload's data set, which is loaded when somebody takes samples; raises as `load` then."""
 
-    def __init__(self, workload: Trained, part: Literal["train", "test"]) -> None:
+    def __init__(self, workload: Data | Transformer, part: Literal["train", "test"]) -> None:
         self._workload, self._part, self._form = workload, part, form(workload)
 
     @property

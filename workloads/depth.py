@@ -37,10 +37,11 @@ class Depth(NamedTuple):
 
 def depth(workload: Trained) -> Depth:
     """Of the gradient of one mini-batch, counted on the meta device. Raises as `sizes` does."""
-    model, loss, batch, _ = tasks.look(workload)
+    look = tasks.look(workload)
     with _Counting() as counted, models.seeded(torch.device("cpu"), 0):
-        weights = list(trained(model).values())
-        torch.autograd.grad(loss(model, batch(workload.batch_size)), weights, allow_unused=True)
+        weights = list(trained(look.model).values())
+        lost = look.loss(look.model, look.batch(workload.batch_size))
+        torch.autograd.grad(lost, weights, allow_unused=True)
     return Depth(counted.work, counted.depth)
 
 

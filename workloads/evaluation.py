@@ -21,11 +21,18 @@ def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
             found: dict[str, Tensor | tuple[Tensor, int]] = {"loss": task.loss(module, batch)}
             found |= {name: metric(outputs[-1], batch) for name, metric in task.metrics.items()}
             for name, value in found.items():
-                total, number = value if isinstance(value, tuple) else (float(value) * count, count)
+                total, number = _summed(value, count)
                 both = sums.setdefault(name, [0.0, 0])
-                both[0] += float(total)
-                both[1] += number
+                both[0], both[1] = both[0] + total, both[1] + number
     finally:
         hook.remove()
     means = {name: total / number for name, (total, number) in sums.items()}
     return Evaluation(means.pop("loss"), means.pop("accuracy", None))
+
+
+def _summed(value: Any, samples: int) -> tuple[float, int]:
+    if isinstance(value, tuple):
+        return float(value[0]), value[1]
+    if isinstance(value, Tensor) and value.dim():
+        return float(value.double().sum()), value.numel()
+    return float(value) * samples, samples

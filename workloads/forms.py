@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.workload import Data, Trained
+from lockstep.scenarios.workload import Data, Transformer
 from lockstep.workloads.sentences import ALPHABET, TEST, TRAIN
 
 
@@ -29,8 +29,8 @@ FORMS = {
 }
 
 
-def form(workload: Trained) -> Form:
-    """Return the form of a workload's data.
+def form(workload: Data | Transformer) -> Form:
+    """Return the form of a shipped data set.
 
     Raises `ScenarioError` where the text has more characters than the vocabulary, or not one whole sample.
     """

@@ -76,7 +76,7 @@ def layers(workload: Workload, pipeline: int = 1, samples: int | None = None) ->
             quadratic = workload.problem == "quadratic"
             saved = workload.dimension / workload.batch_size if quadratic else float(workload.features)
             return (Layer("all", workload.dimension, flops / 2, flops / 2, 0.0, saved, 0.0),)
-        case described.Data() | described.Transformer():
+        case described.Data() | described.Transformer() | described.UserTask():
             return _counted(workload, workload.batch_size if samples is None else samples)
 
 
@@ -86,8 +86,8 @@ def _counted(workload: described.Trained, samples: int) -> tuple[Layer, ...]:
     try:
         found = counting.layers(workload, samples)
     except counting.MISFITS as error:
-        name, dataset = workload.model, workload.dataset
-        problem = f"{name} cannot be trained on {dataset} in batches of {samples}: {error}"
+        name, where = workload.called
+        problem = f"{name} cannot be trained{where} in batches of {samples}: {error}"
         raise ScenarioError(problem, key="workload.model") from error
     if workload.layer_times is None:
         return found

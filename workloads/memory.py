@@ -32,6 +32,10 @@ def bytes_of(workload: Workload, its: Sizes) -> int:
             pixels = (its_form.train + its_form.test) * prod(its_form.shape)
             mini_batch = int(_BYTES_PER_FLOP * (its.flops or 0.0))
             return max(_WHILE_NORMALISED * pixels, 4 * pixels + vectors + mini_batch)
+        case described.UserTask():
+            from lockstep.workloads import tasks
+
+            return tasks.look(workload).nbytes + vectors + its.kept
         case described.Problem(problem="logistic"):
             each = 16  # while they are drawn: float64, and what is made of them
             features = (LOGISTIC_SAMPLES + LOGISTIC_HELD_OUT) * workload.dimension

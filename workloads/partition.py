@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.scenarios import ScenarioError, Workload
-from lockstep.scenarios.workload import Data, Dirichlet, Labels, Partition, Problem
+from lockstep.scenarios.workload import Data, Dirichlet, Labels, Partition, Problem, UserTask
 from lockstep.workloads import seeds
 
 Indices = NDArray[np.int64]
@@ -77,6 +77,10 @@ def _by_labels(
 
 def unused(workload: Workload) -> list[str]:
     """Warnings about a partition of samples that nobody will look at."""
-    if isinstance(workload, Data | Problem) and not workload.learns and workload.partition != "iid":
+    if (
+        isinstance(workload, Data | Problem | UserTask)
+        and not workload.learns
+        and workload.partition != "iid"
+    ):
         return ["workload.partition means nothing where nothing is learned: ignored"]
     return []

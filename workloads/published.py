@@ -144,7 +144,7 @@ def timed(layers: Sequence[Layer], path: Path, keys: dict[str, object]) -> tuple
     found = profile.read(path)
     for entry in found.compute:
         if entry.workload.items() <= keys.items():
-            name = "-".join(map(str, entry.workload.values()))
+            name = profile.called(entry.workload)
             rows = found.evidence.get("compute", {}).get(name, {}).get("layers", [])
             if rows:
                 return tuple(_with_seconds(layer, rows) for layer in layers)

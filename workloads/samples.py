@@ -104,6 +104,13 @@ def meta(dataset: Any, collate: Collate, count: int) -> Any:
     return moved((collate or default_collate)([sample] * count), torch.device("meta"))
 
 
+def nbytes(dataset: Any) -> int:
+    """Return the bytes that lie in memory; 0 for what is read from somewhere, or not loaded yet."""
+    if isinstance(dataset, Shipped) or not isinstance(dataset, TensorDataset):
+        return 0
+    return sum(tensor.nbytes for tensor in dataset.tensors)
+
+
 def moved(batch: Any, device: torch.device) -> Any:
     """A batch on a device: tensors in lists, tuples and dictionaries, or what has a `to` of its own."""
     if not isinstance(batch, Tensor) and hasattr(batch, "to"):

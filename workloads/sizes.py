@@ -51,6 +51,11 @@ def sizes(workload: Workload) -> Sizes:
         case described.Data():
             parameters, flops, kept = _model(workload.model, workload.dataset, batch)
             return Sizes(parameters, 4, batch, known, flops, kept)
+        case described.UserTask():
+            from lockstep.workloads import counting
+
+            parameters, ((operations, nbytes),) = counting.of_task(workload.code, batch)
+            return Sizes(parameters, 4, batch, known, float(operations), nbytes)
         case described.Transformer():
             from lockstep.workloads import counting
 
@@ -70,6 +75,10 @@ def samples(workload: Workload) -> int | None:
     match workload:
         case described.Data() | described.Transformer() if workload.dataset is not None:
             return form(workload).train
+        case described.UserTask():
+            from lockstep.workloads import tasks
+
+            return tasks.look(workload).samples
         case described.Problem(problem="logistic"):
             return LOGISTIC_SAMPLES
         case _:

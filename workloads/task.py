@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lockstep.scenarios import ScenarioError
+
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], "Tensor | tuple[Tensor, int]"]
 
@@ -19,8 +21,9 @@ class Task:
     `train`, `test`: data sets with a length and samples by index. A `TensorDataset` lies on the device.
     `loss(model, batch)`: the mean over the batch, a scalar.
     `metrics`: by name, functions of (what the model returned, batch), computed on `test`. One returns the
-    mean over the batch, or a pair (sum, number) of what is averaged. `accuracy` is what
-    `stop.target_accuracy` waits for; `loss` replaces the held-out loss.
+    values that are averaged, such as one for each sample, a scalar that is their mean over the batch, or a
+    pair (sum, number). `accuracy` is what `stop.target_accuracy` waits for; `loss` replaces the held-out
+    loss.
     `collate`: makes a batch of a list of samples; None: as torch's DataLoader does.
     """
 
@@ -30,6 +33,20 @@ class Task:
     loss: Loss
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     collate: Callable[[list[Any]], Any] | None = None
+
+
+def scalar(loss: Any) -> Tensor:
+    """Return a loss. Raises `ScenarioError` unless it is a scalar that depends on what is trained."""
+    problem = None
+    if not isinstance(loss, Tensor):
+        problem = f"a tensor, not {type(loss).__name__}"
+    elif loss.dim():
+        problem = f"a scalar, the mean over the batch, not a tensor of shape {tuple(loss.shape)}"
+    elif not loss.requires_grad:
+        problem = "a tensor that depends on the model's parameters; this one requires no gradient"
+    if problem is not None:
+        raise ScenarioError(f"the task's loss must return {problem}", key="workload.task")
+    return loss  # type: ignore[no-any-return]
 
 
 class _Asked(Exception):

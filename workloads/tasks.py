@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.workload import Data, Trained, Transformer
-from lockstep.workloads import datasets, models, samples
+from lockstep.scenarios.code import Code
+from lockstep.scenarios.workload import Data, Trained, Transformer, UserTask
+from lockstep.workloads import datasets, models, samples, users
 from lockstep.workloads.forms import form
-from lockstep.workloads.task import Loss, Metric, Task
+from lockstep.workloads.task import Loss, Metric, Task, trained
 from lockstep.workloads.transformer import transformer
 
 
@@ -24,13 +25,15 @@ def of(workload: Trained, seed: int) -> Task:
 
     Raises `ScenarioError` for a task or a model that there is not.
     """
-    its = form(workload)
     match workload:
+        case UserTask():
+            return users.call(workload.code, seed)
         case Data():
+            its = form(workload)
             model = partial(models.named, workload.model, its.shape, its.classes)
         case Transformer():
             shape = workload.sequence, workload.layers, workload.hidden, workload.heads
-            model = partial(transformer, its.classes, *shape)
+            model = partial(transformer, form(workload).classes, *shape)
     train, test = datasets.Shipped(workload, "train"), datasets.Shipped(workload, "test")
     return Task(model, train, test, cross_entropy, CLASSIFICATION)
 
@@ -40,7 +43,7 @@ def model(task: Task, seed: int) -> nn.Module:
     if isinstance(task.model, nn.Module):
         return task.model
     with models.seeded(torch.device("cpu"), seed):
-        return task.model()
+        return _made(task.model)
 
 
 def labels(train: samples.Samples, workload: Trained) -> NDArray[np.generic]:
@@ -64,12 +67,25 @@ class Look(NamedTuple):
     samples: int
     """In the training set."""
 
+    nbytes: int
+    """That the data sets take in memory."""
+
 
 def look(workload: Trained) -> Look:
     """Return what is known of a workload's task without computing. Raises as `of` does."""
-    task = of(workload, 0)
+    return look_at(workload.code) if isinstance(workload, UserTask) else _look(of(workload, 0))
+
+
+@functools.cache
+def look_at(code: Code) -> Look:
+    """As `look`, of a user's task."""
+    return _look(users.call(code, 0))
+
+
+def _look(task: Task) -> Look:
     batch = functools.cache(partial(samples.meta, task.train, task.collate))
-    return Look(on_meta(task.model), task.loss, batch, len(task.train))
+    nbytes = samples.nbytes(task.train) + samples.nbytes(task.test)
+    return Look(on_meta(task.model), task.loss, batch, len(task.train), nbytes)
 
 
 def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
@@ -79,9 +95,19 @@ def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     with models.seeded(torch.device("cpu"), 0):
         try:
             with torch.device("meta"):
-                return model()
+                return _made(model)
         except NotImplementedError:  # RegNet computes its widths with tensors
-            return model().to("meta")
+            return _made(model).to("meta")
+
+
+def _made(model: Callable[[], nn.Module]) -> nn.Module:
+    made = model()
+    if not isinstance(made, nn.Module) or not trained(made):
+        problem = (
+            f"the task's model must be a torch module with parameters to train, not {type(made).__name__}"
+        )
+        raise ScenarioError(problem, key="workload.task")
+    return made
 
 
 def cross_entropy(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:

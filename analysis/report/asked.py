@@ -130,8 +130,7 @@ def _workload(scenario: Scenario) -> str:
     learning = "" if work.learns else "; only its sizes, nothing is learned"
     split = "" if work.partition == "iid" else f", dealt out by {_below(scenario, 'workload.partition')}"
     if isinstance(work, Trained):
-        where = f" on {work.dataset}" if work.dataset else ""
-        return f"{work.model}{where}, {batches}{split}{learning}"
+        return f"{''.join(work.called)}, {batches}{split}{learning}"
     assert isinstance(work, Problem)
     return f"a {work.problem} problem in {work.dimension:,} dimensions, {batches}{split}{learning}"
 

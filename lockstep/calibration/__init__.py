@@ -10,6 +10,7 @@ from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
 from lockstep.executor.launch import start_fork_server
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.profile import called
 from lockstep.scenarios.section import nearest
 from lockstep.scenarios.workload import Trained
 from lockstep.workloads import modules
@@ -43,7 +44,7 @@ def calibrate(
     for part in parts:
         if part not in PARTS:
             raise ScenarioError(f"no such part: {part!r}{nearest(part, PARTS)}", key="--only")
-    workloads = {_name(compute.key(s.workload)): s.workload for s in scenarios if s.workload.learns}
+    workloads = {called(compute.key(s.workload)): s.workload for s in scenarios if s.workload.learns}
     parts = [part for part in PARTS if part in (parts or PARTS)]
     named = tuple(host.strip() for host in hosts.split(",")) if hosts else ()
     if "network" in parts:
@@ -81,10 +82,6 @@ def calibrate(
     where = ("hosts" if hosts else "testbed" if testbed else "loopback") if "network" in parts else None
     of_cables = rate if where == "testbed" else None
     return Calibration(document(_together(found), timed, where, of_cables), samples)
-
-
-def _name(key: dict[str, Any]) -> str:
-    return "-".join(str(value) for value in key.values())
 
 
 def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Estimates, list[float]]:

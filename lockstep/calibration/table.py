@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from lockstep.scenarios.profile import called
 from lockstep.terminal import show_table
 
 
@@ -13,7 +14,9 @@ def rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Each value with its interval, for a spreadsheet; quantities have their units."""
     values = dict(_flat(profile["cluster"]))
     for entry in profile["compute"]:
-        values |= {f"compute.{_name(entry)}.{key}": value for key, value in _flat(entry["compute"])}
+        values |= {
+            f"compute.{called(entry['workload'])}.{key}": value for key, value in _flat(entry["compute"])
+        }
     for key, value in values.items():
         low, high = profile["intervals"].get(key.replace(".time.", "."), (None, None))
         yield {"key": key, "value": value, "low": low, "high": high}
@@ -29,7 +32,7 @@ def show(profile: Mapping[str, Any], written: list[Path]) -> None:
         table.add_row(key, str(value), _interval(intervals.get(key)), _note(key, evidence))
     for entry in profile["compute"]:
         table.add_section()
-        name = _name(entry)
+        name = called(entry["workload"])
         found = evidence.get("compute", {}).get(name, {})
         time = entry["compute"]["time"]
         table.add_row(f"compute, {name}", time["distribution"], "", _fitness(found))
@@ -39,10 +42,6 @@ def show(profile: Mapping[str, Any], written: list[Path]) -> None:
                 table.add_row(f"  {key}", str(value), _interval(intervals.get(f"compute.{name}.{key}")), "")
     show_table(table)
     print(f"Written: {', '.join(map(str, written))}.")
-
-
-def _name(entry: Mapping[str, Any]) -> str:
-    return "-".join(str(value) for value in entry["workload"].values())
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:

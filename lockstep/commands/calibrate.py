@@ -7,7 +7,7 @@ import typer
 
 import lockstep
 from lockstep import terminal
-from lockstep.commands.options import Quiet, Set, check_out
+from lockstep.commands.options import Quiet, Set, Trust, check_out
 from lockstep.printing import Csv, Json, Printing
 
 
@@ -31,6 +31,7 @@ def calibrate(
         str, typer.Option(metavar="A,B", help="The network between these hosts, not the loopback.")
     ] = "",
     set_: Set = None,
+    trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
     quiet: Quiet = False,

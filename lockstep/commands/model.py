@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lockstep.commands.options import Set
+from lockstep.commands.options import Set, Trust
 from lockstep.printing import Csv, Json, Printing
 
 Name = Annotated[
@@ -30,6 +30,7 @@ def model(
     stages: Stages = None,
     by: By = None,
     set_: Set = None,
+    trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
 ) -> None:

@@ -48,6 +48,24 @@ Why = Annotated[
     bool,
     typer.Option("--why", help="Try what would shorten the run most, if it were a tenth faster."),
 ]
+
+
+def _trust(given: bool) -> None:
+    if given:
+        from lockstep.scenarios.code import trust
+
+        trust()
+
+
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run code that the scenario names wherever it lies.",
+        callback=_trust,
+        expose_value=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Names = Annotated[
     list[str] | None,

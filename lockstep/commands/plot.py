@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lockstep.commands.options import check_out
+from lockstep.commands.options import Trust, check_out
 from lockstep.scenarios import ScenarioError
 
 Results = Annotated[
@@ -41,6 +41,7 @@ def plot(
     only: Only = None,
     out: Where = None,
     formats: Formats = None,
+    trust: Trust = False,
 ) -> None:
     """Draw runs as pictures.
 

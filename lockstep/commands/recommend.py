@@ -8,7 +8,18 @@ import typer
 
 import lockstep
 from lockstep import terminal
-from lockstep.commands.options import File, Out, Quiet, Set, Testbed, Yes, ask_first, check_results, load
+from lockstep.commands.options import (
+    File,
+    Out,
+    Quiet,
+    Set,
+    Testbed,
+    Trust,
+    Yes,
+    ask_first,
+    check_results,
+    load,
+)
 from lockstep.printing import Csv, Json, Printing
 
 if TYPE_CHECKING:
@@ -45,6 +56,7 @@ def recommend(
     testbed: Testbed = False,
     jobs: Jobs = None,
     out: Out = None,
+    trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
     quiet: Quiet = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lockstep import scenarios, terminal
-from lockstep.commands.options import check_out, load
+from lockstep.commands.options import Trust, check_out, load
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Why = Annotated[
 ]
 
 
-def report(folder: Folder, out: Html = None, why: Why = True) -> None:
+def report(folder: Folder, out: Html = None, why: Why = True, trust: Trust = False) -> None:
     """Write a folder of results as one HTML page.
 
     It needs no network: what was asked, the answer, pictures, tables, and how to reproduce each row.

@@ -10,7 +10,7 @@ import typer
 
 from lockstep import terminal
 from lockstep.analysis.words import count
-from lockstep.commands.options import File, Out, Quiet, Set, Testbed, Yes, ask_first, check_out
+from lockstep.commands.options import File, Out, Quiet, Set, Testbed, Trust, Yes, ask_first, check_out
 from lockstep.printing import Csv, Json, Printing
 from lockstep.scenarios import ScenarioError
 
@@ -45,6 +45,7 @@ def sweep(
     backend: BackendName = "joblib",
     scheduler: Scheduler = None,
     keep_records: KeepRecords = "",
+    trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
     quiet: Quiet = False,

@@ -107,6 +107,8 @@ def _files(value: Any) -> Iterator[str]:
         for name, item in value.items():
             if name in _NAMES_A_FILE and isinstance(item, str):
                 yield item
+            elif name == "options" and isinstance(item, Mapping):  # of a task: any may be a file
+                yield from (each for each in item.values() if isinstance(each, str) and Path(each).is_file())
             else:
                 yield from _files(item)
     elif isinstance(value, list):

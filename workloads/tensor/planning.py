@@ -82,8 +82,8 @@ def planned(
     workload: Trained, bounds: tuple[int, ...], split: Parallelism, part: int, samples: int
 ) -> list[Planned]:
     """The pieces of a device that has a part of the layers. Raises ScenarioError if they cannot be cut so."""
-    model, loss, batch_of, _ = tasks.look(workload)
-    batch = batch_of(samples)
+    look = tasks.look(workload)
+    model, loss, batch = look.model, look.loss, look.batch(samples)
     x = inputs(loss, batch)
     pieces = tracing.pieces(model, x)
     whole = torch.cat([weight.detach().flatten() for weight in trained(model).values()])

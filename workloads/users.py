@@ -1,0 +1,195 @@
+"""Users' tasks: the function that a scenario names, imported from its root and called."""
+
+import importlib
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from torch import nn
+
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.code import Code, content, file_of
+from lockstep.scenarios.section import nearest
+from lockstep.workloads.samples import everything_seeded
+from lockstep.workloads.task import Task, trained
+
+T = TypeVar("T")
+_KEY = "workload.task"
+_NOT_HERE = (
+    "is a function of a notebook or of the prompt, or one inside another, which other processes cannot "
+    "import; write it to a file, such as my_task.py, and import it from there"
+)
+_local: dict[str, Callable[..., Any]] = {}  # functions that cannot be imported, by content
+_imported: dict[str, tuple[str, set[str]]] = {}  # by module: the content, and which modules came with it
+
+
+def code_of(function: Callable[..., Any], options: dict[str, Any]) -> Code:
+    """Return what a scenario says of a function, so that it is found again.
+
+    A function of a script that is being run is found in the script's file.
+    """
+    module, name = function.__module__, function.__qualname__
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None) if module == "__main__" else None
+    if file is not None and Path(file).suffix == ".py":
+        module = Path(file).stem
+    own = sys.modules.get(module) if file is None else main
+    where = getattr(own, "__file__", None)
+    if module != "__main__" and where is not None and name.isidentifier():
+        levels = module.count(".") + (Path(where).name == "__init__.py")
+        root = Path(where).absolute().parents[levels]
+        return Code(f"{module}:{name}", json.dumps(options), str(root), None)
+    code = getattr(function, "__code__", None)
+    told = sha256(repr((name, code and (code.co_code, code.co_consts, code.co_names))).encode()).hexdigest()[
+        :16
+    ]
+    _local[told] = function
+    return Code(f"__main__:{name.rpartition('.')[2].strip('<>')}", json.dumps(options), None, told)
+
+
+def require_importable(code: Code) -> None:
+    """Raise `ScenarioError` if other processes cannot import what is called."""
+    if code.root is None:
+        raise ScenarioError(f"{code.task.partition(':')[2]} {_NOT_HERE}", key=_KEY)
+
+
+def call(code: Code, seed: int) -> Task:
+    """Return the task that a function makes, under generators that are seeded with `seed`.
+
+    Raises `ScenarioError` if it cannot be had, or is none that can be learned.
+    """
+    function, options = _function(code), json.loads(code.options)
+    _check_options(code.task, function, options)
+    try:
+        with _first(code.root), everything_seeded(seed):
+            made = function(**options)
+    except ScenarioError:
+        raise
+    except Exception as error:
+        raise _raised(code.task, error) from error
+    _check(code.task, made)
+    return made  # type: ignore[no-any-return]
+
+
+def guarded(code: Code, function: Callable[..., T], *given: Any) -> T:
+    """Return what a function returns that calls users' code. Raises `ScenarioError` for what that raises."""
+    try:
+        return function(*given)
+    except ScenarioError:
+        raise
+    except Exception as error:
+        raise _raised(code.task, error) from error
+
+
+def _function(code: Code) -> Callable[..., Any]:
+    module, _, name = code.task.partition(":")
+    if code.root is None:
+        if code.content not in _local:
+            require_importable(code)
+        return _local[code.content or ""]
+    found = _module(module, Path(code.root), code.content)
+    function: Callable[..., Any] | None = getattr(found, name, None)
+    home = getattr(function, "__module__", None) or ""
+    if function is None or not callable(function) or file_of(Path(code.root), home) is None:
+        names = [each for each, value in vars(found).items() if getattr(value, "__module__", "") == module]
+        raise ScenarioError(
+            f"there is no function {name} in {found.__file__}{nearest(name, names)}", key=_KEY
+        )
+    return function
+
+
+def _module(module: str, root: Path, known: str | None) -> ModuleType:
+    """Import a module of that content from its root, also where another one has its name."""
+    now = content(root, module)
+    if known not in (None, now):
+        problem = (
+            f"the code of {module} in {str(root)!r} is not what the scenario was read with: read it again"
+        )
+        raise ScenarioError(problem, key=_KEY)
+    there, own = sys.modules.get(module), _imported.get(module)
+    file = str(file_of(root, module))
+    if there is not None and there.__file__ == file and (own is None or own[0] == now):
+        return there
+    if there is not None and own is None:
+        problem = f"another module {module} is in use already, {there.__file__}; give yours another name"
+        raise ScenarioError(problem, key=_KEY)
+    for name in own[1] if own else ():
+        sys.modules.pop(name, None)
+    before = {*sys.modules}
+    importlib.invalidate_caches()
+    try:
+        with _first(str(root)):
+            found = importlib.import_module(module)
+    except Exception as error:
+        raise _raised(module, error) from error
+    finally:
+        came = {name for name in {*sys.modules} - before if file_of(root, name) is not None}
+        _imported[module] = (now, came)
+    if str(root) not in sys.path:
+        sys.path.append(str(root))  # for what functions import when they are called
+    return found
+
+
+@contextmanager
+def _first(root: str | None) -> Iterator[None]:
+    """Import from a root before anywhere else."""
+    if root is None:
+        yield
+        return
+    sys.path.insert(0, root)
+    try:
+        yield
+    finally:
+        sys.path.remove(root)
+
+
+def _check_options(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        takes = ", ".join(signature.parameters) or "nothing"
+        raise ScenarioError(f"{error}; {name} takes {takes}", key="workload.options") from None
+
+
+def _raised(name: str, error: Exception) -> ScenarioError:
+    """What went wrong in others' code, and where."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+    ]
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    said = " ".join(str(error).split()) or "without a word"
+    return ScenarioError(f"{name} raised {type(error).__name__}: {said}{where}", key=_KEY)
+
+
+def _check(name: str, made: Any) -> None:
+    """Raise `ScenarioError` unless it is a task that can be learned."""
+    problem = None
+    if not isinstance(made, Task):
+        problem = f"must return a lockstep.Task, not {type(made).__name__}"
+    elif not callable(made.loss):
+        problem = f"must have a function loss(model, batch), not {type(made.loss).__name__}"
+    elif not callable(made.model):
+        said = type(made.model).__name__
+        problem = f"must have a torch module as its model, or a function that makes one, not {said}"
+    elif isinstance(made.model, nn.Module) and not trained(made.model):
+        problem = "has a model without parameters that require gradients"
+    else:
+        for part in ("train", "test"):
+            dataset = getattr(made, part)
+            if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+                problem = f"needs a {part} with a length and samples by index, not {type(dataset).__name__}"
+            elif len(dataset) == 0:
+                problem = f"has no samples in {part}"
+    if problem is not None:
+        raise ScenarioError(f"{name} {problem}", key=_KEY)
