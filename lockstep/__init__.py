@@ -72,8 +72,8 @@ def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = Fal
     `overrides`: "key=value" with a dotted key and a YAML value, such as "cluster.network.bandwidth=1 Gbit/s";
     they win over the file, a later one over an earlier. Presets and profiles are taken over, files named in
     it become absolute paths. `trust`: code that it names runs wherever it lies, not only beside the file and
-    in the current folder (docs/security.md). Raises ScenarioError: what is wrong, in which file, line and key, and what would
-    be valid.
+    in the current folder (docs/security.md). Raises ScenarioError: what is wrong, in which file, line and
+    key, and what would be valid.
     """
     from lockstep.scenarios.code import trusting
 
