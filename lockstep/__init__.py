@@ -112,37 +112,6 @@ def scenario(
     return made(document, partial(check, fits=False))
 
 
-def scenario(
-    task: "Callable[..., Task]",
-    options: Mapping[str, Any] | None = None,
-    *,
-    cluster: Mapping[str, Any] | str,
-    strategy: Mapping[str, Any] | str,
-    stop: Mapping[str, Any],
-    batch_size: int = 32,
-    seed: int = 0,
-    **more: Any,
-) -> "Scenario":
-    """Make a scenario in which `task(**options)` is learned (docs/your-model.md), without a file.
-
-    `cluster`, `strategy` and `stop` are as in a file, such as cluster={"workers": 4, "compute": "measured"};
-    `more`: its other sections and keys of `workload`, such as parallelism={"pipeline": 2}, precision="bf16".
-    Real processes import the function from its file: one of a notebook can be simulated only.
-    Raises ScenarioError as `load` does, with the key.
-    """
-    from lockstep.scenarios.loading import made
-    from lockstep.scenarios.workload import UserTask
-    from lockstep.workloads.users import code_of
-
-    code = code_of(task, dict(options or {}))
-    workload = {"task": code.task, "options": dict(options or {}), "batch_size": batch_size}
-    workload |= {"root": code.root, "content": code.content}
-    workload |= {key: more.pop(key) for key in [*more] if key in UserTask.model_fields}
-    sections = {"cluster": cluster, "strategy": strategy, "stop": stop, "seed": seed}
-    document = {"name": task.__name__, **sections, "workload": workload, **more}
-    return made(document, partial(check, fits=False))
-
-
 def check(scenario: "Scenario", testbed: bool = False, fits: bool = True) -> "Plan":
     """The job of a scenario that can be run.
 
