@@ -29,7 +29,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.sweep import Changes
 
 _NOTICED = 1e-4  # relative: a key that changes no row by as much changes nothing
-_ANCHORED = 5  # times at most
+_ANCHORED, _SETTLED = 4, 5e-4  # times at most, and the relative change that needs no other time
 _WIDE = 0.05  # the step of slopes, of logarithms, far from the optimum
 _SIMULATIONS = 80  # about how many a row takes, for the bar
 
@@ -145,7 +145,7 @@ def fit(
 def _settled(model: Anchored, problem: Problem, best: Optimum) -> Optimum:
     """The best values by whole runs: where short ones, put right there, are best."""
     for _ in range(_ANCHORED):
-        if model.anchor(best.values) < _NOTICED:
+        if model.anchor(best.values) < _SETTLED:
             break
         best = estimate.downhill(problem, best.values, estimate.COARSE if problem.rough else estimate.FINE)
     else:
