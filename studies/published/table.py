@@ -1,0 +1,90 @@
+"""A published table: its rows, what is fitted to which of them, and which mechanisms the model has.
+
+`tables/NAME.csv` has the facts, with their source: dotted columns are keys of the scenario, `throughput` or `step_s`
+is what was measured, `use` says what a row is for, `cause` what the model lacks of it (empty: nothing that is known).
+All other columns are labels. `tables/NAME.yaml` has the rest. All of it was committed before anything was predicted.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict
+
+from lockstep.scenarios.document import parse
+
+FOLDER = files(__package__) / "tables"
+MEASURES = ("throughput", "step_s")
+MOST_ROWS, MOST_KEYS = 2, 3  # of a series, that are fitted
+
+
+class Table(BaseModel):
+    """`series`: columns; rows that agree in these are of one model on one machine, and fitted by themselves.
+
+    `free`: keys and their ranges, `LOW..HIGH`; a series with fewer rows to fit than keys has the first so many.
+    `rows`: which are fitted, in words; `why`: why the source leaves the free keys open.
+    `scenario`: what all rows share. `causes`: what the model lacks, by the word in the column `cause`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    series: tuple[str, ...]
+    free: dict[str, str]
+    rows: str
+    why: str
+    scenario: dict[str, Any]
+    causes: dict[str, str]
+
+    @property
+    def facts(self) -> pd.DataFrame:
+        """The rows of the CSV, cells as text; an empty cell is an empty text."""
+        with (FOLDER / f"{self.name}.csv").open(encoding="utf-8") as file:
+            return pd.read_csv(file, comment="#", dtype=str, keep_default_na=False)
+
+    @property
+    def comments(self) -> list[str]:
+        """What the CSV says above its rows, the source last."""
+        text = (FOLDER / f"{self.name}.csv").read_text("utf-8")
+        return [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
+
+    @property
+    def measure(self) -> str:
+        """What was measured: the column's name."""
+        (found,) = (each for each in MEASURES if each in self.facts)
+        return found
+
+
+class Series(NamedTuple):
+    """Rows of a table that are fitted by themselves, and the keys that are: `name` tells them from others."""
+
+    table: Table
+    name: str
+    facts: pd.DataFrame
+    free: dict[str, str]
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Of all tables, in the order of the alphabet."""
+    return tuple(
+        sorted(each.name.removesuffix(".yaml") for each in FOLDER.iterdir() if each.name.endswith(".yaml"))
+    )
+
+
+def read(name: str) -> Table:
+    """The table of that name."""
+    return Table.model_validate({"name": name, **parse((FOLDER / f"{name}.yaml").read_text("utf-8"), {})})
+
+
+def series_of(table: Table) -> Iterator[Series]:
+    """In the order of the file."""
+    facts = table.facts
+    groups = facts.groupby([*table.series], sort=False) if table.series else [((), facts)]
+    for key, its in groups:
+        keys = key if isinstance(key, tuple) else (key,)
+        free = dict(list(table.free.items())[: (its["use"] == "fit").sum()])
+        yield Series(table, " ".join(map(str, keys)), its, free)
