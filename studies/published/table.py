@@ -1,8 +1,9 @@
 """A published table: its rows, what is fitted to which of them, and which mechanisms the model has.
 
-`tables/NAME.csv` has the facts, with their source: dotted columns are keys of the scenario, `throughput` or `step_s`
-is what was measured, `use` says what a row is for, `cause` what the model lacks of it (empty: nothing that is known).
-All other columns are labels. `tables/NAME.yaml` has the rest. All of it was committed before anything was predicted.
+`tables/NAME.csv` has the facts, with their source: dotted columns are keys of the scenario, `throughput` or
+`step_s` is what was measured, `use` says what a row is for, `cause` what the model lacks of it (empty: nothing
+that is known). All other columns are labels. `tables/NAME.yaml` has the rest. All of it was committed before
+anything was predicted.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pydantic import BaseModel, ConfigDict
 
+from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.document import parse
 
 FOLDER = files(__package__) / "tables"
@@ -23,9 +25,11 @@ MOST_ROWS, MOST_KEYS = 2, 3  # of a series, that are fitted
 class Table(BaseModel):
     """`series`: columns; rows that agree in these are of one model on one machine, and fitted by themselves.
 
-    `free`: keys and their ranges, `LOW..HIGH`; a series with fewer rows to fit than keys has the first so many.
+    `label`: columns that tell a row from others of its series, and the word after their value.
+    `free`: keys and their ranges, `LOW..HIGH`; a series with fewer rows to fit than keys has the first ones.
     `rows`: which are fitted, in words; `why`: why the source leaves the free keys open.
     `scenario`: what all rows share. `causes`: what the model lacks, by the word in the column `cause`.
+    `simulated`: the source's numbers are a simulation's, not measurements.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -33,11 +37,13 @@ class Table(BaseModel):
     name: str
     title: str
     series: tuple[str, ...]
+    label: dict[str, str]
     free: dict[str, str]
     rows: str
     why: str
     scenario: dict[str, Any]
     causes: dict[str, str]
+    simulated: bool = False
 
     @property
     def facts(self) -> pd.DataFrame:
@@ -59,7 +65,7 @@ class Table(BaseModel):
 
 
 class Series(NamedTuple):
-    """Rows of a table that are fitted by themselves, and the keys that are: `name` tells them from others."""
+    """Rows of a table that are fitted by themselves, and their free keys; `name` tells them from others."""
 
     table: Table
     name: str
@@ -70,9 +76,16 @@ class Series(NamedTuple):
 @cache
 def names() -> tuple[str, ...]:
     """Of all tables, in the order of the alphabet."""
-    return tuple(
-        sorted(each.name.removesuffix(".yaml") for each in FOLDER.iterdir() if each.name.endswith(".yaml"))
-    )
+    found = (each.name for each in FOLDER.iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
+
+
+def chosen(only: list[str]) -> list[Table]:
+    """The tables of these names; all without a name. Raises ScenarioError for a name that is none."""
+    for name in only:
+        if name not in names():
+            raise ScenarioError(f"no table is called {name!r}; there are {', '.join(names())}", key="--only")
+    return [read(name) for name in names() if not only or name in only]
 
 
 def read(name: str) -> Table:
@@ -83,8 +96,7 @@ def read(name: str) -> Table:
 def series_of(table: Table) -> Iterator[Series]:
     """In the order of the file."""
     facts = table.facts
-    groups = facts.groupby([*table.series], sort=False) if table.series else [((), facts)]
-    for key, its in groups:
-        keys = key if isinstance(key, tuple) else (key,)
+    for key, its in facts.groupby([*table.series], sort=False) if table.series else [((), facts)]:
+        words = key if isinstance(key, tuple) else (key,)
         free = dict(list(table.free.items())[: (its["use"] == "fit").sum()])
-        yield Series(table, " ".join(map(str, keys)), its, free)
+        yield Series(table, " ".join(map(str, words)), its, free)
