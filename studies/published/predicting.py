@@ -8,9 +8,11 @@ import pandas as pd
 
 import lockstep
 from lockstep import Scenario, scenarios
+from lockstep.analysis import metrics
 from lockstep.pool import results
 from lockstep.scenarios.document import parse
 from lockstep.selection import only_its_own
+from lockstep.fitting import fit as FIT
 from lockstep.studies.published.table import Series, Table, series_of
 
 Progress = Callable[[float], None]
@@ -52,8 +54,8 @@ def fitted(series: Series) -> Fitted:
     table = series.table
     facts = series.facts[series.facts["use"] == "fit"]
     columns = [key for key in facts if "." in key or key in (table.measure, "use")]
-    ends = {key: tuple(text.split("..")) for key, text in series.free.items()}
-    fit = lockstep.fit(_scenario(table), facts[columns], ends, jobs=1)
+    ends = {key: tuple(parse(end, {}) for end in text.split("..")) for key, text in series.free.items()}
+    fit = FIT(_scenario(table), facts[columns], ends, jobs=1)
     free = {key: {"value": found.value, "unit": found.unit} for key, found in fit.free.items()}
     return Fitted(series, free, fit.at_end, fit.scenario)
 
@@ -61,10 +63,11 @@ def fitted(series: Series) -> Fitted:
 def predicted(fit: Fitted, place: int) -> float:
     """What was measured in a row, in its unit, as the simulator says with the values found."""
     scenario = _of_row(fit, place)
-    throughput = float(lockstep.simulate(scenario).metrics["throughput"])
+    rate = metrics.throughput(lockstep.simulate(scenario))
+    assert rate is not None  # every scenario of a table makes a step
     if fit.series.table.measure == "throughput":
-        return throughput
-    return scenario.workload.batch_size * scenario.replicas / throughput
+        return rate
+    return scenario.workload.batch_size * scenario.replicas / rate
 
 
 def _of_row(fit: Fitted, place: int) -> Scenario:

@@ -61,9 +61,8 @@ def ranking(rows: pd.DataFrame) -> Found:
     """
     found: Found = {}
     for name, per in (("", 1.0), ("_each", rows["workers"])):
-        power = rows["measure"].map({"throughput": 1, "step_s": -1})
-        by = np.where(rows["measure"] == "throughput", per, 1.0)
-        sides = [rows[side] ** power / by for side in ("measured", "predicted")]
+        faster = rows["measure"] == "throughput"
+        sides = [(rows[side] / per).where(faster, 1 / rows[side]) for side in ("measured", "predicted")]
         score = [0, 0]
         for _, places in rows.groupby(["table", "series"], sort=False).groups.items():
             for a, b in combinations(places, 2):
