@@ -1,5 +1,7 @@
 """Predicted against measured in small panels, one a table of what others measured."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,9 +14,14 @@ from lockstep.analysis.plots import style
 from lockstep.analysis.plots.style import styled
 
 _BAND = 0.12
-_LOOKS = {
+_LOOKS: dict[str, dict[str, Any]] = {
     "fitted": {"marker": "x", "color": "#666666", "zorder": 3},
-    "predicted, mechanism not modelled": {"marker": "o", "color": style.MEASURED, "fillstyle": "none", "zorder": 4},
+    "predicted, mechanism not modelled": {
+        "marker": "o",
+        "color": style.MEASURED,
+        "fillstyle": "none",
+        "zorder": 4,
+    },
     "predicted": {"marker": "o", "color": style.PREDICTED, "zorder": 5},
 }
 
@@ -47,7 +54,9 @@ def _panel(ax: Axes, rows: pd.DataFrame, name: str) -> None:
     ax.fill_between(line, line * (1 - _BAND), line * (1 + _BAND), color="#DDDDDD", lw=0, zorder=0)
     ax.plot(line, line, color="grey", lw=0.7, zorder=1)
     kinds = np.where(
-        rows["use"] == "fit", "fitted", np.where(rows["modelled"], "predicted", "predicted, mechanism not modelled")
+        rows["use"] == "fit",
+        "fitted",
+        np.where(rows["modelled"], "predicted", "predicted, mechanism not modelled"),
     )
     for word, look in _LOOKS.items():
         its = rows[kinds == word]

@@ -13,7 +13,10 @@ __all__ = ["Table", "chosen", "published", "show"]
 
 
 def published(
-    tables: Sequence[Table], progress: Progress | None = None, out: Path | None = None, jobs: int | None = None
+    tables: Sequence[Table],
+    progress: Progress | None = None,
+    out: Path | None = None,
+    jobs: int | None = None,
 ) -> Found:
     """Fit and predict the tables; with `out`, write published.json, published.md and the picture there.
 

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import lockstep
-from lockstep import Scenario, scenarios
+from lockstep import Scenario, fitting, scenarios
 from lockstep.analysis import metrics
 from lockstep.pool import results
 from lockstep.scenarios.document import parse
 from lockstep.selection import only_its_own
-from lockstep.fitting import fit as FIT
 from lockstep.studies.published.table import Series, Table, series_of
 
 Progress = Callable[[float], None]
@@ -36,7 +35,7 @@ def study(
     """Fit every series of the tables, then predict every row.
 
     The data frame has a row a row: `table`, `series`, `label`, `workers`, `use`, `cause`, `modelled`,
-    `simulated`, `measured`, `predicted` and `error` ((predicted − measured) ÷ measured), in the table's order.
+    `simulated`, `measured`, `predicted` and `error` ((predicted − measured) ÷ measured), as in the tables.
     `progress` is told the fraction done; `jobs` processes, or one a core.
     """
     every = [series for table in tables for series in series_of(table)]
@@ -53,11 +52,11 @@ def fitted(series: Series) -> Fitted:
     """Find the free values of a series from its rows to fit."""
     table = series.table
     facts = series.facts[series.facts["use"] == "fit"]
-    columns = [key for key in facts if "." in key or key in (table.measure, "use")]
+    columns = [key for key in map(str, facts) if "." in key or key in (table.measure, "use")]
     ends = {key: tuple(parse(end, {}) for end in text.split("..")) for key, text in series.free.items()}
-    fit = FIT(_scenario(table), facts[columns], ends, jobs=1)
-    free = {key: {"value": found.value, "unit": found.unit} for key, found in fit.free.items()}
-    return Fitted(series, free, fit.at_end, fit.scenario)
+    found = fitting.fit(_scenario(table), facts[columns], ends, jobs=1)
+    free = {key: {"value": value.value, "unit": value.unit} for key, value in found.free.items()}
+    return Fitted(series, free, found.at_end, found.scenario)
 
 
 def predicted(fit: Fitted, place: int) -> float:
@@ -101,7 +100,7 @@ def _made(
 def _row(fit: Fitted, place: int, value: float) -> dict[str, Any]:
     series, cells = fit.series, fit.series.facts.loc[place]
     table = series.table
-    measured = float(cells[table.measure])
+    measured = float(str(cells[table.measure]))
     return {
         "table": table.name,
         "series": series.name,

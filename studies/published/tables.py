@@ -40,7 +40,9 @@ def headline(found: Mapping[str, Any]) -> list[str]:
         sign = "≥" if bar["at_least"] else "≤"
         form = _tau if bar["at_least"] else percent
         verdict = {True: "met", False: "missed", None: "not tried"}[bar["met"]]
-        said.append(f"Bar, rows modelled: {bar['what']} {sign} {form(bar['bar'])}: {form(bar['value'])}, {verdict}.")
+        said.append(
+            f"Bar, rows modelled: {bar['what']} {sign} {form(bar['bar'])}: {form(bar['value'])}, {verdict}."
+        )
     return said
 
 
@@ -59,7 +61,14 @@ def _section(found: Mapping[str, Any]) -> str:
     lines += [f"**Fitted** to {table.rows}: {', '.join(f'`{key}`' for key in table.free)}. {table.why}", ""]
     lines += [f"**Not modelled**, `{word}`: {text}\n" for word, text in table.causes.items()]
     unit = "samples/s" if found["measure"] == "throughput" else "s"
-    head = (*(("",) if any(each["name"] for each in found["series"]) else ()), "row", unit, "predicted", "error", "")
+    head = (
+        *(("",) if any(each["name"] for each in found["series"]) else ()),
+        "row",
+        unit,
+        "predicted",
+        "error",
+        "",
+    )
     rows = []
     for series in found["series"]:
         said = f"{series['name']}<br>{_values(series)}".removeprefix("<br>")
