@@ -11,6 +11,7 @@ NAME = "make published"
 
 
 def publish(source: Path) -> None:
+    """Put the tables into the page, and the picture beside it."""
     page = DOCS / "published.md"
     made = (source / "published.md").read_text("utf-8")
     page.write_text(between_markers(page.read_text("utf-8"), made, NAME), encoding="utf-8")

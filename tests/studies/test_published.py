@@ -1,4 +1,4 @@
-"""`lockstep validate --published`: what it fits and predicts, how it sums up, and what it says to nonsense."""
+"""`lockstep validate --published`: what it fits and predicts, how it sums up, what it says to nonsense."""
 
 import json
 from functools import partial
