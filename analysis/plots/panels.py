@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import EngFormatter, LogLocator
 
 from lockstep.analysis.plots import style
 from lockstep.analysis.plots.style import styled
@@ -61,9 +61,10 @@ def _panel(ax: Axes, rows: pd.DataFrame, name: str) -> None:
     for word, look in _LOOKS.items():
         its = rows[kinds == word]
         ax.plot(its["measured"], its["predicted"], linestyle="none", markersize=3, **look)
-    for axis in ("x", "y"):
+    for axis, scale in (("x", ax.xaxis), ("y", ax.yaxis)):
         style.logarithmic(ax, axis, line)
-    ax.xaxis.set_minor_locator(NullLocator())
+        scale.set_major_locator(LogLocator(subs=(1,) if high > 20 * low else (1, 2, 5), numticks=6))
+        scale.set_major_formatter(EngFormatter(sep=""))
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     ax.set_title(name, fontsize=6.5)
     ax.tick_params(labelsize=5.5)

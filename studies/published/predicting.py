@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import lockstep
-from lockstep import Scenario, fitting, scenarios
-from lockstep.analysis import metrics
+from lockstep import Scenario, scenarios
 from lockstep.pool import results
 from lockstep.scenarios.document import parse
 from lockstep.selection import only_its_own
@@ -54,23 +53,31 @@ def fitted(series: Series) -> Fitted:
     facts = series.facts[series.facts["use"] == "fit"]
     columns = [key for key in map(str, facts) if "." in key or key in (table.measure, "use")]
     ends = {key: tuple(parse(end, {}) for end in text.split("..")) for key, text in series.free.items()}
-    found = fitting.fit(_scenario(table), facts[columns], ends, jobs=1)
+    found = lockstep.fit(_scenario(table), facts[columns], ends, jobs=1)
     free = {key: {"value": value.value, "unit": value.unit} for key, value in found.free.items()}
     return Fitted(series, free, found.at_end, found.scenario)
 
 
 def predicted(fit: Fitted, place: int) -> float:
     """What was measured in a row, in its unit, as the simulator says with the values found."""
-    scenario = _of_row(fit, place)
-    rate = metrics.throughput(lockstep.simulate(scenario))
-    assert rate is not None  # every scenario of a table makes a step
-    if fit.series.table.measure == "throughput":
-        return rate
-    return scenario.workload.batch_size * scenario.replicas / rate
+    scenario, table = _of_row(fit, place), fit.series.table
+    seconds = _seconds(scenario, scenario.stop.steps) - _seconds(scenario, table.settles)
+    steps = (scenario.stop.steps or 0) - table.settles
+    samples = steps * scenario.workload.batch_size * scenario.replicas
+    return samples / seconds if table.measure == "throughput" else seconds / steps
+
+
+def _seconds(scenario: Scenario, steps: int | None) -> float:
+    """How long so many steps take, from the first mini-batch to the last update."""
+    if not steps:
+        return 0.0
+    stop = scenario.stop.model_copy(update={"steps": steps})
+    begin, end = lockstep.simulate(scenario.model_copy(update={"stop": stop})).span
+    return end - begin
 
 
 def _of_row(fit: Fitted, place: int) -> Scenario:
-    _, changed = scenarios.changing(fit.scenario)
+    changed = scenarios.changing(fit.scenario).changed
     cells = fit.series.facts.loc[place]
     changes = {str(key): parse(cell, {}) for key, cell in cells.items() if "." in str(key) and cell}
     scenario = changed(changes)

@@ -29,6 +29,7 @@ class Table(BaseModel):
     `free`: keys and their ranges, `LOW..HIGH`; a series with fewer rows to fit than keys has the first ones.
     `rows`: which are fitted, in words; `why`: why the source leaves the free keys open.
     `scenario`: what all rows share. `causes`: what the model lacks, by the word in the column `cause`.
+    `settles`: steps after which a run is steady; those after them are predicted.
     `simulated`: the source's numbers are a simulation's, not measurements.
     """
 
@@ -43,6 +44,7 @@ class Table(BaseModel):
     why: str
     scenario: dict[str, Any]
     causes: dict[str, str]
+    settles: int = 0
     simulated: bool = False
 
     @property
