@@ -1,6 +1,7 @@
 """Predict Streaming DiLoCo's table of bandwidths, and write it into a page.
 
-The table (studies/published/tables/streaming-diloco-2025.csv) is itself a simulation's: how many Gbit/s each method needs for a share of the time to be computing,
+The table (studies/published/tables/streaming-diloco-2025.csv) is itself a simulation's: how many Gbit/s each
+method needs for a share of the time to be computing,
 with steps of 0.1, 0.8 and 4.9 s. Its bandwidths are those of `GRID`. What a step sends, and what is computed
 meanwhile, is not in it. Two numbers were fitted, to the rows of data-parallel alone: the bits that a worker
 sends for each parameter of the model's name, 13.5 (27/32 of bfloat16; of 6 to 34, in steps of a tenth), and
