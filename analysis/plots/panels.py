@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, LogLocator
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from lockstep.analysis.plots import style
 from lockstep.analysis.plots.style import styled
@@ -61,10 +61,11 @@ def _panel(ax: Axes, rows: pd.DataFrame, name: str) -> None:
     for word, look in _LOOKS.items():
         its = rows[kinds == word]
         ax.plot(its["measured"], its["predicted"], linestyle="none", markersize=3, **look)
-    for axis, scale in (("x", ax.xaxis), ("y", ax.yaxis)):
-        style.logarithmic(ax, axis, line)
-        scale.set_major_locator(LogLocator(subs=(1,) if high > 20 * low else (1, 2, 5), numticks=6))
-        scale.set_major_formatter(EngFormatter(sep=""))
+    ax.set(xscale="log", yscale="log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1,) if high > 20 * low else (1, 2, 5), numticks=6))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(EngFormatter(sep=""))
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     ax.set_title(name, fontsize=6.5)
     ax.tick_params(labelsize=5.5)
