@@ -239,7 +239,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "no out": (["--suite"], "--out: missing"),
     "a file too": (["quickstart", "--suite"], "FILE: means nothing to --suite"),
     "a key too": (["--suite", "--set", "seed=2"], "--set: means nothing to --suite"),
-    "no file": ([], "FILE: give a scenario file, or --suite"),
+    "no file": ([], "FILE: give a scenario file, --suite or --published"),
     "no suite": (["quickstart", "--limit", "3"], "--limit: is for the suite; say --suite too"),
     "no such point": (
         ["--suite", "--point", "agn-w8-s2-network-randon"],
