@@ -33,7 +33,7 @@ from lockstep.executor.remote import HubGone
 from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump, load
-from lockstep.scenarios.code import trust
+from lockstep.scenarios.code import trusting
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
 _HEARD_S = 2.0  # for the others to hear that the run ends
@@ -109,8 +109,8 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
 def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> None:
     """Take part in the run; rank 0 writes and prints the result."""
     control, learner, out = own.control, None, options.out
-    trust(options.trust)
-    scenario = load(options.scenario, options.set, Plan.of)
+    with trusting(options.trust):
+        scenario = load(options.scenario, options.set, Plan.of)
     plan = Plan.of(scenario)
     _same(scenario, control.store)
     needed = len(plan.roles)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from lockstep import scenarios
 from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.entries import WORDS, Entry
 from lockstep.analysis.folders import settle
@@ -53,8 +54,6 @@ class Run:
 
 def load(folder: str | Path) -> Run:
     """Read a run; raises ScenarioError if it cannot be repeated."""
-    import lockstep
-
     folder = Path(folder)
     wanted = "give the --out of a 'lockstep run' that has ended"
     settle(folder)
@@ -64,7 +63,7 @@ def load(folder: str | Path) -> Run:
     try:
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("records", "interleaving")]
-        run = Run(folder, Plan.of(lockstep.load(folder / "scenario.yaml")), metrics, *tables)
+        run = Run(folder, Plan.of(scenarios.load(folder / "scenario.yaml", beside=False)), metrics, *tables)
         missing = {*Entry._fields} - {*run.interleaving} | {"event", *_UPDATE} - {*run.records}
         metrics["parameters_sha256"]
         if missing:

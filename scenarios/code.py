@@ -9,6 +9,7 @@ import ast
 import re
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import sha256
@@ -34,9 +35,19 @@ class Code(NamedTuple):
     content: str | None
 
 
-def trust(given: bool = True) -> None:
-    """From here on, code that files name runs wherever it lies, or not."""
-    _trusting.set(given)
+def trust() -> None:
+    """From here on, let code run that files name, wherever it lies."""
+    _trusting.set(True)
+
+
+@contextmanager
+def trusting(given: bool = True) -> Iterator[None]:
+    """Inside it, let such code run, if `given`."""
+    token = _trusting.set(given or _trusting.get())
+    try:
+        yield
+    finally:
+        _trusting.reset(token)
 
 
 def located(task: str, root: str | None, said: str | None, context: Mapping[str, Any]) -> dict[str, str]:
@@ -55,7 +66,7 @@ def located(task: str, root: str | None, said: str | None, context: Mapping[str,
     if not (author or _trusting.get() or place.resolve() in [folder.resolve() for folder in folders]):
         beside = ", or from beside the file that names it" if len(folders) > 1 else ""
         problem = f"is code in {str(place)!r}, and code runs only from the current folder{beside}"
-        raise ScenarioError(f"{problem}; read it, then say --trust")
+        raise ScenarioError(f"{problem}; read it, then go there, or say --trust")
     if file_of(place, module) is None:
         raise ScenarioError(f"there is no module {module} in {str(place)!r}")
     found = content(place, module)

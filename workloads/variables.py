@@ -1,6 +1,6 @@
 """What a model's parameters consist of: its variables, one after the other in the flat vector."""
 
-from functools import cache, partial
+from functools import cache
 
 from lockstep.scenarios import Workload
 from lockstep.scenarios import workload as described
@@ -11,7 +11,7 @@ def variables(workload: Workload) -> tuple[int, ...]:
     """Return the elements of each variable: of a model the tensors, each weight and each bias; of sizes and
     of a profile the layers that have parameters; of a problem all."""
     match workload:
-        case described.Data() | described.Transformer():
+        case described.Data() | described.Transformer() | described.UserTask():
             return _tensors(workload)
         case _:
             return tuple(layer.parameters for layer in layers(workload) if layer.parameters)
@@ -19,7 +19,7 @@ def variables(workload: Workload) -> tuple[int, ...]:
 
 @cache
 def _tensors(workload: described.Trained) -> tuple[int, ...]:
-    from lockstep.workloads import counting, models
+    from lockstep.workloads import tasks
+    from lockstep.workloads.task import trained
 
-    model = counting.on_meta(partial(models.of, workload, seed=0))
-    return tuple(weight.numel() for weight in model.parameters())
+    return tuple(weight.numel() for weight in trained(tasks.look(workload).model).values())
