@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 def check(scenario: Scenario, strategy: Strategy) -> None:
     """Raises ScenarioError where the model has no such layers, or the job cannot do what is asked of them."""
     workload = scenario.workload
+    if isinstance(workload, UserTask) and scenario.stop.target_accuracy is not None:
+        from lockstep.workloads import tasks
+
+        if "accuracy" not in tasks.look(workload).metrics:
+            problem = f"needs an accuracy, and {workload.task} has no metric accuracy; add it to its metrics"
+            raise ScenarioError(problem, key="stop.target_accuracy")
     if not isinstance(workload, Data | UserTask):
         return
     if workload.masks_by_sample:
