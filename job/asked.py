@@ -37,6 +37,13 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
         _check_in_step(scenario, strategy)
 
 
+def check_passes(scenario: Scenario) -> None:
+    """Raises ScenarioError for a gradient that cannot be computed pass by pass, or layer by layer."""
+    if scenario.workload.computed_in != "float32":
+        problem = "must be float32 where a gradient is computed in passes (parallelism, units, synchronised)"
+        raise ScenarioError(f"{problem}, not {scenario.workload.computed_in}", key="workload.precision")
+
+
 def unused(scenario: Scenario) -> list[str]:
     """Warnings about masks that nobody will draw."""
     workload = scenario.workload

@@ -182,6 +182,53 @@ def test_what_the_meta_device_cannot_do_is_computed(folder: Path) -> None:
     assert sizes(made(document()).workload).flops == 2 * 2 * 8 * 2 * 2  # forward, and of the weights
 
 
+# ------------------------------------------------------------------ mixed precision
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision_learns_the_digits(folder: Path, precision: str) -> None:
+    """To within 2% of the accuracy in float32."""
+    written(folder, DIGITS)
+    run = {"stop": {"epochs": 3}, "strategy": {"name": "all-reduce", "learning_rate": 0.2}}
+    mixed, full = (simulated(MINE | {"precision": kind}, **run) for kind in (precision, "float32"))
+    assert full.metrics["accuracy"] > 0.85
+    assert mixed.metrics["accuracy"] > full.metrics["accuracy"] - 0.02
+
+
+def test_a_gradient_in_bf16_is_autocasts(folder: Path) -> None:
+    written(folder, DIGITS)
+    learner = build(made(document(workload=MINE | {"precision": "bf16"})).workload, 1, 0)
+    found, (x, y) = learner.gradient(learner.initial(), 0, 0), learner.batch(0, 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.functional.cross_entropy(learner.module(x), y)
+    expected = torch.autograd.grad(loss, list(learner.module.parameters()))
+    assert found.dtype == torch.float32
+    assert found.equal(torch.cat([each.flatten() for each in expected]))
+
+
+def test_what_vanishes_in_float16_is_scaled_and_what_overflows_is_less(folder: Path) -> None:
+    """Gradients of 1e-8 would be 0 in float16, of which the least is 6e-8; the largest is 65504."""
+    for size in (1e-7, 1e3):
+        loss = f"lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1]) * {size}"
+        written(folder, task("nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))", loss=loss))
+        learners = (
+            build(
+                made(document(workload={"task": "my_task:f", "batch_size": 8, "precision": kind})).workload,
+                1,
+                0,
+            )
+            for kind in ("fp16", "float32")
+        )
+        near, exact = (learner.gradient(learner.initial(), 0, 0) for learner in learners)
+        assert (near - exact).norm() < 0.01 * exact.norm()
+
+
+def test_precision_is_of_whole_gradients(folder: Path) -> None:
+    written(folder, DIGITS)
+    with pytest.raises(ScenarioError, match="must be float32 where a gradient is computed in passes"):
+        simulated(MINE | {"precision": "bf16"}, parallelism={"pipeline": 2})
+
+
 # ------------------------------------------------------------------ mistakes
 
 MISTAKES = {
