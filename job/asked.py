@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 def check(scenario: Scenario, strategy: Strategy) -> None:
     """Raises ScenarioError where the model has no such layers, or the job cannot do what is asked of them."""
     workload = scenario.workload
+    if isinstance(workload, UserTask) and scenario.stop.target_accuracy is not None:
+        from lockstep.workloads import tasks
+
+        if "accuracy" not in tasks.look(workload).metrics:
+            problem = f"needs an accuracy, and {workload.task} has no metric accuracy; add it to its metrics"
+            raise ScenarioError(problem, key="stop.target_accuracy")
     if not isinstance(workload, Data | UserTask):
         return
     if workload.masks_by_sample:
@@ -29,6 +35,13 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
             problem = f"must be local, or left out: the model {workload.called[0]} has no batch normalisation"
             raise ScenarioError(problem, key="workload.batch_norm")
         _check_in_step(scenario, strategy)
+
+
+def check_passes(scenario: Scenario) -> None:
+    """Raises ScenarioError for a gradient that cannot be computed pass by pass, or layer by layer."""
+    if scenario.workload.computed_in != "float32":
+        problem = "must be float32 where a gradient is computed in passes (parallelism, units, synchronised)"
+        raise ScenarioError(f"{problem}, not {scenario.workload.computed_in}", key="workload.precision")
 
 
 def unused(scenario: Scenario) -> list[str]:

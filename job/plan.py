@@ -67,6 +67,8 @@ class Plan:
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
         in_passes = in_passes or scenario.workload.synchronised
+        if in_passes:
+            asked.check_passes(scenario)
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
         groups = data_groups(scenario, strategy, parts_of(scenario, pieces, micro))
         owners = groups[0].owners

@@ -21,6 +21,8 @@ from lockstep.scenarios.problem import ScenarioError
 from lockstep.scenarios.section import Count, Factor, Section, nearest, one_of
 from lockstep.scenarios.units import Size, fail, shown
 
+Precision = Literal["float32", "bf16", "fp16"]
+
 
 class _Batches(Section):
     preset: Preset = None
@@ -51,6 +53,11 @@ class _Batches(Section):
     def masks_by_sample(self) -> bool:
         """Whether what dropout drops is drawn for each sample."""
         return False
+
+    @property
+    def computed_in(self) -> Precision:
+        """What products of a gradient are computed in."""
+        return "float32"
 
 
 def _found(name: str, info: ValidationInfo) -> str:
@@ -196,7 +203,7 @@ class UserTask(_Learned):
 
     task: str = Field(description="a function of yours, such as 'task: my_task:digits'")
     options: dict[str, JsonValue] = Field({})
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    precision: Precision = "float32"
     root: str | None = None
     content: str | None = None
 
@@ -219,6 +226,11 @@ class UserTask(_Learned):
     def called(self) -> tuple[str, str]:
         """What learns, and on what, in words."""
         return self.task, ""
+
+    @property
+    def computed_in(self) -> Precision:
+        """What products of a gradient are computed in."""
+        return self.precision
 
     @property
     def code(self) -> Code:

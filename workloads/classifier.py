@@ -17,6 +17,7 @@ from lockstep.workloads.base import Evaluation, Ready
 from lockstep.workloads.batches import Batches, part
 from lockstep.workloads.evaluation import evaluate
 from lockstep.workloads.partition import deal
+from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
 from lockstep.workloads.task import trained
 
@@ -66,6 +67,7 @@ class Classifier:
         self._loss = torch.tensor(nan)
         self.module = tasks.model(self.task, seeds.integer(seed, "model")).to(device)
         self.synchronised = workload.synchronised
+        self._precision = Precision(workload.computed_in)
         self._by_sample = workload.masks_by_sample
         if self._by_sample:
             dropout.by_sample(self.module)
@@ -112,12 +114,19 @@ class Classifier:
         batch = self.batch(worker, step)
         self.fill(parameters)
         with models.deterministic(), self.random(worker, step):
-            loss = self.task.loss(self.module, batch)
+            with self._precision.computing(self.device):
+                loss = self.task.loss(self.module, batch)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
-            self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
-            loss.backward()  # type: ignore[no-untyped-call]
+            ready = None if self._precision.repeats else ready  # what it is told of is final
+            gradient = self._precision.backward(loss, partial(self._backward, ready))
         if ready is None and self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
+        return gradient
+
+    def _backward(self, ready: Ready | None, loss: Tensor, again: bool) -> Tensor:
+        """Go back through a loss, once more if `again`; a new gradient."""
+        self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
+        loss.backward(retain_graph=again)  # type: ignore[no-untyped-call]
         return self._filling.whole()
 
     @property
@@ -139,7 +148,7 @@ class Classifier:
         """
         self.fill(parameters)
         self.module.eval()
-        with torch.no_grad(), models.seeded(self.device, 0):
+        with torch.no_grad(), models.seeded(self.device, 0), self._precision.computing(self.device):
             if self._norms:
                 self._measure_statistics()
             found = evaluate(self.task, self.module, self._test)

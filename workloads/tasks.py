@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -67,6 +67,8 @@ class Look(NamedTuple):
     samples: int
     """In the training set."""
 
+    metrics: Collection[str]
+    """Their names."""
     nbytes: int
     """That the data sets take in memory."""
 
@@ -85,13 +87,16 @@ def look_at(code: Code) -> Look:
 def _look(task: Task) -> Look:
     batch = functools.cache(partial(samples.meta, task.train, task.collate))
     nbytes = samples.nbytes(task.train) + samples.nbytes(task.test)
-    return Look(on_meta(task.model), task.loss, batch, len(task.train), nbytes)
+    return Look(on_meta(task.model), task.loss, batch, len(task.train), [*task.metrics], nbytes)
 
 
 def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     """Return a model, or what a function makes, without memory for its parameters."""
-    if isinstance(model, nn.Module):
-        return copy.deepcopy(model).to("meta")
+    if isinstance(model, nn.Module):  # a copy in which each tensor is replaced, wherever it is used
+        copies = {
+            id(weight): nn.Parameter(weight.to("meta"), weight.requires_grad) for weight in model.parameters()
+        }
+        return copy.deepcopy(model, copies | {id(each): each.to("meta") for each in model.buffers()})
     with models.seeded(torch.device("cpu"), 0):
         try:
             with torch.device("meta"):

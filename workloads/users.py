@@ -185,7 +185,7 @@ def _check(name: str, made: Any) -> None:
     elif isinstance(made.model, nn.Module) and not trained(made.model):
         problem = "has a model without parameters that require gradients"
     else:
-        for part in ("train", "test"):
+        for part in ("test", "train"):
             dataset = getattr(made, part)
             if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
                 problem = f"needs a {part} with a length and samples by index, not {type(dataset).__name__}"

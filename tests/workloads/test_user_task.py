@@ -1,0 +1,333 @@
+"""A user's task: equal to what ships where its content is, and one clear message for each mistake."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import lockstep
+from lockstep import scenarios
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.loading import made
+from lockstep.sweeping.points import key
+from lockstep.workloads import build, sizes
+from tests.support.tasks import DIGITS, document, task, written
+
+MINE = {"task": "my_task:digits", "batch_size": 32}
+SHIPPED = {"dataset": "digits", "model": "mlp", "batch_size": 32}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def simulated(workload: dict[str, Any], **changes: Any) -> lockstep.Result:
+    return lockstep.simulate(made(document(workload=workload, **changes)))
+
+
+# ------------------------------------------------------------------ one mechanism
+
+FAMILIES: list[dict[str, Any]] = [
+    {"strategy": {"name": "downpour"}},
+    {"strategy": {"name": "ssp-blocking", "bound": 1, "codec": "top-k", "codec_ratio": 0.1}},
+    {"strategy": {"name": "easgd"}},
+    {"strategy": {"name": "all-reduce", "algorithm": "ring"}},
+    {"strategy": {"name": "gossip"}},
+    {"strategy": {"name": "fsdp", "units": 2}},
+    {"strategy": {"name": "hogwild"}},
+    {"strategy": {"name": "pipedream"}, "parallelism": {"pipeline": 2}},
+    {"strategy": {"name": "all-reduce"}, "parallelism": {"pipeline": 2, "order": "zero-bubble"}},
+    {"strategy": {"name": "all-reduce"}, "parallelism": {"tensor": 2}},
+]
+
+
+@pytest.mark.parametrize(
+    "family", FAMILIES, ids=lambda family: "-".join(map(str, family["strategy"].values()))
+)
+def test_a_task_of_equal_content_has_the_bits_of_the_shipped_one(
+    folder: Path, family: dict[str, Any]
+) -> None:
+    written(folder, DIGITS)
+    mine, shipped = simulated(MINE, **family), simulated(SHIPPED, **family)
+    assert np.array_equal(mine.parameters, shipped.parameters)
+    # its held-out loss is a mean of float32, the shipped one's a sum
+    columns = [name for name in shipped.records if name != "loss"]
+    pd.testing.assert_frame_equal(mine.records[columns], shipped.records[columns])
+    assert mine.metrics["accuracy"] == shipped.metrics["accuracy"]
+    assert mine.metrics["loss"] == pytest.approx(shipped.metrics["loss"], rel=1e-6)
+
+
+@pytest.mark.real
+def test_real_processes_import_it(folder: Path) -> None:
+    """Beside the file, while the run is started from elsewhere."""
+    written(folder / "there", DIGITS)
+    (folder / "there" / "mine.yaml").write_text(json.dumps(document(workload=MINE)))
+    scenario = lockstep.load("there/mine.yaml")
+    real, simulated = lockstep.run(scenario), lockstep.simulate(scenario)
+    assert np.array_equal(real.parameters, simulated.parameters)
+
+
+def test_samples_one_by_one_are_the_tensors(folder: Path) -> None:
+    """A data set that is no TensorDataset is collated: the same batches."""
+    text = DIGITS.replace("data=TensorDataset", "data=lambda x, y: list(zip(x, y))")
+    written(folder, DIGITS)
+    written(folder, text, "other")
+    whole, single = (simulated(MINE | {"task": f"{name}:digits"}) for name in ("my_task", "other"))
+    assert np.array_equal(whole.parameters, single.parameters)
+
+
+def test_from_python_without_a_file() -> None:
+    cluster = document()["cluster"]
+    scenario = lockstep.scenario(
+        points,
+        {"n": 32},
+        cluster=cluster,
+        strategy="downpour",
+        stop={"steps": 3},
+        batch_size=4,
+        partition="iid",
+    )
+    assert (scenario.workload.task, scenario.workload.batch_size) == (
+        "tests.workloads.test_user_task:points",
+        4,
+    )
+    assert lockstep.simulate(scenario).metrics["loss"] > 0
+
+
+def points(n: int = 64) -> lockstep.Task:
+    x = torch.randn(n, 2)
+    data = TensorDataset(x, (x[:, 0] > 0).long())
+    return lockstep.Task(
+        nn.Linear(2, 2), data, data, lambda model, b: nn.functional.cross_entropy(model(b[0]), b[1])
+    )
+
+
+def test_a_function_of_a_notebook_can_be_simulated_only() -> None:
+    def nested(n: int = 64) -> lockstep.Task:
+        return points(n)
+
+    scenario = lockstep.scenario(
+        nested, cluster=document()["cluster"], strategy="downpour", stop={"steps": 2}, batch_size=4
+    )
+    assert lockstep.simulate(scenario).metrics["loss"] > 0
+    with pytest.raises(ScenarioError, match=r"nested is a function of a notebook .* write it to a file"):
+        lockstep.run(scenario)
+
+
+def test_the_weights_are_a_function_of_the_seed(folder: Path) -> None:
+    """Also where the function draws from Python's and numpy's generators, which are left as they were."""
+    more = "import random\nimport numpy as np"
+    written(
+        folder, task("nn.Linear(2 + 0 * (x.add_(random.random() + np.random.rand()) is None), 2)", more=more)
+    )
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    workload = made(document()).workload
+    first, again, other = (build(workload, 2, seed).initial().tolist() for seed in (1, 1, 2))
+    assert first == again != other
+    assert before[0].equal(torch.get_rng_state())
+    assert before[1] == np.random.get_state()[1].tolist()
+
+
+# ------------------------------------------------------------------ sizes
+
+
+def test_sizes_are_those_of_the_shipped_model(folder: Path) -> None:
+    written(folder, DIGITS)
+    mine, shipped = (sizes(made(document(workload=workload)).workload) for workload in (MINE, SHIPPED))
+    assert mine == shipped
+
+
+TIED = """
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.b.weight = self.a.weight
+        self.frozen = nn.Linear(2, 2).requires_grad_(False)
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.b(self.a(x)) + self.frozen(x) * self.calls
+"""
+
+
+def test_tied_weights_count_once_frozen_ones_not_and_buffers_are_constants(folder: Path) -> None:
+    written(folder, task("Tied()", more=TIED))
+    learner = build(made(document()).workload, 1, seed=1)
+    assert learner.sizes.parameters == 4 + 2 + 2 + 3
+    start = learner.initial()
+    first, again = learner.gradient(start, 0, 0), learner.gradient(start, 0, 0)
+    assert first.equal(again)
+    assert first[:3].equal(torch.zeros(3))  # nn.Module lists its own parameters first
+    assert first[3:].count_nonzero() == 8
+    assert learner.evaluate(start) == learner.evaluate(start)
+
+
+def test_what_the_meta_device_cannot_do_is_computed(folder: Path) -> None:
+    said = "nn.functional.cross_entropy(model(batch[0]), batch[1])"
+    loss = f"lambda model, batch: {said} * (1 + 0 * batch[0].sum().item())"
+    written(folder, task(loss=loss))
+    assert sizes(made(document()).workload).flops == 2 * 2 * 8 * 2 * 2  # forward, and of the weights
+
+
+# ------------------------------------------------------------------ mixed precision
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision_learns_the_digits(folder: Path, precision: str) -> None:
+    """To within 2% of the accuracy in float32."""
+    written(folder, DIGITS)
+    run = {"stop": {"epochs": 3}, "strategy": {"name": "all-reduce", "learning_rate": 0.2}}
+    mixed, full = (simulated(MINE | {"precision": kind}, **run) for kind in (precision, "float32"))
+    assert full.metrics["accuracy"] > 0.85
+    assert mixed.metrics["accuracy"] > full.metrics["accuracy"] - 0.02
+
+
+def test_a_gradient_in_bf16_is_autocasts(folder: Path) -> None:
+    written(folder, DIGITS)
+    learner = build(made(document(workload=MINE | {"precision": "bf16"})).workload, 1, 0)
+    found, (x, y) = learner.gradient(learner.initial(), 0, 0), learner.batch(0, 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.functional.cross_entropy(learner.module(x), y)
+    expected = torch.autograd.grad(loss, list(learner.module.parameters()))
+    assert found.dtype == torch.float32
+    assert found.equal(torch.cat([each.flatten() for each in expected]))
+
+
+def test_what_vanishes_in_float16_is_scaled_and_what_overflows_is_less(folder: Path) -> None:
+    """Gradients of 1e-8 would be 0 in float16, of which the least is 6e-8; the largest is 65504."""
+    for size in (1e-7, 1e3):
+        loss = f"lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1]) * {size}"
+        written(folder, task("nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))", loss=loss))
+        learners = (
+            build(
+                made(document(workload={"task": "my_task:f", "batch_size": 8, "precision": kind})).workload,
+                1,
+                0,
+            )
+            for kind in ("fp16", "float32")
+        )
+        near, exact = (learner.gradient(learner.initial(), 0, 0) for learner in learners)
+        assert (near - exact).norm() < 0.01 * exact.norm()
+
+
+def test_precision_is_of_whole_gradients(folder: Path) -> None:
+    written(folder, DIGITS)
+    with pytest.raises(ScenarioError, match="must be float32 where a gradient is computed in passes"):
+        simulated(MINE | {"precision": "bf16"}, parallelism={"pipeline": 2})
+
+
+# ------------------------------------------------------------------ mistakes
+
+MISTAKES = {
+    "no module": ("", {"task": "none:f"}, "there is no module none"),
+    "no function": (task(), {"task": "my_task:g"}, "there is no function g in .*my_task.py"),
+    "somebody else's": (
+        task(more="from os import system"),
+        {"task": "my_task:system"},
+        "there is no function system",
+    ),
+    "no name": (task(), {"task": "f"}, "must be package.module:function"),
+    "no Python": ("def f(:", {}, "line 1 is no Python"),
+    "an error at import": ("1 / 0", {}, "my_task raised ZeroDivisionError: division by zero .*line 1"),
+    "an error in it": ("def f():\n    raise KeyError('x')", {}, "my_task:f raised KeyError: 'x' .*line 2"),
+    "no task": ("def f():\n    return {}", {}, "must return a lockstep.Task, not dict"),
+    "unknown options": (task(), {"options": {"m": 3}}, "unexpected keyword argument 'm'; my_task:f takes n"),
+    "no options": (task(), {"options": [3]}, "must be a mapping"),
+    "no samples": (task(), {"options": {"n": 0}}, "has no samples in train"),
+    "no data set": (task(data="3"), {}, "needs a train with a length"),
+    "no model": (task(model="3"), {}, "must have a torch module as its model"),
+    "a function without model": (task(model="lambda: 3"), {}, "model must be a torch module"),
+    "nothing to train": (task(model="nn.ReLU()"), {}, "without parameters that require gradients"),
+    "no scalar": (
+        task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='none')"),
+        {},
+        r"must return a scalar, the mean over the batch, not a tensor of shape \(8,\)",
+    ),
+    "no tensor": (task(loss="lambda model, batch: 0.5"), {}, "must return a tensor, not float"),
+    "no gradient": (task(loss="lambda model, batch: batch[0].sum()"), {}, "requires no gradient"),
+    "shapes": (task(model="nn.Linear(3, 2)"), {}, "my_task:f raised RuntimeError: mat1 and mat2"),
+    "labels": (
+        task(data="TensorDataset(x)", loss="lambda m, b: m(b[0]).mean()"),
+        {"partition": {"labels": 1}},
+        "no labels",
+    ),
+    "too large a batch": (task(), {"batch_size": 65}, "must be at most 64"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_said(folder: Path, case: str) -> None:
+    text, changes, said = MISTAKES[case]
+    written(folder, text)
+    (folder / "mine.yaml").write_text(
+        json.dumps(document(workload={"task": "my_task:f", "batch_size": 8} | changes))
+    )
+    with pytest.raises(ScenarioError, match=said) as caught:
+        lockstep.simulate(lockstep.load("mine.yaml"))
+    assert str(caught.value).count("\n") == 0
+
+
+def test_accuracy_is_waited_for_only_if_there_is_one(folder: Path) -> None:
+    written(folder, task())
+    with pytest.raises(ScenarioError, match="has no metric accuracy"):
+        lockstep.check(made(document(stop={"steps": 3, "target_accuracy": 0.9})))
+
+
+# ------------------------------------------------------------------ whose code runs
+
+
+def test_code_from_elsewhere_runs_only_if_it_is_trusted(folder: Path) -> None:
+    written(folder / "elsewhere", task())
+    (folder / "mine.yaml").write_text(
+        json.dumps(document(workload={"task": "my_task:f", "root": str(folder / "elsewhere")}))
+    )
+    with pytest.raises(ScenarioError, match=r"code runs only from the current folder.* --trust"):
+        lockstep.load("mine.yaml")
+    assert lockstep.load("mine.yaml", trust=True).workload.content
+
+
+def test_loading_alone_runs_nothing(folder: Path) -> None:
+    written(folder, "import pathlib\npathlib.Path('mark').mkdir()\n")
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    scenarios.load("mine.yaml")
+    assert not (folder / "mark").exists()
+
+
+def test_the_content_of_the_code_is_part_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the module, and of what it imports from beside it; a file that an option names is too."""
+    written(folder, task(more="import helper"))
+    written(folder, "rate = 1", "helper")
+    first = made(document())
+    dumped = scenarios.dump(first)
+    assert first.workload.content in dumped
+    written(folder, "rate = 2", "helper")
+    os.utime(folder / "helper.py", (1, 1))  # as if it had been edited later
+    second = made(document())
+    assert first.workload.content != second.workload.content
+    assert key(first, "simulator", False) != key(second, "simulator", False)
+    (folder / "old.yaml").write_text(dumped)
+    with pytest.raises(ScenarioError, match="has changed since this was written"):
+        scenarios.load("old.yaml")
+    with pytest.raises(ScenarioError, match="is not what the scenario was read with"):
+        lockstep.check(first)
+
+
+def test_an_edited_module_is_imported_again(folder: Path) -> None:
+    written(folder, task("nn.Linear(2, 2)"))
+    assert sizes(made(document()).workload).parameters == 6
+    written(folder, task("nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))"))
+    assert sizes(made(document()).workload).parameters == 17
+    assert str(folder) not in sys.path[:1]
