@@ -30,6 +30,7 @@ from lockstep.scenarios.sweep import Changes
 
 _NOTICED = 1e-4  # relative: a key that changes no row by as much changes nothing
 _ANCHORED, _SETTLED = 4, 5e-4  # times at most, and the relative change that needs no other time
+_NEAR = 5  # iterations, from where it is nearly best
 _WIDE = 0.05  # the step of slopes, of logarithms, far from the optimum
 _SIMULATIONS = 80  # about how many a row takes, for the bar
 
@@ -147,7 +148,8 @@ def _settled(model: Anchored, problem: Problem, best: Optimum) -> Optimum:
     for _ in range(_ANCHORED):
         if model.anchor(best.values) < _SETTLED:
             break
-        best = estimate.downhill(problem, best.values, estimate.COARSE if problem.rough else estimate.FINE)
+        end = estimate.COARSE if problem.rough else estimate.FINE
+        best = estimate.downhill(problem, best.values, end, _NEAR)
     else:
         model.anchor(best.values)
     return best._replace(residuals=problem.residuals(best.values[None])[0])
