@@ -155,7 +155,7 @@ def test_a_worker_that_computes_beside_its_program_is_not_idle() -> None:
         assert until(lambda: port._blocked, HANGS)
         assert port.idle() == 0
         port._closing = True
-        assert until(lambda: not port.activities.alive(), HANGS)  # sockets that a thread is at cannot be closed
+        assert until(lambda: not port.activities.alive(), HANGS)  # or sockets are closed under it
 
 
 def test_a_failure_in_the_pass_is_raised_where_a_part_is_awaited() -> None:
