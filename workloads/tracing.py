@@ -87,6 +87,8 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
     names = [*trained(model)]
     nodes = [node for node in traced.graph.nodes if node.op not in ("get_attr", "output")]
     used = list(_used(traced, nodes, names))
+    if unused := {*range(len(names))}.difference(*used):
+        raise ValueError(f"the parameter {names[min(unused)]} is not used")
     cuts, tied = _owning(list(_narrow(nodes, len(x))), used)
     (output,) = (node.args[0] for node in traced.graph.nodes if node.op == "output")
     found = [

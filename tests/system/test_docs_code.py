@@ -61,6 +61,7 @@ def parsed(words: list[str]) -> dict[str, Any]:
 
 def provide(page: Path, folder: Path) -> None:
     """The files that the page's commands name: those that it shows, or else shipped ones in their stead."""
+    provide_modules(page, folder)
     for word in (word for words in commands(page) for word in words):
         key, _, file = word.rpartition("=")
         if re.fullmatch(r"[\w-]+\.yaml", file):
@@ -68,6 +69,13 @@ def provide(page: Path, folder: Path) -> None:
             stands_in = "profiles/testbed.yaml" if key == "cluster.profile" else "quickstart.yaml"
             text = shown[0] if shown else (ROOT / "scenarios" / stands_in).read_text(encoding="utf-8")
             (folder / file).write_text(text)
+
+
+def provide_modules(page: Path, folder: Path) -> None:
+    """The modules that the page shows: those whose first line is their name."""
+    for block in blocks(page, "python"):
+        if found := re.match(r"# (\w+\.py)\n", block):
+            (folder / found[1]).write_text(block)
 
 
 def is_cheap(scenario: Scenario) -> bool:
@@ -101,11 +109,12 @@ def scenarios_shown() -> Iterator[Any]:
     for page in PAGES:
         for number, block in enumerate(blocks(page, "yaml")):
             if page != FOLLOWED and {"cluster", "workload"} <= set(YAML(typ="safe").load(block)):
-                yield pytest.param(block, id=f"{name(page)}-{number}")
+                yield pytest.param(page, block, id=f"{name(page)}-{number}")
 
 
-@pytest.mark.parametrize("block", list(scenarios_shown()))
-def test_the_scenarios_load(block: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "block"), list(scenarios_shown()))
+def test_the_scenarios_load(page: Path, block: str, tmp_path: Path) -> None:
+    provide_modules(page, tmp_path)
     file = tmp_path / "shown.yaml"
     file.write_text(block)
     lockstep.load(file)

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,23 @@ def test_a_strangers_results_run_nothing(tmp_path: Path, name: str) -> None:
     with pytest.raises(ScenarioError):
         saved.load(out)
     assert not mark.exists()
+
+
+def test_code_beside_a_strangers_results_does_not_run(tmp_path: Path) -> None:
+    """It would run beside a scenario that is asked for; and a mark says so if a test of it were none."""
+    out, mark = tmp_path / "out", tmp_path / "mark"
+    lockstep.simulate(scenario(workload={"problem": "quadratic"})).save(out)
+    (out / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    file = out / "scenario.yaml"
+    text = re.sub(r"workload:\n(  .*\n)*", "workload: {task: 'evil:f'}\n", file.read_text())
+    file.write_text(text)
+    for read in (saved.load, lockstep.replay):
+        with pytest.raises(ScenarioError, match=r"no module evil in the current folder|cannot be replayed"):
+            read(out)
+    assert not mark.exists()
+    with pytest.raises(ScenarioError, match="no function f"):
+        lockstep.simulate(lockstep.load(file))
+    assert mark.exists()
 
 
 def test_nothing_that_reads_files_can_unpickle() -> None:
