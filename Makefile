@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo lint check test nightly bench accuracy docs clean
+.PHONY: install demo lint check test nightly bench accuracy published docs clean
 
 install: .venv/installed
 
@@ -55,12 +55,14 @@ accuracy: install
 	done
 	$(BIN)/python benchmarks/accuracy.py results/accuracy
 
+published: install
+	$(BIN)/lockstep validate --published --out results/published
+	$(BIN)/python docs/make/published.py results/published
+
 docs: install
 	$(BIN)/python docs/make/api.py
 	$(BIN)/python docs/make/pipelines.py
 	$(BIN)/python docs/make/systems.py
-	$(BIN)/python benchmarks/torchgpipe.py
-	$(BIN)/python benchmarks/megatron.py
 	$(BIN)/python benchmarks/streaming_diloco.py
 
 clean:

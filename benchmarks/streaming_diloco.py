@@ -1,6 +1,7 @@
-"""Predict Streaming DiLoCo's table of bandwidths (published/streaming-diloco.csv), and write it into a page.
+"""Predict Streaming DiLoCo's table of bandwidths, and write it into a page.
 
-The table is itself a simulation's: how many Gbit/s each method needs for a share of the time to be computing,
+The table (studies/published/tables/streaming-diloco-2025.csv) is itself a simulation's: how many Gbit/s each
+method needs for a share of the time to be computing,
 with steps of 0.1, 0.8 and 4.9 s. Its bandwidths are those of `GRID`. What a step sends, and what is computed
 meanwhile, is not in it. Two numbers were fitted, to the rows of data-parallel alone: the bits that a worker
 sends for each parameter of the model's name, 13.5 (27/32 of bfloat16; of 6 to 34, in steps of a tenth), and
@@ -17,7 +18,6 @@ Two workers, each with a card of that bandwidth both ways, around a ring; no lat
 as large as each other; additions take no time. 4-bit bodies have 4 bits a number, and a scale for every 256.
 """
 
-import csv
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 import lockstep
 from lockstep import Scenario
 from lockstep.studies.accuracy_suite.tables import between_markers
+from lockstep.studies.published import table as tables
 
 ROOT = Path(__file__).parent.parent
-PUBLISHED = ROOT / "benchmarks" / "published" / "streaming-diloco.csv"
 PAGE = ROOT / "docs" / "bandwidths.md"
 NAME = "benchmarks/streaming_diloco.py"
 GRID = [10 ** (-1 + 4 * k / 49) for k in range(50)]  # Gbit/s
@@ -63,17 +63,16 @@ class Row(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    with PUBLISHED.open(encoding="utf-8") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            needed = float(row["gbit_per_s_needed"])
-            yield Row(
-                row["method"],
-                row["model"],
-                int(row["layers"]),
-                float(row["s_per_step"]),
-                int(row["compute_utilisation_percent"]) / 100,
-                min(range(len(GRID)), key=lambda place: abs(GRID[place] - needed)),
-            )
+    for _, row in tables.read("streaming-diloco-2025").facts.iterrows():
+        needed = float(row["needed_gbit_per_s"])
+        yield Row(
+            row["method"],
+            row["model"],
+            int(row["workload.layers"]),
+            float(row["cluster.compute.time.value"].removesuffix(" s")),
+            int(row["utilisation_percent"]) / 100,
+            min(range(len(GRID)), key=lambda place: abs(GRID[place] - needed)),
+        )
 
 
 def strategy(row: Row, reading: str) -> dict[str, Any]:

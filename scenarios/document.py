@@ -62,7 +62,7 @@ def written(document: Any, *, flow: bool | None = None, width: int = 110) -> str
     """Return plain values as YAML. `flow`: lists and mappings in one line; None: those without any inside."""
     text = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style, yaml.allow_unicode, yaml.width = flow, True, width
+    yaml.default_flow_style, yaml.allow_unicode, yaml.width = flow, False, width
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.representer.ignore_aliases = lambda _: True
     yaml.dump(document, text)

@@ -67,7 +67,7 @@ def _line(
     entries: dict[str, Any] = {}
     if rows["low"].notna().all():
         low, high = rows["low"].to_numpy(float), rows["high"].to_numpy(float)
-        entries["95% of new ones"] = ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
+        entries["95% of new measurements"] = ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
     (entries[f"predicted{name and f', {name}'}"],) = ax.plot(x, rows["predicted"], "-", color=colour)
     for use, face in (("fit", colour), ("predict", "white")):
         its = (rows["use"] == use).to_numpy()

@@ -15,7 +15,7 @@ FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/records.py", "analysis
 LIMITS, RESOURCE = "analysis/bottleneck.py", "strategies/resource.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 
-ONE_RUN = ("load", "model", "simulate", "why", "run", "records", "validate", "replay")
+ONE_RUN = ("load", "scenario", "model", "simulate", "why", "run", "records", "validate", "replay")
 MANY_RUNS = ("sweep", "recommend", "fit")
 CHECKS = ("verify", "claims")
 ERRORS = {
@@ -76,7 +76,7 @@ print(table.intervals(swept, ["cluster.workers"], "speedup"))
 figure = plots.speedup(swept)  # plots.save(figure, "results/speedup") writes it
 ```
 
-[One run](#one-run) · [Result](#result) · [Many runs](#many-runs) · [Tables](#tables) ·
+[One run](#one-run) · [Task](#task) · [Result](#result) · [Many runs](#many-runs) · [Tables](#tables) ·
 [Saved runs](#saved-runs) · [Pictures](#pictures) · [Checks](#checks) · [Errors](#errors) ·
 [Scenario](#scenario)
 
@@ -126,6 +126,9 @@ def page() -> str:
         PROSE,
         "## One run\n",
         *_functions(ONE_RUN),
+        "## Task\n",
+        "`lockstep.Task`: " + words("workloads/task.py", "Task") + "\n",
+        members("workloads/task.py", "Task"),
         "## Result\n",
         words(RECORDS, "Result") + " " + RESULT_WORDS,
         members(RECORDS, "Result"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from definitions import linked
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
 from lockstep.scenarios import Scenario
@@ -115,7 +115,7 @@ def _type(kind: Any, metadata: list[Any]) -> str:
         return " or ".join(f"`{part}`".lower() if part is False else f"`{part}`" for part in parts)
     if origin is tuple:
         return f"list, each {_type(parts[0], [])}"
-    if origin is dict and parts[1] is not Any:
+    if origin is dict and parts[1] not in (Any, JsonValue):
         return f"mapping, from {_type(parts[0], [])} to {_type(parts[1], [])}"
     if isinstance(kind, type) and issubclass(kind, Section):
         return f"`{kind.__name__}`"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lockstep import terminal
-from lockstep.commands.options import File, Quiet, Set, check_out
+from lockstep.commands.options import File, Quiet, Set, Trust, check_out
 from lockstep.printing import Csv, Json, Printing
 from lockstep.scenarios import ScenarioError
 
@@ -32,6 +32,7 @@ def fit(
         typer.Option(metavar="N", min=1, help="So many processes; without, one a core where that pays."),
     ] = None,
     set_: Set = None,
+    trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
     quiet: Quiet = False,

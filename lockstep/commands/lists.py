@@ -101,9 +101,9 @@ def strategies(json_: Json = False, csv: Csv = False) -> None:
 
 
 def systems(json_: Json = False, csv: Csv = False) -> None:
-    """List the systems of the articles: what each is, and its scenario.
+    """List the systems of the articles and their scenarios.
 
-    docs/systems.md has a picture of each, and published figures beside predicted ones.
+    What each of them is, too; docs/systems.md has pictures, and published figures beside predicted ones.
     """
     from lockstep.studies.systems import SYSTEMS
 

@@ -1,4 +1,4 @@
-"""`lockstep verify`, `claims` and `validate --suite`: against theory, published claims and reality."""
+"""`lockstep verify`, `claims`, `validate --suite` and `--published`: against theory, claims and reality."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +9,7 @@ import typer
 
 import lockstep
 from lockstep import terminal
+from lockstep.analysis.words import count
 from lockstep.commands.options import Out, Output, Quiet, check_out
 from lockstep.printing import Csv, Json, Printing
 from lockstep.scenarios import ScenarioError
@@ -114,3 +115,23 @@ def _errors(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for group, levels in {"all": summary["errors"], **summary["by"]}.items():
         for level, errors in levels.items():
             yield {"group": group, "level": level, **errors}
+
+
+def validate_published(only: list[str], output: Output) -> None:
+    """Fit and predict what others measured, and show how near that was."""
+    from lockstep.studies import published
+
+    tables = published.chosen(only)
+    check_out(output.out)
+    with output.progress(f"fitting and predicting {count(len(tables), 'published table')}") as progress:
+        found = published.published(tables, progress, output.out)
+    if not output.printing.print(found, lambda: _rows(found)):
+        published.show(found, output.out)
+
+
+def _rows(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of all tables, for a spreadsheet."""
+    for table in found["tables"]:
+        for series in table["series"]:
+            for row in series["rows"]:
+                yield {"table": table["name"], "series": series["name"], **row}

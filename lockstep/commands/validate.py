@@ -48,6 +48,12 @@ Sweep = Annotated[
 ]
 Pipelines = Annotated[bool, typer.Option("--pipelines", help="The suite's points of split models.")]
 Shared = Annotated[bool, typer.Option("--tensor", help="The suite's points of layers that devices share.")]
+Published = Annotated[
+    bool, typer.Option("--published", help="Tables that others measured, instead of a FILE; nothing is run.")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="NAME", help="This published table; repeatable.")
+]
 OnePoint = Annotated[
     str | None, typer.Option("--point", metavar="NAME", help="Print this point's scenario file.")
 ]
@@ -74,40 +80,50 @@ def validate(
     point: OnePoint = None,
     pipelines: Pipelines = False,
     tensor: Shared = False,
+    published: Published = False,
+    only: Only = None,
 ) -> None:
     """Predict and measure, side by side.
 
     The prediction is for the network that the real run has: this machine's loopback, measured first, or with
-    --testbed the scenario's own. With --suite: a grid of scenarios instead of a FILE (docs/accuracy.md).
+    --testbed the scenario's own. With --suite: a grid of scenarios instead of a FILE (docs/accuracy.md). With
+    --published: clusters that others measured (docs/published.md).
     """
     output = Output(out, Printing(json_, csv), quiet, timeline=timeline)
+    one_run = {"FILE": file, "--set": set_, "--strategy": strategy, "--sweep": sweep, "--timeline": timeline}
+    of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
+    of_the_suite |= {"pipelines": pipelines or None, "tensor": tensor or None}
+    if published:
+        from lockstep.commands.studies import validate_published
+
+        others = {"--suite": suite, "--testbed": testbed}
+        others |= {f"--{option}": given is not None for option, given in of_the_suite.items()}
+        _leave_out("--published", one_run | others)
+        validate_published(only or [], output)
+        return
+    _leave_out("", {"--only": only}, "is for published tables; say --published too")
     if suite:
         from lockstep.commands.studies import validate_suite
 
-        one_run = {
-            "FILE": file,
-            "--set": set_,
-            "--strategy": strategy,
-            "--sweep": sweep,
-            "--timeline": timeline,
-        }
-        for key, useless in one_run.items():
-            if useless:
-                raise ScenarioError("means nothing to --suite; leave it out", key=key)
+        _leave_out("--suite", one_run)
         if pipelines and tensor:
             raise ScenarioError("is a set of points of its own; leave --pipelines out", key="--tensor")
         which = "split models" if pipelines else "shared layers" if tensor else "models in one piece"
         validate_suite(testbed, limit, profile or [], measured, point, which, output)
         return
-    of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
-    of_the_suite |= {"pipelines": pipelines or None, "tensor": tensor or None}
     for option, given in of_the_suite.items():
         if given is not None:
             raise ScenarioError("is for the suite; say --suite too", key=f"--{option}")
     if file is None:
-        raise ScenarioError("give a scenario file, or --suite", key="FILE")
+        raise ScenarioError("give a scenario file, --suite or --published", key="FILE")
     points = _points(file, set_ or [], strategy or [], sweep, testbed)
     _validate(points, bool(strategy or sweep), testbed, output, yes, attempts)
+
+
+def _leave_out(option: str, given: dict[str, Any], problem: str = "") -> None:
+    for key, useless in given.items():
+        if useless:
+            raise ScenarioError(problem or f"means nothing to {option}; leave it out", key=key)
 
 
 def _points(

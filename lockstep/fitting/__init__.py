@@ -29,8 +29,10 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.sweep import Changes
 
 _NOTICED = 1e-4  # relative: a key that changes no row by as much changes nothing
-_ANCHORED = 5
-_EVALUATIONS = 400  # about how many simulations a row takes, for the bar
+_ANCHORED, _SETTLED = 4, 5e-4  # times at most, and the relative change that needs no other time
+_NEAR = 5  # iterations, from where it is nearly best
+_WIDE = 0.05  # the step of slopes, of logarithms, far from the optimum
+_SIMULATIONS = 80  # about how many a row takes, for the bar
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def fit(
         nonlocal done
         done += count
         if progress is not None:
-            progress(done / (done + _EVALUATIONS * len(rows) * math.exp(-done / _EVALUATIONS / len(rows))))
+            progress(1 - math.exp(-done / (_SIMULATIONS * len(rows))))
 
     fitted = [number for number, row in enumerate(rows) if row.use is Use.FIT]
     start = np.log([key.start for key in keys])
@@ -129,11 +131,12 @@ def fit(
         whole = Model(rows, keys, measured.measure, changed, simulate, told)
         _require_effect(whole, keys, start, fitted)
         short = steady(whole, start, fitted)
-        starts = estimate.scan(_problem(Anchored(short, short), rows, fitted, keys), start)
-        repeats, step = smoothing(short, starts[0])
+        problem = _problem(Anchored(short, short), rows, fitted, keys)._replace(step=_WIDE)
+        begun = estimate.roughly(problem, estimate.scan(problem, start))
+        repeats, step = smoothing(short, begun.values)
         model = Anchored(whole.repeated(repeats), short.repeated(repeats))
         problem = _problem(model, rows, fitted, keys)._replace(step=step)
-        best = _settled(model, problem, estimate.roughly(problem, starts))
+        best = _settled(model, problem, begun)
         for number in model.nothing(best.values):
             said = "nothing is applied before the run stops; give a later stop"
             raise ScenarioError(said, "stop", rows[number].place)
@@ -143,9 +146,10 @@ def fit(
 def _settled(model: Anchored, problem: Problem, best: Optimum) -> Optimum:
     """The best values by whole runs: where short ones, put right there, are best."""
     for _ in range(_ANCHORED):
-        if model.anchor(best.values) < _NOTICED:
+        if model.anchor(best.values) < _SETTLED:
             break
-        best = estimate.downhill(problem, best.values)
+        end = estimate.COARSE if problem.rough else estimate.FINE
+        best = estimate.downhill(problem, best.values, end, _NEAR)
     else:
         model.anchor(best.values)
     return best._replace(residuals=problem.residuals(best.values[None])[0])

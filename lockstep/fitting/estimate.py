@@ -25,7 +25,7 @@ STEP = 0.01
 SCANNED = 8  # points of the first look, for each value
 STARTS = 3  # of them, the best, from which is gone downhill
 _ITERATIONS = 10
-COARSE, FINE = 1e-3, 1e-6  # relative: when going downhill ends
+COARSE, FINE = 1e-3, 1e-5  # relative: when going downhill ends
 _EXACT, _FEATHER = 0.1, 1e-6  # relative, of residuals: beyond which they are exact, and of what pulls back
 _LEAST_NOISE = 1e-3  # relative: what a simulation leaves out is no less, whatever the residuals
 _UNKNOWN_NOISE = 0.01  # relative: where nothing says how large it is
@@ -51,6 +51,11 @@ class Problem(NamedTuple):
     def weight(self) -> Array:
         """By which residuals are multiplied."""
         return np.ones_like(self.measured) if self.sd is None else 1 / self.sd
+
+    @property
+    def rough(self) -> bool:
+        """Whether predictions are, so that slopes are taken over a longer step."""
+        return self.step > STEP
 
     @property
     def spare(self) -> int:
@@ -191,7 +196,7 @@ def covariance(problem: Problem, best: Optimum, noise: Noise) -> Array:
 def interval(problem: Problem, best: Optimum, noise: Noise, which: int) -> tuple[float | None, float | None]:
     """95% of a value's logarithm, by profile likelihood; None for an end that is not within the range."""
     width = noise.quantile * math.sqrt(covariance(problem, best, noise)[which, which])
-    if problem.step > STEP:  # what is rough has no likelihood to follow
+    if problem.rough:  # what is rough has no likelihood to follow
         ends = best.values[which] - width, best.values[which] + width
         inside = problem.low[which] < ends[0], ends[1] < problem.high[which]
         return ends[0] if inside[0] else None, ends[1] if inside[1] else None
@@ -247,7 +252,7 @@ def left_out(problem: Problem, best: Optimum) -> Array | None:
     """For each row its prediction's logarithm less the measured one, fitted to the others; None: too few."""
     if problem.spare < 1:
         return None
-    if problem.step > STEP:  # to first order (Cook's leverage): to fit rough ones anew finds other chances
+    if problem.rough:  # to first order (Cook's leverage): to fit rough ones anew finds other chances
         hat = best.slopes @ np.linalg.pinv(best.slopes)
         free = np.maximum(1 - np.diagonal(hat), 1e-3)
         return np.asarray(best.residuals / free / problem.weight)

@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.fitting import Fit
 from lockstep.scenarios import profile
 from lockstep.scenarios.document import parse, written
+from lockstep.scenarios.units import quantity
 
 _DIGITS = 6
 
@@ -24,9 +25,15 @@ def document(fit: Fit, table: str) -> dict[str, Any]:
         its = fit.free[key.key]
         found[key.key] = key.written(its.value, _DIGITS)
         ends[key.key] = [None if end is None else key.written(end, _DIGITS) for end in (its.low, its.high)]
-    evidence = {"fit": {"table": table, "rows": fit.document["rows"]}}
+    evidence = {"fit": {"table": table, "rows": [*map(_short, fit.document["rows"])]}}
     new = {"fitted": found, "intervals": ends, "evidence": evidence}
     return before | {key: {**before.get(key, {}), **values} for key, values in new.items()}
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: quantity(value, "", _DIGITS) if isinstance(value, float) else value for key, value in row.items()
+    }
 
 
 def save(fit: Fit, table: str, out: Path) -> list[Path]:

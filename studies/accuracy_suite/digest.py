@@ -38,8 +38,6 @@ def digest(result: Result) -> Digest:
         "curve_s": curve["time"].tolist(),
         "curve_loss": curve["loss"].tolist(),
         "curve_accuracy": curve["accuracy"].tolist(),
-        "disturbed": m["disturbed"],
-        "attempts": m["attempts"],
         "warnings": list(m["warnings"]),
     }
 

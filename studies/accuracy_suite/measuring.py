@@ -38,10 +38,11 @@ def measure(
 def _measured(point: Point, testbed: bool) -> tuple[dict[str, Any], str]:
     """What is kept of a point, and what is said about it."""
     try:
-        found = digest(lockstep.run(point.scenario, testbed=testbed, attempts=ATTEMPTS))
+        result = lockstep.run(point.scenario, testbed=testbed, attempts=ATTEMPTS)
     except (RuntimeError, OSError) as failure:
         error = f"{type(failure).__name__}: {failure}".splitlines()[0]
         return campaign.row(point, None, error), error
+    found = {**digest(result), **{key: result.metrics[key] for key in ("disturbed", "attempts")}}
     said = f"{found['throughput'] or 0:.1f} samples/s"
     if found["attempts"] > 1:
         said += f" ({'disturbed in all' if found['disturbed'] else 'after'} {found['attempts']} attempts)"

@@ -261,6 +261,8 @@ def test_scenarios(command: Lockstep) -> None:
         ("Models", "pipelines/distbelief"),
         ("Models", "tensor/digits-halo"),
         ("One", "strategies/ad-psgd"),
+        ("The", "systems/ako"),
+        ("Systems", "systems/published/dmtk-resnet-32"),
         ("What", "claims/adaptive-period"),
         ("Clusters", "eight-gpus"),
         ("Workloads", "bert-base"),

@@ -158,7 +158,7 @@ def test_the_schema_for_editors_knows_profiles(here: Path) -> None:
     assert list(check.iter_errors(document))  # no compute
     document["cluster"]["compute"] = "measured"
     assert not list(check.iter_errors(document))
-    document["cluster"]["codecs"] = {"2-bit": {}}
+    document["cluster"]["codecs"] = {"3-bit": {}}
     assert list(check.iter_errors(document))
 
 

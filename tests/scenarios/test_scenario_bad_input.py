@@ -87,8 +87,8 @@ EDITS = [
     ("3}\n", "3}\n    - {worker: 3, slowdown: 2}\n", 9, "cluster.stragglers[1].worker", "listed twice; keep one"),
     ("- {worker: 3, slowdown: 3}", "worker: 3", 7, "cluster.stragglers", "must be a list, not a mapping"),
     ("slowdown: 3", "slowdown: 0", 8, "cluster.stragglers[0].slowdown", "must be at least 0.000001, not 0"),
-    (DATA, "null", 9, "workload", "exactly one of parameters (sizes only), graph, dataset and problem; not null"),
-    (DATA, "{}", 9, "workload", "exactly one of parameters (sizes only), graph, dataset and problem; it has no key"),
+    (DATA, "null", 9, "workload", "exactly one of parameters (sizes only), graph, dataset, task and problem; not null"),
+    (DATA, "{}", 9, "workload", "exactly one of parameters (sizes only), graph, dataset, task and problem; it has no key"),
     (DATA, "{datset: digits}", 9, "workload", "exactly one of parameters"),
     (DATA, "{dataset: digits, problem: logistic}", 9, "workload", "it has dataset, problem"),
     (DATA, "{dataset: digit}", 9, "workload.dataset", "must be 'digits', 'mnist', 'fashion-mnist', 'cifar10' or"),
@@ -174,7 +174,7 @@ OVERRIDES = [
     ("cluster.workers=[", "not valid YAML: "),
     ("cluster={a: 1, a: 2}", "duplicate key; keep one"),
     ("sweep.cluster.workers=[4, 0]", "sweep.cluster.workers[1]: must be at least 1, not 0"),
-    ("workload=null", "exactly one of parameters (sizes only), graph, dataset and problem; not null"),
+    ("workload=null", "exactly one of parameters (sizes only), graph, dataset, task and problem; not null"),
     ("a" + ".a" * 5000 + "=1", "is not a key; write one such as"),
 ]
 

@@ -73,4 +73,4 @@ def test_every_codec_can_have_a_cost() -> None:
     config = scenario(cluster__codecs=costs)
     assert "1-bit:\n      encode: 1000000000.0 B/s" in dump(config)
     with pytest.raises(ValueError, match="'fp16', 'bf16', 'int8'"):
-        scenario(cluster__codecs={"2-bit": {"encode": "1 GB/s"}})
+        scenario(cluster__codecs={"3-bit": {"encode": "1 GB/s"}})

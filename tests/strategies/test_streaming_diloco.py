@@ -91,7 +91,7 @@ def test_without_overlap_it_takes_as_long_as_diloco() -> None:
 
 
 def e3m0(delta: Vector) -> Vector:
-    codec = ("e3m0", 0.01)
+    codec = ("e3m0", 0.01, 0.5)
     body = codecs.encode(torch.from_numpy(delta).float(), codec)
     return codecs.decode(body, codec, len(delta)).double().numpy()
 

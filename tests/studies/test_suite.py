@@ -51,7 +51,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
     """The names of what was measured; the simulator measures, with another network."""
     names: Runs = []
 
-    def run(scenario: Scenario, testbed: bool = False) -> lockstep.Result:
+    def run(scenario: Scenario, testbed: bool = False, attempts: int = 1) -> lockstep.Result:
         names.append(scenario.name)
         return lockstep.simulate(scenario)
 
@@ -75,7 +75,7 @@ def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run = lockstep.run
     calls = iter(range(count))
 
-    def interrupted(scenario: Scenario, testbed: bool = False) -> lockstep.Result:
+    def interrupted(scenario: Scenario, testbed: bool = False, attempts: int = 1) -> lockstep.Result:
         if next(calls, None) is None:
             raise KeyboardInterrupt
         return run(scenario, testbed=testbed)
@@ -134,7 +134,7 @@ def test_a_point_that_fails_is_recorded_and_the_rest_goes_on(
 ) -> None:
     run = lockstep.run
 
-    def fails(scenario: Scenario, testbed: bool = False) -> lockstep.Result:
+    def fails(scenario: Scenario, testbed: bool = False, attempts: int = 1) -> lockstep.Result:
         if scenario.name == few[1].name:
             raise RunFailed("worker 1 (rank 1) died: killed by SIGKILL")
         return run(scenario, testbed=testbed)
@@ -239,7 +239,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "no out": (["--suite"], "--out: missing"),
     "a file too": (["quickstart", "--suite"], "FILE: means nothing to --suite"),
     "a key too": (["--suite", "--set", "seed=2"], "--set: means nothing to --suite"),
-    "no file": ([], "FILE: give a scenario file, or --suite"),
+    "no file": ([], "FILE: give a scenario file, --suite or --published"),
     "no suite": (["quickstart", "--limit", "3"], "--limit: is for the suite; say --suite too"),
     "no such point": (
         ["--suite", "--point", "agn-w8-s2-network-randon"],

@@ -192,3 +192,10 @@ def test_the_page_gets_the_tables_between_its_markers() -> None:
     assert between_markers(page, tables, "a test") == page
     with pytest.raises(ValueError, match="the page has no"):
         between_markers("nothing", tables)
+
+
+def test_what_stays_disturbed_is_in_no_headline() -> None:
+    table = pd.concat([rates([0.01, 0.03]), rates([0.9], disturbed=True, attempts=3)], ignore_index=True)
+    summary = summarise(table)
+    assert summary["errors"]["held out"]["throughput_error"]["max"] == pytest.approx(0.03)
+    assert (len(summary["disturbed"]), summary["attempts"]) == (1, 5)

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "studies": {
         *("job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"),
         # what a user calls, and what the commands that try many runs share
-        *("", "Result", "Scenario", "machine", "pool", "selection", "terminal", "validation"),
+        *("", "Result", "Scenario", "attempts", "machine", "pool", "selection", "terminal", "validation"),
     },
     "lockstep": {
         "job",

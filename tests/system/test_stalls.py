@@ -108,6 +108,7 @@ def test_a_fork_server_that_is_stopped_is_named(under_way) -> None:
 @pytest.mark.real
 def test_what_was_on_disk_outlives_all_processes(under_way) -> None:
     run = under_way["all killed"]
+    wait_until_on_disk(run.out, gradient={0, 1, 2})
     time.sleep(1)
     for pid in processes(run.process.pid):
         os.kill(pid, signal.SIGKILL)

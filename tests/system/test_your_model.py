@@ -24,22 +24,29 @@ def test_from_calibration_to_recommendation(
     monkeypatch.setattr("lockstep.calibration.layers._LEAST_S", 0.1)
     monkeypatch.chdir(tmp_path)
     section = README.partition("\n## Your model\n")[2].partition("\n## ")[0]
-    blocks = dict(re.findall(r"^```(python|yaml)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
-    module, scenario = blocks["python"], blocks["yaml"]
+    module, scenario = (
+        re.findall(rf"^```{kind}\n(.*?)^```$", section, re.S | re.M)[0] for kind in ("python", "yaml")
+    )
+    assert len([line for line in module.splitlines() if line.strip()]) <= 20
     (tmp_path / "my_task.py").write_text(module)
     (tmp_path / "my.yaml").write_text(scenario)
     fine(command("calibrate", "my.yaml", "--only", "compute", "--out", "mine.yaml", "--quiet"))
     (tmp_path / "my.yaml").write_text(scenario.replace("compute: measured", "profile: mine.yaml"))
     predicted = json.loads(fine(command("simulate", "my.yaml", "--json")))
     assert predicted["accuracy"] > 0.9
-    rounds = (*FEWER, "--set", "strategy.name=synchronous")
-    fine(command("run", "my.yaml", *rounds, "--out", "real", "--quiet"))
-    fine(command("simulate", "my.yaml", *rounds, "--out", "same", "--quiet"))
+    fine(command("run", "my.yaml", *FEWER, "--set", "strategy.name=synchronous", "--out", "real", "--quiet"))
+    fine(
+        command(
+            "simulate", "my.yaml", *FEWER, "--set", "strategy.name=synchronous", "--out", "same", "--quiet"
+        )
+    )
     assert np.array_equal(*(np.load(f"{folder}/parameters.npy") for folder in ("real", "same")))
     assert "bit for bit" in fine(command("simulate", "--replay", "real"))
     fine(command("validate", "my.yaml", *FEWER, "--json"))
     names = "sweep={strategy.name: [downpour, synchronous]}"
     fine(command("sweep", "my.yaml", *FEWER, "--set", names, "--jobs", "1", "--out", "sweep"))
     fine(command("report", "sweep"))
-    some = ("--strategy", "downpour", "--strategy", "synchronous", "--budget", "2", "--jobs", "1")
-    assert json.loads(fine(command("recommend", "my.yaml", *FEWER, *some, "--json")))
+    both = ("--strategy", "downpour", "--strategy", "synchronous")
+    found = fine(command("recommend", "my.yaml", *FEWER, *both,
+                         "--budget", "2", "--jobs", "1", "--json"))  # fmt: skip
+    assert json.loads(found)

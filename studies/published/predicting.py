@@ -1,0 +1,130 @@
+"""Fits what is free in each series, and predicts all of its rows."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+import lockstep
+from lockstep import Scenario, scenarios
+from lockstep.pool import results
+from lockstep.scenarios.document import parse
+from lockstep.selection import only_its_own
+from lockstep.studies.published.table import Series, Table, series_of
+
+Progress = Callable[[float], None]
+
+
+class Fitted(NamedTuple):
+    """A series with what was found: `free` in base units with their `unit`; `at_end`: of its range.
+
+    `scenario`: that of the table with these values.
+    """
+
+    series: Series
+    free: dict[str, dict[str, Any]]
+    at_end: tuple[str, ...]
+    scenario: Scenario
+
+
+def study(
+    tables: Sequence[Table], progress: Progress | None = None, jobs: int | None = None
+) -> tuple[list[Fitted], pd.DataFrame]:
+    """Fit every series of the tables, then predict every row.
+
+    The data frame has a row a row: `table`, `series`, `label`, `workers`, `use`, `cause`, `modelled`,
+    `simulated`, `measured`, `predicted` and `error` ((predicted − measured) ÷ measured), as in the tables.
+    `progress` is told the fraction done; `jobs` processes, or one a core.
+    """
+    every = [series for table in tables for series in series_of(table)]
+    fits = list(_made([partial(fitted, series) for series in every], jobs, progress, 0.0, 0.5))
+    rows = [(fit, place) for fit in fits for place in fit.series.facts.index]
+    # the longest first, so that they are not left to the end
+    order = sorted(range(len(rows)), key=lambda each: -_workers(*rows[each]))
+    calls = [partial(predicted, *rows[each]) for each in order]
+    found = dict(zip(order, _made(calls, jobs, progress, 0.5, 1.0), strict=True))
+    return fits, pd.DataFrame([_row(*rows[each], found[each]) for each in range(len(rows))])
+
+
+def fitted(series: Series) -> Fitted:
+    """Find the free values of a series from its rows to fit."""
+    table = series.table
+    facts = series.facts[series.facts["use"] == "fit"]
+    columns = [key for key in map(str, facts) if "." in key or key in (table.measure, "use")]
+    ends = {key: tuple(parse(end, {}) for end in text.split("..")) for key, text in series.free.items()}
+    found = lockstep.fit(_scenario(table), facts[columns], ends, jobs=1)
+    free = {key: {"value": value.value, "unit": value.unit} for key, value in found.free.items()}
+    return Fitted(series, free, found.at_end, found.scenario)
+
+
+def predicted(fit: Fitted, place: int) -> float:
+    """What was measured in a row, in its unit, as the simulator says with the values found."""
+    scenario, table = _of_row(fit, place), fit.series.table
+    seconds = _seconds(scenario, scenario.stop.steps) - _seconds(scenario, table.settles)
+    steps = (scenario.stop.steps or 0) - table.settles
+    samples = steps * scenario.workload.batch_size * scenario.replicas
+    return samples / seconds if table.measure == "throughput" else seconds / steps
+
+
+def _seconds(scenario: Scenario, steps: int | None) -> float:
+    """How long so many steps take, from the first mini-batch to the last update."""
+    if not steps:
+        return 0.0
+    stop = scenario.stop.model_copy(update={"steps": steps})
+    begin, end = lockstep.simulate(scenario.model_copy(update={"stop": stop})).span
+    return end - begin
+
+
+def _of_row(fit: Fitted, place: int) -> Scenario:
+    changed = scenarios.changing(fit.scenario).changed
+    cells = fit.series.facts.loc[place]
+    changes = {str(key): parse(cell, {}) for key, cell in cells.items() if "." in str(key) and cell}
+    scenario = changed(changes)
+    return only_its_own(scenario) if "strategy.name" in changes else scenario
+
+
+def _scenario(table: Table) -> Scenario:
+    return Scenario.model_validate(table.scenario)
+
+
+def _workers(fit: Fitted, place: int) -> int:
+    return _of_row(fit, place).cluster.workers
+
+
+def _made(
+    calls: Sequence[Callable[[], Any]], jobs: int | None, progress: Progress | None, begin: float, end: float
+) -> list[Any]:
+    made = []
+    with results(calls, jobs) as found:
+        for each in found:
+            made.append(each)
+            if progress is not None:
+                progress(begin + (end - begin) * len(made) / len(calls))
+    return made
+
+
+def _row(fit: Fitted, place: int, value: float) -> dict[str, Any]:
+    series, cells = fit.series, fit.series.facts.loc[place]
+    table = series.table
+    measured = float(str(cells[table.measure]))
+    return {
+        "table": table.name,
+        "series": series.name,
+        "label": _label(series, place),
+        "workers": _workers(fit, place),
+        "measure": table.measure,
+        "use": cells["use"],
+        "cause": cells["cause"],
+        "modelled": not cells["cause"],
+        "simulated": table.simulated,
+        "measured": measured,
+        "predicted": value,
+        "error": value / measured - 1,
+    }
+
+
+def _label(series: Series, place: int) -> str:
+    """What tells a row from the others of its series, such as "8 devices, 2 servers"."""
+    cells = series.facts.loc[place]
+    return ", ".join(f"{cells[key]} {word}".strip() for key, word in series.table.label.items())

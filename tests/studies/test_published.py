@@ -1,0 +1,122 @@
+"""`lockstep validate --published`: what it fits and predicts, how it sums up, what it says to nonsense."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lockstep.studies.published import published
+from lockstep.studies.published.predicting import study
+from lockstep.studies.published.summary import ranking, statistics, summarise
+from lockstep.studies.published.table import chosen, names
+from lockstep.studies.published.tables import _section, markdown
+from tests.support import ROOT
+from tests.support.command_line import Lockstep
+
+PAGE = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+QUICK = ["baskerville-2025-gpt-2", "nvidia-2021-resnet-50"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_the_page_has_what_the_command_makes(name: str) -> None:
+    (found,) = published(chosen([name]), jobs=1)["tables"]
+    assert f"\n{_section(found)}" in PAGE, "out of date: make published"
+    read, (facts,) = found["series"], [table.facts for table in chosen([name])]
+    assert sum(len(series["rows"]) for series in read) == len(facts)  # no row is left out
+
+
+@pytest.mark.nightly
+def test_the_whole_page() -> None:
+    assert markdown(published(chosen([]))) in PAGE, "out of date: make published"
+
+
+def test_the_page_has_the_quick_tables_and_says_so() -> None:
+    """The others take minutes; the page says that they are not there yet."""
+    there = [name for name in names() if f"\n### {name}\n" in PAGE]
+    assert set(QUICK) <= set(there)
+    assert len(there) == len(names()) or f"of {len(there)} of the {len(names())} tables" in PAGE
+
+
+def test_one_row_and_one_number_come_out_right() -> None:
+    """A fitted row is predicted as it was measured; the others with the same time of compute."""
+    fits, rows = study(chosen(["nvidia-2021-resnet-50"]), jobs=1)
+    for fit in fits:
+        first = rows[rows["series"] == fit.series.name].iloc[0]
+        assert first["predicted"] == pytest.approx(first["measured"], rel=1e-3)
+        batch = int(fit.series.facts.iloc[0]["workload.batch_size"])
+        assert fit.free["cluster.compute.time.value"]["value"] == pytest.approx(
+            batch / first["measured"], 1e-3
+        )
+
+
+def _rows(measured: list[float], predicted: list[float], measure: str = "throughput") -> pd.DataFrame:
+    count = len(measured)
+    return pd.DataFrame({
+        "table": "t", "series": "s", "workers": range(1, count + 1), "measure": measure,
+        "measured": measured, "predicted": predicted,
+        "error": [p / m - 1 for p, m in zip(predicted, measured, strict=True)],
+    })  # fmt: skip
+
+
+def test_statistics_and_ranking() -> None:
+    rows = _rows([100, 188, 195], [100, 206.8, 195])
+    assert statistics(rows) == {
+        "rows": 3, "median": 0.0, "p90": pytest.approx(0.08), "max": pytest.approx(0.1), "within": 1.0,
+    }  # fmt: skip
+    assert statistics(rows[:0])["median"] is None
+    # 188 and 195 are too near to each other to be ranked; a device brings 100, 94 and 65
+    assert ranking(rows) == {"tau": 1.0, "pairs": 2, "tau_each": pytest.approx(1 / 3), "pairs_each": 3}
+    assert ranking(_rows([2.0, 1.0], [1.0, 2.0], "step_s"))["tau"] == -1.0
+    assert ranking(rows[:0])["tau"] is None
+
+
+def test_rows_of_no_known_mechanism_count_in_the_headline_and_in_no_bar() -> None:
+    fits, rows = study(chosen(["nvidia-2021-resnet-50"]), jobs=1)
+    found = summarise(fits, rows)
+    errors = found["errors"]
+    assert (errors["all"]["rows"], errors["modelled"]["rows"], errors["not modelled"]["rows"]) == (6, 3, 3)
+    assert found["bars"][0]["value"] == errors["modelled"]["median"]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.fixture
+def command(command: Lockstep) -> Lockstep:
+    return partial(command, "validate")
+
+
+@pytest.mark.slow
+def test_what_it_leaves(command: Lockstep, tmp_path: Path) -> None:
+    status, out, _ = command("--published", "--only", QUICK[0], "--out", str(tmp_path / "out"), "--json")
+    assert status == 0
+    assert json.loads(out) == json.loads((tmp_path / "out" / "published.json").read_text("utf-8"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "published.json", "published.md", "published.png",
+    ]  # fmt: skip
+
+
+BAD = {
+    "a file too": (["quickstart", "--published"], "FILE: means nothing to --published; leave it out"),
+    "the suite too": (["--published", "--suite"], "--suite: means nothing to --published"),
+    "a limit": (["--published", "--limit", "3"], "--limit: means nothing to --published"),
+    "no such table": (
+        ["--published", "--only", "minerva"],
+        "--only: no table is called 'minerva'; there are",
+    ),
+    "no published": (
+        ["quickstart", "--only", "minerva-2015"],
+        "--only: is for published tables; say --published",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_in_a_line(name: str, command: Lockstep, tmp_path: Path) -> None:
+    arguments, says = BAD[name]
+    status, out, err = command(*arguments, "--out", str(tmp_path / "out"))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: ")
+    assert says in err
+    assert not (tmp_path / "out").exists()

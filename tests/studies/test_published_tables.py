@@ -1,0 +1,102 @@
+"""The published tables: what is written down, and the rules that were kept in choosing what is fitted."""
+
+from itertools import accumulate
+
+import pandas as pd
+import pytest
+
+from lockstep.scenarios.document import parse
+from lockstep.studies.published import table as tables
+from lockstep.studies.published.table import MOST_KEYS, MOST_ROWS, Table
+
+ALL = [tables.read(name) for name in tables.names()]
+
+
+@pytest.mark.parametrize("table", ALL, ids=lambda each: each.name)
+def test_at_most_three_numbers_are_fitted_to_at_most_two_rows(table: Table) -> None:
+    for series in tables.series_of(table):
+        rows = int((series.facts["use"] == "fit").sum())
+        assert 1 <= rows <= MOST_ROWS, series.name
+        assert 1 <= len(series.free) <= min(rows, MOST_KEYS), series.name
+        assert (series.facts["use"] == "predict").any(), series.name
+
+
+@pytest.mark.parametrize("table", ALL, ids=lambda each: each.name)
+def test_every_row_says_what_it_is_for_and_causes_are_explained(table: Table) -> None:
+    facts = table.facts
+    assert set(facts["use"]) == {"fit", "predict"}
+    assert {*facts["cause"]} - {""} == {*table.causes}
+    assert (facts[table.measure].astype(float) > 0).all()
+    assert table.comments[-1].startswith("Source: ")
+
+
+FACTS = {  # some of what the sources say, typed here anew
+    ("cscs-2017-inception-v3", "machine", "p2.xlarge-k80", "128"): 1077.59,
+    ("tensorflow-2017-hosts", "model", "resnet-152", "64"): 981,
+    ("ddp-2020", "model", "resnext-101", "16"): 0.450,
+    ("dlperf-2020", "framework", "mxnet", "16"): 5684.68,
+    ("csc-2024-resnet-50", "machine", "lumi", "16"): 7685.47,
+    ("minerva-2015", "model", "vgg", "4"): 50.26,
+    ("cntk-2016-lstm", "method", "bmuf", "64"): 43.65,
+    ("nvidia-2020-transformer-xl", "machine", "dgx-2h", "16"): 222920,
+}
+
+
+@pytest.mark.parametrize("where", FACTS)
+def test_facts_are_as_published(where: tuple[str, str, str, str]) -> None:
+    name, label, value, workers = where
+    table = tables.read(name)
+    facts = table.facts
+    chosen = facts[(facts[label] == value) & (facts["cluster.workers"] == workers)]
+    assert float(chosen.iloc[0][table.measure]) == FACTS[where]
+
+
+def test_stages_of_amoebanet_are_as_its_layers_say() -> None:
+    """Their shares of the FLOPs, and the mean of what crosses their boundaries."""
+    with (tables.FOLDER / "amoebanet-layers.csv").open(encoding="utf-8") as file:
+        layers = pd.read_csv(file, comment="#")
+    flops, sent = layers["forward_flops"] + layers["backward_flops"], 4 * layers["output"]
+    for _, row in tables.read("torchgpipe-amoebanet").facts.iterrows():
+        ends = [*accumulate(map(int, row["layers_per_stage"].split()))]
+        shares = [flops[a:b].sum() / flops.sum() for a, b in zip([0, *ends], ends, strict=False)]
+        slow = [each["slowdown"] for each in parse(row["cluster.stragglers"], {})]
+        assert slow == pytest.approx([share * len(ends) for share in shares], abs=1e-4)
+        mean = sent[[end - 1 for end in ends[:-1]]].mean() * int(row["workload.batch_size"])
+        assert float(row["workload.activation"].removesuffix(" B")) == pytest.approx(mean, abs=1)
+
+
+def test_flops_of_megatron_are_as_its_formula_says() -> None:
+    for _, row in tables.read("megatron-2022").facts.iterrows():
+        s, h, layers = 2048, int(row["hidden"]), int(row["workload.layers"])
+        forward = 24 * s * layers * h**2 * (1 + s / (6 * h) + 51_200 / (12 * h * layers))
+        again = 4 * s**2 * h * layers * (row["recomputed"] == "attention")
+        assert float(row["workload.flops"]) == pytest.approx(3 * forward + again, rel=1e-5)
+        assert float(row["cluster.compute.backward"]) == pytest.approx(
+            (2 * forward + again) / (3 * forward + again), abs=1e-5
+        )
+
+
+def test_bandwidths_of_streaming_diloco_are_between_too_little_and_enough() -> None:
+    for _, row in tables.read("streaming-diloco-2025").facts.iterrows():
+        middle = float(row["cluster.network.bandwidth"].removesuffix(" Gbit/s"))
+        assert middle * 10 ** (2 / 49) == pytest.approx(float(row["needed_gbit_per_s"]), abs=0.11)
+        seconds = float(row["cluster.compute.time.value"].removesuffix(" s"))
+        assert float(row["step_s"]) == pytest.approx(
+            100 * seconds / int(row["utilisation_percent"]), rel=1e-4
+        )
+
+
+def test_whole_variables_are_the_cause_where_their_server_carries_a_quarter_more() -> None:
+    """The rule that was written down before anything was predicted; n hosts, S servers, M bytes."""
+    for _, row in tables.read("cscs-2017-inception-v3").facts.iterrows():
+        n, servers, whole, largest = int(row["cluster.workers"]), int(row["cluster.servers.count"]), 95.3, 8.2
+        equal = n * whole / servers
+        more = (max(equal, n * largest) + whole) / (equal + whole)
+        assert (row["cause"] == "whole-variables") == (n > 1 and more > 1.25)
+
+
+def test_steps_of_baskerville_are_of_the_same_data() -> None:
+    for name in ("baskerville-2025-gpt-2", "baskerville-2025-gpt-2-large"):
+        for _, row in tables.read(name).facts.iterrows():
+            assert int(row["steps"]) * int(row["cluster.workers"]) == 2216
+            assert float(row["step_s"]) == pytest.approx(float(row["epoch_s"]) / int(row["steps"]), abs=1e-5)
