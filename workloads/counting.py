@@ -87,9 +87,9 @@ def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
     look = tasks.look(workload)
     model, loss, batch = look.model, look.loss, look.batch(samples)
     x = inputs(loss, batch)
+    found = tracing.pieces(model, x)
     if isinstance(workload, UserTask):
         _require_one_call(model, loss, batch)
-    found = tracing.pieces(model, x)
     ours = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
     layers: list[Layer] = []
     before: set[StorageWeakRef] = set()  # what the layer before keeps
