@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import Code
-from lockstep.scenarios.workload import Trained
+from lockstep.scenarios.workload import Trained, UserTask
 from lockstep.workloads import models, samples, tasks, tracing, users
 from lockstep.workloads.forms import FORMS, Form
 from lockstep.workloads.keeping import Keeping, storage_of
@@ -27,7 +27,7 @@ from lockstep.workloads.task import Loss, inputs, lost, scalar, trained
 
 _ITEMSIZE = 4  # bytes of an element: float32
 # What torch raises where a model does not fit its input.
-MISFITS = (RuntimeError, ValueError, AssertionError)
+MISFITS = (RuntimeError, ValueError, AssertionError, TypeError, AttributeError, LookupError)
 
 
 def count(name: str, form: Form, *batches: int) -> tuple[int, list[tuple[int, int]]]:
@@ -88,6 +88,8 @@ def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
     model, loss, batch = look.model, look.loss, look.batch(samples)
     x = inputs(loss, batch)
     found = tracing.pieces(model, x)
+    if isinstance(workload, UserTask):
+        _require_one_call(model, loss, batch)
     ours = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
     layers: list[Layer] = []
     before: set[StorageWeakRef] = set()  # what the layer before keeps
@@ -119,6 +121,19 @@ def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
             )
             before, x = set(keeping.kept), y
     return tuple(layers)
+
+
+def _require_one_call(model: nn.Module, loss: Loss, batch: Any) -> None:
+    """Raise ValueError unless a loss calls its model once: what is cut is computed once."""
+    calls: list[None] = []
+    hook = model.register_forward_pre_hook(lambda *_: calls.append(None))
+    try:
+        with torch.no_grad():
+            loss(model, batch)
+    finally:
+        hook.remove()
+    if len(calls) != 1:
+        raise ValueError(f"the loss calls the model {len(calls)} times")
 
 
 def row(name: str, form: Form) -> tuple[int, ...]:

@@ -87,6 +87,9 @@ def _counted(workload: described.Trained, samples: int) -> tuple[Layer, ...]:
         found = counting.layers(workload, samples)
     except counting.MISFITS as error:
         name, where = workload.called
+        if isinstance(workload, described.UserTask):
+            problem = f"{name} cannot be taken apart into layers: {' '.join(str(error).split())}"
+            raise ScenarioError(problem, key="workload.task") from error
         problem = f"{name} cannot be trained{where} in batches of {samples}: {error}"
         raise ScenarioError(problem, key="workload.model") from error
     if workload.layer_times is None:

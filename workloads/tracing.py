@@ -6,7 +6,7 @@ slice of the flat vector, and no weight is used on both sides. And the next piec
 activation function or a pooling belongs to what is before it. Pieces lie between all such cuts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
@@ -86,7 +86,10 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
         ShapeProp(traced).propagate(x)
     names = [*trained(model)]
     nodes = [node for node in traced.graph.nodes if node.op not in ("get_attr", "output")]
-    used = list(_used(traced, nodes, names))
+    number = {id(weight): place for place, weight in enumerate(trained(model).values())}
+    used = list(_used(traced, nodes, number))
+    if unused := {*range(len(names))}.difference(*used):
+        raise ValueError(f"the parameter {names[min(unused)]} is not used")
     cuts, tied = _owning(list(_narrow(nodes, len(x))), used)
     (output,) = (node.args[0] for node in traced.graph.nodes if node.op == "output")
     found = [
@@ -97,9 +100,10 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
     return found
 
 
-def _used(traced: fx.GraphModule, nodes: Sequence[fx.Node], names: list[str]) -> Iterator[set[int]]:
-    """The parameters of each node, as numbers in the order of model.parameters()."""
-    number = {id(traced.get_parameter(name)): place for place, name in enumerate(names)}
+def _used(
+    traced: fx.GraphModule, nodes: Sequence[fx.Node], number: Mapping[int, int]
+) -> Iterator[set[int]]:
+    """The parameters of each node, as numbers in the order of model.parameters(); `number`: by identity."""
     by_name = dict(traced.named_parameters(remove_duplicate=False))
     for node in nodes:
         attributes = [str(each.target) for each in node.all_input_nodes if each.op == "get_attr"]

@@ -280,6 +280,35 @@ def test_a_mistake_is_said(folder: Path, case: str) -> None:
     assert str(caught.value).count("\n") == 0
 
 
+BRANCH = """
+class Branch(nn.Linear):
+    def forward(self, x):
+        return x if x.sum() > 0 else super().forward(x)
+"""
+PAIR = """
+class Pair(nn.Linear):
+    def forward(self, x, y):
+        return super().forward(x) + y[:, None]
+"""
+TWICE = "lambda m, b: nn.functional.cross_entropy(m(b[0]) + m(b[0]), b[1])"
+UNCUT = {
+    "twice": ({"loss": TWICE}, "calls the model 2 times"),
+    "not at all": ({"loss": "lambda m, b: m.weight.sum()"}, "does not just call the model"),
+    "two": ({"model": "Pair(2, 2)", "more": PAIR, "loss": "lambda m, b: m(*b).sum()"}, "does not give the model one tensor"),
+    "unused": ({"model": "Tied()", "more": TIED}, "the parameter unused is not used"),
+    "branches": ({"model": "Branch(2, 2)", "more": BRANCH}, "symbolically traced"),
+}
+
+
+@pytest.mark.parametrize("case", UNCUT)
+def test_what_cannot_be_split_is_said(folder: Path, case: str) -> None:
+    parts, said = UNCUT[case]
+    written(folder, task(**parts))
+    with pytest.raises(ScenarioError, match=f"cannot be taken apart into layers: .*{said}") as caught:
+        lockstep.simulate(made(document(parallelism={"pipeline": 2})))
+    assert caught.value.key == "workload.task"
+
+
 def test_accuracy_is_waited_for_only_if_there_is_one(folder: Path) -> None:
     written(folder, task())
     with pytest.raises(ScenarioError, match="has no metric accuracy"):

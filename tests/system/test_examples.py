@@ -1,0 +1,69 @@
+"""The example tasks of docs/examples learn, from files of a user's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from sklearn.datasets import load_wine
+
+import lockstep
+from lockstep.scenarios.loading import made
+from lockstep.workloads import build, sentences
+from tests.support import ROOT
+from tests.support.tasks import document
+
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def learner_of(task: str, options: dict[str, Any], batch_size: int = 16, **more: Any) -> Any:
+    workload = {"task": task, "options": options, "batch_size": batch_size, "root": str(EXAMPLES), **more}
+    scenario = made(document(workload=workload), lockstep.check)
+    return build(scenario.workload, 2, 0)
+
+
+def learned(learner: Any, rate: float, steps: int) -> tuple[Any, Any]:
+    """The evaluation before and after some steps."""
+    parameters = learner.initial()
+    before = learner.evaluate(parameters)
+    for step in range(steps):
+        parameters -= rate * learner.gradient(parameters, 0, step)
+    return before, learner.evaluate(parameters)
+
+
+def test_a_table(tmp_path: Path) -> None:
+    wine = load_wine(as_frame=True)
+    wine.frame.to_csv(tmp_path / "wine.csv", index=False)
+    learner = learner_of("tabular:mlp", {"file": str(tmp_path / "wine.csv"), "target": "target"})
+    before, after = learned(learner, 0.1, 60)
+    assert before.accuracy < 0.7
+    assert after.accuracy > 0.9
+
+
+def test_a_text(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text(sentences.text().characters[:20_000])
+    learner = learner_of("text:gpt", {"file": str(tmp_path / "book.txt"), "width": 32}, precision="bf16")
+    assert learner.sizes.parameters == sum(w.numel() for w in learner.module.parameters())  # tied: once
+    before, after = learned(learner, 0.3, 40)
+    assert before.loss == pytest.approx(np.log(30), rel=0.05)  # all 30 characters are as likely
+    assert after.loss < 0.85 * before.loss
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    """Bright and dark ones, each read when it is needed; flips are those of the sample's own seed."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 24), ("test", 12)):
+        for number in range(count):
+            folder = tmp_path / part / ("bright" if number % 2 else "dark")
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 100, (12, 12, 3)) + 150 * (number % 2)
+            Image.fromarray(pixels.astype("uint8")).save(folder / f"{number}.png")
+    options = {"folder": str(tmp_path), "size": 32}
+    learner = learner_of("images:classifier", options, 4, partition={"labels": 1})
+    start = learner.initial()
+    first = learner.gradient(start, 0, 3)
+    assert learner.gradient(start, 1, 0).shape == first.shape
+    assert learner.gradient(start, 0, 3).equal(first)
+    assert pd.notna(learner.evaluate(start).accuracy)
