@@ -4,20 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from lockstep.executor.steal_time import StealTime
-
 if TYPE_CHECKING:
     from lockstep.analysis.records import Result
 
 ATTEMPTS = 3
 """Of what is compared with a prediction."""
 
-
 T = TypeVar("T")
 
 
 def unstolen(measure: Callable[[], T], attempts: int = ATTEMPTS) -> T:
     """What is measured while the machine's host gives its processors to nobody else, or at last anyhow."""
+    from lockstep.executor.steal_time import StealTime  # psutil takes its time to load
+
     for _ in range(attempts):
         steal_time = StealTime()
         found = measure()

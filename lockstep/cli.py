@@ -1,5 +1,6 @@
 """The command line. Exit status: 0 fine, 2 bad input, 3 the run failed, 130 interrupted."""
 
+import gc
 import os
 import sys
 import warnings
@@ -71,6 +72,8 @@ def main() -> None:
     try:
         with signals.handled(default_int_handler, SIGTERM):  # asked to end, it leaves as little behind
             words = sys.argv[1:] or ["--help"]
+            if COMMANDS.get(words[0]) == "lists":
+                gc.disable()  # it ends at once; a twentieth of its time
             status = app(words[0])(words, prog_name="lockstep", standalone_mode=False)
         sys.stdout.flush()  # or Python would at its end, and fail without a message
         if status == 130:  # typer's word for Ctrl-C

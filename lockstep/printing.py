@@ -14,7 +14,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print a table for a spreadshee
 Rows = Iterable[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Printing:
     """`--json` and `--csv`: with one of them nothing else is printed, and this is true.
 

@@ -138,12 +138,16 @@ class Background(Section):
 class Processing(Section):
     """What a message takes of the cores at each of its ends, besides overheads: core-seconds, also a byte.
 
+    An end whose process had no message for t s takes t ÷ (t + `cold_after`) of `cold` more: others had its
+    core and caches meanwhile.
     `cores`: of the one machine that stands for all hosts, as a testbed's does, and whose gradients are only
     waited for; without it messages share each host's `cores_per_host` with the processes that compute there.
     """
 
     per_message: Duration = Field(0.0, description="core time at each end, such as '50 us'")
     per_byte: Duration = Field(0.0, description="core time at each end, such as '5 ns'")
+    cold: Duration = Field(0.0, description="more core time after a long pause, such as '400 us'")
+    cold_after: PositiveDuration = Field(0.01, description="pause after which it is half of that")
     cores: Annotated[int, Field(ge=1)] | None = None
 
 

@@ -32,7 +32,7 @@ class Cores:
         per_host: int | None,
         always: bool = False,
     ) -> None:
-        self._environment = environment
+        self.environment = environment
         self.flows = Flows(environment)
         self._paths: dict[int, tuple[Link, Link]] = {}
         self._under_way: dict[int, Flow] = {}
@@ -65,7 +65,7 @@ class Cores:
         def go_on(number: int) -> None:
             self._under_way.pop(rank, None)
             if number:
-                soon(self._environment, events[number - 1])
+                soon(self.environment, events[number - 1])
             if number == len(milestones):
                 return
             work = milestones[number] - (milestones[number - 1] if number else 0.0)

@@ -2,7 +2,8 @@
 
 A message's overheads are core-seconds of its sender and its receiver, one message after another at each.
 At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way,
-one message after another on each connection; it is there when these are done and it has arrived. Whoever
+one message after another on each connection; it is there when these are done and it has arrived. An end
+whose process had no message for a while takes longer: `cold`. Whoever
 works on a machine shares its cores (cores.py): an idle machine's messages take no longer than without them.
 """
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lockstep.simulator.network import Connection, Transfer
 
 _Path = tuple[Link, ...]
+_End = tuple[int, _Path]  # of a process
 _Do = Callable[[], object]
 
 
@@ -36,7 +38,8 @@ class MessageCores:
         self._cores, self._costs = cores, costs
         self._message_overhead, self._receive_overhead = message_overhead, receive_overhead
         self._handed_over = handed_over
-        self._ends: dict[Connection, tuple[_Path, _Path]] = {}
+        self._last: dict[int, float] = {}  # when a process last had to do with a message
+        self._ends: dict[Connection, tuple[_End, _End]] = {}
         self._to_do: dict[Transfer, int] = {}  # what a message that is on its way still waits for
         self._queues: dict[tuple[int, bool], tuple[_Path, deque[_Do]]] = {}  # to send, to take in
 
@@ -44,17 +47,25 @@ class MessageCores:
         """Let a message take its sender's time, after those before it."""
         connection = transfer.connection
         if connection not in self._ends:
-            self._ends[connection] = self._cores.beside(sender), self._cores.beside(connection.to)
+            first, second = ((rank, self._cores.beside(rank)) for rank in (sender, connection.to))
+            self._ends[connection] = first, second
         self._in_turn(sender, True, self._message_overhead, partial(enqueue, transfer))
 
     def begin(self, transfer: "Transfer") -> None:
         """A message flows from now on."""
         ends = self._ends[transfer.connection]
-        work = self._costs.per_message + self._costs.per_byte * transfer.nbytes
-        self._to_do[transfer] = 1 + len(ends) * (work > 0)
-        if work:
-            for path in ends:
+        warm = self._costs.per_message + self._costs.per_byte * transfer.nbytes
+        works = [(path, warm + self._cold(rank)) for rank, path in ends]
+        self._to_do[transfer] = 1 + sum(work > 0 for _, work in works)
+        for path, work in works:
+            if work:
                 self._cores.flows.start(path, work, partial(self.done, transfer))
+
+    def _cold(self, rank: int) -> float:
+        """What a process takes besides, in core-seconds, because it had no message for a while."""
+        now = self._cores.environment.now
+        pause, self._last[rank] = now - self._last.get(rank, 0.0), now
+        return self._costs.cold * pause / (pause + self._costs.cold_after)
 
     def done(self, transfer: "Transfer") -> None:
         """A message has arrived, or an end has done its work: with the last of these it is taken in."""

@@ -82,7 +82,7 @@ class Message:
         return [Contribution(worker, version - computed, n) for worker, computed, n in self.sources]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Contribution:
     """One worker's part in an update."""
 
@@ -91,7 +91,7 @@ class Contribution:
     batches: int  # mini-batches whose gradients it holds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Group:
     """Some workers that meet in collectives of their own; of two groups that share two workers, the numbers
     differ."""

@@ -12,7 +12,7 @@ from lockstep.strategies.parts import Concatenate, Part, places, together
 from lockstep.strategies.placement import Role
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Owners:
     """Ranks that own parameters, and count versions, each of its own part."""
 
@@ -51,7 +51,7 @@ class Owners:
         return concatenate(parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sharded(Owners):
     """A server for each shard of the parameters."""
 
@@ -105,7 +105,7 @@ class SharedMemory(Owners):
         return True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split(Owners):
     """Owners of each of several slices of the parameters, which consist of the pieces of a whole vector."""
 

@@ -14,7 +14,7 @@ from lockstep.strategies.parts import Part, cut, dealt
 from lockstep.strategies.resource import ResourceId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Role:
     """One rank: its `index` among its kind, and the ranks it pushes to (one a shard) or is pushed to by."""
 

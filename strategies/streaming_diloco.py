@@ -207,7 +207,7 @@ class _Turn(NamedTuple):
     sums: list[tuple[_Part, Awaitable[Any]]]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _UnitsTurn:
     """A step at which units' sums are begun."""
 

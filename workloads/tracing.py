@@ -100,9 +100,7 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
     return found
 
 
-def _used(
-    traced: fx.GraphModule, nodes: Sequence[fx.Node], number: Mapping[int, int]
-) -> Iterator[set[int]]:
+def _used(traced: fx.GraphModule, nodes: Sequence[fx.Node], number: Mapping[int, int]) -> Iterator[set[int]]:
     """The parameters of each node, as numbers in the order of model.parameters(); `number`: by identity."""
     by_name = dict(traced.named_parameters(remove_duplicate=False))
     for node in nodes:

@@ -38,7 +38,7 @@ _QUANTITIES = {
             "encode", "decode"),
     "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "pass_overhead", "time",
           "period", "busy", "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low",
-          "high", "shift", "per_message", "per_byte"),
+          "high", "shift", "per_message", "per_byte", "cold", "cold_after"),
     "B": ("activation", "memory", "size", "queue"),
     "FLOP/s": ("peak",),
 }  # fmt: skip

@@ -107,7 +107,12 @@ def _times(rule: UpdateRule, pushes: int, length: int, least_s: float) -> tuple[
         return function()
 
     node: Any = SimpleNamespace(
-        children=(), initial_parameters=lambda: parameters, shards=[slice(0, length)], shard=0, apply=apply
+        children=(),
+        initial_parameters=lambda: parameters,
+        shards=[(slice(0, length),)],
+        shard=0,
+        apply=apply,
+        concatenate=torch.cat,
     )
     shard = Shard(node, rule)
     bodies: list[Any] = [torch.randn(length, generator=generator) for _ in range(max(_FRESH, pushes))]

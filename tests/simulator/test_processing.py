@@ -41,6 +41,20 @@ def test_a_message_is_there_when_the_network_and_both_its_ends_are_done(
     assert found == pytest.approx(STEPS * max(400e-6 + 1e-3, work * max(1, 2 * WORKERS / cores)), rel=1e-9)
 
 
+def test_an_end_that_had_no_message_for_a_while_takes_longer() -> None:
+    """An answer begins 1 ms after the start, a gradient takes 10 ms; the push has both ends on one core."""
+    costs = {"cold": "2 ms", "cold_after": "10 ms", "cores": 1}
+    found = lockstep.simulate(
+        scenario(
+            cluster__workers=1, cluster__network={"latency": "1 ms", "processing": costs}, stop={"steps": 1},
+            strategy={"name": "asynchronous"},
+        )
+    ).records  # fmt: skip
+    (push,) = found[(found["event"] == "message") & (found["kind"] == "push")].itertuples()
+    assert push.start == pytest.approx(0.012)
+    assert push.end - push.start == pytest.approx(2 * 2e-3 * 11 / (11 + 10), rel=1e-9)
+
+
 def test_idle_cores_change_nothing() -> None:
     """Each end is done before the network is, and a receiver takes in one message at a time."""
     overheads = {"message_overhead": "1 ms", "receive_overhead": "1 ms"}

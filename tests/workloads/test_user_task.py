@@ -294,7 +294,10 @@ TWICE = "lambda m, b: nn.functional.cross_entropy(m(b[0]) + m(b[0]), b[1])"
 UNCUT = {
     "twice": ({"loss": TWICE}, "calls the model 2 times"),
     "not at all": ({"loss": "lambda m, b: m.weight.sum()"}, "does not just call the model"),
-    "two": ({"model": "Pair(2, 2)", "more": PAIR, "loss": "lambda m, b: m(*b).sum()"}, "does not give the model one tensor"),
+    "two": (
+        {"model": "Pair(2, 2)", "more": PAIR, "loss": "lambda m, b: m(*b).sum()"},
+        "does not give the model one tensor",
+    ),
     "unused": ({"model": "Tied()", "more": TIED}, "the parameter unused is not used"),
     "branches": ({"model": "Branch(2, 2)", "more": BRANCH}, "symbolically traced"),
 }
