@@ -33,7 +33,7 @@ def one_version(stage: int, stages: int) -> int:
     return 1
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # half of what it costs at import: see marks.py
+@dataclass(frozen=True, repr=False)
 class Strategy:
     """A worker's program or, with a parameter server, a worker loop, a synchronisation model, a correction.
 
