@@ -10,8 +10,8 @@ from threading import get_ident
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
+from lockstep.executor import native
 from lockstep.executor.activities import Activities, Program
 from lockstep.executor.backward import Beside
 from lockstep.executor.devices import to_device
@@ -28,7 +28,6 @@ from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Work
 from lockstep.job.segments import PassTimes, Segments
 from lockstep.strategies.node import Collective, Group, Message, Source, Vector
-from lockstep.strategies.parameter_server import shard_of
 from lockstep.workloads import Learner
 from lockstep.workloads.compute_time import ComputeTime
 from lockstep.workloads.slowness import slowness
@@ -193,7 +192,7 @@ class RealPort:
         if senders and self.node.ending.in_vain(self.rank, senders[0]):
             raise Retired
 
-    def _over(self) -> bool:
+    def over(self) -> bool:
         """Whether the run is over, by the clock or as others say."""
         ending, now = self.node.ending, time.monotonic() - self.zero
         if now >= self._look_at:
@@ -205,7 +204,7 @@ class RealPort:
     def look_for_the_end(self) -> None:
         """Raise Retired at the end of the run, unless others may wait for this worker in a collective."""
         self._raise_failure()
-        if self._closing or (self._over() and (self.node.children or self.stopping.alone())):
+        if self._closing or (self.over() and (self.node.children or self.stopping.alone())):
             raise Retired
 
     # ---------------------------------------------------------------- the device
@@ -281,6 +280,11 @@ class RealPort:
         self._begun.append(do)
         return Work(now, None, done, (), lambda: found[0], lambda: self._forget(done))
 
+    def later(self, do: Callable[[], None]) -> Timer:
+        """Let the device do something as soon as the activity waits; what happens when it has."""
+        self._begun.append(do)
+        return self._at(self.now)
+
     def _forget(self, event: Blocking) -> None:
         """Let it never happen."""
         if event in self._pending:
@@ -320,29 +324,8 @@ class RealPort:
     ) -> Awaitable[Vector] | None:
         return None
 
-    async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
-        p, index = len(self.node.workers), self.node.index
-        if p > 1 and not self.stopping.together():
-            raise Retired
-        # One more value: how many workers have seen the end of the run. None may leave before all know.
-        ending = vector.new_tensor([float(self._over())])  # type: ignore[attr-defined]
-        total = torch.cat([vector, ending])  # type: ignore[list-item]
-
-        def do() -> None:
-            if p > 1:
-                self.in_collective = True
-                if not dist.is_initialized():
-                    self.join_workers()
-                dist.all_reduce(total, group=self.process_group)
-                self.in_collective = False
-            if bool(total[-1]):  # on a GPU this waits for the sum
-                raise Retired
-
-        self._begun.append(do)
-        await self._at(self.now)
-        # As in a ring: every chunk but one to be summed, and every one but one that is.
-        kept = [shard_of(vector, (index + step) % p, p).nbytes for step in (1, 2)]
-        return total[:-1], 2 * vector.nbytes - sum(kept)
+    def all_reduce(self, vector: Vector) -> Awaitable[tuple[Vector, int]]:
+        return native.all_reduce(self, vector)
 
     # ---------------------------------------------------------------- the run
 
@@ -381,7 +364,7 @@ class RealPort:
             self._go_on()
         finally:
             self.turns.give_up()
-        return self._over()
+        return self.over()
 
     def idle(self) -> int | None:
         """The messages handed over so far, if all second activities wait for more; None: one goes on."""

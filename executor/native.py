@@ -1,0 +1,38 @@
+"""The native all-reduce: torch.distributed's own, which is gloo's or NCCL's."""
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from lockstep.job.events import Retired
+from lockstep.strategies.node import Vector
+from lockstep.strategies.parameter_server import shard_of
+
+if TYPE_CHECKING:
+    from lockstep.executor.port import RealPort
+
+
+async def all_reduce(port: "RealPort", vector: Vector) -> tuple[Vector, int]:
+    """The sum over all workers, of the vector's shape, and the bytes that this one sends. Raises Retired."""
+    p, index = len(port.node.workers), port.node.index
+    if p > 1 and not port.stopping.together():
+        raise Retired
+    # One more value: how many workers have seen the end of the run. None may leave before all know.
+    ending = vector.new_tensor([float(port.over())])  # type: ignore[attr-defined]
+    total = torch.cat([vector, ending])  # type: ignore[list-item]
+
+    def do() -> None:
+        if p > 1:
+            port.in_collective = True
+            if not dist.is_initialized():
+                port.join_workers()
+            dist.all_reduce(total, group=port.process_group)
+            port.in_collective = False
+        if bool(total[-1]):  # on a GPU this waits for the sum
+            raise Retired
+
+    await port.later(do)
+    # As in a ring: every chunk but one to be summed, and every one but one that is.
+    kept = [shard_of(vector, (index + step) % p, p).nbytes for step in (1, 2)]
+    return total[:-1], 2 * vector.nbytes - sum(kept)
