@@ -3,8 +3,8 @@
 A message's overheads are core-seconds of its sender and its receiver, one message after another at each.
 At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way,
 one message after another on each connection; it is there when these are done and it has arrived. An end
-whose process had no message for a while takes longer: `cold`. Whoever
-works on a machine shares its cores (cores.py): an idle machine's messages take no longer than without them.
+whose process had no message for a while takes longer: `cold`. Whoever works on a machine shares its cores
+(cores.py): an idle machine's messages take no longer than without them.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """Ako: workers send each other parts of what they have learned, a different one each time."""
 
 from collections import deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import Any
 
 from lockstep.strategies.bounds import Parts
@@ -31,11 +31,13 @@ async def ako(node: Node, optimizer: Transformation, *, partitions: Parts = 2) -
     sent = {(to, part): 0 for to in others for part in range(partitions)}  # own steps that are there
     leaving: list[Awaitable[None]] = []
 
-    def send(to: int, part: int) -> Iterator[Awaitable[None]]:
-        if new := model.version - sent[to, part]:
-            sent[to, part] = model.version
-            body = sum_of([step[places[part]] for step in list(steps)[-new:]])
-            yield node.send(to, "partial", body, version=model.version - 1, part=part)
+    def send(to: int, part: int) -> list[Awaitable[None]]:
+        new = model.version - sent[to, part]
+        if not new:
+            return []
+        sent[to, part] = model.version
+        body = sum_of([step[places[part]] for step in list(steps)[-new:]])
+        return [node.send(to, "partial", body, version=model.version - 1, part=part)]
 
     async def take_in() -> None:
         while node.arrived("partial"):
@@ -53,8 +55,7 @@ async def ako(node: Node, optimizer: Transformation, *, partitions: Parts = 2) -
         ]
     for to in others:
         for part in range(partitions):
-            for _ in send(to, part):
-                pass
+            send(to, part)
     await model.end()
     node.spawn(_add_late(node, model, places))
 

@@ -212,7 +212,7 @@ def _result(
     profile: Path | None,
 ) -> Fit:
     noise = estimate.noise(problem, best)
-    flat = tuple(_together(each.direction, problem, best, keys) for each in estimate.flat(best, noise))
+    flat = tuple(_together(each, problem, best, keys) for each in estimate.flat(best, noise))
     lost = {key for each in flat if len(each.factors) > 1 for key in each.factors}
     found = {
         key.key: _found(key, number, problem, best, noise, key.key in lost) for number, key in enumerate(keys)

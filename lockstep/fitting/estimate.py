@@ -169,21 +169,15 @@ def noise(problem: Problem, best: Optimum) -> Noise:
     return Noise(_UNKNOWN_NOISE, float(norm.ppf(0.975)), 1.0, False)
 
 
-class Flat(NamedTuple):
-    """A direction in which values can go together without being noticed; of shape (k,), the largest is 1."""
-
-    direction: Array
-
-
-def flat(best: Optimum, noise: Noise) -> list[Flat]:
-    """The directions that noise hides, by singular values of the slopes."""
+def flat(best: Optimum, noise: Noise) -> list[Array]:
+    """The directions, of shape (k,), that noise hides, by singular values of the slopes; the largest is 1."""
     _, sizes, directions = np.linalg.svd(best.slopes)
     sizes = np.pad(sizes, (0, len(directions) - len(sizes)))
     found = []
     for size, direction in zip(sizes, directions, strict=True):
         largest = direction[np.argmax(np.abs(direction))]
         if noise.quantile * noise.sd > size * _TELLS / abs(largest):
-            found.append(Flat(direction / largest))
+            found.append(direction / largest)
     return found
 
 
