@@ -91,7 +91,7 @@ def validate_suite(
         raise ScenarioError("missing; say where the suite's measurements and tables go", key="--out")
     check_out(out)
     if measured is None:
-        first = next(iter(suite.SETS[which]()))
+        first = next(iter(suite.SETS[which](None)))
         lockstep.check(first.scenario, testbed)  # what this machine cannot do is said first
 
         def tell(line: str) -> None:

@@ -21,6 +21,7 @@ from pyarrow import parquet
 from lockstep.machine import processor, system
 from lockstep.scenarios import ScenarioError
 from lockstep.studies.accuracy_suite.digest import Digest
+from lockstep.studies.accuracy_suite.grid import Cables
 from lockstep.studies.accuracy_suite.point import FACTORS, Point
 from lockstep.validation import Loopback, measure_loopback
 
@@ -29,11 +30,15 @@ _WANTED = "give a folder that 'lockstep validate --suite' has written"
 
 @dataclass(frozen=True)
 class Campaign:
-    """What was measured where. `loopback`: what it was like, if the network was not the testbed's."""
+    """What was measured where. `loopback`: what it was like, if the network was not the testbed's.
+
+    `drawn`: the campaign's own cables; None in campaigns that were begun before there were any.
+    """
 
     testbed: bool
     loopback: Loopback | None
     machine: Mapping[str, str]
+    drawn: Cables | None = None
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -42,7 +47,8 @@ class Campaign:
         try:
             said = json.loads(file.read_text("utf-8"))
             loopback = said["loopback"] and Loopback(**said["loopback"])
-            return cls(bool(said["testbed"]), loopback, said["machine"])
+            drawn = Cables(**said["drawn"]) if said.get("drawn") else None
+            return cls(bool(said["testbed"]), loopback, said["machine"], drawn)
         except OSError as error:
             problem = f"{str(file)!r}: {error.strerror}; {_WANTED}"
         except (ValueError, KeyError, TypeError) as error:
@@ -50,7 +56,7 @@ class Campaign:
         raise ScenarioError(problem, key="--measured")
 
     @classmethod
-    def begin(cls, folder: Path, testbed: bool, parameters: int) -> Self:
+    def begin(cls, folder: Path, testbed: bool, parameters: int, drawn: Cables | None = None) -> Self:
         """Go on with the campaign in a folder, or begin one there: then the loopback is measured.
 
         Raises ScenarioError if that one was measured over another network.
@@ -61,7 +67,7 @@ class Campaign:
                 over = "the testbed" if found.testbed else "the loopback"
                 raise ScenarioError(f"{str(folder)!r} has runs over {over}; give another folder", key="--out")
             return found
-        new = cls(testbed, None if testbed else measure_loopback(parameters), machine())
+        new = cls(testbed, None if testbed else measure_loopback(parameters), machine(), drawn)
         text = json.dumps(asdict(new), indent=1)
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / "campaign.json", text + "\n")

@@ -3,24 +3,28 @@
 A push of all parameters takes 32 ms of a link (33.5 with headers), and the mean gradient 20, 80 or 240 ms.
 The network is a slow one because the testbed's hosts share one machine's cores: at twice the bandwidth these
 would be the bottleneck of twelve workers, which they are not in a cluster.
+Each campaign draws a second bandwidth and size at random: nothing can have been fitted to these.
 Runs end after a number of updates, so that both engines do the same work and a throughput is not a matter of
 what just made it before the end; it is estimated so that a run takes some eight seconds, or three times that
 where queues make the throughput of a short run a matter of chance. Gossip has no common updates: there every
 worker makes a number of steps.
 """
 
+import re
 from collections.abc import Mapping
-from math import hypot
-from typing import Any
+from dataclasses import dataclass
+from math import exp, hypot, log
+from typing import Any, Self
+
+import numpy as np
 
 from lockstep.studies.accuracy_suite.point import Point
 
 PERIOD = 4  # mini-batches between exchanges, of whatever computes several
 LENGTH_S = 8.0
 _LONGER = 3  # times that, for workers who do not wait for each other but for the network
-_TRANSFER_S = 0.0335  # of all parameters over one link
-_PARAMETERS = 50_000
-_BANDWIDTH = "50 Mbit/s"
+_HEADERS = 1.047  # bytes on a cable for each that is sent
+_DRAWN_MBIT, _DRAWN_TRANSFER_S = (20.0, 80.0), (0.010, 0.070)  # between these, evenly by their logarithm
 
 WORKERS = (1, 2, 4, 8, 12)
 SHARDS = (1, 2, 4)
@@ -52,6 +56,37 @@ _TOGETHER = ("synchronous", "ssp-blocking", *_PEERS)  # the slowest decides
 _PERIODIC = ("agn", "aeasgd", "local-sgd")
 
 
+@dataclass(frozen=True)
+class Cables:
+    """How fast all cables are, and how many parameters go over them."""
+
+    mbit_per_s: float
+    parameters: int
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator) -> Self:
+        """Some that no campaign had before."""
+        mbit_per_s, transfer_s = (
+            exp(rng.uniform(log(least), log(most))) for least, most in (_DRAWN_MBIT, _DRAWN_TRANSFER_S)
+        )
+        mbit_per_s = round(mbit_per_s, 1)
+        return cls(mbit_per_s, round(transfer_s * mbit_per_s * 1e6 / 32 / _HEADERS))
+
+    @property
+    def transfer_s(self) -> float:
+        """What all parameters take over one of them."""
+        return 32 * self.parameters / (self.mbit_per_s * 1e6) * _HEADERS
+
+    @property
+    def suffix(self) -> str:
+        """What the names of points on them end with."""
+        return "" if self == USUAL else f"-at-{self.mbit_per_s:g}mbit-{self.parameters}"
+
+
+USUAL = Cables(50, 50_000)
+_SUFFIX = re.compile(r"(?P<name>.+)-at-(?P<mbit_per_s>\d+(\.\d+)?)mbit-(?P<parameters>\d+)")
+
+
 def shards_of(strategy: str) -> tuple[int | None, ...]:
     """The numbers of shards that a strategy is measured with; None: it has no server."""
     if strategy in _PEERS:
@@ -65,10 +100,10 @@ def workers_of(strategy: str) -> tuple[int, ...]:
     return WORKERS if alone else WORKERS[1:]
 
 
-def grid() -> list[Point]:
+def grid(cables: Cables = USUAL) -> list[Point]:
     """All points, strategy by strategy."""
     return [
-        point(strategy, workers, shards, regime, stragglers)
+        point(strategy, workers, shards, regime, stragglers, cables)
         for strategy in STRATEGIES
         for workers in workers_of(strategy)
         for shards in shards_of(strategy)
@@ -77,14 +112,27 @@ def grid() -> list[Point]:
     ]
 
 
-def point(strategy: str, workers: int, shards: int | None, regime: str, stragglers: str) -> Point:
+def on_drawn_cables(name: str) -> Point | None:
+    """The point of a name that says its cables; None if it says none, or names no point."""
+    said = _SUFFIX.fullmatch(name)
+    if said is None:
+        return None
+    cables = Cables(float(said["mbit_per_s"]), int(said["parameters"]))
+    sound = cables.mbit_per_s > 0 and cables.parameters > 0
+    return next((each for each in grid(cables) if each.name == name), None) if sound else None
+
+
+def point(
+    strategy: str, workers: int, shards: int | None, regime: str, stragglers: str, cables: Cables = USUAL
+) -> Point:
     """One combination."""
-    name = "-".join([strategy, f"w{workers}", *([f"s{shards}"] if shards else []), regime, stragglers])
+    parts = [strategy, f"w{workers}", *([f"s{shards}"] if shards else []), regime, stragglers]
+    name = "-".join(parts) + cables.suffix
     time = {"distribution": "gamma", "mean": f"{REGIMES[regime] * 1000:g} ms", "cv": 0.2}
     cluster: dict[str, Any] = {"workers": workers}
     if shards:
         cluster["servers"] = shards
-    cluster |= {"network": {"bandwidth": _BANDWIDTH}, "compute": {"time": time}}
+    cluster |= {"network": {"bandwidth": f"{cables.mbit_per_s:g} Mbit/s"}, "compute": {"time": time}}
     if STRAGGLERS[stragglers]:
         cluster["stragglers"] = STRAGGLERS[stragglers]
     factors: dict[str, Any] = {"strategy": strategy, "workers": workers, "shards": shards}
@@ -92,15 +140,17 @@ def point(strategy: str, workers: int, shards: int | None, regime: str, straggle
     document = {
         "name": name,
         "cluster": cluster,
-        "workload": {"parameters": _PARAMETERS},
+        "workload": {"parameters": cables.parameters},
         "strategy": {"name": strategy, **STRATEGIES[strategy]},
-        "stop": _stop(factors),
+        "stop": _stop(factors, cables.transfer_s),
         "seed": 1,
     }
+    if cables != USUAL:
+        factors["regime"] = f"{regime}, drawn cables"
     return Point(name, "rates", factors, document)
 
 
-def _stop(factors: Mapping[str, Any]) -> dict[str, Any]:
+def _stop(factors: Mapping[str, Any], transfer_s: float) -> dict[str, Any]:
     """So many updates that a run takes about as long as it should; half as long again at most.
 
     An estimate is enough: nothing is compared with it.
@@ -110,13 +160,13 @@ def _stop(factors: Mapping[str, Any]) -> dict[str, Any]:
     if factors["stragglers"] != "none":
         slower = 2.0 if strategy in _TOGETHER else 1.3
     batches = PERIOD if strategy in _PERIODIC else 1
-    cycle_s = batches * slower * REGIMES[factors["regime"]] + (strategy != "gossip") * 2 * _TRANSFER_S
+    cycle_s = batches * slower * REGIMES[factors["regime"]] + (strategy != "gossip") * 2 * transfer_s
     if strategy in _PEERS:
         updates_per_s = 1 / cycle_s
     else:
         overlaps = strategy not in ("synchronous", "backup-workers")
-        full_s = _TRANSFER_S * workers / shards  # of everyone's pushes, or answers, on the servers' links
-        round_s = hypot(cycle_s, full_s) if overlaps else cycle_s + 2 * max(0.0, full_s - _TRANSFER_S)
+        full_s = transfer_s * workers / shards  # of everyone's pushes, or answers, on the servers' links
+        round_s = hypot(cycle_s, full_s) if overlaps else cycle_s + 2 * max(0.0, full_s - transfer_s)
         each = workers if strategy in ("asynchronous", "ssp-blocking", "agn", "aeasgd") else 1
         updates_per_s = each / round_s
     bound = "steps" if strategy == "gossip" else "updates"

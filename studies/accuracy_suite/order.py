@@ -1,14 +1,15 @@
 """The order of the suite's points: whatever number of them is taken from the front is an even sample.
 
 Of five points two are of the ranking blocks, in which all strategies are on the same cluster; two are chosen
-so that levels, and pairs of levels, of the factors come up as evenly as they can; one learns.
+so that levels, and pairs of levels, of the factors come up as evenly as they can, the second of them on the
+cables that the campaign has drawn; one learns.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 
-from lockstep.studies.accuracy_suite.grid import STRATEGIES, grid, point, shards_of
+from lockstep.studies.accuracy_suite.grid import STRATEGIES, USUAL, Cables, grid, point, shards_of
 from lockstep.studies.accuracy_suite.learning import learning
 from lockstep.studies.accuracy_suite.point import FACTORS, Point
 
@@ -23,30 +24,49 @@ _BLOCKS = (
 )  # workers, shards, regime, stragglers
 
 
-def suite() -> Iterator[Point]:
-    """All points in their order. No chance is in it."""
-    left = {point.name: point for point in grid()}
-    levels = {name: _levels(point) for name, point in left.items()}
-    seen: Counter[tuple[object, ...]] = Counter()
+def suite(drawn: Cables | None = None) -> Iterator[Point]:
+    """All points in their order, with the grid on drawn cables too if there are any. No chance is in it."""
+    usual = _Grid(USUAL)
+    other = _Grid(drawn) if drawn else usual
     blocks, learners = _blocks(), iter(learning())
 
     def of_a_block() -> Point | None:
-        return next((each for each in blocks if each.name in left), None)
+        return next((each for each in blocks if usual.take(each)), None)
 
-    def evenly() -> Point | None:
-        name = min(left, key=lambda each: sum(map(seen.__getitem__, levels[each])), default=None)
-        return None if name is None else left[name]
-
-    def learner() -> Point | None:
-        return next(learners, None)
-
-    while left:
-        for choose in (of_a_block, evenly, learner, of_a_block, evenly):
+    while usual.left or other.left:
+        for choose in (of_a_block, usual.evenly, lambda: next(learners, None), of_a_block, other.evenly):
             chosen = choose()
             if chosen is not None:
-                if left.pop(chosen.name, None):
-                    seen.update(levels[chosen.name])
                 yield chosen
+
+
+class _Grid:
+    """What is left of a grid's points."""
+
+    def __init__(self, cables: Cables) -> None:
+        self.left = {point.name: point for point in grid(cables)}
+        self._levels = {name: _levels(point) for name, point in self.left.items()}
+        self._seen: Counter[tuple[object, ...]] = Counter()
+
+    def take(self, chosen: Point) -> bool:
+        """Take a point out; False if it is not there any more."""
+        if self.left.pop(chosen.name, None) is None:
+            return False
+        self._seen.update(self._levels[chosen.name])
+        return True
+
+    def evenly(self) -> Point | None:
+        """Take out one whose levels have come up least."""
+
+        def come_up(name: str) -> int:
+            return sum(map(self._seen.__getitem__, self._levels[name]))
+
+        name = min(self.left, key=come_up, default=None)
+        if name is None:
+            return None
+        chosen = self.left[name]
+        self.take(chosen)
+        return chosen
 
 
 def _blocks() -> Iterator[Point]:

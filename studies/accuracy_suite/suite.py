@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lockstep.scenarios import ScenarioError
@@ -14,7 +15,7 @@ from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite import campaign, profiles
 from lockstep.studies.accuracy_suite.campaign import Campaign
 from lockstep.studies.accuracy_suite.comparing import KNEE, compare
-from lockstep.studies.accuracy_suite.grid import grid
+from lockstep.studies.accuracy_suite.grid import Cables, grid, on_drawn_cables
 from lockstep.studies.accuracy_suite.learning import learning
 from lockstep.studies.accuracy_suite.measuring import Tell, measure
 from lockstep.studies.accuracy_suite.order import DEFAULT, suite
@@ -27,10 +28,10 @@ from lockstep.studies.accuracy_suite.tables import markdown
 from lockstep.validation import parameters
 
 Progress = Callable[[float], None]
-SETS: dict[str, Callable[[], Iterable[Point]]] = {
-    "models in one piece": lambda: suite(),  # by name, so that tests can take fewer
-    "split models": lambda: pipelines(),
-    "shared layers": lambda: shared_layers(),
+SETS: dict[str, Callable[[Cables | None], Iterable[Point]]] = {
+    "models in one piece": lambda drawn: suite(drawn),  # by name, so that tests can take fewer
+    "split models": lambda _: pipelines(),
+    "shared layers": lambda _: shared_layers(),
 }
 
 
@@ -39,11 +40,12 @@ def chosen(name: str) -> Point:
     from lockstep.scenarios.section import did_you_mean
 
     every = {point.name: point for point in [*grid(), *learning(), *pipelines(), *shared_layers()]}
-    if name not in every:
+    found = every.get(name) or on_drawn_cables(name)
+    if found is None:
         raise ScenarioError(
             f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
         )
-    return every[name]
+    return found
 
 
 def measure_first(
@@ -61,12 +63,16 @@ def measure_first(
     earlier = campaign.load(out) if (out / "measured.parquet").exists() else []
     if earlier:
         name = earlier[0]["name"]
-        theirs = next(each for each, points in SETS.items() if any(point.name == name for point in points()))
+        theirs = next(
+            each for each, points in SETS.items() if any(point.name == name for point in points(None))
+        )
         if theirs != which:
             raise ScenarioError(f"{str(out)!r} has runs of {theirs}; give another folder", key="--out")
-    points = list(islice(SETS[which](), limit or max(DEFAULT, len(earlier))))
+    begun = Campaign.read(out) if (out / "campaign.json").exists() else None
+    drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
+    points = list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
-    Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points))
+    Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points), drawn)
     if files:
         profiles.keep(out, files)
     campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")

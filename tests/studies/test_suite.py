@@ -39,7 +39,7 @@ def short(point: Point, **stop: Any) -> Point:
 def few(monkeypatch: pytest.MonkeyPatch) -> list[Point]:
     """The first points of the suite, with short runs."""
     points = [short(point) for point in islice(ordered(), 8)]
-    monkeypatch.setattr(suite, "suite", lambda: iter(points))
+    monkeypatch.setattr(suite, "suite", lambda drawn=None: iter(points))
     return points
 
 
@@ -274,6 +274,16 @@ def test_bad_input_is_told_in_a_line(name: str, ran: Runs, tmp_path: Path, comma
     assert says in err
     assert ran == []
     assert not (tmp_path / "x").exists()
+
+
+def test_a_campaign_draws_its_cables_once(few: list[Point], ran: Runs, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        suite.measure_first(tmp_path / folder, True, 1)
+    first, other = (Campaign.read(tmp_path / folder).drawn for folder in ("a", "b"))
+    assert None not in (first, other)
+    assert first != other
+    suite.measure_first(tmp_path / "a", True, 2)
+    assert Campaign.read(tmp_path / "a").drawn == first
 
 
 @pytest.mark.slow

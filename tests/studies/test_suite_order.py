@@ -6,14 +6,25 @@ import sys
 from collections import Counter
 from itertools import combinations, islice
 
+import numpy as np
 import pytest
 
 import lockstep
 from lockstep.scenarios import Scenario
-from lockstep.studies.accuracy_suite.grid import REGIMES, SHARDS, STRAGGLERS, STRATEGIES, WORKERS, grid
+from lockstep.studies.accuracy_suite.grid import (
+    REGIMES,
+    SHARDS,
+    STRAGGLERS,
+    STRATEGIES,
+    USUAL,
+    WORKERS,
+    Cables,
+    grid,
+)
 from lockstep.studies.accuracy_suite.learning import learning
 from lockstep.studies.accuracy_suite.order import DEFAULT, suite
 from lockstep.studies.accuracy_suite.point import FACTORS, Point
+from lockstep.studies.accuracy_suite.suite import chosen
 
 PAIRS = list(combinations(FACTORS, 2))
 
@@ -86,3 +97,32 @@ def test_shards_are_for_servers_only() -> None:
     assert shards["asynchronous"] == set(SHARDS)
     assert shards["backup-workers"] == {1}
     assert shards["gossip"] == {None}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drawn_cables_are_between_the_testbeds_limits(seed: int) -> None:
+    cables = Cables.drawn(np.random.default_rng(seed))
+    assert 20 <= cables.mbit_per_s <= 80
+    assert 0.0099 < cables.transfer_s < 0.0701
+
+
+def test_a_fifth_of_the_points_is_on_the_cables_that_the_campaign_has_drawn(ordered: list[Point]) -> None:
+    drawn = Cables(33.3, 47_111)
+    points = list(islice(suite(drawn), DEFAULT))
+    own = [p for p in points if p.name.endswith("-at-33.3mbit-47111")]
+    assert len(own) == DEFAULT // 5
+    assert {p.scenario.cluster.network.bandwidth for p in own} == {33.3e6 / 8}
+    assert {p.factors["strategy"] for p in own} == set(STRATEGIES)
+    usual = {p.factors["regime"] for p in points if p not in own}
+    assert usual.isdisjoint(p.factors["regime"] for p in own)  # they are no cluster of the ranking's
+    assert {p.name for p in points if p not in own} <= {p.name for p in ordered}
+
+
+def test_a_point_on_drawn_cables_is_found_by_its_name() -> None:
+    point = next(p for p in suite(Cables(20, 9000)) if p.name.endswith("-at-20mbit-9000"))
+    assert chosen(point.name) == point
+    assert chosen(point.name).document["cluster"]["network"] == {"bandwidth": "20 Mbit/s"}
+
+
+def test_twice_the_size_at_twice_the_bandwidth_takes_as_long() -> None:
+    assert Cables(100, 100_000).transfer_s == USUAL.transfer_s == pytest.approx(0.0335, rel=1e-3)
