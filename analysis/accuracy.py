@@ -1,6 +1,6 @@
 """Pictures of how near predictions were to measurements, as PNG and SVG."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 from pathlib import Path
 
@@ -13,16 +13,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from lockstep.analysis.plots import MEASURED, PREDICTED
 
-# Okabe and Ito's colours, safe for the colour-blind, each with a marker of its own.
+# Okabe and Ito's colours, safe for the colour-blind, each with a marker and a line of its own.
 _REGIMES = {
-    "network": ("network-bound", "#0072B2", "o"),
-    "balanced": ("balanced", "#E69F00", "s"),
-    "compute": ("compute-bound", "#009E73", "^"),
+    "network": ("network-bound", "#0072B2", "o", "-"),
+    "balanced": ("balanced", "#E69F00", "s", "--"),
+    "compute": ("compute-bound", "#009E73", "^", "-."),
 }
+_OTHERS = ("drawn cables", "#CC79A7", "D", ":")
 _BAND = 0.05
 
 
@@ -32,6 +33,8 @@ def pictures(table: pd.DataFrame, out: Path, knee: float) -> list[Path]:
     `knee`: how many times as long as alone messages take once queues have formed.
     """
     whole = table[table["error"].isna()]
+    if len(whole):
+        whole = whole[~whole["disturbed"].astype(bool)]  # of these no headline tells either
     rates, learners = whole[whole["part"] != "learning"], whole[whole["part"] == "learning"]
     stale = rates[rates["staleness_ks"].notna()] if len(rates) else rates
     written = []
@@ -56,12 +59,20 @@ def _plain(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def _groups(rates: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
+    """The label, colour, marker and line of each group that has points, and these."""
+    kinds = rates["regime"].map(_REGIMES).map(lambda known: known if isinstance(known, tuple) else _OTHERS)
+    for style in (*_REGIMES.values(), _OTHERS):
+        if (kinds == style).any():
+            yield style, rates[kinds == style]
+
+
 def _scatter(rates: pd.DataFrame, knee: float) -> Figure:
     """Predicted against measured throughput; hollow: in calibration's range."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-    for regime, (label, colour, marker) in _REGIMES.items():
+    for (label, colour, marker, _), its in _groups(rates):
         for held_out in (False, True):
-            rows = rates[(rates["regime"] == regime) & (rates["held_out"] == held_out)]
+            rows = its[its["held_out"] == held_out]
             face = colour if held_out else "none"
             style = {"marker": marker, "edgecolors": colour, "facecolors": face, "s": 26, "linewidths": 1.0}
             left.scatter(rows["measured_throughput"], rows["predicted_throughput"], **style)
@@ -77,6 +88,10 @@ def _scatter(rates: pd.DataFrame, knee: float) -> Figure:
         line, (1 - _BAND) * line, (1 + _BAND) * line, color="grey", alpha=0.25, lw=0, zorder=0, label="±5%"
     )
     left.set(xscale="log", yscale="log", xlim=line, ylim=line, aspect="equal")
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if line[1] < 30 * line[0] else (1,)))
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.set_minor_formatter(NullFormatter())
     left.set(title="Throughput", xlabel="measured (samples/s)", ylabel="predicted (samples/s)")
     left.legend(frameon=False, loc="upper left", fontsize=9)
     right.axhspan(-100 * _BAND, 100 * _BAND, color="grey", alpha=0.25, lw=0, zorder=0)
@@ -97,11 +112,10 @@ def _distribution(rates: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     rows = rates[rates["held_out"]] if rates["held_out"].any() else rates
     for ax, column, scale in ((axes[0], "throughput_error", 100), (axes[1], "staleness_ks", 1)):
-        for regime, (label, colour, _) in _REGIMES.items():
-            sizes = np.sort(rows.loc[rows["regime"] == regime, column].dropna().abs().to_numpy(float)) * scale
+        for (label, colour, _, style), its in _groups(rows):
+            sizes = np.sort(its[column].dropna().abs().to_numpy(float)) * scale
             if len(sizes):
                 shares = np.arange(1, len(sizes) + 1) / len(sizes)
-                style = {"network": "-", "balanced": "--", "compute": "-."}[regime]
                 ax.step(
                     [0, *sizes],
                     [0, *shares],
