@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,13 +28,15 @@ class Fault:
     """When it is over, or who failed is back; inf: never."""
     item: int
     """Which of `cluster.faults`."""
+    ranks: tuple[int, ...]
+    """Whom it befalls."""
+    kind: ClassVar[str]
 
 
 @dataclass(frozen=True)
 class Crash(Fault):
     """Processes are gone, with all that they know."""
 
-    ranks: tuple[int, ...]
     notice: float = 0.0
     """For how long (s) it was known before."""
     kind = "crash"
@@ -44,18 +46,18 @@ class Crash(Fault):
 class Hang(Fault):
     """Processes stand still; what is sent to them waits."""
 
-    ranks: tuple[int, ...]
     kind = "hang"
 
 
 @dataclass(frozen=True)
 class Cut(Fault):
-    """Messages from and to hosts wait that do not reach each other."""
+    """Messages wait between hosts that do not reach each other.
+
+    `ranks` are those whom the others do not reach: who counts as gone if it takes too long.
+    """
 
     separated: Callable[[int, int], bool]
     """Whether messages from one host to another do not pass."""
-    ranks: tuple[int, ...]
-    """Whom the others do not reach: who counts as gone if it takes too long."""
     kind = "cut"
 
 
@@ -119,8 +121,7 @@ def _outages(
         yield from (Hang(at, until, index, ranks) for at, until in _spells(item, item.hang_for, rng))
         return
     notice = item.notice if isinstance(item, kinds.Preemption) else 0.0
-    for at, until in _spells(item, item.back_after, rng):
-        yield Crash(at + notice, max(until, at + notice), index, ranks, notice)
+    yield from (Crash(at, until, index, ranks, notice) for at, until in _spells(item, item.back_after, rng))
 
 
 def _cuts(item: Any, index: int, hosts: Sequence[int], rng: np.random.Generator) -> Iterator[Fault]:
@@ -139,7 +140,7 @@ def _cuts(item: Any, index: int, hosts: Sequence[int], rng: np.random.Generator)
 
     ranks = tuple(rank for rank, host in enumerate(hosts) if host in alone)
     for at, until in _spells(item, item.down_for, rng):
-        yield Cut(at, until, index, separated, ranks)
+        yield Cut(at, until, index, ranks, separated)
 
 
 def _traced(item: kinds.Trace, index: int, hosts: Sequence[int]) -> Iterator[Fault]:

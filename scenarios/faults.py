@@ -139,7 +139,7 @@ class Hang(_Scoped):
 
 
 class Preemption(_Scoped):
-    """A machine is taken away, `notice` after it was told so."""
+    """A machine is taken away, of which it was told `notice` before: that failure is noticed the sooner."""
 
     notice: Duration
     back_after: Repair | None = None

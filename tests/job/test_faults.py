@@ -36,7 +36,7 @@ def test_times_of_one_fault() -> None:
     (hang,) = faults({"worker": 1, "at": "15 s", "hang_for": "8 s"})
     assert hang == Hang(15.0, 23.0, 0, (1,))
     (taken,) = faults({"host": 2, "at": "1 s", "notice": "30 s", "back_after": "45 s"})
-    assert taken == Crash(31.0, 46.0, 0, (2,), 30.0)  # back_after counts from the beginning
+    assert taken == Crash(1.0, 46.0, 0, (2,), 30.0)  # `at` is when it is gone
 
 
 @pytest.mark.parametrize(
