@@ -42,7 +42,7 @@ def losses(result: Result, useful: int, dropped: int) -> dict[str, Any]:
 
 
 def _undone(result: Result) -> int:
-    """Mini-batches that were in the parameters, and no longer are: of each worker, what any owner has lost."""
+    """Mini-batches that were in the parameters for a while: of each worker the most that an owner lost."""
     rows = of(result.records, "undone", ["node", "peer", "batches", "staleness"])
     rows = rows[rows["staleness"].notna()]
     return int(rows.groupby(["peer", "node"])["batches"].sum().groupby(level=0).max().sum())
@@ -51,10 +51,10 @@ def _undone(result: Result) -> int:
 def _recovered(failures: pd.DataFrame, recoveries: pd.DataFrame) -> pd.Series:
     """From each failure until who failed, or the job, went on: s. Without those of which none is known."""
     found = []
-    for row in failures.itertuples():
-        own = recoveries[recoveries["node"].isin((-1, row.node)) & (recoveries["end"] >= row.left)]
+    for node, start, known in failures[["node", "start", "left"]].to_numpy(float):
+        own = recoveries[recoveries["node"].isin((-1, node)) & (recoveries["end"] >= known)]
         if len(own):
-            found.append(float(own["end"].min()) - float(row.start))
+            found.append(float(own["end"].min()) - start)
     return pd.Series(found, dtype=float)
 
 

@@ -73,7 +73,7 @@ def schedule(
     for index, item in enumerate(items):
         match item:
             case kinds.Crash() | kinds.Preemption() | kinds.Hang():
-                units = [(rank, (rank,)) for rank in workers]
+                units: list[tuple[int, tuple[int, ...]]] = [(rank, (rank,)) for rank in workers]
                 if item.scope is not None:
                     units = [(0, _ranks(*item.scope, roles, hosts, racks))]
                 streams += [_outages(item, index, ranks, _rng(seed, index, unit)) for unit, ranks in units]
@@ -114,9 +114,7 @@ def _spells(item: Any, down: Any, rng: np.random.Generator) -> Iterator[tuple[fl
             return
 
 
-def _outages(
-    item: Any, index: int, ranks: tuple[int, ...], rng: np.random.Generator
-) -> Iterator[Fault]:
+def _outages(item: Any, index: int, ranks: tuple[int, ...], rng: np.random.Generator) -> Iterator[Fault]:
     if isinstance(item, kinds.Hang):
         yield from (Hang(at, until, index, ranks) for at, until in _spells(item, item.hang_for, rng))
         return

@@ -161,11 +161,11 @@ def _taken(plan: Plan, records: pd.DataFrame) -> dict[int, int]:
     for group in plan.groups:
         owners = [rank for rank in plan.owners.evaluated if rank in set(group.owners.ranks)]
         for worker in group.workers:
-            by = {owner: 0 for owner in owners}
+            by = dict.fromkeys(owners, 0)
             for rows in found.values():
                 own = rows[(rows["peer"] == worker) & rows["node"].isin(group.owners.ranks)]
-                for owner, batches in own.groupby("node")["batches"].sum().items():
-                    by[int(owner)] = by.get(int(owner), 0) + int(batches)
+                for owner in {*by, *own["node"]}:
+                    by[owner] = by.get(owner, 0) + int(own.loc[own["node"] == owner, "batches"].sum())
             if plan.has_servers:
                 counts[worker] = min(by.values(), default=0)
             elif plan.owners.apart:

@@ -196,7 +196,7 @@ class Plan:
         return [[*self.neighbours(rank), rank] for rank in range(len(self.roles))]
 
     def checkpoints(self, rank: int) -> tuple[int | None, float]:
-        """After how many updates a rank writes a checkpoint, and the seconds a byte of it takes; None: never."""
+        """After how many updates a rank writes a checkpoint, and the seconds a byte takes; None: never."""
         recovery, storage = self.scenario.recovery, self.scenario.cluster.storage
         rate = storage.write if storage else None
         if recovery is None or recovery.checkpoint is None or rank not in self.owners.evaluated:

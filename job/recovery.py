@@ -38,7 +38,9 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
     if scenario.on_failure in ("continue", "wait"):
         if not strategy.elastic:
             able = ", ".join(other for other, known in STRATEGIES.items() if known.elastic)
-            problem = f"{name} cannot go on without a worker; must be stop, restart or spare, or one of: {able}"
+            problem = (
+                f"{name} cannot go on without a worker; must be stop, restart or spare, or one of: {able}"
+            )
             raise ScenarioError(problem, key="recovery.on_failure")
         if scenario.cluster.servers.hierarchy is not None:
             problem = "not built yet for relays: must be stop, restart or spare with servers.hierarchy"

@@ -199,7 +199,7 @@ class Resize(Section):
 
 
 class Trace(Section):
-    """Hosts that go and come as the file `trace` says: lines `seconds, host, down` and `seconds, host, up`."""
+    """Hosts that go and come as the file `trace` says, in lines `seconds, host, down` (or `up`)."""
 
     trace: str = Field(description="a text file of 'seconds, host, down|up' lines, such as 'trace: spot.csv'")
 

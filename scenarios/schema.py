@@ -16,9 +16,9 @@ from pydantic import (
     model_validator,
 )
 
+from lockstep.scenarios import faults as fault_kinds
 from lockstep.scenarios import kinds, library, renamed
 from lockstep.scenarios import profile as profiles
-from lockstep.scenarios import faults as fault_kinds
 from lockstep.scenarios.compute import Compute
 from lockstep.scenarios.faults import Fault, Recovery, Storage
 from lockstep.scenarios.kinds import Kind
@@ -47,8 +47,8 @@ class Cluster(Machine):
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
     `memory` is that of each worker's device: what does not fit is not run. `kinds`: workers that are not
     alike.
-    `faults`: who fails, when, and for how long (docs/faults.md); `detect`: how long it takes to notice, 2 s if
-    not given; `storage`: where checkpoints are.
+    `faults`: who fails, when, and for how long (docs/faults.md); `detect`: how long it takes to notice (2 s);
+    `storage`: where checkpoints are.
     With a `preset`, a file or the name of a shipped one, what is not given here is as it says; with a
     `profile` (docs/calibrate.md) what is then still missing is as measured there. A scenario that has been
     read has taken both over, and no longer names them.
@@ -346,8 +346,10 @@ class Scenario(Section):
 
     @property
     def with_faults(self) -> bool:
-        """Whether processes fail, or checkpoints are written: what a run tells of that belongs to its metrics."""
-        return bool(self.cluster.faults) or (self.recovery is not None and self.recovery.checkpoint is not None)
+        """Whether processes fail, or checkpoints are written: metrics then say what that costs."""
+        return bool(self.cluster.faults) or (
+            self.recovery is not None and self.recovery.checkpoint is not None
+        )
 
     @property
     def replicas(self) -> int:

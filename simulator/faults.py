@@ -26,9 +26,8 @@ from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
-from lockstep.job.recovery import Faults, noticed, read_s, says
+from lockstep.job.recovery import Faults, next_start, noticed, read_s, says
 from lockstep.job.recovery import Progress as Lives
-from lockstep.job.recovery import next_start
 from lockstep.simulator.engine import Progress, Simulation
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Process, Timeout
@@ -60,6 +59,7 @@ class FaultyPort(VirtualPort):
         self.computes_until = 0.0  # inf: not known when it will be done
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
+        """As from any port; it is lost if either end fails before it is there."""
         simulation: Any = self.simulation
         lives = simulation.lives[self.rank], simulation.lives[to]
         nbytes = 0 if message.body is None else message.body.nbytes
@@ -69,6 +69,7 @@ class FaultyPort(VirtualPort):
     def compute(
         self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
     ) -> Work:
+        """As any port's; who fails meanwhile has not finished it."""
         work = super().compute(parameters, step, down_to, of)
         self.computes_until = inf if work.end is None else work.end
         if work.end is None:
@@ -100,6 +101,7 @@ class FaultySimulation(Simulation):
     # ---------------------------------------------------------------- nodes that may fail
 
     def stands_on(self, rank: int) -> tuple[Port, Ending]:
+        """A port that can fail."""
         port = self._ports[rank] = FaultyPort(self, rank)
         return port, self.ending
 
@@ -111,6 +113,7 @@ class FaultySimulation(Simulation):
     def start(
         self, rank: int, program: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
     ) -> Process:
+        """Let a program run until it ends, or its node fails."""
         process = super().start(rank, program, ended)
         own = self._activities.setdefault(rank, [])
         if len(own) > _MANY:
@@ -183,7 +186,7 @@ class FaultySimulation(Simulation):
         if self._ports[rank].computes_until > now:
             self._unfinished.add(rank)
         for step, start in node.computing.items():
-            self.recorder.gradient(rank, start, inf, step)  # on shared cores: `cut` knows when it ended
+            self.recorder.gradient(rank, start, now + 1, step)  # it would have ended later: see `cut`
         node.computing, node.recorder = {}, Recorder()  # what the dead do is not recorded
 
     def _hold(self, ranks: tuple[int, ...], until: float) -> None:
@@ -220,13 +223,13 @@ class FaultySimulation(Simulation):
             self._kill(ranks, fault)
         if self._policy == "continue":
             for rank in ranks:
-                self._leave(rank)
+                self._tell("leave", rank)
 
-    def _leave(self, rank: int) -> None:
+    def _tell(self, kind: str, rank: int) -> None:
         """The failure detector says it to those who wait for the rank's messages."""
         for parent in self.roles[rank].parents:
             if parent not in self._down:
-                self.inboxes[parent](Told(Message("leave", rank), self.environment.now))  # type: ignore[arg-type]
+                self.inboxes[parent](Told(Message(kind, rank), self.environment.now))
 
     # ---------------------------------------------------------------- who is back
 
@@ -258,7 +261,7 @@ class FaultySimulation(Simulation):
 
     def _rejoin(self, worker: int) -> None:
         """A worker takes its next mini-batch anew: the one that it was at."""
-        self._leave(worker)
+        self._tell("join", worker)
         step = self.nodes[worker].step - (worker in self._unfinished)
         self.programs[worker] = self._new(worker, step, None)
 
@@ -322,7 +325,13 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
                 break
             for rank, saved in life.saved.items():
                 extra.note(
-                    "checkpoint", rank, start - reading, start, life.version, nbytes_of(saved.state), kind="read"
+                    "checkpoint",
+                    rank,
+                    start - reading,
+                    start,
+                    life.version,
+                    nbytes_of(saved.state),
+                    kind="read",
                 )
             if lives.in_vain(life):
                 raise SimulationError(

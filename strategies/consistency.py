@@ -84,10 +84,11 @@ async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1)
         if message.kind == "push":
             arrived.setdefault(message.part, []).append(message)
             touched = [message.part]
-        else:  # it begins, perhaps again, or goes: what it has pushed of a round counts no longer
-            touched = [*arrived]
+        else:
+            touched = [*arrived] if message.kind == "leave" else []
+        if message.kind in ("leave", "join"):  # what it has pushed of a round counts no longer
             arrived = {n: [p for p in pushes if p.sender != message.sender] for n, pushes in arrived.items()}
-            (members.add if message.kind == "pull" else members.discard)(message.sender)
+            (members.add if message.kind == "join" else members.discard)(message.sender)
         if message.kind == "pull":
             for shard in parts:
                 await shard.answer(message.sender)
@@ -171,11 +172,10 @@ async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool
     while True:
         message = await node.receive()
         if message.kind == "pull":
-            if message.sender not in members:
-                members = [child for child in node.children if child in (*members, message.sender)]
             await shard.answer(message.sender)
-        elif message.kind == "leave":
-            members = [member for member in members if member != message.sender]
+        elif message.kind in ("leave", "join"):
+            there = {*members, message.sender} if message.kind == "join" else {*members} - {message.sender}
+            members = [child for child in node.children if child in there]
             pushes = [push for push in pushes if push.sender != message.sender]
         elif message.version < shard.version:
             shard.drop(message)
@@ -211,10 +211,9 @@ async def _waiting(node: Node, rule: UpdateRule, needed: Callable[[int], int], *
     while True:
         message = await node.receive()
         if message.kind == "pull":
-            members.add(message.sender)
             await shard.answer(message.sender)
-        elif message.kind == "leave":
-            members.discard(message.sender)
+        elif message.kind in ("leave", "join"):
+            (members.add if message.kind == "join" else members.discard)(message.sender)
             pushes = [push for push in pushes if push.sender != message.sender]
         elif drops_late and message.version < shard.version:
             shard.drop(message)
@@ -240,11 +239,9 @@ async def every_k_batches(
         message = await node.receive()
         if message.kind in ("push", "commit"):
             pushes.append(message)
-        elif message.kind == "leave":
-            members.discard(message.sender)
+        elif message.kind in ("leave", "join"):
+            (members.add if message.kind == "join" else members.discard)(message.sender)
             early = [child for child in early if child != message.sender]
-        else:
-            members.add(message.sender)
         if len(pushes) == wanted or (pushes and not members):
             pushes.sort(key=lambda push: push.sender)
             await shard.update(pushes, over=len(pushes))
@@ -284,11 +281,12 @@ async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
     waiting: list[tuple[int, int]] = []  # who wants an answer, and at which of its clocks
     while True:
         message = await node.receive()
-        if message.kind == "leave":
-            del clocks[message.sender]
+        if message.kind in ("leave", "join"):
             waiting = [(worker, clock) for worker, clock in waiting if worker != message.sender]
-        elif message.sender not in clocks:  # it is back, and as far as the slowest
-            clocks[message.sender] = min(clocks.values(), default=0)
+        if message.kind == "leave":
+            clocks.pop(message.sender, None)
+        elif message.kind == "join":  # it is as far as the slowest
+            clocks.setdefault(message.sender, min(clocks.values(), default=0))
         if message.kind in ("push", "commit"):
             clocks[message.sender] += 1
             await shard.update([message], over=1)

@@ -92,8 +92,7 @@ class Synchronisation(Factor[P, Run]):
     sharded: bool = True
     """Whether the parameters can be cut into shards, each with a server."""
     elastic: bool = False
-    """Whether it goes on with those who are there: after `leave` it owes a worker nothing, and expects nothing
-    of it, until it pulls again."""
+    """Whether it goes on with those who are there: it hears `leave` and `join` (consistency.py)."""
     relay: Callable[..., Run] | None = None
     """What stands between workers and server in a hierarchy; None: there is no such form."""
     optimizer: Callable[..., Any] | None = None

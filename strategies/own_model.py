@@ -15,8 +15,9 @@ class OwnModel:
     """Parameters of shape (n,), their version (the number of own steps), and their weight in averages.
 
     Activities of one worker may share it: every change is one piece of work of the node. Models that were
-    merged are told to the engine with the next own step. Failure: each worker saves its model and its optimizer's
-    state; after a crash all go on from the newest version that all have saved, and what was on its way is lost.
+    merged are told to the engine with the next own step. Failure: each worker saves its model and its
+    optimizer's state; after a crash all go on from the newest version that all have saved; what was on its
+    way is lost.
     """
 
     def __init__(self, node: Node, optimizer: Transformation, weight: float = 1.0) -> None:

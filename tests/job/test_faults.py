@@ -1,6 +1,6 @@
 """The schedule of faults: pure, in order, and what its distributions promise."""
 
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from math import inf
 from typing import Any
 
@@ -98,7 +98,7 @@ def test_a_pure_function_in_the_order_of_time(seed: int, hours: float, workers: 
     assert [f.at for f in found] == sorted(f.at for f in found)
     for rank in range(workers):  # up and down by turns
         spells = [(f.at, f.until) for f in found if isinstance(f, Crash) and f.ranks == (rank,)]
-        assert all(until <= at for (_, until), (at, _) in zip(spells, spells[1:], strict=False))
+        assert all(until <= at for (_, until), (at, _) in pairwise(spells))
     alone = faults(item, seed=seed, workers=workers)  # another item changes none of its draws
     assert alone == [f for f in found if f.item == 0]
 
