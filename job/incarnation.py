@@ -110,17 +110,19 @@ class Checkpoints:
 
 
 def following(
-    plan: Plan, before: Incarnation, checkpoints: Checkpoints, records: pd.DataFrame, start: float
+    plan: Plan, before: Incarnation, version: int, saved: Mapping[int, Saved], records: pd.DataFrame
 ) -> Incarnation:
-    """The next life of a job whose records are those of the one before, as `cut` left them."""
-    version, saved = checkpoints.whole()
+    """The next life of a job whose records are those of the one before, as `cut` left them.
+
+    version, saved: the last checkpoint. When it starts is not said yet.
+    """
     if version <= before.version:
         version, steps = before.version, before.steps
         saved = before.saved
     else:
         applied = _taken(plan, records)
         steps = {worker: before.steps.get(worker, 0) + applied.get(worker, 0) for worker in plan.workers}
-    return Incarnation(before.number + 1, start, version, steps, saved)
+    return Incarnation(before.number + 1, before.start, version, steps, saved)
 
 
 def cut(

@@ -310,11 +310,10 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
             if fault is None:
                 frames.append(cut(result.records, simulation.kills, simulation.back))
                 break
-            version, _ = checkpoints.whole()
-            version = max(version, life.version)
-            simulation.follow(version)
+            version, saved = checkpoints.whole()
+            simulation.follow(max(version, life.version))
             frames.append(cut(result.records, simulation.kills, simulation.back))
-            life = following(plan, life, checkpoints, frames[-1], now)
+            life = following(plan, life, version, saved, frames[-1])
             reading = read_s(plan, life)
             start = next_start(plan, faults, now, simulation.all_back, reading)
             if start == inf:
