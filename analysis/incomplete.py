@@ -3,6 +3,8 @@
 scenario.yaml      what is run
 status.json        that it is not complete, and why
 rank-N.*.arrow     what process N has recorded so far (analysis/streams.py)
+life-K             the same of each life of a job that fails and goes on, and what it began with
+checkpoint-V-N.npz what process N has written at version V
 records.parquet    in place of these, once the run has ended without a result
 """
 
@@ -17,9 +19,11 @@ import pandas as pd
 
 from lockstep.analysis import streams
 from lockstep.analysis.folders import INCOMPLETE
+from lockstep.analysis.records import join
 from lockstep.scenarios import Scenario, ScenarioError, dump
 
 STATUS, _RECORDS = "status.json", "records.parquet"
+_PATTERNS = ("rank-*.arrow", "life-*/*", "checkpoint-*.npz", ".checkpoint-*.npz")
 
 
 class Incomplete:
@@ -42,6 +46,8 @@ class Incomplete:
             return
         for file in _own(self.folder):
             file.unlink()
+        for life in self.folder.glob("life-*"):
+            life.rmdir()
         (self.folder / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
         self._say("the run goes on, or was killed")
 
@@ -71,6 +77,8 @@ class Incomplete:
         """There is a result."""
         for file in _own(self.folder):
             file.unlink()
+        for life in self.folder.glob("life-*"):
+            life.rmdir()
         with suppress(OSError):  # somebody has put something else there
             self.folder.rmdir()
 
@@ -90,7 +98,8 @@ def discard(out: Path) -> None:
 def _own(folder: Path) -> list[Path]:
     """The files of a run."""
     names = (STATUS, "scenario.yaml", _RECORDS, f".{_RECORDS}")
-    return [*(file for name in names if (file := folder / name).exists()), *folder.glob("rank-*.arrow")]
+    found = [file for name in names if (file := folder / name).exists()]
+    return [*found, *(file for pattern in _PATTERNS for file in folder.glob(pattern))]
 
 
 def is_one(folder: Path) -> bool:
@@ -106,4 +115,8 @@ def why(folder: Path) -> str:
 def records(folder: Path) -> pd.DataFrame | None:
     """What is there of the records of a run that did not end well; None if that is nothing."""
     file = folder / _RECORDS
-    return pd.read_parquet(file) if file.exists() else streams.records(streams.streams(folder))
+    if file.exists():
+        return pd.read_parquet(file)
+    lives = sorted(folder.glob("life-*"), key=lambda life: int(life.name.split("-")[1]))
+    found = [each for life in lives if (each := records(life)) is not None]
+    return join(found) if found else streams.records(streams.streams(folder))

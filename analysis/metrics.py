@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.bottleneck_words import sentence
+from lockstep.analysis.losses import losses
 from lockstep.analysis.records import Result, of
 from lockstep.analysis.utilisation import utilisation
 from lockstep.strategies.idle import never_acted
@@ -24,7 +25,9 @@ def metrics(result: Result) -> dict[str, Any]:
     duration = end - start
     applied_updates, applied_batches = _applied(result, updates)
     samples = applied_batches * batch_size
-    rate = samples / duration if duration > 0 else None
+    lost = losses(result, applied_batches, _dropped(result)) if scenario.with_faults else {}
+    undone = lost.pop("undone", 0) * batch_size
+    rate = (samples + undone) / duration if duration > 0 else None
     single = batch_size / result.gradient_s if result.gradient_s > 0 else None
     speedup = rate / single if rate is not None and single is not None else None
     target = scenario.stop.target_accuracy
@@ -44,6 +47,7 @@ def metrics(result: Result) -> dict[str, Any]:
         "samples": samples,
         "throughput": rate,
         "dropped": _dropped(result),
+        **lost,
         "staleness": staleness(of_models(updates)["staleness"].to_numpy()),
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / workers,

@@ -17,6 +17,12 @@ pass       the worker             piece of the model             kind, version: 
                                                                  batches: which micro-batch of it; nbytes:
                                                                  the most that is kept while it goes on
 evaluation –                      –                              version, loss, accuracy
+fault      whom it befell         –                              kind; left, when it was noticed; end is
+                                                                 when it was over
+recovery   the node, or −1: all   –                              version from which it goes on; start is
+                                                                 when the failure was noticed
+checkpoint who writes or reads it –                              kind: write or read; version, nbytes
+undone     as an update or a drop that was lost when the job went back to a checkpoint
 ========== ====================== ============================== =======================================
 
 Ranks count the workers first, then the servers; −1 stands for nobody.
@@ -58,6 +64,10 @@ _FIELDS = {
     "memory": ("node", "start", "end", "kind"),
     "work": ("node", "start", "end", "kind"),
     "pass": ("node", "peer", "start", "end", "kind", "version", "batches", "nbytes"),
+    "fault": ("node", "start", "left", "end", "kind"),
+    "recovery": ("node", "start", "end", "version"),
+    "checkpoint": ("node", "start", "end", "kind", "version", "nbytes"),
+    "undone": ("node", "peer", "end", "version", "staleness", "batches"),
 }
 EVENTS = tuple(_FIELDS)
 COPIES = 5  # of all records besides them, while they are put in order
@@ -158,6 +168,12 @@ class Recorder:
         """A worker did a pass of a micro-batch through a piece of the model, keeping at most so much."""
         pack = _PACK["pass"]
         self._packed["pass"] += pack(worker, piece, start, end, self._code(kind), step, micro, kept)
+
+    def note(self, event: str, *values: Any, kind: str | None = None) -> None:
+        """Record a rare event: its values in the order of its fields, without the kind, if it has one."""
+        fields, given = _FIELDS[event], iter(values)
+        codes = [self._code(kind) if name == "kind" else next(given) for name in fields]  # type: ignore[arg-type]
+        self._packed[event] += _PACK[event](*codes)
 
     def _code(self, kind: str) -> int:
         return self._kinds.setdefault(kind, len(self._kinds))

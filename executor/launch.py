@@ -12,9 +12,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
@@ -26,16 +27,20 @@ import pandas as pd
 import lockstep.analysis.streams as streams
 from lockstep.analysis.incomplete import Incomplete
 from lockstep.analysis.records import Result
-from lockstep.executor import blame, collect, process, signals
+from lockstep.executor import blame, collect, lives, process, signals
 from lockstep.executor.folder import new_folder, short_names
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
+from lockstep.executor.injector import Injector
 from lockstep.executor.sockets import Place
 from lockstep.executor.steal_time import StealTime
 from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
+from lockstep.job.faults import Fault
+from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
+from lockstep.job.recovery import Faults
 from lockstep.workloads import Learner, modules, require_importable
 from lockstep.workloads.memory import bytes_of, require
 
@@ -76,16 +81,19 @@ def execute(
     out: Path | None = None,
     deadline_s: float | None = None,
     waiting: Waiting | None = None,
+    resume: bool = False,
 ) -> Result:
     """Measure a run of the job; `progress` is told the fraction done now and then.
 
     With `testbed` the processes talk over the scenario's own network, else inside this machine. `out`: the
     folder in which its records are kept, below `incomplete`, while it goes on. `deadline_s`: for how long a
     process may give no sign, or not get on (docs/failures.md); `waiting` is told for whom others wait.
+    `resume`: go on with the run whose records and checkpoints are there.
 
     Raises ScenarioError if memory has no room for its processes, RunFailed if one dies or does not get on,
     RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
+    lives.check(plan)
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), _interruptible(interruption), ExitStack() as stack:
         bed = None
@@ -95,12 +103,25 @@ def execute(
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         learner = _prepared(plan)
-        incomplete = stack.enter_context(Incomplete(out, plan.scenario)) if out is not None else None
+        incomplete = stack.enter_context(Incomplete(out, None if resume else plan.scenario)) if out else None
         kept = incomplete.folder if incomplete else folder
-        run = _Run(plan, folder, kept, bed, learner, deadline_s)
-        stack.callback(run.close)
+
+        def live(run: "_Run") -> Result:
+            return run.result(progress, waiting, interruption)
+
         try:
-            result = run.result(progress, waiting, interruption)
+            if plan.scenario.with_faults:
+                begin = partial(_Run, plan, bed, learner, deadline_s)
+                result = lives.measure(plan, kept, begin, live, resume)
+            else:
+                run = _Run(plan, bed, learner, deadline_s, folder, kept)
+                stack.callback(run.close)
+                result = live(run)
+        except lives.LifeOver as over:
+            failure = RunFailed(lives.why(plan, over), over.records)
+            if incomplete is not None:
+                incomplete.keep(over.records, str(failure))
+            raise failure from None
         except (RunFailed, RunInterrupted, signals.TimedOut) as error:
             if incomplete is not None:
                 with signals.handled(signal.SIG_IGN, *signals.ENDING):
@@ -140,12 +161,16 @@ class _Run:
     def __init__(
         self,
         plan: Plan,
-        folder: Path,
-        kept: Path,
         bed: Testbed | None,
         learner: Learner | None,
         deadline_s: float | None,
+        folder: Path,
+        kept: Path,
+        life: Incarnation = FIRST,
+        origin: float | None = None,
+        faults: Faults | None = None,
     ) -> None:
+        """life, origin, faults: see `lives.Begin`."""
         self.plan, self.folder, self.kept, self.learner = plan, folder, kept, learner
         self.names = [role.name for role in plan.roles]
         watchdog = Watchdog(len(self.names), deadline_s)
@@ -153,7 +178,8 @@ class _Run:
         watchdog.path_s = path_s(plan, plan.scenario.cluster.network.bandwidth if bed else INSIDE)
         self.hub = Hub(Place(folder), watchdog)
         self.store = FileStore(str(folder / process.STORE), -1)
-        contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s)
+        brief = replace(life, saved={})  # each process reads its own
+        contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s, brief, origin)
         context = multiprocessing.get_context("forkserver")
         self.processes = [
             context.Process(
@@ -163,6 +189,8 @@ class _Run:
             )
             for rank in range(len(self.names))
         ]
+        self.origin = origin
+        self.injector = Injector(plan.scenario, faults, self.processes) if faults is not None else None
         self._frozen = _ForkServerGuard(deadline_s or LEAST_S)
 
     def result(
@@ -183,13 +211,15 @@ class _Run:
             return collect.seen(result, self.hub, self.names)
         except KeyboardInterrupt:
             raise RunInterrupted(self._records_so_far()) from None
-        except (RunFailed, signals.TimedOut) as failure:
+        except (RunFailed, lives.LifeOver, signals.TimedOut) as failure:
             failure.records = self._records_so_far()
             raise
 
     def close(self) -> None:
         """Kill what is left of the processes."""
         self._frozen.end()
+        if self.injector is not None:
+            self.injector.end()
         for child in self.processes:
             if child.is_alive():
                 child.kill()
@@ -209,8 +239,9 @@ class _Run:
     def _until_all_have_ended(self) -> Iterator[None]:
         """Give way several times a second; raise RunFailed if a process ends badly, or holds others up."""
         while True:
-            exitcodes = [child.exitcode for child in self.processes]
-            if any(exitcodes):
+            gone = self._made_to_fail()
+            exitcodes = [None if r in gone else child.exitcode for r, child in enumerate(self.processes)]
+            if any(exitcodes) and not gone:
                 time.sleep(_SETTLE_S)
                 raise self._failure([child.exitcode for child in self.processes])
             if None not in exitcodes:
@@ -225,6 +256,23 @@ class _Run:
                 [child.sentinel for child in self.processes if child.exitcode is None], timeout=0.1
             )
             yield
+
+    def _made_to_fail(self) -> Mapping[int, Fault]:
+        """Those whom a fault of the scenario has befallen. Raises LifeOver once that is noticed."""
+        injector = self.injector
+        if injector is None:
+            return {}
+        if injector.origin is None:
+            if self.origin is None and self.store.check(["zero"]):
+                self.origin = float(self.store.get("zero"))
+            if self.origin is not None:
+                injector.begin(self.origin)
+        if injector.failed is not None:
+            assert self.origin is not None
+            for rank in injector.gone:
+                self.processes[rank].kill()  # a process that stands still would not hear that it is to end
+            raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
+        return injector.gone
 
     def _failure(self, exitcodes: Sequence[int | None]) -> RunFailed:
         """What went wrong first: a process that dies lets others fail who were talking to it."""

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.analysis.records import Recorder
-from lockstep.executor import signals, sockets
+from lockstep.executor import checkpoint_file, signals, sockets
 from lockstep.executor.barrier import barrier
 from lockstep.executor.devices import Place, choose, computes_on
 from lockstep.executor.heap import keep_freed_memory
@@ -35,6 +35,7 @@ from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
 from lockstep.job.arithmetic import OnTensors
 from lockstep.job.ending import Ending
+from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.segments import Segments
@@ -58,6 +59,8 @@ class Control:
     leave: Callable[[str, Path], None]  # a file, where the run is watched
     kept: Path  # the folder for its records while the run goes on
     private: Path  # the run's folder on this host
+    life: Incarnation = FIRST  # what the run, or this life of it, begins with
+    origin: float | None = None  # of the run's clock, if it is not its first life
 
 
 def participate(plan: Plan, rank: int, control: Control) -> None:
@@ -69,6 +72,10 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
     keep_freed_memory()
     scenario, size, workers, world = plan.scenario, plan.sizes, len(plan.workers), len(plan.roles)
+    life = control.life
+    if rank == 0:
+        for name, made in life.counts(plan).items():
+            store.add(name, made)
     places = _exchange(store, rank, world)
     dtype = getattr(torch, getattr(scenario.workload, "element", "float32"))
     is_worker = rank < workers
@@ -94,12 +101,17 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         check_ends()
 
     emulated = is_worker and scenario.cluster.compute != "measured"
-    compute = compute_times(scenario, size)[rank] if emulated else None
+    compute = compute_times(scenario, size, life.key())[rank] if emulated else None
     port = RealPort(plan, rank, initial.to(device), transport, compute, learner)
     if is_worker and workers > 1 and plan.native:
         join_workers()
     recorded = RecordedPort(port, computes_on(device))
-    node = running(port, _snapshots(plan, rank, initial) if learner else None, recorded)
+    if scenario.with_faults:
+        saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
+        life = replace(life, saved={} if saved is None else {rank: saved})
+    node = running(port, _snapshots(plan, rank, initial) if learner else None, recorded, life)
+    if scenario.with_faults:
+        node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank)
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))
@@ -113,7 +125,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
     transport.connect(_connected(plan, rank))  # not on the clock either
-    port.zero = _start_together(store, rank, world, same_host=len({p.host for p in places}) == 1)
+    same_host = len({place.host for place in places}) == 1
+    port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
     report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
     program = recorded.run(plan.program(rank)(node))
@@ -140,14 +153,19 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         dist.destroy_process_group()
 
 
-def running(port: RealPort, snapshots: Snapshots | None, recorded: RecordedPort | None = None) -> Node:
+def running(
+    port: RealPort,
+    snapshots: Snapshots | None,
+    recorded: RecordedPort | None = None,
+    life: Incarnation = FIRST,
+) -> Node:
     """The node that stands on a port, perhaps a recorded one."""
     plan, rank, stopping, learner = port.plan, port.rank, port.stopping, port.learner
     count = recorded.counting(stopping.count) if recorded else stopping.count
-    ending = Ending(plan, count, partial(say, port.store))
+    ending = Ending(plan, count, partial(say, port.store), life.versions(plan))
     epoch = learner.epoch(port.replica) if learner and rank in plan.workers else plan.epoch(rank)
     arithmetic = OnTensors(port.initial)
-    port.node = Node(plan, rank, recorded or port, Recorder(), ending, arithmetic, snapshots, epoch)
+    port.node = Node(plan, rank, recorded or port, Recorder(), ending, arithmetic, snapshots, epoch, life)
     port.take_in = recorded.taking_in(port.node.take_in) if recorded else port.node.take_in
     return port.node
 
@@ -185,13 +203,20 @@ def _exchange(store: Store, rank: int, world: int) -> list[Place]:
     return [Place(host, int(gpus)) for host, gpus in told]
 
 
-def _start_together(store: Store, rank: int, world: int, same_host: bool) -> float:
+def _start_together(
+    store: Store, rank: int, world: int, same_host: bool, origin: float | None, start: float
+) -> float:
     """Wait for everybody, then for one common instant; its reading of the monotonic clock.
+
+    With an `origin` of the run's clock they wait until that reads `start`, if it does not yet.
 
     Between hosts monotonic clocks do not compare: there everyone starts when told, which is off by the
     time the store takes to tell.
     """
     barrier(store, "start", world)
+    if origin is not None:
+        time.sleep(max(0.0, origin + start - time.monotonic()))
+        return origin
     if rank == 0:
         store.set("zero", repr(time.monotonic() + _HEAD_START_S))
     zero = float(store.get("zero"))
@@ -209,13 +234,15 @@ class Contact:
     kept: Path
     hub: str  # endpoint
     deadline_s: float | None
+    life: Incarnation = FIRST
+    origin: float | None = None
 
     def control(self, rank: int, seat: Seat) -> Control:
         """Take part."""
         place = sockets.Place(self.folder, seat.address)
         heartbeat = Heartbeat(rank, sockets.Place(self.folder), self.hub, self.deadline_s)
         store = FileStore(str(self.folder / STORE), -1)
-        return Control(store, heartbeat, place, _nowhere, self.kept, self.folder)
+        return Control(store, heartbeat, place, _nowhere, self.kept, self.folder, self.life, self.origin)
 
 
 def _nowhere(name: str, file: Path) -> None:

@@ -7,23 +7,31 @@ for all nodes of a run, or for one of them.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from lockstep.job.plan import Plan
 
 Count = Callable[[str], int]
 """Adds one to the count of that name, among all nodes of the run, and gives the sum."""
 
+NONE: Mapping[int, int] = MappingProxyType({})
+
 
 class Ending:
     """The ends that `stop` of a job's scenario sets. `over`: whether the run is."""
 
-    def __init__(self, plan: Plan, count: Count, tell: Callable[[], object]) -> None:
-        """tell: called by whoever makes the last update of all, unless the run is over already."""
+    def __init__(
+        self, plan: Plan, count: Count, tell: Callable[[], object], versions: Mapping[int, int] = NONE
+    ) -> None:
+        """tell: called by whoever makes the last update of all, unless the run is over already.
+
+        versions: of owners that go on from a checkpoint.
+        """
         self.over = False
         self.quota, self.limit = plan.quota, plan.scenario.stop.updates
         self.last = self.limit  # the version with which the run ends, once all owners have it
-        self.versions: dict[int, int] = {}  # of each owner that has made updates
+        self.versions = dict(versions)  # of each owner that has made updates
         self.made = 0  # updates that brought the end closer
         self._owners = len(plan.owners.ranks)
         self._linked = plan.relayed or len(plan.groups) > 1  # owners may need each other's workers
@@ -116,9 +124,9 @@ def pool(number: int) -> str:
     return f"mini-batches of slice {number}" if number else "mini-batches"
 
 
-def counting() -> Count:
-    """Counts of nodes that are all in this process."""
-    counts: Counter[str] = Counter()
+def counting(begun: Mapping[str, int] = MappingProxyType({})) -> Count:
+    """Counts of nodes that are all in this process; those with which they begin."""
+    counts: Counter[str] = Counter(begun)
 
     def count(name: str) -> int:
         counts[name] += 1

@@ -14,6 +14,7 @@ from lockstep.analysis.records import Recorder
 from lockstep.job.arithmetic import Arithmetic
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Retired
+from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, nbytes_of
 from lockstep.job.member import Member
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
@@ -54,7 +55,7 @@ class Node:
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "met", "_is_worker"),
+        *("worked_s", "met", "saved", "keep", "_every", "_write_s", "_is_worker"),
     )
 
     def __init__(
@@ -67,6 +68,7 @@ class Node:
         arithmetic: Arithmetic,
         snapshots: Snapshots | None,
         epoch: int,
+        incarnation: Incarnation = FIRST,
     ) -> None:
         number, place = plan.places[rank]
         group = plan.groups[number]
@@ -76,8 +78,13 @@ class Node:
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
         self.shards, self.hosts = group.shards, plan.worker_hosts[number]
-        self.rng = Random(f"{plan.scenario.seed}/node/{place}")  # the same choices in each slice
-        self.step, self.epoch, self.budget = 0, epoch, plan.budget
+        life = "".join(f"/{key}" for key in incarnation.key())
+        self.rng = Random(f"{plan.scenario.seed}/node/{place}{life}")  # the same choices in each slice
+        self.step, self.epoch = incarnation.steps.get(rank, 0), epoch
+        self.budget = None if plan.budget is None else plan.budget - sum(incarnation.steps.values())
+        self.saved: Saved | None = incarnation.saved.get(rank)
+        self.keep: Keep | None = None  # what it saves; None: nobody keeps anything
+        self._every, self._write_s = plan.checkpoints(rank)
         self.loss = nan
         self.memory: Any = None
         self.port, self.clock = port, port.clock
@@ -308,7 +315,7 @@ class Node:
 
     # ---------------------------------------------------------------- updates
 
-    async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> None:
+    async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> bool:
         owner = self.owner
         now = self.clock.now if self.memory is None else self.memory.completed_at(version)
         for part in contributions:
@@ -321,6 +328,16 @@ class Node:
                 self.port.show(version, kept)
         if self.ending.updated(owner, version, self.program_ended):
             raise Retired
+        return self._every is not None and version % self._every == 0
+
+    async def save(self, version: int, state: State) -> None:
+        assert self.keep is not None
+        start, nbytes = self.clock.now, nbytes_of(state)
+        kept = self.keep(Saved(version, state))
+        end = start + nbytes * self._write_s
+        await self.port.wait(max(0.0, end - self.clock.now))
+        kept()
+        self.recorder.note("checkpoint", self.rank, start, self.clock.now, version, nbytes, kind="write")
 
     def dropped(self, push: Message) -> None:
         for source in push.pushed_by:

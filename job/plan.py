@@ -69,6 +69,10 @@ class Plan:
         in_passes = in_passes or scenario.workload.synchronised
         if in_passes:
             asked.check_passes(scenario)
+        if scenario.with_faults:
+            from lockstep.job import recovery
+
+            recovery.check(scenario, strategy, in_passes)
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
         groups = data_groups(scenario, strategy, parts_of(scenario, pieces, micro))
         owners = groups[0].owners
@@ -190,6 +194,14 @@ class Plan:
         if not self.has_servers and len(self.groups) == 1:
             return [self.workers] * len(self.roles)
         return [[*self.neighbours(rank), rank] for rank in range(len(self.roles))]
+
+    def checkpoints(self, rank: int) -> tuple[int | None, float]:
+        """After how many updates a rank writes a checkpoint, and the seconds a byte takes; None: never."""
+        recovery, storage = self.scenario.recovery, self.scenario.cluster.storage
+        rate = storage.write if storage else None
+        if recovery is None or recovery.checkpoint is None or rank not in self.owners.evaluated:
+            return None, 0.0
+        return recovery.checkpoint.every, 1 / rate if rate else 0.0
 
     def program(self, rank: int) -> Program:
         """What a rank runs."""

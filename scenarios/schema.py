@@ -16,9 +16,11 @@ from pydantic import (
     model_validator,
 )
 
+from lockstep.scenarios import faults as fault_kinds
 from lockstep.scenarios import kinds, library, renamed
 from lockstep.scenarios import profile as profiles
 from lockstep.scenarios.compute import Compute
+from lockstep.scenarios.faults import Fault, Recovery, Storage
 from lockstep.scenarios.kinds import Kind
 from lockstep.scenarios.library import OrNamed, Preset, needs
 from lockstep.scenarios.machine import Machine
@@ -45,6 +47,8 @@ class Cluster(Machine):
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
     `memory` is that of each worker's device: what does not fit is not run. `kinds`: workers that are not
     alike.
+    `faults`: who fails, when, and for how long (docs/faults.md); `detect`: how long it takes to notice (2 s);
+    `storage`: where checkpoints are.
     With a `preset`, a file or the name of a shipped one, what is not given here is as it says; with a
     `profile` (docs/calibrate.md) what is then still missing is as measured there. A scenario that has been
     read has taken both over, and no longer names them.
@@ -61,6 +65,9 @@ class Cluster(Machine):
     memory: PositiveSize | None = None
     kinds: tuple[Kind, ...] = Field((), strict=False)  # YAML has lists only
     stragglers: tuple[Straggler, ...] = Field((), strict=False)
+    faults: tuple[Fault, ...] = Field((), strict=False)
+    detect: PositiveDuration | None = None
+    storage: Storage | None = None
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
@@ -185,6 +192,22 @@ class Cluster(Machine):
                 listed.add(straggler.scope)
         return self
 
+    @model_validator(mode="after")
+    def _faults_befall_somebody(self) -> Self:
+        there = {
+            "worker": range(self.workers),
+            "server": range(self.servers.count),
+            "host": range(self.hosts + self.servers.hosts),
+            "rack": range(self.network.topology.groups(self.hosts)),
+        }
+        for index, item in enumerate(self.faults):
+            for scope, number, *path in fault_kinds.named(item):
+                if number not in there[scope]:
+                    last = len(there[scope]) - 1
+                    problem = f"must be a {scope}'s number, from 0 to {last}, not {number}"
+                    fail(problem, "faults", index, *path)
+        return self
+
 
 class Strategy(Section):
     """A strategy by `name`; its other keys are `parameters`, which only the strategy can judge."""
@@ -260,6 +283,7 @@ class Scenario(Section):
     parallelism: Parallelism | None = Field(None, description="how a replica's devices share the model")
     strategy: Strategy = Field(description="how workers cooperate, such as 'strategy: downpour'")
     stop: Stop = Field(description="when to end, such as 'stop: {steps: 100}'")
+    recovery: Recovery | None = None
     seed: int = Field(0, ge=0)
     sweep: Sweep = Field({})
 
@@ -314,6 +338,18 @@ class Scenario(Section):
     def split(self) -> Parallelism:
         """How the model is split; not at all, if the file does not say."""
         return self.parallelism or Parallelism()
+
+    @property
+    def on_failure(self) -> str:
+        """What the job does when a process fails."""
+        return self.recovery.on_failure if self.recovery else "stop"
+
+    @property
+    def with_faults(self) -> bool:
+        """Whether processes fail, or checkpoints are written: metrics then say what that costs."""
+        return bool(self.cluster.faults) or (
+            self.recovery is not None and self.recovery.checkpoint is not None
+        )
 
     @property
     def replicas(self) -> int:

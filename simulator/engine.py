@@ -19,6 +19,7 @@ from simpy.events import URGENT
 from lockstep.analysis.records import COPIES, Recorder, Result, of
 from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
+from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port
@@ -50,8 +51,12 @@ _LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
 class Simulation:
     """The state of one run that its nodes share."""
 
-    def __init__(self, plan: Plan, shortcuts: bool = True) -> None:
-        """shortcuts: compute rings, and replicas that are alike, once for all where that is exact."""
+    def __init__(self, plan: Plan, shortcuts: bool = True, incarnation: Incarnation = FIRST) -> None:
+        """shortcuts: compute rings, and replicas that are alike, once for all where that is exact.
+
+        incarnation: what it begins with, and when.
+        """
+        self.incarnation = incarnation
         scenario, cluster = plan.scenario, plan.scenario.cluster
         self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
@@ -71,7 +76,7 @@ class Simulation:
             narrow = folding.narrowed(network, self.folding.places)
             cluster = cluster.model_copy(update={"network": narrow})
         overheads = network.message_overhead, network.receive_overhead
-        self.environment = Environment()
+        self.environment = Environment(incarnation.start)
         self.network = Network(self.environment, topology(cluster), plan.hosts, *overheads, network.queue)
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
@@ -87,14 +92,16 @@ class Simulation:
         self.rings = Rings(self) if shortcuts and not unsteady and len(plan.groups) == 1 else None
         self.alone = Alone(self)
         self.segments = Segments(plan, self.learner, self.arithmetics[0].blank) if plan.stages else None
-        self.compute = compute_times(scenario, self.sizes)
+        self.compute = compute_times(scenario, self.sizes, incarnation.key())
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.additions = 0  # to shared memory, that have been completed
         in_memory = self.owners.in_one_memory and self.learner is not None
         self.race = Race(self.initial(0).numpy()) if in_memory else None
         self.backward = getattr(cluster.compute, "backward", None) or 0.0
-        self.ending = Ending(plan, counting(), lambda: Timeout(self.environment, 0.0, self._look, URGENT))
+        count = counting(incarnation.counts(plan))
+        tell = lambda: Timeout(self.environment, 0.0, self._look, URGENT)  # noqa: E731
+        self.ending = Ending(plan, count, tell, incarnation.versions(plan))
         self.recorder = Recorder()
         nbytes, apart = self.owners.copies * self.sizes.nbytes, self.owners.apart
         self.snapshots = {
@@ -139,14 +146,16 @@ class Simulation:
         port = VirtualPort if self.folding is None else FoldedPort
         return port(self, rank), self.ending
 
-    def _node(self, rank: int) -> Node:
+    def _node(self, rank: int, incarnation: Incarnation | None = None) -> Node:
+        """incarnation: the node's, if it is not that of all."""
         plan, learner = self.plan, self.learner
         snapshots = self.snapshots.get(self.owners.owner(rank)) if learner is not None else None
         epoch = plan.epoch(rank)
         if learner is not None and rank in plan.workers:
             epoch = learner.epoch(plan.replica(rank))
         port, ending = self.stands_on(rank)
-        node = Node(plan, rank, port, self.recorder, ending, self.arithmetic(rank), snapshots, epoch)
+        life = incarnation or self.incarnation
+        node = Node(plan, rank, port, self.recorder, ending, self.arithmetic(rank), snapshots, epoch, life)
         if self.owners.in_one_memory:
             node.memory = WorkerMemory(self, node)
         return node
@@ -207,9 +216,13 @@ class Simulation:
         environment, until = self.environment, self.scenario.stop.time
         self.progress = progress
         if until is not None:
-            Aside(environment, until, self._look, URGENT)
+            Aside(environment, max(0.0, until - environment.now), self._look, URGENT)
         with no_garbage():
             environment.run()
+        self.finish()
+
+    def finish(self) -> None:
+        """See whether the run has come to its end. Raises Disturbed, or SimulationError."""
         if self.ending.over:
             self._record_unfinished_gradients()
             if self.rings is not None:
@@ -328,8 +341,12 @@ def no_garbage() -> Iterator[None]:
 def simulate(plan: Plan, progress: Progress | None = None) -> Result:
     """Predict a run of the job; `progress` is told the fraction done now and then.
 
-    Raises SimulationError if the nodes deadlock or a conservation law is broken.
+    Raises SimulationError if the nodes deadlock, a conservation law is broken, or a fault ends the run.
     """
+    if plan.scenario.with_faults:
+        from lockstep.simulator.faults import simulate_with_faults
+
+        return simulate_with_faults(plan, progress)
     with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
         simulation = Simulation(plan)
         try:

@@ -8,7 +8,7 @@ failed events, processes that wait for each other or are interrupted.
 import inspect
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NoReturn
 
 import simpy
 from simpy.core import StopSimulation
@@ -71,6 +71,10 @@ def soon(environment: simpy.Environment, event: Event) -> None:
     schedule(environment, event, 0.0)
 
 
+def _no_more(_: None) -> NoReturn:
+    raise Retired
+
+
 class Process:
     """Drives a coroutine from event to event; `failed` is told soon of an exception that ends it."""
 
@@ -94,6 +98,19 @@ class Process:
         """The run is over: a program that has not begun never will, of which Python would warn."""
         if inspect.getcoroutinestate(self._program) == inspect.CORO_CREATED:
             self._program.close()
+
+    def kill(self) -> None:
+        """It goes on no more, whatever it waits for."""
+        self.alive, self._send = False, _no_more
+        self._program.close()
+
+    def hold(self, awake: Event) -> None:
+        """It stands still: when what it waits for has happened it waits for `awake`, too."""
+        self._send = lambda _: awake
+
+    def let_go(self) -> None:
+        """It stands still no more."""
+        self._send = self._program.send
 
     def _resume(self, _: Any) -> None:
         try:

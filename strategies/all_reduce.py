@@ -1,6 +1,7 @@
 """Synchronous training without a server: every worker holds all parameters and sums the gradients.
 
-Equal to one worker with the n-fold batch. Failure: a worker that dies ends the run.
+Equal to one worker with the n-fold batch. Failure: worker 0 saves parameters and the
+optimizer's state; after a crash all go on from there.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,7 @@ from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.marks import BelongsTo
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Node, Vector
-from lockstep.strategies.optimizers import State, Transformation
+from lockstep.strategies.optimizers import State, Transformation, restored
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.parts import cut
 
@@ -51,6 +52,9 @@ class Replica:
         self.parameters, self.version = node.initial_parameters(), 0
         self.slices = cut(len(self.parameters), [1] * buckets)
         self.states = [optimizer.initial] * buckets
+        if node.saved is not None:
+            self.version, (self.parameters, states) = node.saved.version, node.saved.state
+            self.states = [restored(state) for state in states]
 
     async def step(self, total: Callable[[int, Vector], Awaitable[Vector]]) -> None:
         """Step by the mean of everyone's gradients; `total(bucket, gradient)` sums those of a bucket."""
@@ -63,7 +67,8 @@ class Replica:
             )
         self.parameters = node.add_parts(self.parameters, self.slices, steps)
         self.version += 1
-        await node.updated(self.version, self.parameters, [Contribution(node.rank, 0, 1)])
+        if await node.updated(self.version, self.parameters, [Contribution(node.rank, 0, 1)]):
+            await node.save(self.version, (self.parameters, tuple(self.states)))
 
     @property
     def state(self) -> State:

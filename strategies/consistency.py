@@ -30,7 +30,7 @@ from lockstep.strategies.parameter_server import Shard, count
 from lockstep.strategies.parts import cut
 
 
-@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, relay=relays.combine)
+@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, elastic=True, relay=relays.combine)
 async def immediate(node: Node, rule: UpdateRule, *, warm_start: Updates = 0) -> None:
     """Asynchronous: apply every push as it arrives, and answer at once (Dean et al. 2012, §4.1).
 
@@ -53,7 +53,9 @@ def _wants_answer(message: Message) -> bool:
     return message.kind in ("pull", "push")
 
 
-@synchronisation(offers={Offer.ANSWERS, Offer.AVERAGES_ALONG}, equal_steps=True, relay=relays.gather)
+@synchronisation(
+    offers={Offer.ANSWERS, Offer.AVERAGES_ALONG}, equal_steps=True, elastic=True, relay=relays.gather
+)
 async def barrier(node: Node, rule: UpdateRule) -> None:
     """Synchronous: apply the mean of one push from every worker, then answer them all.
 
@@ -63,7 +65,10 @@ async def barrier(node: Node, rule: UpdateRule) -> None:
 
 
 @synchronisation(
-    offers={Offer.ANSWERS, Offer.AVERAGES_ALONG}, equal_steps=True, relay=relays.gather_in_chunks
+    offers={Offer.ANSWERS, Offer.AVERAGES_ALONG},
+    equal_steps=True,
+    elastic=True,
+    relay=relays.gather_in_chunks,
 )
 async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1) -> None:
     """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed.
@@ -71,30 +76,39 @@ async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1)
     Parts beyond those are vectors that workers have averaged along with the parameters; they begin at 0.
     """
     parts = [Shard(node, rule, part, chunks) for part in range(chunks)]
-    for _ in node.children:
-        child = (await node.receive("pull")).sender
-        for shard in parts:
-            await shard.answer(child)
+    members = set(node.children)
     along: dict[int, Shard] = {}
     arrived: dict[int, list[Message]] = {}
     while True:
-        push = await node.receive("push")
-        pushes = arrived.setdefault(push.part, [])
-        pushes.append(push)
-        if len(pushes) < len(node.children):
-            continue
-        del arrived[push.part]
-        shard = parts[push.part] if push.part < chunks else _along(node, rule, push.part, along)
-        pushes.sort(key=lambda push: push.sender)
-        contributions = await shard.apply(pushes, count(pushes))
-        if push.part < chunks and all(other.version == shard.version for other in parts):
-            whole = node.concatenate([other.parameters for other in parts])
-            await node.updated(shard.version, whole, contributions)
-        for child in node.children:
-            await shard.answer(child)
+        message = await node.receive()
+        if message.kind == "push":
+            arrived.setdefault(message.part, []).append(message)
+            touched = [message.part]
+        else:
+            touched = [*arrived] if message.kind == "leave" else []
+        if message.kind in ("leave", "join"):  # what it has pushed of a round counts no longer
+            arrived = {n: [p for p in pushes if p.sender != message.sender] for n, pushes in arrived.items()}
+            (members.add if message.kind == "join" else members.discard)(message.sender)
+        if message.kind == "pull":
+            for shard in parts:
+                await shard.answer(message.sender)
+        for number in touched:
+            pushes = arrived[number]
+            if len(pushes) < len(members) or not pushes:
+                continue
+            del arrived[number]
+            shard = parts[number] if number < chunks else _along(node, rule, number, along)
+            pushes.sort(key=lambda push: push.sender)
+            contributions = await shard.apply(pushes, count(pushes))
+            if number < chunks and all(other.version == shard.version for other in parts):
+                whole = node.concatenate([other.parameters for other in parts])
+                if await node.updated(shard.version, whole, contributions):
+                    await node.save(shard.version, tuple(other.kept for other in parts))
+            for push in pushes:
+                await shard.answer(push.sender)
 
 
-@synchronisation(offers={Offer.CENTRE}, equal_steps=True, relay=relays.gather)
+@synchronisation(offers={Offer.CENTRE}, equal_steps=True, elastic=True, relay=relays.gather)
 async def centre(node: Node, rule: UpdateRule) -> None:
     """EASGD: a barrier; what it answers is the centre, and not where a worker goes on (Zhang et al. 2015)."""
     await barrier(node, rule)
@@ -113,7 +127,7 @@ def most_of(node: Node) -> int:
     return -(-3 * len(node.workers) // 4)
 
 
-@synchronisation(offers={Offer.ANSWERS}, sharded=False)
+@synchronisation(offers={Offer.ANSWERS}, sharded=False, elastic=True)
 async def first_of_more(
     node: Node, rule: UpdateRule, *, backups: Annotated[Whole, AtMostWorkers(-1)] = 1
 ) -> None:
@@ -127,7 +141,7 @@ async def first_of_more(
     await _waiting(node, rule, lambda members: min(workers - backups, members), drops_late=True)
 
 
-@synchronisation(offers={Offer.K_WORKERS}, equal_steps=True)
+@synchronisation(offers={Offer.K_WORKERS}, equal_steps=True, elastic=True)
 async def first_k_workers(
     node: Node, rule: UpdateRule, *, k: Annotated[Count | None, AtMostWorkers()] = None
 ) -> None:
@@ -140,7 +154,7 @@ async def first_k_workers(
     await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members))
 
 
-@synchronisation(offers={Offer.K_GRADIENTS})
+@synchronisation(offers={Offer.K_GRADIENTS}, elastic=True)
 async def first_k_batches(node: Node, rule: UpdateRule, *, k: Count | None = None) -> None:
     """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
 
@@ -159,8 +173,10 @@ async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool
         message = await node.receive()
         if message.kind == "pull":
             await shard.answer(message.sender)
-        elif message.kind == "leave":
-            members.remove(message.sender)
+        elif message.kind in ("leave", "join"):
+            there = {*members, message.sender} if message.kind == "join" else {*members} - {message.sender}
+            members = [child for child in node.children if child in there]
+            pushes = [push for push in pushes if push.sender != message.sender]
         elif message.version < shard.version:
             shard.drop(message)
         else:
@@ -172,7 +188,7 @@ async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool
             pushes = []
 
 
-@synchronisation(offers={Offer.ANSWERS}, sharded=False)
+@synchronisation(offers={Offer.ANSWERS}, sharded=False, elastic=True)
 async def every_k_workers(
     node: Node, rule: UpdateRule, *, k: Annotated[Count | None, AtMostWorkers()] = None
 ) -> None:
@@ -190,27 +206,28 @@ async def _waiting(node: Node, rule: UpdateRule, needed: Callable[[int], int], *
 
     With `drops_late` the gradient of an earlier version is dropped, and its worker answered at once.
     """
-    shard, members = Shard(node, rule), len(node.children)
+    shard, members = Shard(node, rule), set(node.children)
     pushes: list[Message] = []
     while True:
         message = await node.receive()
         if message.kind == "pull":
             await shard.answer(message.sender)
-        elif message.kind == "leave":
-            members -= 1
+        elif message.kind in ("leave", "join"):
+            (members.add if message.kind == "join" else members.discard)(message.sender)
+            pushes = [push for push in pushes if push.sender != message.sender]
         elif drops_late and message.version < shard.version:
             shard.drop(message)
             await shard.answer(message.sender)
         else:
             pushes.append(message)
-        if pushes and len(pushes) >= needed(members):
+        if pushes and len(pushes) >= needed(len(members)):
             await shard.mean_update(pushes)
             for push in pushes:
                 await shard.answer(push.sender)
             pushes = []
 
 
-@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE})
+@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, elastic=True)
 async def every_k_batches(
     node: Node, rule: UpdateRule, *, k: Count | None = None, warm_start: Updates = 0
 ) -> None:
@@ -222,8 +239,9 @@ async def every_k_batches(
         message = await node.receive()
         if message.kind in ("push", "commit"):
             pushes.append(message)
-        elif message.kind == "leave":
-            members.discard(message.sender)
+        elif message.kind in ("leave", "join"):
+            (members.add if message.kind == "join" else members.discard)(message.sender)
+            early = [child for child in early if child != message.sender]
         if len(pushes) == wanted or (pushes and not members):
             pushes.sort(key=lambda push: push.sender)
             await shard.update(pushes, over=len(pushes))
@@ -239,7 +257,7 @@ async def every_k_batches(
             early = []
 
 
-@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE})
+@synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, elastic=True)
 async def soft_sync(
     node: Node, rule: UpdateRule, *, n: Annotated[Count, AtMostWorkers()] = 1, warm_start: Updates = 0
 ) -> None:
@@ -250,7 +268,7 @@ async def soft_sync(
     await every_k_batches(node, rule, k=max(1, len(node.workers) // n), warm_start=warm_start)
 
 
-@synchronisation(offers=AT_ANY_TIME | {Offer.CLOCK})
+@synchronisation(offers=AT_ANY_TIME | {Offer.CLOCK}, elastic=True)
 async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
     """Stale synchronous parallel: apply every push as it arrives, but let nobody run ahead.
 
@@ -263,8 +281,12 @@ async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
     waiting: list[tuple[int, int]] = []  # who wants an answer, and at which of its clocks
     while True:
         message = await node.receive()
+        if message.kind in ("leave", "join"):
+            waiting = [(worker, clock) for worker, clock in waiting if worker != message.sender]
         if message.kind == "leave":
-            del clocks[message.sender]
+            clocks.pop(message.sender, None)
+        elif message.kind == "join":  # it is as far as the slowest
+            clocks.setdefault(message.sender, min(clocks.values(), default=0))
         if message.kind in ("push", "commit"):
             clocks[message.sender] += 1
             await shard.update([message], over=1)
@@ -277,7 +299,7 @@ async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
         waiting = [(worker, clock) for worker, clock in waiting if clock - bound > slowest]
 
 
-@synchronisation(offers=AT_ANY_TIME)
+@synchronisation(offers=AT_ANY_TIME, elastic=True)
 async def every_clock(node: Node, rule: UpdateRule) -> None:
     """Apply every push as it arrives, and answer a worker's c-th when all workers have made c."""
     await bounded(node, rule, bound=0)
@@ -291,6 +313,7 @@ def adding() -> Transformation:
 @synchronisation(
     offers={Offer.BLOCKS, Offer.AVERAGES_ALONG},
     equal_steps=True,
+    elastic=True,
     relay=relays.gather,
     optimizer=adding,
 )

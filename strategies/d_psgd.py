@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.strategies.bounds import Graph
 from lockstep.strategies.graphs import weights
 from lockstep.strategies.node import Contribution, Message, Node, Vector
-from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.optimizers import Transformation, restored
 from lockstep.strategies.own_step import own_step
 
 if TYPE_CHECKING:
@@ -16,9 +16,13 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
     """Decentralised parallel SGD: x_i ← Σ_j W_ij x_j − η∇F(x_i) (Lian et al. 2017, algorithm 1).
 
     The gradient is that at the model from before the averaging, so models travel while it is computed. Sums
-    are taken in the order of ranks. Failure: a worker that dies ends the run.
+    are taken in the order of ranks. Failure: each worker saves its model and its
+    optimizer's state; after a crash all go on from the newest version that all have saved.
     """
     parameters, version, state = node.initial_parameters(), 0, optimizer.initial
+    if node.saved is not None:
+        version, (parameters, state) = node.saved.version, node.saved.state
+        state = restored(state)
     indices = weights(graph, len(node.workers), node.index)
     row = {node.workers[index]: weight for index, weight in indices.items()}
     neighbours = [other for other in row if other != node.rank]
@@ -30,7 +34,8 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
         parameters = await _average(node, row, parameters, models) + step
         merged = [part for model in models for part in model.contributions(version)]
         version += 1
-        await node.updated(version, parameters, [*merged, Contribution(node.rank, 0, 1)])
+        if await node.updated(version, parameters, [*merged, Contribution(node.rank, 0, 1)]):
+            await node.save(version, (parameters, state))
 
 
 async def _average(node: Node, row: dict[int, "Fraction"], own: Vector, models: list[Message]) -> Vector:

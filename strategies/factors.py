@@ -91,6 +91,8 @@ class Synchronisation(Factor[P, Run]):
     """The server chooses who works: the mini-batches of all workers are one budget, whoever makes them."""
     sharded: bool = True
     """Whether the parameters can be cut into shards, each with a server."""
+    elastic: bool = False
+    """Whether it goes on with those who are there: it hears `leave` and `join` (consistency.py)."""
     relay: Callable[..., Run] | None = None
     """What stands between workers and server in a hierarchy; None: there is no such form."""
     optimizer: Callable[..., Any] | None = None

@@ -1,6 +1,7 @@
 """Local steps without a server: every worker steps by itself, and now and then all go on from the mean.
 
-What is summed is how far the models have moved. Failure: a worker that dies ends the run.
+What is summed is how far the models have moved. Failure: of `local_sgd` worker 0 saves the model and the
+state of its own optimizer, and after a crash all go on from there; the others begin anew.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from lockstep.strategies.bounds import Momentum, Parts, Rate, Seconds, Steps
 from lockstep.strategies.collectives import ALGORITHMS, Algorithm
 from lockstep.strategies.local_steps import walk
 from lockstep.strategies.node import Contribution, Node, Vector
-from lockstep.strategies.optimizers import State, Transformation, server_optimizer
+from lockstep.strategies.optimizers import State, Transformation, restored, server_optimizer
 from lockstep.strategies.parts import cut
 
 
@@ -35,8 +36,11 @@ async def local_sgd(
 
     The optimizer's state is kept, or reset, or averaged along, which sends each of its moments too.
     """
-    parameters, state = node.initial_parameters(), optimizer.initial
-    await _rounds(node, optimizer, parameters, state, 0, averaging_period, algorithm, optimizer_state)
+    parameters, state, version = node.initial_parameters(), optimizer.initial, 0
+    if node.saved is not None:
+        version, (parameters, state) = node.saved.version, node.saved.state
+        state = restored(state)
+    await _rounds(node, optimizer, parameters, state, version, averaging_period, algorithm, optimizer_state)
 
 
 async def post_local_sgd(
@@ -82,7 +86,8 @@ async def _rounds(
         elif optimizer_state == "reset":
             state = optimizer.afresh(node.step)
         parameters, version = parameters + moved, version + 1
-        await node.updated(version, parameters, [Contribution(node.rank, 0, made)])
+        if await node.updated(version, parameters, [Contribution(node.rank, 0, made)]):
+            await node.save(version, (parameters, state))
 
 
 async def adacomm(

@@ -120,6 +120,15 @@ class Stage:
         return len(self.pieces)
 
 
+class Saved(Protocol):
+    """What a node has written to a checkpoint (`Node.save`)."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def state(self) -> tuple[Any, ...]: ...
+
+
 class Memory(Protocol):
     """The parameters in memory that all workers share, as on one host: nobody locks it (HOGWILD!).
 
@@ -158,6 +167,11 @@ class Node(Protocol):
     memory: Memory
     stage: Stage  # of a replica that computes in passes; for gradient programs (pipeline.py) alone
     micro_batches: int  # likewise: parts that it computes a mini-batch in
+
+    @property
+    def saved(self) -> Saved | None:
+        """What to go on from, after a failure; None: from the beginning."""
+        ...
 
     @property
     def step(self) -> int:
@@ -338,11 +352,20 @@ class Node(Protocol):
 
     def updated(
         self, version: int, parameters: Vector, contributions: Sequence[Contribution]
-    ) -> Awaitable[None]:
+    ) -> Awaitable[bool]:
         """Tell the engine that this node's parameters have become `parameters`, at `version`.
+
+        Returns whether they are to be saved now (recovery.checkpoint).
 
         The engine records it, and ends this node's part here when the run has reached its stop. Of shared
         memory: `version` is what `memory.add` gave, and the engine looks at the memory itself.
+        """
+        ...
+
+    def save(self, version: int, state: tuple[Any, ...]) -> Awaitable[None]:
+        """Write a checkpoint: vectors and numbers in tuples. It takes the time that the storage takes.
+
+        After a failure it is `saved` here; where all workers hold the same, one writes for all.
         """
         ...
 

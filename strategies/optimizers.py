@@ -38,6 +38,11 @@ class Age(NamedTuple):
     state: int = 0
 
 
+def restored(state: State) -> State:
+    """An optimizer's state as it comes out of a checkpoint, which knows tuples only."""
+    return (Age(*state[0]), *state[1:])
+
+
 class Step(Protocol):
     """What an optimizer does with a gradient."""
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lockstep.strategies.node import Contribution, Message, Node, Vector
-from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.optimizers import Transformation, restored
 from lockstep.strategies.touched import passes_of_step
 
 _MERGE = 9  # passes over a vector of (w·x + w'·y) / (w + w')
@@ -15,7 +15,9 @@ class OwnModel:
     """Parameters of shape (n,), their version (the number of own steps), and their weight in averages.
 
     Activities of one worker may share it: every change is one piece of work of the node. Models that were
-    merged are told to the engine with the next own step. Failure: a worker that dies ends the run.
+    merged are told to the engine with the next own step. Failure: each worker saves its model and its
+    optimizer's state; after a crash all go on from the newest version that all have saved; what was on its
+    way is lost.
     """
 
     def __init__(self, node: Node, optimizer: Transformation, weight: float = 1.0) -> None:
@@ -25,6 +27,9 @@ class OwnModel:
         self.weight = weight
         self._optimizer, self._state = optimizer, optimizer.initial
         self._passes = passes_of_step(optimizer)
+        if node.saved is not None:
+            self.version, (self.parameters, self.weight, state) = node.saved.version, node.saved.state
+            self._state = restored(state)
         self._merged: list[Contribution] = []
         self._ended = False
 
@@ -37,7 +42,8 @@ class OwnModel:
             return step, self._told(Contribution(self.node.rank, 0, 1))
 
         step, told = await self.node.apply(change, self._passes * gradient.nbytes)
-        await self.node.updated(*told)
+        if await self.node.updated(*told):
+            await self.node.save(self.version, (self.parameters, self.weight, self._state))
         return step
 
     async def add(self, message: Message, place: slice) -> None:

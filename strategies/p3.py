@@ -116,7 +116,8 @@ async def barrier_of_slices(node: Node, rule: UpdateRule) -> None:
         contributions = await part.apply(pushes, count(pushes))
         if all(other.version == part.version for other in slices):
             whole = node.concatenate([other.parameters for other in slices])
-            await node.updated(part.version, whole, contributions)
+            if await node.updated(part.version, whole, contributions):
+                await node.save(part.version, tuple(each.kept for each in slices))
         for child in node.children:
             await part.answer(child)
 

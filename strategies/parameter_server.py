@@ -7,7 +7,8 @@ one-way push wants no answer; its message is a "commit".
 Push then pull of M bytes by N workers over S servers takes 2·N·M/(S·B) when the servers' links are the narrow
 ones.
 
-Failure: a worker or a server that dies ends the run.
+Failure: servers save parameters and the optimizer's state (recovery.checkpoint); after a crash a server goes
+on from there, and a worker by pulling. What was on its way is lost.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
@@ -18,6 +19,7 @@ from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, Th
 from lockstep.strategies.corrections import Arrival, UpdateRule
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Message, Node, Vector
+from lockstep.strategies.optimizers import restored
 from lockstep.strategies.parts import Part, divided, length, places, taken, together
 from lockstep.strategies.touched import Counting
 
@@ -50,7 +52,7 @@ class ParameterServer:
         self.codec = Codec(codec, codec_ratio, codec_threshold)
         self.answer_codec = Codec(answer_codec, codec_ratio, codec_threshold)
         self.error_feedback = error_feedback
-        self.batches_pushed = 0
+        self.batches_pushed = node.step
         self.encoders: dict[tuple[int, int], Encoder] = {}
         self.asked: set[int] = set()  # servers of whose shard a `fetch` is under way
         self.cut(1)
@@ -238,6 +240,9 @@ class Shard:
         self.passes: dict[tuple[int, bool], int] = {}  # over the shard's memory, by kind of update
         self.pulled: dict[int, dict[int, Vector]] = {}  # by worker, by version: while a push may refer to it
         self.held: dict[int, Any] = dict.fromkeys(node.children, self.parameters)  # if answers are encoded
+        if node.saved is not None and part < len(node.saved.state):
+            self.version, (self.parameters, state) = node.saved.version, node.saved.state[part]
+            self.state = restored(state)
         self.encoded: tuple[Any, ...] = ()  # the last: from what, to what, the body, what is held with it
 
     async def apply(
@@ -295,7 +300,13 @@ class Shard:
     ) -> None:
         """Apply, and tell the engine."""
         contributions = await self.apply(pushes, over, weights)
-        await self.node.updated(self.version, self.parameters, contributions)
+        if await self.node.updated(self.version, self.parameters, contributions):
+            await self.node.save(self.version, (self.kept,))
+
+    @property
+    def kept(self) -> tuple[Any, ...]:
+        """What a checkpoint has of it."""
+        return self.parameters, self.state
 
     async def mean_update(self, pushes: Sequence[Message]) -> None:
         """Apply the mean of the workers' updates, in the order of ranks, and tell the engine."""

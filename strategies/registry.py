@@ -179,6 +179,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         in_step=True,
         alike=True,
+        saves=True,
         summary="the mean of all gradients, summed without a server",
     ),
     "all-reduce-jobs": Strategy(
@@ -197,6 +198,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         alike=True,
         keeps=1,  # the sum of steps
+        saves=True,
         summary="local steps, then the mean of all models, without a server (Stich 2019)",
     ),
     "post-local-sgd": Strategy(
@@ -247,6 +249,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         owners=OneModelEach,
         keeps=2,  # neighbours' models: two on a ring
+        saves=True,
         summary="a step, and the weighted mean of the neighbours' models (Lian et al. 2017)",
     ),
     "sgp": Strategy(
@@ -267,12 +270,14 @@ STRATEGIES: dict[str, Strategy] = {
         ad_psgd,
         owners=OneModelEach,
         keeps=1,  # a neighbour's model
+        saves=True,
         summary="the mean with one random neighbour's model; nobody waits (Lian et al. 2018)",
     ),
     "gossip": Strategy(
         gossip,
         owners=OneModelEach,
         keeps=1,  # another's model
+        saves=True,
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
     ),
     "ako": Strategy(

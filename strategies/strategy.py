@@ -66,6 +66,8 @@ class Strategy:
     """Of a mini-batch, unless the scenario says; None: as many as a replica has stages."""
     own_passes: bool = False
     """It does the passes of its gradients by itself, of several mini-batches at once."""
+    saves: bool = False
+    """Whether it writes checkpoints, and can go on from them; with servers it does."""
     keeps: int = 0
     """Vectors of its parameters' size that a worker has besides them, a gradient and its optimizer's state;
     with servers it is the worker loop that says so."""
@@ -77,6 +79,7 @@ class Strategy:
     def __post_init__(self) -> None:
         if self.consistency is not None:
             object.__setattr__(self, "equal_steps", self.consistency.equal_steps)
+            object.__setattr__(self, "saves", True)
         if isinstance(self.worker_loop, WorkerLoop):
             object.__setattr__(self, "keeps", self.worker_loop.keeps)
         if isinstance(self.worker_loop, WorkerLoop) and self.consistency is not None:
@@ -98,6 +101,11 @@ class Strategy:
     def pooled(self) -> bool:
         """The server chooses who works: all workers' mini-batches are one budget, whoever makes them."""
         return self.consistency is not None and self.consistency.pooled
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the job goes on with those who are there while others leave and come back."""
+        return self.consistency is not None and self.consistency.elastic
 
     @property
     def sharded(self) -> bool:

@@ -44,9 +44,17 @@ class ComputeTime:
     every process and in both engines. `slowness` is a straggler's.
     """
 
-    def __init__(self, time: Distribution, seed: int, worker: int, slowness: Slowness | None = None) -> None:
+    def __init__(
+        self,
+        time: Distribution,
+        seed: int,
+        worker: int,
+        slowness: Slowness | None = None,
+        life: tuple[int, ...] = (),
+    ) -> None:
+        """life: which of the worker's, if it is not the first: another one draws other times."""
         self._time, self._slowness = time, slowness
-        self._rng = seeds.generator(seed, "compute", worker)
+        self._rng = seeds.generator(seed, "compute", worker, *life)
         self._size = 8  # of the next block: it doubles, so short runs of many workers stay cheap
         self._block: list[float] = []
 
@@ -59,14 +67,14 @@ class ComputeTime:
         return work if self._slowness is None else self._slowness.seconds(now, work)
 
 
-def compute_times(scenario: Scenario, sizes: Sizes) -> list[ComputeTime]:
-    """Return the compute times of each worker, stragglers slowed down.
+def compute_times(scenario: Scenario, sizes: Sizes, life: tuple[int, ...] = ()) -> list[ComputeTime]:
+    """Return the compute times of each worker, stragglers slowed down; `life`: see `ComputeTime`.
 
     Raises `ScenarioError` (key ``cluster.compute``) where they are to be measured: only a real run can.
     """
     time, slow = _gradient_time(scenario, sizes), slowness(scenario)
     workers = range(scenario.cluster.workers)
-    return [ComputeTime(time, scenario.seed, worker, slow.get(worker)) for worker in workers]
+    return [ComputeTime(time, scenario.seed, worker, slow.get(worker), life) for worker in workers]
 
 
 def all_alike(scenario: Scenario, sizes: Sizes) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from lockstep import selection
 from lockstep.simulator.errors import SimulationError
 from lockstep.studies.verification import (
+    failures,
     links,
     network,
     pipelines,
@@ -26,7 +27,7 @@ _VALUES = ("theory", "simulated", "error", "tolerance")
 
 def cases() -> list[Case]:
     """All cases; those that need SimGrid only where it is installed."""
-    kinds = (network, links, rounds, staleness, queues, pipelines, tensor, sharding)
+    kinds = (network, links, rounds, staleness, queues, pipelines, tensor, sharding, failures)
     own = [case for kind in kinds for case in kind.CASES]
     if simgrid.available() is not None:
         return own

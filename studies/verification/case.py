@@ -95,6 +95,7 @@ def simulate(
     workers: int,
     time: dict[str, Any] | None = None,
     parameters: int = 1000,
+    recovery: dict[str, Any] | None = None,
     **cluster: Any,
 ) -> Result:
     """Run a sizes-only scenario; `time` is the distribution of a gradient (none: 0 s).
@@ -108,6 +109,7 @@ def simulate(
         "workload": {"parameters": parameters},
         "strategy": strategy,
         "stop": stop,
+        **({"recovery": recovery} if recovery else {}),
     }
     document["seed"] = crc32(json.dumps(document).encode())
     return lockstep.simulate(Scenario.model_validate(document))

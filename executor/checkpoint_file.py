@@ -1,0 +1,96 @@
+"""Checkpoints of a real run on disk: a file for each version and process, numpy's, without objects."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lockstep.job.incarnation import Saved
+from lockstep.job.plan import Plan
+
+
+def keeping(plan: Plan, folder: Path, rank: int) -> Callable[[Saved], Callable[[], None]]:
+    """What writes a process's part of checkpoints; those before the last that is whole are removed."""
+
+    def keep(saved: Saved) -> Callable[[], None]:
+        part = folder / f".{_name(saved.version, rank)}"
+        write(part, saved)
+
+        def kept() -> None:
+            part.rename(folder / _name(saved.version, rank))
+            last = newest(plan, folder)
+            for file in folder.glob(_name("*", rank)):
+                if _version(file) < last:
+                    file.unlink()
+
+        return kept
+
+    return keep
+
+
+def newest(plan: Plan, folder: Path) -> int:
+    """The newest version that all have written who write some; 0: none."""
+    savers = plan.owners.evaluated
+    written = [{_version(file) for file in folder.glob(_name("*", rank))} for rank in savers]
+    return max(set.intersection(*written), default=0)
+
+
+def whole(plan: Plan, folder: Path) -> tuple[int, Mapping[int, Saved]]:
+    """The newest version that all have written, and what they have; 0 and nothing: none."""
+    version = newest(plan, folder)
+    ranks = plan.owners.evaluated if version else ()
+    return version, {rank: read(folder / _name(version, rank)) for rank in ranks}
+
+
+def goes_on_from(plan: Plan, folder: Path, version: int, rank: int) -> Saved | None:
+    """What a rank goes on from, of a version: its own, or of who holds the same; None: nothing."""
+    savers = plan.owners.evaluated
+    if rank not in savers:
+        same = [other for other in plan.group(rank).workers if other in savers and not plan.has_servers]
+        rank = same[0] if same else -1
+    file = folder / _name(version, rank)
+    return read(file) if version and rank >= 0 else None
+
+
+def write(file: Path, saved: Saved) -> None:
+    """Write it. Raises OSError."""
+    arrays: dict[str, Any] = {}
+
+    def shape(state: Any) -> Any:
+        if isinstance(state, tuple):
+            return [shape(each) for each in state]
+        if isinstance(state, int | float):
+            return state
+        name = f"vector-{len(arrays)}"
+        arrays[name] = state.detach().contiguous().cpu().view(torch.uint8).numpy()
+        return {"vector": name, "type": str(state.dtype).removeprefix("torch.")}
+
+    tree = json.dumps({"version": saved.version, "state": shape(saved.state)})
+    with open(file, "wb") as out:
+        np.savez(out, tree=np.array(tree), **arrays)
+
+
+def read(file: Path) -> Saved:
+    """What `write` wrote."""
+    with np.load(file, allow_pickle=False) as arrays:
+        tree = json.loads(str(arrays["tree"]))
+
+        def state(shape: Any) -> Any:
+            if isinstance(shape, list):
+                return tuple(state(each) for each in shape)
+            if not isinstance(shape, dict):
+                return shape
+            return torch.from_numpy(arrays[shape["vector"]]).view(getattr(torch, shape["type"]))
+
+        return Saved(int(tree["version"]), state(tree["state"]))
+
+
+def _name(version: int | str, rank: int) -> str:
+    return f"checkpoint-{version}-{rank}.npz"
+
+
+def _version(file: Path) -> int:
+    return int(file.name.split("-")[1])

@@ -1,0 +1,87 @@
+"""Lets processes of a real run fail, as `cluster.faults` says: SIGKILL, SIGSTOP and SIGCONT, by the clock."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from multiprocessing.process import BaseProcess
+from threading import Event, Thread
+
+from lockstep.job.faults import Crash, Fault, Hang
+from lockstep.job.recovery import Faults, noticed
+from lockstep.scenarios import Scenario
+
+
+class Injector:
+    """Of one life of a job: `failed` is the fault that ends it, once that is noticed."""
+
+    def __init__(self, scenario: Scenario, faults: Faults, processes: Sequence[BaseProcess]) -> None:
+        self.origin: float | None = None
+        self.failed: Fault | None = None
+        self.gone: dict[int, Fault] = {}
+        """Who has been made to fail, and how."""
+        self._scenario, self._faults, self._processes = scenario, faults, processes
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._over = Event()
+        self._thread = Thread(target=self._serve, daemon=True)
+
+    def begin(self, origin: float) -> None:
+        """Clocks of the run began then, by the monotonic clock."""
+        self.origin = origin
+        self._await_next()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Nothing fails any more."""
+        self._over.set()
+        if self.origin is not None:
+            self._thread.join()
+
+    def _await_next(self) -> None:
+        if self._faults.next is not None:
+            self._at(self._faults.next.at, self._befalls)
+
+    def _at(self, instant: float, do: Callable[[], None]) -> None:
+        if instant < inf:
+            heappush(self._due, (instant, next(self._numbers), do))
+
+    def _serve(self) -> None:
+        assert self.origin is not None
+        while self._due and self.failed is None:
+            at, _, do = self._due[0]
+            if self._over.wait(max(0.0, self.origin + at - time.monotonic())):
+                return
+            heappop(self._due)
+            do()
+
+    def _befalls(self) -> None:
+        fault = self._faults.pop()
+        ranks = [rank for rank in fault.ranks if rank not in self.gone]
+        known = noticed(self._scenario, fault)
+        if ranks:
+            self._faults.befell(fault, ranks)
+            if isinstance(fault, Crash):
+                self._signal(ranks, signal.SIGKILL)
+            elif isinstance(fault, Hang):
+                self._signal(ranks, signal.SIGSTOP)
+                if known == inf:
+                    self._at(fault.until, lambda: self._signal(ranks, signal.SIGCONT))
+            if known < inf:
+                self.gone |= dict.fromkeys(ranks, fault)
+                self._at(known, lambda: self._fails(fault))
+        self._await_next()
+
+    def _fails(self, fault: Fault) -> None:
+        self.failed = fault
+
+    def _signal(self, ranks: Sequence[int], number: signal.Signals) -> None:
+        for rank in ranks:
+            pid = self._processes[rank].pid
+            if pid is not None and self._processes[rank].is_alive():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)

@@ -1,0 +1,164 @@
+"""Real runs in which processes fail: one life of the job after the other, each from the last checkpoint on.
+
+In the run's folder are, besides checkpoints, a folder for each life: what it began with, and its records. So
+a run goes on, too, whose launcher has been killed (`resumed`).
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+import lockstep.analysis.streams as streams
+from lockstep.analysis.records import Recorder, Result, join, of
+from lockstep.executor import checkpoint_file
+from lockstep.executor.folder import new_folder
+from lockstep.job.faults import Fault
+from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
+from lockstep.job.plan import Plan
+from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.faults import LinkDown, Partition
+
+if TYPE_CHECKING:
+    from lockstep.executor.launch import _Run
+
+_BEGIN, _RECORDS = "begin.json", "records.parquet"
+Begin = Callable[[Path, Path, Incarnation, float | None, Faults], "_Run"]
+"""Makes a run's processes: its private folder, that for records, the life, when clocks began, and faults."""
+
+
+class LifeOver(Exception):
+    """A failure has been noticed. `at`: when, s on the run's clock."""
+
+    def __init__(self, fault: Fault, at: float, gone: dict[int, Fault]) -> None:
+        super().__init__(fault)
+        self.fault, self.at, self.gone = fault, at, gone
+        self.records: pd.DataFrame | None = None
+
+
+def check(plan: Plan) -> None:
+    """Raises ScenarioError for what real runs cannot do yet."""
+    if not plan.scenario.with_faults:
+        return
+    for index, item in enumerate(plan.scenario.cluster.faults):
+        if isinstance(item, LinkDown | Partition):
+            problem = "not built yet in real runs; 'lockstep simulate' has links that are cut"
+            raise ScenarioError(problem, key=f"cluster.faults[{index}]")
+    if plan.scenario.on_failure in ("continue", "wait"):
+        problem = f"{plan.scenario.on_failure} is not built yet in real runs; must be stop, restart or spare"
+        raise ScenarioError(problem, key="recovery.on_failure")
+
+
+def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
+    """Run one life after the other. Raises LifeOver if one ends the run: its message says why."""
+    faults, extra, in_vain, until = Faults(plan), Recorder(), Progress(), plan.scenario.stop.time or inf
+    life, frames, origin = FIRST, list[pd.DataFrame](), None
+    if resume:
+        life, frames = resumed(plan, kept)
+        origin = time.monotonic() - life.start
+        while faults.next is not None and faults.next.at < life.start:
+            faults.pop()
+    result: Result | None = None
+    while result is None:
+        own, private = kept / f"life-{life.number}", new_folder()
+        own.mkdir(exist_ok=True)
+        _write_begin(own, life)
+        run = begin(private, own, life, origin, faults)
+        try:
+            result = live(run)
+            frames.append(result.records)
+        except LifeOver as over:
+            origin = run.origin
+            assert origin is not None
+            if plan.scenario.on_failure == "stop":
+                raise
+            version, saved = checkpoint_file.whole(plan, kept)
+            records = _ended(plan, over, max(version, life.version))
+            records.to_parquet(own / _RECORDS, index=False)
+            frames.append(records)
+            life = following(plan, life, version, saved, records)
+            reading = read_s(plan, life)
+            back = max(fault.until for fault in over.gone.values())
+            start = next_start(plan, faults, over.at, back, reading)
+            if start == inf or in_vain.in_vain(life):
+                raise
+            life = replace(life, start=start)
+            extra.note("recovery", -1, over.at, min(start, until), life.version)
+            for rank, each in life.saved.items():
+                size = nbytes_of(each.state)
+                extra.note("checkpoint", rank, start - reading, start, life.version, size, kind="read")
+        finally:
+            run.close()
+            shutil.rmtree(private, ignore_errors=True)
+    assert result is not None
+    faults.record(extra, max(float(frame["end"].max()) for frame in frames if len(frame)))
+    return replace(result, records=_truly_recovered(join([*frames, extra.frame()])), interleaving=None)
+
+
+def why(plan: Plan, over: LifeOver) -> str:
+    """What to say of a run that it has ended."""
+    said = says(plan, over.fault, over.fault.ranks)
+    if plan.scenario.on_failure == "stop":
+        return said
+    return f"{said}, and it does not come back, or fails again and again before a checkpoint"
+
+
+def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
+    """The next life of a run that was killed, and the records of those before. Raises ScenarioError."""
+    lives = sorted(kept.glob("life-*"), key=lambda folder: int(folder.name.split("-")[1]))
+    if not lives:
+        problem = "no run in it can go on; it needs recovery.checkpoint, and a run that has not ended"
+        raise ScenarioError(problem, key="--resume")
+    version, saved = checkpoint_file.whole(plan, kept)
+    frames, life = [], FIRST
+    for folder in lives:
+        life = _read_begin(folder)
+        if (folder / _RECORDS).exists():
+            records = pd.read_parquet(folder / _RECORDS)
+        else:
+            found = streams.records(streams.streams(folder))
+            records = Recorder().frame() if found is None else found
+            end = float(records["end"].max()) if len(records) else life.start
+            everyone = [(rank, end) for rank in range(len(plan.roles))]
+            owners = [(owner, max(version, life.version), end) for owner in plan.owners.ranks]
+            records = cut(records, everyone, owners)
+            records.to_parquet(folder / _RECORDS, index=False)
+            life = replace(life, start=end)
+        frames.append(records)
+    found = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
+    return replace(found, start=life.start), frames
+
+
+def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
+    records = Recorder().frame() if over.records is None else over.records
+    kills = [(rank, over.gone[rank].at if rank in over.gone else over.at) for rank in range(len(plan.roles))]
+    return cut(records, kills, [(owner, version, inf) for owner in plan.owners.ranks])
+
+
+def _truly_recovered(records: pd.DataFrame) -> pd.DataFrame:
+    """A job has recovered when its first gradient is under way, which starting processes may delay."""
+    starts = np.sort(of(records, "gradient", ["start"])["start"].to_numpy())
+    for row in np.flatnonzero(records["event"] == "recovery"):
+        place = np.searchsorted(starts, records["end"].iat[row])
+        if place < len(starts):
+            records.loc[records.index[row], "end"] = starts[place]
+    return records.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
+
+
+def _write_begin(folder: Path, life: Incarnation) -> None:
+    said = {"number": life.number, "start": life.start, "version": life.version, "steps": dict(life.steps)}
+    (folder / _BEGIN).write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+
+def _read_begin(folder: Path) -> Incarnation:
+    said = json.loads((folder / _BEGIN).read_text(encoding="utf-8"))
+    steps = {int(worker): int(made) for worker, made in said["steps"].items()}
+    return Incarnation(said["number"], said["start"], said["version"], steps)

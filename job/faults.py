@@ -1,0 +1,164 @@
+"""The faults of a run, in the order of time: a pure function of the scenario and its seed.
+
+Each item of `cluster.faults` has a stream of its own (one for each worker, where it names nobody), so that
+another item changes none of its draws. Streams are lazy, as those with an `mtbf` have no end.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lockstep.scenarios import compute as spans
+from lockstep.scenarios import faults as kinds
+from lockstep.strategies.placement import Role
+from lockstep.workloads import seeds
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens to a job. Times are s of the run's clock."""
+
+    at: float
+    until: float
+    """When it is over, or who failed is back; inf: never."""
+    item: int
+    """Which of `cluster.faults`."""
+    ranks: tuple[int, ...]
+    """Whom it befalls."""
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Crash(Fault):
+    """Processes are gone, with all that they know."""
+
+    notice: float = 0.0
+    """For how long (s) it was known before."""
+    kind = "crash"
+
+
+@dataclass(frozen=True)
+class Hang(Fault):
+    """Processes stand still; what is sent to them waits."""
+
+    kind = "hang"
+
+
+@dataclass(frozen=True)
+class Cut(Fault):
+    """Messages wait between hosts that do not reach each other.
+
+    `ranks` are those whom the others do not reach: who counts as gone if it takes too long.
+    """
+
+    separated: Callable[[int, int], bool]
+    """Whether messages from one host to another do not pass."""
+    kind = "cut"
+
+
+def schedule(
+    items: Sequence[Any], seed: int, roles: Sequence[Role], hosts: Sequence[int], racks: Callable[[int], int]
+) -> Iterator[Fault]:
+    """All faults of these items of `cluster.faults`, in the order of time.
+
+    `roles` and `hosts` of every rank, `racks`: of a worker. What `resizes` has is not among them.
+    """
+    workers = [rank for rank, role in enumerate(roles) if role.kind == "worker"]
+    streams: list[Iterator[Fault]] = []
+    for index, item in enumerate(items):
+        match item:
+            case kinds.Crash() | kinds.Preemption() | kinds.Hang():
+                units: list[tuple[int, tuple[int, ...]]] = [(rank, (rank,)) for rank in workers]
+                if item.scope is not None:
+                    units = [(0, _ranks(*item.scope, roles, hosts, racks))]
+                streams += [_outages(item, index, ranks, _rng(seed, index, unit)) for unit, ranks in units]
+            case kinds.LinkDown() | kinds.Partition():
+                streams.append(_cuts(item, index, hosts, _rng(seed, index, 0)))
+            case kinds.Trace():
+                streams.append(_traced(item, index, hosts))
+    return merge(*streams, key=lambda fault: (fault.at, fault.item))
+
+
+def _rng(seed: int, item: int, unit: int) -> np.random.Generator:
+    return seeds.generator(seed, "faults", item, unit)
+
+
+def _ranks(
+    scope: str, number: int, roles: Sequence[Role], hosts: Sequence[int], racks: Callable[[int], int]
+) -> tuple[int, ...]:
+    """The ranks of a worker, of a server (with a model that is split: all of its processes), host or rack."""
+
+    def within(rank: int, role: Role) -> bool:
+        if scope == "host":
+            return hosts[rank] == number
+        if scope == "rack":
+            return role.kind == "worker" and racks(rank) == number
+        return role.kind == scope and (rank if scope == "worker" else role.index) == number
+
+    return tuple(rank for rank, role in enumerate(roles) if within(rank, role))
+
+
+def _spells(item: Any, down: Any, rng: np.random.Generator) -> Iterator[tuple[float, float]]:
+    """When it fails, and when it is back: once, or, up and down by turns, again and again."""
+    now = 0.0
+    while now < inf:
+        at = item.at if item.mtbf is None else now + _draw(item.mtbf, rng)
+        now = inf if down is None else at + _draw(down, rng)
+        yield at, now
+        if item.mtbf is None:
+            return
+
+
+def _outages(item: Any, index: int, ranks: tuple[int, ...], rng: np.random.Generator) -> Iterator[Fault]:
+    if isinstance(item, kinds.Hang):
+        yield from (Hang(at, until, index, ranks) for at, until in _spells(item, item.hang_for, rng))
+        return
+    notice = item.notice if isinstance(item, kinds.Preemption) else 0.0
+    yield from (Crash(at, until, index, ranks, notice) for at, until in _spells(item, item.back_after, rng))
+
+
+def _cuts(item: Any, index: int, hosts: Sequence[int], rng: np.random.Generator) -> Iterator[Fault]:
+    if isinstance(item, kinds.LinkDown):
+        host, way = item.link.host, item.link.direction
+        alone = {host}
+
+        def separated(source: int, to: int) -> bool:
+            return source != to and ((source == host and way != "down") or (to == host and way != "up"))
+    else:
+        group = {host: number for number, group in enumerate(item.partition) for host in group}
+        alone = {host for host, number in group.items() if number}
+
+        def separated(source: int, to: int) -> bool:
+            return group.get(source, group.get(to)) != group.get(to, group.get(source))
+
+    ranks = tuple(rank for rank, host in enumerate(hosts) if host in alone)
+    for at, until in _spells(item, item.down_for, rng):
+        yield Cut(at, until, index, ranks, separated)
+
+
+def _traced(item: kinds.Trace, index: int, hosts: Sequence[int]) -> Iterator[Fault]:
+    changes = item.changes
+    for place, (at, host, up) in enumerate(changes):
+        if not up:
+            back = (when for when, other, is_up in changes[place:] if is_up and other == host)
+            yield Crash(at, next(back, inf), index, tuple(r for r, h in enumerate(hosts) if h == host))
+
+
+def _draw(time: Any, rng: np.random.Generator) -> float:
+    """One duration, s."""
+    match time:
+        case spans.Constant():
+            return float(time.value)
+        case spans.Exponential():
+            return float(rng.exponential(time.mean))
+        case kinds.Weibull():
+            return float(time.mean / math.gamma(1 + 1 / time.shape) * rng.weibull(time.shape))
+        case spans.LogNormal():
+            variance = math.log1p(time.cv**2)  # of the logarithm
+            return float(rng.lognormal(math.log(time.mean) - variance / 2, math.sqrt(variance)))
+    raise AssertionError(time)

@@ -1,0 +1,350 @@
+"""Runs in which processes fail, in virtual time: who stands still, what is lost, and how the job goes on.
+
+A failure that ends the job's life begins another (job/incarnation.py): a simulation of its own, on the same
+clock, from the last checkpoint on. Where the job goes on with those who are there, a process that is back is
+a new node in the same simulation; the failure detector sends `leave` on behalf of who is gone.
+
+Not modelled: a message that a cut holds up still takes its share of the links meanwhile; a device whose
+process stands still finishes what it was given.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, nan
+from typing import Any
+
+from simpy.core import StopSimulation
+
+from lockstep.analysis.records import Recorder, Result, join
+from lockstep.job.ending import Ending
+from lockstep.job.events import Event
+from lockstep.job.faults import Crash, Cut, Fault, Hang
+from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut, following, nbytes_of
+from lockstep.job.node import Node
+from lockstep.job.plan import Plan
+from lockstep.job.port import Arrival, PassOf, Port, Work
+from lockstep.job.recovery import Faults, next_start, noticed, read_s, says
+from lockstep.job.recovery import Progress as Lives
+from lockstep.simulator.engine import Progress, Simulation
+from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.events import Aside, Process, Timeout
+from lockstep.simulator.port import VirtualPort
+from lockstep.strategies.node import Message
+from lockstep.workloads import deterministic_threads
+from lockstep.workloads.compute_time import compute_times
+
+_MANY = 64  # activities of a node, of which most have ended
+
+
+@dataclass(slots=True)
+class Told:
+    """A message that crosses no network: the failure detector's."""
+
+    message: Message
+    start: float
+    left_at: float = nan
+    nbytes: int = 0
+
+
+class FaultyPort(VirtualPort):
+    """Of a node that may fail, or whose messages may be held up."""
+
+    __slots__ = ("computes_until",)
+
+    def __init__(self, simulation: "FaultySimulation", rank: int) -> None:
+        super().__init__(simulation, rank)
+        self.computes_until = 0.0  # inf: not known when it will be done
+
+    def post(self, to: int, message: Message) -> Awaitable[None]:
+        """As from any port; it is lost if either end fails before it is there."""
+        simulation: Any = self.simulation
+        lives = simulation.lives[self.rank], simulation.lives[to]
+        nbytes = 0 if message.body is None else message.body.nbytes
+        arrived = partial(simulation.arrived, self.rank, to, lives)
+        return self._network.send(self.rank, to, nbytes, message, arrived)
+
+    def compute(
+        self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
+    ) -> Work:
+        """As any port's; who fails meanwhile has not finished it."""
+        work = super().compute(parameters, step, down_to, of)
+        self.computes_until = inf if work.end is None else work.end
+        if work.end is None:
+            work.done.then(lambda _: setattr(self, "computes_until", self.clock.now))
+        return work
+
+
+class FaultySimulation(Simulation):
+    """One life of a job; `failed` is what ended it, if a failure did."""
+
+    def __init__(self, plan: Plan, life: Incarnation, faults: Faults, checkpoints: Checkpoints) -> None:
+        self.faults, self.checkpoints = faults, checkpoints
+        self.failed: Fault | None = None
+        self.kills: list[tuple[int, float]] = []
+        self.back: list[tuple[int, int, float]] = []  # owners that went back to earlier parameters
+        self.lives: Counter[int] = Counter()  # of each rank, in this life of the job
+        self._down: dict[int, Fault] = {}  # rank → why it is
+        self._unfinished: set[int] = set()  # those killed while they computed
+        self._activities: dict[int, list[Process]] = {}
+        self._ports: dict[int, FaultyPort] = {}
+        self._cuts: list[Cut] = []
+        self._handed: dict[tuple[int, int], float] = {}  # sender, to → when the last held-up message is there
+        self._policy = plan.scenario.on_failure
+        storage = plan.scenario.cluster.storage
+        self._read = storage.read if storage else None
+        super().__init__(plan, shortcuts=False, incarnation=life)
+        self._await_next()
+
+    # ---------------------------------------------------------------- nodes that may fail
+
+    def stands_on(self, rank: int) -> tuple[Port, Ending]:
+        """A port that can fail."""
+        port = self._ports[rank] = FaultyPort(self, rank)
+        return port, self.ending
+
+    def _node(self, rank: int, incarnation: Incarnation | None = None) -> Node:
+        node = super()._node(rank, incarnation)
+        node.keep = lambda saved: lambda: self.checkpoints.add(rank, saved)
+        return node
+
+    def start(
+        self, rank: int, program: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
+    ) -> Process:
+        """Let a program run until it ends, or its node fails."""
+        process = super().start(rank, program, ended)
+        own = self._activities.setdefault(rank, [])
+        if len(own) > _MANY:
+            own[:] = [each for each in own if each.alive]
+        own.append(process)
+        return process
+
+    def arrived(self, sender: int, to: int, lives: tuple[int, int], transfer: Arrival) -> None:
+        """A message would be there, but for cuts; it keeps its place behind those that they hold up."""
+        now, hosts = self.environment.now, self.plan.hosts
+        at = self._handed.get((sender, to), now)
+        for each in self._cuts:
+            if transfer.start < each.until and now > each.at and each.separated(hosts[sender], hosts[to]):
+                at = max(at, now + each.until - max(each.at, transfer.start))
+        if at > now:
+            self._handed[sender, to] = at
+            self._later(at, lambda: self._hand(sender, to, lives, transfer))
+        else:
+            self._hand(sender, to, lives, transfer)
+
+    def _hand(self, sender: int, to: int, lives: tuple[int, int], transfer: Arrival) -> None:
+        if lives == (self.lives[sender], self.lives[to]):  # else an end of the connection has failed
+            self.inboxes[to](transfer)
+
+    # ---------------------------------------------------------------- what befalls them
+
+    def _later(self, at: float, do: Callable[[], None]) -> None:
+        Timeout(self.environment, max(0.0, at - self.environment.now), lambda _: do())
+
+    def _await_next(self) -> None:
+        if (fault := self.faults.next) is not None:
+            Aside(self.environment, max(0.0, fault.at - self.environment.now), self._happens)
+
+    def _happens(self, _: Any) -> None:
+        if not self.network.under_way():  # the run has ended, or waits for ever: nothing is left to go wrong
+            return
+        fault = self.faults.pop()
+        ranks = tuple(rank for rank in fault.ranks if rank not in self._down)
+        if ranks:
+            self.faults.befell(fault, ranks)
+            self._befalls(fault, ranks)
+        self._await_next()
+
+    def _befalls(self, fault: Fault, ranks: tuple[int, ...]) -> None:
+        known = noticed(self.scenario, fault)
+        if isinstance(fault, Crash):
+            self._kill(ranks, fault)
+        elif isinstance(fault, Hang):
+            self._hold(ranks, fault.until if known == inf else inf)
+        elif isinstance(fault, Cut):
+            self._cuts.append(fault)
+        if known < inf:
+            self._later(known, lambda: self._notice(fault, ranks))
+
+    def _kill(self, ranks: Sequence[int], fault: Fault) -> None:
+        now = self.environment.now
+        for rank in ranks:
+            self._end_life(rank)
+            self._down[rank] = fault
+        if self._policy in ("continue", "wait") and fault.until < inf:
+            self._later(max(now, fault.until), lambda: self._return(ranks, fault))
+
+    def _end_life(self, rank: int) -> None:
+        now, node = self.environment.now, self.nodes[rank]
+        self.lives[rank] += 1
+        self.kills.append((rank, now))
+        for process in self._activities.pop(rank, []):
+            process.kill()
+        self._unfinished.discard(rank)
+        if self._ports[rank].computes_until > now:
+            self._unfinished.add(rank)
+        for step, start in node.computing.items():
+            self.recorder.gradient(rank, start, now + 1, step)  # it would have ended later: see `cut`
+        node.computing, node.recorder = {}, Recorder()  # what the dead do is not recorded
+
+    def _hold(self, ranks: tuple[int, ...], until: float) -> None:
+        awake = Event()
+        held = [process for rank in ranks for process in self._activities.get(rank, []) if process.alive]
+        for process in held:
+            process.hold(awake)
+
+        def wake() -> None:
+            for process in held:
+                if process.alive:
+                    process.let_go()
+            awake.happen()
+
+        if until < inf:
+            self._later(until, wake)
+
+    def _notice(self, fault: Fault, ranks: tuple[int, ...]) -> None:
+        """It is known who has failed: the job does what it is to do then."""
+        if isinstance(fault, Crash):
+            ranks = tuple(rank for rank in ranks if self._down.get(rank) is fault)
+            if not ranks:  # back before anybody has noticed
+                return
+        if self._policy == "stop":
+            raise SimulationError(says(self.plan, fault, ranks))
+        if self._policy in ("restart", "spare"):
+            for rank in ranks:
+                self._down[rank] = fault
+            self.failed = fault
+            raise StopSimulation(None)
+        if self._policy == "wait" and fault.until == inf:
+            raise SimulationError(says(self.plan, fault, ranks) + ", and it does not come back (back_after)")
+        if not isinstance(fault, Crash):  # what it still does counts no longer
+            self._kill(ranks, fault)
+        if self._policy == "continue":
+            for rank in ranks:
+                self._tell("leave", rank)
+
+    def _tell(self, kind: str, rank: int) -> None:
+        """The failure detector says it to those who wait for the rank's messages."""
+        for parent in self.roles[rank].parents:
+            if parent not in self._down:
+                self.inboxes[parent](Told(Message(kind, rank), self.environment.now))
+
+    # ---------------------------------------------------------------- who is back
+
+    def _return(self, ranks: Sequence[int], fault: Fault) -> None:
+        for rank in ranks:
+            saved = self.checkpoints.latest.get(rank)
+            seconds = nbytes_of(saved.state) / self._read if saved and self._read else 0.0
+            if self._down.get(rank) is fault:
+                self._later(self.environment.now + seconds, partial(self._take_place, rank, fault))
+
+    def _take_place(self, rank: int, fault: Fault) -> None:
+        del self._down[rank]
+        known = min(noticed(self.scenario, fault), self.environment.now)
+        self.recorder.note("recovery", rank, known, self.environment.now, -1)
+        if rank in self.workers:
+            self._rejoin(rank)
+            return
+        saved = self.checkpoints.latest.get(rank)
+        version = saved.version if saved else 0
+        self.back.append((rank, version, self.environment.now))
+        self.ending.versions[rank] = version
+        if (kept := self.snapshots.get(rank)) is not None:
+            kept.taken = {v: found for v, found in kept.taken.items() if v <= version}
+        self._new(rank, 0, saved)
+        for worker in self.roles[rank].children:  # their connections are broken: they begin again from it
+            if worker not in self._down and self.programs[worker].alive:
+                self._end_life(worker)
+                self._rejoin(worker)
+
+    def _rejoin(self, worker: int) -> None:
+        """A worker takes its next mini-batch anew: the one that it was at."""
+        self._tell("join", worker)
+        step = self.nodes[worker].step - (worker in self._unfinished)
+        self.programs[worker] = self._new(worker, step, None)
+
+    def _new(self, rank: int, step: int, saved: Saved | None) -> Process:
+        number = self.incarnation.number + self.lives[rank]
+        life = Incarnation(
+            number, self.environment.now, 0, {rank: step}, {} if saved is None else {rank: saved}
+        )
+        if rank in self.workers:
+            self.compute[rank] = compute_times(self.scenario, self.sizes, life.key())[rank]
+        node = self.nodes[rank] = self._node(rank, life)
+        self.inboxes[rank] = node.take_in
+        return self.begin(node, self.plan.program(rank))
+
+    # ---------------------------------------------------------------- the end of a life
+
+    def finish(self) -> None:
+        """A life that a failure has ended is over as it is."""
+        if self.failed is None:
+            super().finish()
+
+    @property
+    def all_back(self) -> float:
+        """When all who have failed are back, s; inf: never."""
+        return max(fault.until for fault in self._down.values())
+
+    def follow(self, version: int) -> None:
+        """What a failure has left: all updates from a version on are lost, and nobody goes on."""
+        now = self.environment.now
+        self.kills += [(rank, now) for rank in self.nodes if rank not in self._down]
+        self.back += [(owner, version, now) for owner in self.owners.ranks]
+
+
+def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result:
+    """As `simulate`, where processes fail or checkpoints are written. Raises SimulationError."""
+    faults, checkpoints, lives = Faults(plan), Checkpoints(plan), Lives()
+    life, frames, parameters = FIRST, [], None
+    extra, until = Recorder(), plan.scenario.stop.time or inf
+    with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
+        while True:
+            simulation = FaultySimulation(plan, life, faults, checkpoints)
+            simulation.run(progress)
+            result = simulation.result()
+            parameters = parameters if result.parameters is None else result.parameters
+            fault, now = simulation.failed, simulation.environment.now
+            if fault is None:
+                frames.append(cut(result.records, simulation.kills, simulation.back))
+                break
+            version, saved = checkpoints.whole()
+            simulation.follow(max(version, life.version))
+            frames.append(cut(result.records, simulation.kills, simulation.back))
+            life = following(plan, life, version, saved, frames[-1])
+            reading = read_s(plan, life)
+            start = next_start(plan, faults, now, simulation.all_back, reading)
+            if start == inf:
+                ranks = fault.ranks
+                raise SimulationError(says(plan, fault, ranks) + ", and it does not come back (back_after)")
+            extra.note("recovery", -1, now, min(start, until), life.version)
+            if start >= until:
+                break
+            for rank, saved in life.saved.items():
+                extra.note(
+                    "checkpoint",
+                    rank,
+                    start - reading,
+                    start,
+                    life.version,
+                    nbytes_of(saved.state),
+                    kind="read",
+                )
+            if lives.in_vain(life):
+                raise SimulationError(
+                    f"it fails again and again before the next checkpoint, after version {life.version}: "
+                    "give a smaller recovery.checkpoint.every, or a longer mtbf"
+                )
+            checkpoints.begin_with(life)
+            life = replace(life, start=start)
+        end = min(until, max(simulation.environment.now, now))
+        faults.record(extra, end)
+    return replace(
+        result,
+        records=join([*frames, extra.frame()]),
+        parameters=parameters,
+        warnings=simulation.plan.warnings if len(frames) > 1 else result.warnings,
+        utilisation=None,
+    )

@@ -1,0 +1,145 @@
+"""Cases of `lockstep verify` about failures: renewal processes, and the periods of checkpoints.
+
+Lives are exponential with mean Θ. A period of s seconds, of work and the checkpoint after it, is done when it
+has gone through without a failure; each failure costs the time until it, and R until the job goes on. So it
+takes (e^{s/Θ} − 1)·(Θ + R) on average (Daly 2006, "A higher order estimate of the optimum checkpoint interval
+for restart dumps", eq. 13, where nothing fails during a restart).
+"""
+
+from math import exp, expm1, sqrt
+from typing import Any
+
+import numpy as np
+
+from lockstep import Result
+from lockstep.studies.verification.case import (
+    Array,
+    Outcome,
+    constant,
+    estimate,
+    exact,
+    grid,
+    simulate,
+)
+
+STEP = 1.0  # s, of a gradient
+MTBF = 400.0  # s, of the job
+COST = 2.0  # s, of a checkpoint
+REPAIR = 10.0  # s
+PERIODS = 300
+
+
+def young(mtbf: float, cost: float) -> float:
+    """The work between two checkpoints that loses least, s: √(2CΘ) (Young 1974)."""
+    return sqrt(2 * cost * mtbf)
+
+
+def daly(mtbf: float, cost: float) -> float:
+    """As `young`, to a higher order (Daly 2006, eq. 37)."""
+    root = sqrt(cost / (2 * mtbf))
+    return young(mtbf, cost) * (1 + root / 3 + root**2 / 9) - cost if cost < 2 * mtbf else mtbf
+
+
+def seconds_a_period(work: float, cost: float, mtbf: float, repair: float) -> float:
+    """Expected seconds from one checkpoint to the next."""
+    return expm1((work + cost) / mtbf) * (mtbf + repair)
+
+
+def run(workers: int, every: int, fault: dict[str, Any], detect: str) -> Result:
+    """Workers that compute together, whose messages take no time, until so many checkpoints are written."""
+    return simulate(
+        "synchronous",
+        {"updates": every * PERIODS + 1},
+        workers=workers,
+        time=constant(STEP),
+        faults=[fault],
+        detect=detect,
+        storage={"write": f"{4000 / COST} B/s"},
+        recovery={"checkpoint": {"every": f"{every} updates"}, "on_failure": "restart"},
+    )
+
+
+def between_checkpoints(result: Result) -> Array:
+    """Seconds from each checkpoint to the next one, shape (checkpoints,)."""
+    rows = result.records[(result.records["event"] == "checkpoint") & (result.records["kind"] == "write")]
+    return np.asarray(np.diff([0.0, *rows["end"]]))
+
+
+def one_machine(every: int) -> Outcome:
+    """A renewal process: work, checkpoint, failures that cost a repair each."""
+    fault = {"mtbf": f"{MTBF} s", "back_after": f"{REPAIR} s"}
+    theory = seconds_a_period(every * STEP, COST, MTBF, REPAIR)
+    return estimate(theory, between_checkpoints(run(1, every, fault, "1 s")))
+
+
+def many_machines(workers: int) -> Outcome:
+    """Goodput of n machines that are replaced at once: together they fail every Θ/n."""
+    every, detect = 20, 5.0
+    result = run(workers, every, {"mtbf": f"{workers * MTBF} s", "back_after": "0 s"}, f"{detect} s")
+    return estimate(seconds_a_period(every * STEP, COST, MTBF, detect), between_checkpoints(result))
+
+
+def best_period(rule: str) -> Outcome:
+    """At the rule's period a second of work takes no longer than at any other, by the closed form."""
+    every = round(young(MTBF, COST) if rule == "Young" else daly(MTBF, COST))
+    least = min(seconds_a_period(work, COST, MTBF, REPAIR) / work for work in range(1, 400))
+    fault = {"mtbf": f"{MTBF} s", "back_after": f"{REPAIR} s"}
+    return estimate(least, between_checkpoints(run(1, every, fault, "1 s")) / (every * STEP), at_most=True)
+
+
+def asynchronous(workers: int) -> Outcome:
+    """Who fails loses the gradient that it was at: 1/(e^{h/Θ} − 1) are done in a life; then a repair."""
+    mtbf, window = 20.0, 50.0
+    result = simulate(
+        "asynchronous",
+        {"time": f"{200 * window} s"},
+        workers=workers,
+        time=constant(STEP),
+        faults=[{"mtbf": f"{mtbf} s", "back_after": f"{REPAIR} s"}],
+        detect="1 s",
+        recovery={"on_failure": "continue"},
+    )
+    times = result.records.loc[result.records["event"] == "update", "end"].to_numpy()
+    counts, _ = np.histogram(times, bins=np.arange(1, 201) * window)
+    return estimate(workers / (expm1(STEP / mtbf) * (mtbf + REPAIR)), counts / window)
+
+
+def availability(workers: int) -> Outcome:
+    """MTBF ÷ (MTBF + repair), and what is left of the beginning, when all are there."""
+    mtbf, until = 40.0, 1000.0
+    result = simulate(
+        "asynchronous",
+        {"time": f"{until} s"},
+        workers=workers,
+        time=constant(10 * STEP),
+        faults=[{"mtbf": f"{mtbf} s", "back_after": {"distribution": "exponential", "mean": f"{REPAIR} s"}}],
+        recovery={"on_failure": "continue"},
+    )
+    rows = result.records[result.records["event"] == "fault"]
+    down = (rows["end"] - rows["start"]).groupby(rows["node"]).sum().reindex(range(workers), fill_value=0.0)
+    steady, settles = mtbf / (mtbf + REPAIR), mtbf * REPAIR / (mtbf + REPAIR)
+    theory = steady + (1 - steady) * settles / until * (1 - exp(-until / settles))
+    return estimate(theory, 1 - down.to_numpy() / until)
+
+
+def crash(workers: int) -> Outcome:
+    """One crash: rounds since the last checkpoint again, and the time until the worker is back."""
+    result = simulate(
+        "synchronous",
+        {"updates": 100},
+        workers=workers,
+        time=constant(STEP),
+        faults=[{"worker": 0, "at": "57.5 s", "crash": True, "back_after": "7.5 s"}],
+        recovery={"checkpoint": {"every": "10 updates"}, "on_failure": "restart"},
+    )
+    return exact(65 + 50 * STEP, result.metrics["duration_s"])
+
+
+CASES = [
+    *grid("failures: a period of {every} steps", one_machine, every=[10, 40, 100]),
+    *grid("failures: a period of {workers} machines", many_machines, workers=[1, 16]),
+    *grid("failures: {rule}'s period", best_period, rule=["Young", "Daly"]),
+    *grid("failures: asynchronous, {workers} machines", asynchronous, workers=[4]),
+    *grid("failures: availability of {workers} machines", availability, workers=[100]),
+    *grid("failures: one crash, {workers} workers", crash, workers=[1, 8]),
+]

@@ -1,0 +1,228 @@
+"""Failures in virtual time: what is lost, when the job goes on, and that nothing else changes."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep import Result
+from lockstep.analysis.losses import CUT_OFF
+from lockstep.job import recovery
+from lockstep.scenarios.loading import made
+from lockstep.simulator.errors import SimulationError
+from lockstep.strategies import STRATEGIES
+
+ELASTIC = [name for name, strategy in STRATEGIES.items() if strategy.elastic]
+CRASH = {"worker": 2, "at": "3 s", "crash": True, "back_after": "2 s"}
+SERVER = {"server": 0, "at": "3 s", "crash": True, "back_after": "2 s"}
+HANG = {"worker": 1, "at": "3 s", "hang_for": "2 s"}
+LINK = {"link": {"host": 1}, "at": "3 s", "down_for": "2 s"}
+
+
+def run(
+    *faults: Any, strategy: Any = "synchronous", on: str = "restart", every: int | None = 10, **more: Any
+) -> Result:
+    """100 updates of 0.1 s by four workers; failures are noticed after half a second."""
+    more = {"stop": {"updates": 100}, "workload": {"parameters": 1000, "batch_size": 32}, **more}
+    cluster = {
+        "workers": 4,
+        "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
+        "detect": "500 ms",
+        "faults": list(faults),
+        **more.pop("cluster", {}),
+    }
+    recovery: dict[str, Any] = {"on_failure": on}
+    if every:
+        recovery["checkpoint"] = {"every": f"{every} updates"}
+    document = {"name": "faults", "cluster": cluster, "strategy": strategy, "recovery": recovery, **more}
+    return lockstep.simulate(made(document))
+
+
+LEARNING = {"workload": {"dataset": "digits", "model": "mlp", "batch_size": 32}}
+
+
+@pytest.mark.parametrize(
+    "strategy", [{"name": name, "optimizer": "adam"} for name in ("synchronous", "all-reduce")]
+)
+def test_a_run_that_was_killed_ends_with_the_same_parameters(strategy: Any) -> None:
+    whole = run(strategy=strategy, **LEARNING).parameters
+    for fault in (CRASH, HANG | {"at": "7.25 s"}, {"mtbf": "20 s", "back_after": "1 s"}):
+        assert np.array_equal(run(fault, strategy=strategy, **LEARNING).parameters, whole)
+
+
+def test_times_of_a_restart() -> None:
+    """Nothing but gradients takes time: 29 updates at 3 s, the 30th under way; back to the 20th at 5 s."""
+    metrics = run(CRASH).metrics
+    assert metrics["duration_s"] == pytest.approx(5 + 8.0, abs=1e-9)
+    assert metrics["time_to_detect_s"] == pytest.approx(0.5)
+    assert metrics["time_to_recover_s"] == pytest.approx(2.0)
+    assert metrics["samples"] == 100 * 4 * 32
+    # 9 rounds; of the 30th the three others' gradients
+    assert metrics["lost_samples"] == (9 * 4 + 3) * 32
+    assert metrics["goodput"] == pytest.approx(metrics["samples"] / metrics["duration_s"])
+    assert metrics["availability"] == pytest.approx(1 - 2 / (5 * 13), rel=1e-6)
+
+
+@pytest.mark.parametrize(("read", "write"), [*product(("1 kB/s", None), ("1 kB/s", None))])
+def test_storage_takes_its_time(read: str | None, write: str | None) -> None:
+    """4 kB at 1 kB/s: 4 s a checkpoint, nine of them until 100, and to read it."""
+    storage = {name: rate for name, rate in (("read", read), ("write", write)) if rate}
+    faults = [CRASH] if read else []
+    metrics = run(*faults, cluster={"storage": storage}).metrics
+    assert metrics["checkpoint_s"] == pytest.approx(4.0 * metrics["checkpoints"] if write else 0.0)
+    plain = run(*faults).metrics["duration_s"] if not write else 10.0
+    if not faults:
+        assert metrics["duration_s"] == pytest.approx(plain + (36.0 if write else 0.0))
+    elif not write:
+        assert metrics["duration_s"] == pytest.approx(plain + 4.0)
+    else:  # at 3 s the first checkpoint is under way: from the beginning, and nothing to read
+        assert metrics["duration_s"] == pytest.approx(5.0 + 46.0)
+
+
+def test_without_a_checkpoint_from_the_beginning() -> None:
+    assert run(CRASH, every=None).metrics["duration_s"] == pytest.approx(15.0)
+
+
+def test_a_spare_takes_over_at_once() -> None:
+    assert run(CRASH, on="spare").metrics["duration_s"] == pytest.approx(3.5 + 8.0)
+
+
+def test_a_warning_is_noticed_sooner() -> None:
+    taken = {"worker": 2, "at": "3 s", "notice": "30 s", "back_after": "2 s"}
+    assert run(taken).metrics["time_to_detect_s"] == 0.0
+    assert run(taken, on="spare").metrics["duration_s"] == pytest.approx(3.0 + 8.0)
+
+
+@pytest.mark.parametrize("fault", [HANG, LINK])
+def test_what_is_over_before_it_is_noticed_only_delays(fault: Any) -> None:
+    """The round that it falls into waits for it; nothing is lost."""
+    slow = run(fault, cluster={"detect": "10 s"}).metrics
+    assert 11.9 <= slow["duration_s"] <= 12.0 + 1e-9
+    assert slow["lost_samples"] == slow["failures"] == 0
+    assert run(fault).metrics["failures"] == 1
+
+
+@pytest.mark.parametrize(
+    ("on", "fault", "message"),
+    [
+        (
+            "stop",
+            CRASH,
+            r"worker 2 \(rank 2\) crashed at 3 s .* noticed at 3.5 s; recovery.on_failure is stop",
+        ),
+        ("stop", HANG, r"worker 1 \(rank 1\) stood still at 3 s"),
+        ("stop", LINK, r"worker 1 \(rank 1\) was cut off at 3 s"),
+        ("restart", {"worker": 2, "at": "3 s", "crash": True}, "does not come back"),
+        ("wait", {"worker": 2, "at": "3 s", "crash": True}, "does not come back"),
+        ("restart", {"worker": 2, "mtbf": "60 ms", "back_after": "1 s"}, "again and again"),
+    ],
+)
+def test_a_run_that_a_failure_ends_says_why(
+    on: str, fault: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_IN_VAIN", 20)
+    with pytest.raises(SimulationError, match=message):
+        run(fault, on=on)
+
+
+def test_a_barrier_goes_on_with_who_is_there() -> None:
+    """A worker is gone for good: rounds go on as they were, with a mean over three."""
+    result = run({"worker": 2, "at": "3 s", "crash": True}, on="continue")
+    assert result.metrics["duration_s"] == pytest.approx(10.5, abs=0.11)
+    updates = result.records[result.records["event"] == "update"]
+    assert set(updates.groupby("version").size()) == {3, 4}
+
+
+def test_a_barrier_waits_for_who_is_gone() -> None:
+    result = run(CRASH, on="wait")
+    assert result.metrics["duration_s"] == pytest.approx(12.0, abs=0.11)
+    assert set(result.records[result.records["event"] == "update"].groupby("version").size()) == {4}
+
+
+def test_others_do_not_wait_in_asynchronous_training() -> None:
+    """Three workers make their gradients while one is gone for 2 s, which makes none."""
+    metrics = run(CRASH, on="continue", strategy="asynchronous", stop={"time": "10 s"}).metrics
+    assert metrics["updates"] == pytest.approx(4 * 100 - 20, abs=2)
+
+
+KINDS: list[dict[str, Any]] = [
+    {"worker": 2, "crash": True, "back_after": "300 ms"},
+    {"server": 0, "crash": True, "back_after": "300 ms"},
+    {"worker": 1, "hang_for": "400 ms"},
+    {"link": {"host": 1}, "down_for": "400 ms"},
+    {"worker": 3, "crash": True},
+]
+
+
+@pytest.mark.parametrize("strategy", ELASTIC)
+def test_elastic_strategies_survive_all_kinds_of_faults(strategy: str) -> None:
+    """At three phases of a step; every gradient is applied, dropped or lost, and never two of these."""
+    for number, (kind, phase) in enumerate(product(KINDS, ("600 ms", "650 ms", "699.9 ms"))):
+        comes_back = "crash" not in kind or "back_after" in kind
+        on = "wait" if comes_back and number % 2 else "continue"
+        quickly = {"stop": {"steps": 14}, "cluster": {"detect": "200 ms"}}
+        conserved(run(kind | {"at": phase}, strategy=strategy, on=on, every=3, **quickly))
+
+
+@pytest.mark.parametrize("strategy", [name for name, found in STRATEGIES.items() if found.saves])
+def test_strategies_that_save_restart(strategy: str) -> None:
+    if strategy == "p3":  # in passes
+        return
+    stop = {"steps": 50} if strategy.startswith("fed") else {"steps": 100}
+    result = run(CRASH, strategy=strategy, every=3, stop=stop)
+    conserved(result)
+    assert result.metrics["updates"] > 0
+    recovered = result.records[result.records["event"] == "recovery"]
+    assert len(recovered) == 1
+
+
+def conserved(result: Any) -> None:
+    """What was computed to its end is in the parameters, was dropped, or is lost."""
+    records, metrics = result.records, result.metrics
+    gradients = records[(records["event"] == "gradient") & (records["kind"] != CUT_OFF)]
+    computed = int((gradients["end"] <= result.span[1]).sum())
+    batches = metrics["samples"] // 32 + metrics["dropped"] + metrics["lost_samples"] // 32
+    assert batches == computed
+
+
+def test_a_faulty_run_is_a_pure_function() -> None:
+    faults = {"mtbf": "15 s", "back_after": {"distribution": "exponential", "mean": "1 s"}}
+    first, again = run(faults), run(faults)
+    assert first.records.equals(again.records)
+    assert not run(faults, seed=1).records.equals(first.records)
+
+
+@pytest.mark.parametrize("strategy", ["synchronous", "all-reduce", "asynchronous", "gossip"])
+def test_a_far_fault_and_checkpoints_that_take_no_time_change_nothing(strategy: str) -> None:
+    plain = run(strategy=strategy, every=None, on="stop")
+    watched = run({"worker": 0, "at": "1000 s", "crash": True}, strategy=strategy)
+    same = watched.records["event"] != "checkpoint"
+    columns = ["node", "peer", "start", "end", "version", "batches", "nbytes"]
+    found, expected = (
+        frame[columns].sort_values(columns, ignore_index=True)
+        for frame in (watched.records[same], plain.records)
+    )
+    assert found.equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strategy": "all-reduce", "on": "continue"}, "recovery.on_failure: all-reduce cannot go on"),
+        ({"strategy": "hogwild"}, "recovery.checkpoint: hogwild writes no checkpoints"),
+        ({"strategy": "all-reduce", "faults": [SERVER]}, r"cluster.faults\[0\].server: all-reduce has no"),
+        ({"faults": [{"workers": {"add": 2}, "at": "1 s"}]}, r"cluster.faults\[0\].workers: .* not built"),
+        ({"parallelism": {"pipeline": 2}}, "cluster.faults: not built yet for gradients"),
+        (
+            {"on": "wait", "cluster": {"servers": {"hierarchy": {"groups": 2}}}},
+            "on_failure: not built yet for relays",
+        ),
+    ],
+)
+def test_what_is_not_built_is_said(change: dict[str, Any], message: str) -> None:
+    change = dict(change)
+    faults = change.pop("faults", [CRASH])
+    with pytest.raises(lockstep.ScenarioError, match=message):
+        run(*faults, **change)
