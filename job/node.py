@@ -50,11 +50,23 @@ class Node:
     """See `strategies.Node` for what each member means."""
 
     __slots__ = (
-        *("rank", "index", "shard", "role", "workers", "parents", "children", "shards", "hosts", "rng"),
+        *(
+            "rank",
+            "index",
+            "shard",
+            "role",
+            "workers",
+            "parents",
+            "children",
+            "followers",
+            "shards",
+            "hosts",
+            "rng",
+        ),
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "met", "_is_worker"),
+        *("worked_s", "met", "touching", "matrices", "_is_worker"),
     )
 
     def __init__(
@@ -75,6 +87,7 @@ class Node:
         self.workers: Sequence[int] = group.workers
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
+        self.followers: Sequence[int] = role.followers
         self.shards, self.hosts = group.shards, plan.worker_hosts[number]
         self.rng = Random(f"{plan.scenario.seed}/node/{place}")  # the same choices in each slice
         self.step, self.epoch, self.budget = 0, epoch, plan.budget
@@ -88,6 +101,7 @@ class Node:
         self.stage: Any = plan.stages.get(rank)
         self.micro_batches = plan.micro_batches
         self.passes = Passes(plan, rank) if self.stage is not None else None
+        self.touching, self.matrices = plan.touching, plan.matrices
         self.owner = plan.owners.owner(rank)  # in the records: of the parameters it updates
         self.program_ended = False
         self.collectives = 0
@@ -103,6 +117,15 @@ class Node:
     def end(self) -> None:
         """Its program has come to its end; it only answers from now on."""
         self.program_ended = True
+
+    @property
+    def rows(self) -> Sequence[slice]:
+        assert self.touching is not None, "the job does not ask for rows"
+        return self.touching.rows
+
+    def touched(self, step: int) -> Sequence[int]:
+        assert self.touching is not None, "the job does not ask for rows"
+        return self.touching(self.index, step)
 
     @property
     def now(self) -> float:

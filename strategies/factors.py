@@ -91,6 +91,8 @@ class Synchronisation(Factor[P, Run]):
     """The server chooses who works: the mini-batches of all workers are one budget, whoever makes them."""
     sharded: bool = True
     """Whether the parameters can be cut into shards, each with a server."""
+    copies: bool = False
+    """Whether several groups of servers may each have a copy of the parameters, for some of the workers."""
     relay: Callable[..., Run] | None = None
     """What stands between workers and server in a hierarchy; None: there is no such form."""
     optimizer: Callable[..., Any] | None = None
