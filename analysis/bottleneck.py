@@ -207,10 +207,11 @@ class _Busiest(NamedTuple):
 
 def _serving(result: "Result") -> Collection[int]:
     """The hosts that have servers beside workers, if others have none."""
-    cluster, shards = result.scenario.cluster, len(result.plan.groups[0].owners.ranks)
-    if not cluster.servers.colocated or not result.plan.has_servers or shards >= cluster.hosts:
+    plan, cluster = result.plan, result.scenario.cluster
+    serving = {plan.hosts[rank] for rank in plan.owners.ranks}
+    if not cluster.servers.colocated or not plan.has_servers or len(serving) >= cluster.hosts:
         return ()
-    return range(shards)
+    return serving
 
 
 def _more_shards(
@@ -226,9 +227,9 @@ def _more_shards(
     the workers compute as much as before; how fast the run is then scales all of them alike. `others`: the
     shares of other activities; `share`: that of the busiest resource.
     """
-    shards = len(result.plan.groups[0].owners.ranks)  # of each slice of the parameters
+    shards = len(result.plan.groups[0].shards)  # of each slice of the parameters
     servers = result.scenario.cluster.servers
-    if not result.plan.has_servers or servers.hierarchy is not None or not servers.even:
+    if not result.plan.has_servers or servers.hierarchy or servers.copies > 1 or not servers.even:
         return None  # no server, or more of them would change more than their number
     if servers.colocated:
         return Remedy(result.scenario.cluster.hosts, None) if busiest.serving else None

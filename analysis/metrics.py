@@ -114,8 +114,9 @@ def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
         workers, row = np.unique(peer[its], return_inverse=True)
         sums = np.zeros((len(workers), len(ranks)), np.int64)
         np.add.at(sums, (row, np.searchsorted(ranks, node[its])), batches[its])
-        # shards: applied when the last shard has it
-        total = sums.min(axis=1) if plan.has_servers else sums.sum(axis=1)
+        # applied when the last shard has it, wherever there is a copy of that
+        shards = np.array([plan.roles[rank].shard for rank in ranks.tolist()])
+        total = np.min([sums[:, shards == shard].sum(axis=1) for shard in np.unique(shards)], axis=0)
         replicas = [plan.replica(worker) for worker in workers.tolist()]
         applied.append(dict(zip(replicas, total.tolist(), strict=True)))
     everyone = {replica for each in applied for replica in each}

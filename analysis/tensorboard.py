@@ -52,7 +52,7 @@ def scalars(result: Result) -> Iterator[Scalar]:
 
     times = updates["end"].to_numpy()
     plan = result.plan  # each shard notes them all, of every slice
-    copies = len(plan.owners.ranks) if plan.has_servers else len(plan.groups)
+    copies = sum(len(group.shards) for group in plan.groups)
     samples = counted(times, updates["batches"].to_numpy()) * result.scenario.workload.batch_size / copies
     first = updates[updates["node"] == plan.owners.ranks[0]]  # in the order of time
     versions = np.append(0, np.maximum.accumulate(first["version"].to_numpy() + 1))

@@ -1,11 +1,13 @@
-"""What a scenario asks of the layers of its model, checked before anything runs: `workload.dropout` and
-`workload.batch_norm`."""
+"""What a scenario asks of its model, checked before anything runs: `workload.dropout`, `workload.batch_norm`,
+and the rows of the codec `rows`."""
 
 from typing import TYPE_CHECKING
 
 from lockstep.scenarios import Scenario, ScenarioError
-from lockstep.scenarios.workload import Data, Trained, UserTask
+from lockstep.scenarios.workload import Data, Problem, Trained, UserTask
 from lockstep.strategies import STRATEGIES, Strategy
+from lockstep.strategies.factors import Offer, WorkerLoop
+from lockstep.strategies.rows import LARGEST
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,6 +22,13 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
         if "accuracy" not in tasks.look(workload).metrics:
             problem = f"needs an accuracy, and {workload.task} has no metric accuracy; add it to its metrics"
             raise ScenarioError(problem, key="stop.target_accuracy")
+    if by_row(scenario, strategy):
+        _check_rows(scenario, strategy)
+    if as_products(scenario, strategy) and not isinstance(workload, Data):
+        problem = "outer needs workload.model: a classifier of images, whose fully connected layers are known"
+        raise ScenarioError(problem, key="strategy.codec")
+    if as_products(scenario, strategy):
+        _check_each(scenario, strategy, "outer")
     if not isinstance(workload, Data | UserTask):
         return
     if workload.masks_by_sample:
@@ -35,6 +44,38 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
             problem = f"must be local, or left out: the model {workload.called[0]} has no batch normalisation"
             raise ScenarioError(problem, key="workload.batch_norm")
         _check_in_step(scenario, strategy)
+
+
+def as_products(scenario: Scenario, strategy: Strategy) -> bool:
+    """Whether gradients of fully connected layers are pushed as outer products."""
+    return strategy.has_servers and scenario.strategy.parameters.get("codec") == "outer"
+
+
+def by_row(scenario: Scenario, strategy: Strategy) -> bool:
+    """Whether only those rows of the parameters are pushed and pulled that a mini-batch touches."""
+    return strategy.has_servers and scenario.strategy.parameters.get("codec") == "rows"
+
+
+def _check_rows(scenario: Scenario, strategy: Strategy) -> None:
+    workload = scenario.workload
+    if not isinstance(workload, Problem) or workload.problem != "embedding" or not workload.learns:
+        problem = "rows needs workload.problem: embedding, which learns: others do not say what they touch"
+        raise ScenarioError(problem, key="strategy.codec")
+    if (rows := workload.dimension // workload.width) > LARGEST:
+        raise ScenarioError(
+            f"rows has numbers for {LARGEST:,} rows at most, not {rows:,}", key="strategy.codec"
+        )
+    _check_each(scenario, strategy, "rows")
+
+
+def _check_each(scenario: Scenario, strategy: Strategy, codec: str) -> None:
+    loop = strategy.worker_loop
+    each = isinstance(loop, WorkerLoop) and loop.needs == {Offer.ANSWERS} and loop.pushes == "gradients"
+    if not each:
+        problem = f"{codec} needs a worker loop that is answered after every gradient, such as asynchronous's"
+        raise ScenarioError(problem, key="strategy.codec")
+    if scenario.split.devices > 1:
+        raise ScenarioError(f"{codec} needs a model that is not split", key="strategy.codec")
 
 
 def check_passes(scenario: Scenario) -> None:

@@ -34,7 +34,8 @@ class Ending:
         self.versions = dict(versions)  # of each owner that has made updates
         self.made = 0  # updates that brought the end closer
         self._owners = len(plan.owners.ranks)
-        self._linked = plan.relayed or len(plan.groups) > 1  # owners may need each other's workers
+        copied = plan.has_servers and plan.scenario.cluster.servers.copies > 1
+        self._linked = plan.relayed or copied or len(plan.groups) > 1  # owners may need each other's workers
         self._places = plan.places
         self._count, self._tell = count, tell
         self._reserved: dict[int, int] = {}  # the mini-batch that is each worker's
@@ -85,7 +86,8 @@ class Ending:
     def in_vain(self, rank: int, sender: int | None) -> bool:
         """Whether a node waits in vain for a message (None: anybody's): all below it have left."""
         role = self._roles[rank]
-        return bool(role.children) and self._gone.issuperset(role.children) and sender not in role.parents
+        below = (*role.children, *role.followers)
+        return bool(below) and self._gone.issuperset(below) and sender not in role.parents
 
     def matters(self, version: int) -> bool:
         """Whether it makes a difference how good the parameters at a version are."""

@@ -17,7 +17,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.strategies import Strategy
 from lockstep.strategies.node import Group, Stage
-from lockstep.strategies.owners import Owners, Sharded
+from lockstep.strategies.owners import InCopies, Owners, Sharded
 from lockstep.strategies.parts import Part
 from lockstep.strategies.placement import Role, roles_of, shards_of
 
@@ -84,6 +84,7 @@ def data_groups(scenario: Scenario, strategy: Strategy, pieces: Sequence[Sequenc
                 role,
                 parents=tuple(members[parent] for parent in role.parents),
                 children=tuple(members[child] for child in role.children),
+                followers=tuple(members[follower] for follower in role.followers),
             )
             for role in local
         ]
@@ -93,7 +94,7 @@ def data_groups(scenario: Scenario, strategy: Strategy, pieces: Sequence[Sequenc
         shards = shards_of(cluster, strategy.has_servers, length, whole)
         if strategy.has_servers:
             servers = [rank for rank, role in zip(members, roles, strict=True) if role.kind == "server"]
-            owners: Owners = Sharded(servers, shards)
+            owners: Owners = (InCopies if cluster.servers.copies > 1 else Sharded)(servers, shards)
         else:
             owners = strategy.owners.among(dict(zip(members, roles, strict=True)))
         group = DataGroup(members, roles, own, shards, owners)

@@ -32,7 +32,7 @@ class HighWater(NamedTuple):
     stashed: int
     """Older versions of the parameters."""
     others: int
-    """Other vectors of the parameters' size, as the strategy says (`keeps`)."""
+    """Other vectors of the parameters' size, as the strategy says (`kept`)."""
     in_full: int
     """Where workers share out parameters or gradients: those that are there in full for a while."""
     activations: int
@@ -104,7 +104,7 @@ def _of_device(
         gradient=sizes.itemsize * held.gradient,
         optimizer=optimizer,
         stashed=vector * (strategy.versions(*place) - 1),
-        others=vector * strategy.keeps,
+        others=vector * strategy.kept(scenario.strategy.parameters),
         in_full=sizes.itemsize * held.in_full,
         activations=max(
             sum(

@@ -51,11 +51,23 @@ class Node:
     """See `strategies.Node` for what each member means."""
 
     __slots__ = (
-        *("rank", "index", "shard", "role", "workers", "parents", "children", "shards", "hosts", "rng"),
+        *(
+            "rank",
+            "index",
+            "shard",
+            "role",
+            "workers",
+            "parents",
+            "children",
+            "followers",
+            "shards",
+            "hosts",
+            "rng",
+        ),
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "met", "saved", "keep", "_every", "_write_s", "_is_worker"),
+        *("worked_s", "met", "saved", "keep", "_every", "_write_s", "touching", "matrices", "_is_worker"),
     )
 
     def __init__(
@@ -77,6 +89,7 @@ class Node:
         self.workers: Sequence[int] = group.workers
         self.parents: Sequence[int] = role.parents
         self.children: Sequence[int] = role.children
+        self.followers: Sequence[int] = role.followers
         self.shards, self.hosts = group.shards, plan.worker_hosts[number]
         life = "".join(f"/{key}" for key in incarnation.key())
         self.rng = Random(f"{plan.scenario.seed}/node/{place}{life}")  # the same choices in each slice
@@ -95,6 +108,7 @@ class Node:
         self.stage: Any = plan.stages.get(rank)
         self.micro_batches = plan.micro_batches
         self.passes = Passes(plan, rank) if self.stage is not None else None
+        self.touching, self.matrices = plan.touching, plan.matrices
         self.owner = plan.owners.owner(rank)  # in the records: of the parameters it updates
         self.program_ended = False
         self.collectives = 0
@@ -110,6 +124,15 @@ class Node:
     def end(self) -> None:
         """Its program has come to its end; it only answers from now on."""
         self.program_ended = True
+
+    @property
+    def rows(self) -> Sequence[slice]:
+        assert self.touching is not None, "the job does not ask for rows"
+        return self.touching.rows
+
+    def touched(self, step: int) -> Sequence[int]:
+        assert self.touching is not None, "the job does not ask for rows"
+        return self.touching(self.index, step)
 
     @property
     def now(self) -> float:

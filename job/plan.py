@@ -7,6 +7,7 @@ there are, and what in the scenario means nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from lockstep.job import asked
 from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, stages_of
@@ -16,12 +17,17 @@ from lockstep.job.spread import spread
 from lockstep.job.stages import Piece, micro_batches_of, pieces_of, whole
 from lockstep.job.within import parts_of
 from lockstep.scenarios import Cluster, Scenario, ScenarioError
+from lockstep.scenarios.workload import Data, Problem
 from lockstep.strategies import Strategy, StrategyError, find, fits, unused
 from lockstep.strategies.node import Stage
 from lockstep.strategies.owners import Owners, Split
 from lockstep.strategies.placement import Role, as_if_on_one_host, hosts, roles_of
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import Sizes, partition, sizes
+
+if TYPE_CHECKING:
+    from lockstep.strategies.outer import Matrix
+    from lockstep.workloads.embedding import Touched
 
 
 @dataclass(frozen=True)
@@ -203,6 +209,28 @@ class Plan:
             return None, 0.0
         return recovery.checkpoint.every, 1 / rate if rate else 0.0
 
+    @cached_property
+    def touching(self) -> "Touched | None":
+        """Which rows of the parameters mini-batches touch; None unless only these are pushed and pulled."""
+        workload, seed = self.scenario.workload, self.scenario.seed
+        if not asked.by_row(self.scenario, self.strategy):
+            return None
+        from lockstep.workloads.embedding import Touched
+
+        assert isinstance(workload, Problem)
+        return Touched(workload, len(self.workers), seed)
+
+    @cached_property
+    def matrices(self) -> "Sequence[Matrix]":
+        """The weights of fully connected layers; none unless their gradients are sent as outer products."""
+        workload = self.scenario.workload
+        if not asked.as_products(self.scenario, self.strategy):
+            return ()
+        from lockstep.job.matrices import matrices
+
+        assert isinstance(workload, Data)
+        return matrices(workload)
+
     def program(self, rank: int) -> Program:
         """What a rank runs."""
         return self.strategy.program(self.roles[rank].kind, self.scenario.strategy.parameters)
@@ -218,7 +246,8 @@ class Plan:
         those that share its layers.
         """
         role = self.roles[rank]
-        others = [*role.parents, *role.children] if self.has_servers else self.group(rank).workers
+        above = [*role.parents, *role.children, *role.followers]
+        others = above if self.has_servers else self.group(rank).workers
         stage = self.stages.get(rank)
         near = [] if stage is None else [*stage.peers, *(stage.group.ranks if stage.group else ())]
         return [other for other in {**dict.fromkeys(others), **dict.fromkeys(near)} if other != rank]

@@ -166,6 +166,5 @@ def _at_most(plan: Plan) -> tuple[float, float]:
     parts = max(values.get(key) or 1 for key in ("chunks", "buckets"))
     if plan.units is not None:  # gathered twice, and reduced
         parts = ceil(1.5 * plan.units * plan.micro_batches)
-    relays = cluster.servers.hierarchy.groups if cluster.servers.hierarchy else 0
-    everyone = cluster.workers + cluster.servers.count * (1 + relays)
+    everyone = cluster.workers + cluster.servers.processes
     return steps * (2 * parts * everyone + passes), steps

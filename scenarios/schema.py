@@ -122,7 +122,7 @@ class Cluster(Machine):
         servers, groups = self.servers, self.network.topology.groups(self.hosts)
         if servers.places is not None or servers.colocated:
             return servers.places or ()
-        places = [server % groups for server in range(servers.count)]
+        places = [server % groups for server in range(servers.count * servers.copies)]
         relays = servers.hierarchy.groups if servers.hierarchy else 0
         for relay in range(relays):  # worker w is in group w·relays // workers
             places += [self.group_of(-(-relay * self.workers // relays))] * servers.count

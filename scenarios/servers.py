@@ -51,10 +51,13 @@ class Servers(Section):
     of the rack, leaf or site in which each dedicated server (then each relay) stands; without it servers
     stand in each in turn, relays where the first worker that they serve is. `speed`: how many times as fast
     as a worker each server or relay updates and codes.
+    `copies`: groups of `count` servers each, with all parameters in each group, for as many groups of
+    consecutive workers.
     """
 
     shorthand: ClassVar[str] = "count"
     count: ServerCount = 1
+    copies: Count = 1
     colocated: bool = False
     shares: tuple[Factor, ...] | None = Field(None, strict=False)
     placement: Literal["even", "by-variable"] = "even"
@@ -69,13 +72,20 @@ class Servers(Section):
         return self.shares is None and self.placement == "even"
 
     @property
+    def processes(self) -> int:
+        """How many servers and relays there are."""
+        relays = self.hierarchy.groups if self.hierarchy else 0
+        return self.count * (self.copies + relays)
+
+    @property
     def hosts(self) -> int:
         """How many hosts of their own the servers and relays have."""
-        relays = self.count * self.hierarchy.groups if self.hierarchy else 0
-        return 0 if self.colocated else self.count + relays
+        return 0 if self.colocated else self.processes
 
     @model_validator(mode="after")
     def _one_for_each(self) -> Self:
+        if self.copies > 1 and self.hierarchy is not None:
+            fail(f"must be 1 with a hierarchy, not {self.copies}", "copies")
         if self.count in _EACH:
             return self
         if self.shares is not None and self.placement != "even":

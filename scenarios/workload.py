@@ -286,15 +286,24 @@ class Transformer(_Batches):
 class Problem(_Batches):
     """A problem with a known optimum in `dimension` parameters; `noise` scales that of its gradients.
 
-    `partition`: how the samples of the logistic one are dealt out; `density`: the fraction of their features
-    that is not zero.
+    `partition`: how the samples are dealt out, of which the quadratic has none; `density`: the fraction of
+    the logistic one's features that is not zero; `width`: of the embedding, the numbers in a row.
     """
 
-    problem: Literal["quadratic", "logistic"]
+    problem: Literal["quadratic", "logistic", "embedding"]
     dimension: int = Field(20, ge=1, le=10**9)
     noise: float = Field(0.1, ge=0, le=1e6)
     partition: Partition = "iid"
     density: float = Field(1.0, gt=0, le=1)
+    width: int = Field(4, ge=1, le=2**16)
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> Self:
+        if self.problem == "embedding" and self.dimension % (2 * self.width):
+            fail(f"must be a multiple of {2 * self.width}: two tables of rows of {self.width}", "dimension")
+        if self.problem == "embedding" and self.density != 1:
+            fail("must be 1: a sample of the embedding has two rows", "density")
+        return self
 
     @model_validator(mode="after")
     def _has_samples(self) -> Self:
@@ -306,7 +315,9 @@ class Problem(_Batches):
 
     @property
     def features(self) -> int:
-        """How many features of a sample are not zero."""
+        """How many numbers a sample has that are not zero: of the embedding, parameters that it is about."""
+        if self.problem == "embedding":
+            return 2 * self.width
         return max(1, round(self.density * self.dimension))
 
 

@@ -2,17 +2,18 @@
 
 from collections import deque
 from collections.abc import Awaitable
-from typing import Any
+from typing import Annotated, Any
 
 from lockstep.strategies.bounds import Parts
+from lockstep.strategies.marks import Keeps
 from lockstep.strategies.node import Message, Node
 from lockstep.strategies.optimizers import Transformation
 from lockstep.strategies.own_model import OwnModel
-from lockstep.strategies.parameter_server import sum_of
 from lockstep.strategies.parts import cut
+from lockstep.strategies.updates import sum_of
 
 
-async def ako(node: Node, optimizer: Transformation, *, partitions: Parts = 2) -> None:
+async def ako(node: Node, optimizer: Transformation, *, partitions: Annotated[Parts, Keeps()] = 2) -> None:
     """Partial gradient exchange: every mini-batch each other worker gets one of the `partitions`.
 
     Watcharapichat et al. 2016, "Ako: decentralised deep learning with partial gradient exchange" (abstract

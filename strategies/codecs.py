@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 Name = Literal["none", "fp16", "bf16", "int8", "e3m0", "2-bit", "1-bit", "top-k", "random-k"]
 NAMES: tuple[Name, ...] = get_args(Name)
+PushName = Literal[Name, "capped", "rows", "outer"]  # of pushes to servers alone: files of their names
+PUSHED: tuple[PushName, ...] = (*NAMES, "capped", "rows", "outer")
 SUMMABLE: tuple[Name, ...] = ("none", "fp16", "bf16")  # a body is a vector of numbers: sums are encoded too
+INDEX = 4  # bytes of the place of an element
 _SPARSE: tuple[Name, ...] = ("top-k", "random-k")
 Ratio = Annotated[Fraction, BelongsTo("codec", _SPARSE), BelongsTo("answer_codec", _SPARSE)]
-Feedback = Annotated[bool, BelongsTo("codec", NAMES[1:])]
+Feedback = Annotated[bool, BelongsTo("codec", PUSHED[1:-2])]  # the last two lose nothing
 Threshold = Annotated[Rate, BelongsTo("codec", ("2-bit",)), BelongsTo("answer_codec", ("2-bit",))]
 
 
 class Codec(NamedTuple):
-    """`name` is one of NAMES; `ratio` is the fraction of the elements that top-k and random-k send.
+    """`name` is one of PUSHED; `ratio` is the fraction of the elements that top-k and random-k send.
 
     `threshold`: what 2-bit sends of an element, with its sign, if it is as large.
     """
@@ -32,11 +35,25 @@ class Codec(NamedTuple):
     name: str
     ratio: float = 0.01
     threshold: float = 0.5
+    rank: int = 0  # of outer: of a matrix with so many columns
+    columns: int = 1
+
+    def numbers(self, length: int) -> int:
+        """How many numbers of the vector's own type none and outer send."""
+        return self.rank * (length // self.columns + self.columns) if self.name == "outer" else length
 
     @property
     def sums(self) -> bool:
         """Whether bodies can be cut and added as they are: they are vectors, of a narrower type."""
         return self.name in SUMMABLE
+
+    def of(self, body: "Vector", vector: "Vector") -> "Codec":
+        """What a body is in, that is sent for such a vector: `capped` decides it for each message."""
+        if self.name != "capped":
+            return self
+        if body.nbytes == vector.nbytes:
+            return Codec("none")
+        return Codec("top-k", body.nbytes // (INDEX + vector.nbytes // len(vector)) / len(vector))
 
     def seed(self, rng: "Random") -> int:
         """64 bits that random-k chooses elements by; the other codecs draw nothing, and get 0."""

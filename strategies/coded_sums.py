@@ -6,7 +6,7 @@ from typing import Any
 from lockstep.strategies.codecs import Encoder, decode
 from lockstep.strategies.collectives import ALGORITHMS
 from lockstep.strategies.node import Collective, Node, Vector
-from lockstep.strategies.parameter_server import sum_of
+from lockstep.strategies.updates import sum_of
 
 
 class CodedSum:

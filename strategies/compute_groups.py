@@ -2,30 +2,44 @@
 
 from typing import Annotated
 
-from lockstep.strategies.bounds import Count
+from lockstep.strategies.bounds import Count, Steps
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.factors import Offer, synchronisation
 from lockstep.strategies.marks import AtMostWorkers
 from lockstep.strategies.node import Message, Node
 from lockstep.strategies.parameter_server import Shard
+from lockstep.strategies.server_groups import SharedShard
 
 
-@synchronisation(offers={Offer.ANSWERS})
+@synchronisation(offers={Offer.ANSWERS}, copies=True)
 async def barrier_of_groups(
-    node: Node, rule: UpdateRule, *, groups: Annotated[Count, AtMostWorkers()] = 2
+    node: Node,
+    rule: UpdateRule,
+    *,
+    groups: Annotated[Count, AtMostWorkers()] = 2,
+    sync_period: Steps = 1,
 ) -> None:
     """A barrier for each of `groups` of consecutive workers: apply a group's mean when it is there.
 
     One group is synchronous, as many as workers are asynchronous; the mean staleness is groups − 1. Hadjis et
     al. 2016, "Omnivore: an optimizer for multi-device deep learning on CPUs and GPUs" (compute groups; from
-    memory); SINGA's worker groups with one server group. A fast group makes more of an epoch's mini-batches.
+    memory). A fast group makes more of an epoch's mini-batches.
+
+    Where servers have copies (`cluster.servers.copies`) each of their groups has as many of the workers'
+    groups, and after `sync_period` updates a copy is reconciled with its master (server_groups.py). These are
+    SINGA's frameworks (Ooi et al. 2015): one group and one copy is Sandblaster, or AllReduce where servers
+    are the workers' own; several groups and one copy Downpour; as many of both distributed Hogwild.
     """
-    shard, workers = Shard(node, rule), node.children
-    group_of = {worker: place * groups // len(workers) for place, worker in enumerate(workers)}
-    members = {group: [w for w in workers if group_of[w] == group] for group in group_of.values()}
+    shard, places = Shard(node, rule), {worker: place for place, worker in enumerate(node.workers)}
+    group_of = {worker: places[worker] * groups // len(places) for worker in node.children}
+    shared = SharedShard(node, shard, sync_period)
+    members = {group: [w for w in group_of if group_of[w] == group] for group in group_of.values()}
     arrived: dict[int, list[Message]] = {group: [] for group in members}
     while True:
         message = await node.receive()
+        if message.sender not in group_of:
+            await shared.take_in(message)
+            continue
         group = group_of[message.sender]
         if message.kind == "pull":
             await shard.answer(message.sender)
@@ -39,3 +53,4 @@ async def barrier_of_groups(
             await shard.mean_update(pushes)
             for push in pushes:
                 await shard.answer(push.sender)
+            await shared.updated()

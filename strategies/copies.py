@@ -3,7 +3,8 @@
 from collections.abc import Awaitable
 
 from lockstep.strategies.node import Node, Vector
-from lockstep.strategies.parameter_server import ParameterServer, sum_of
+from lockstep.strategies.parameter_server import ParameterServer
+from lockstep.strategies.updates import sum_of
 
 
 class Copy:

@@ -93,6 +93,8 @@ class Synchronisation(Factor[P, Run]):
     """Whether the parameters can be cut into shards, each with a server."""
     elastic: bool = False
     """Whether it goes on with those who are there: it hears `leave` and `join` (consistency.py)."""
+    copies: bool = False
+    """Whether several groups of servers may each have a copy of the parameters, for some of the workers."""
     relay: Callable[..., Run] | None = None
     """What stands between workers and server in a hierarchy; None: there is no such form."""
     optimizer: Callable[..., Any] | None = None

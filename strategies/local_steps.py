@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
 
 from lockstep.strategies.bounds import Clocks, Count, Momentum, NonNegative, Rate, Steps
-from lockstep.strategies.codecs import NAMES
+from lockstep.strategies.codecs import PUSHED
 from lockstep.strategies.copies import Copy
 from lockstep.strategies.factors import Needs, Offer, worker_loop
 from lockstep.strategies.marks import BelongsTo, Excludes
@@ -21,7 +21,7 @@ ServerMoments = Annotated[
     Excludes(
         "average",
         "codec",
-        {"codec": NAMES[1:], "optimizer": WITH_SQUARES},
+        {"codec": PUSHED[1:], "optimizer": WITH_SQUARES},
         "the mean square that {optimizer} keeps may turn negative on its way: its root is nan; "
         "leave the codec out, or keep or reset the optimizer_state",
     ),

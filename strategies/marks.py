@@ -70,6 +70,11 @@ class InPasses(Mark):
     values: tuple[Any, ...] = ()
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Keeps(Mark):
+    """A worker has as many vectors of its parameters' size as the parameter says, besides `keeps`."""
+
+
 def split(annotation: Any) -> tuple[Any, list[Mark]]:
     """An annotation without its marks, and these."""
     if get_origin(annotation) is not Annotated:

@@ -15,6 +15,8 @@ from lockstep.strategies.parts import Part
 if TYPE_CHECKING:
     from random import Random
 
+    from lockstep.strategies.outer import Matrix
+
 T = TypeVar("T")
 
 
@@ -156,8 +158,9 @@ class Node(Protocol):
     rank: int
     index: int  # among the nodes of its role: worker 0, 1, …; server (and shard) 0, 1, …
     workers: Sequence[int]  # ranks
-    parents: Sequence[int]  # ranks of those whom this node pushes to: for a worker one a shard
+    parents: Sequence[int]  # ranks of those whom this node pushes to: for a worker one a shard; a master
     children: Sequence[int]  # ranks of those who push to this node
+    followers: Sequence[int]  # of a server that is master of its shard: ranks of those with copies of that
     shards: Sequence[Part]  # the parts of the parameters that the servers hold, in order
     shard: int  # which of them this node holds, or relays
     hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
@@ -165,6 +168,7 @@ class Node(Protocol):
     epoch: int  # mini-batches in one pass over this worker's own samples, rounded up; 1 if they are endless
     budget: int | None  # mini-batches that all workers may make together; None: no bound
     memory: Memory
+    matrices: "Sequence[Matrix]"  # weights of fully connected layers; only with the codec `outer`
     stage: Stage  # of a replica that computes in passes; for gradient programs (pipeline.py) alone
     micro_batches: int  # likewise: parts that it computes a mini-batch in
 
@@ -253,6 +257,18 @@ class Node(Protocol):
 
     def next_batch_available(self) -> Awaitable[bool]:
         """Whether there is another mini-batch for this worker; `gradient` takes it."""
+        ...
+
+    @property
+    def rows(self) -> Sequence[slice]:
+        """Of the whole vector, in order: what mini-batches touch some of. Only with the codec `rows`."""
+        ...
+
+    def touched(self, step: int) -> Sequence[int]:
+        """The numbers of the rows that this worker's mini-batch `step` (from 0) touches, rising.
+
+        Its gradient is zero elsewhere, and does not depend on other rows.
+        """
         ...
 
     def gradient(self, parameters: Vector) -> Awaitable[Vector]:

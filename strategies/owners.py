@@ -62,6 +62,25 @@ class Sharded(Owners):
         return together(parts, places(self.shards), concatenate)
 
 
+@dataclass(frozen=True, repr=False)
+class InCopies(Sharded):
+    """Several servers for each shard, a group of servers after the other; the copies' mean is evaluated."""
+
+    apart = True
+
+    @property
+    def copies(self) -> int:
+        """As many as there are groups."""
+        return len(self.ranks) // len(self.shards)
+
+    def together(self, parts: Sequence[Any], concatenate: Concatenate) -> Any:
+        """The mean of the copies, added in their order."""
+        count = len(self.shards)
+        wholes = [super(InCopies, self).together(parts[c * count : (c + 1) * count], concatenate)
+                  for c in range(self.copies)]  # fmt: skip
+        return sum(wholes[1:], wholes[0]) / len(wholes)
+
+
 class Replicated(Owners):
     """Every worker holds all parameters, and all hold the same."""
 

@@ -13,15 +13,32 @@ on from there, and a worker by pulling. What was on its way is lost.
 
 from collections.abc import Awaitable, Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from lockstep.strategies.codecs import Codec, Encoder, Feedback, Name, Ratio, Threshold, decode
+from lockstep.strategies.capped import BytesPerSecond, Cap, CappedEncoder, Flush
+from lockstep.strategies.codecs import (
+    NAMES,
+    Codec,
+    Encoder,
+    Feedback,
+    Name,
+    PushName,
+    Ratio,
+    Threshold,
+    decode,
+)
 from lockstep.strategies.corrections import Arrival, UpdateRule
-from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.marks import Excludes
 from lockstep.strategies.node import Contribution, Message, Node, Vector
 from lockstep.strategies.optimizers import restored
+from lockstep.strategies.outer import OuterEncoder, Products
 from lockstep.strategies.parts import Part, divided, length, places, taken, together
-from lockstep.strategies.touched import Counting
+from lockstep.strategies.rows import RowEncoder, Rows, Store
+from lockstep.strategies.updates import passes_of, stepped
+
+_WHOLE = Excludes(
+    "rows", "answer_codec", {"answer_codec": NAMES[1:]}, "an answer by rows is sent as it is; leave it out"
+)
 
 
 def shard_of(vector: Vector, index: int, count: int) -> Vector:
@@ -42,14 +59,17 @@ class ParameterServer:
         self,
         node: Node,
         *,
-        codec: Name = "none",
+        codec: Annotated[PushName, _WHOLE] = "none",
         codec_ratio: Ratio = 0.01,
         codec_threshold: Threshold = 0.5,
+        codec_bytes_per_s: BytesPerSecond = 5e6,
+        codec_flush: Flush = None,
         error_feedback: Feedback = True,
         answer_codec: Name = "none",
     ) -> None:
         self.node = node
         self.codec = Codec(codec, codec_ratio, codec_threshold)
+        self.cap = Cap(codec_bytes_per_s, codec_flush)
         self.answer_codec = Codec(answer_codec, codec_ratio, codec_threshold)
         self.error_feedback = error_feedback
         self.batches_pushed = node.step
@@ -133,8 +153,18 @@ class ParameterServer:
 
     def _encoded(self, server: int, part: int, update: Vector) -> Awaitable[Vector]:
         if (server, part) not in self.encoders:
-            self.encoders[server, part] = Encoder(self.node, self.codec, self.error_feedback)
+            self.encoders[server, part] = self._encoder(self.parts[self.numbers[server, part]])
         return self.encoders[server, part].encode(update)
+
+    def _encoder(self, part: Part) -> Encoder:
+        if self.codec.name == "outer":
+            return OuterEncoder(self.node, part)
+        if self.codec.name == "rows":
+            return RowEncoder(self.node, Rows(self.node, part))
+        if self.codec.name != "capped":
+            return Encoder(self.node, self.codec, self.error_feedback)
+        share = length(part) / max(1, sum(map(length, self.parts)))
+        return CappedEncoder(self.node, self.cap, share, self.error_feedback)
 
     async def answers(self) -> Vector:
         """Wait for one answer from every server; all parameters, shape (n,)."""
@@ -174,12 +204,23 @@ class ParameterServer:
 
     async def _decoded(self, number: int, answer: Message) -> Vector:
         body: Any = answer.body
+        if self.codec.name == "rows":
+            return self._with_rows(number, body)
         if self.answer_codec.name == "none":
             return body  # type: ignore[no-any-return]
         held = self.held.get(number)
         held = self.of(self.node.initial_parameters(), number) if held is None else held
         self.held[number] = held + await decode(self.node, body, self.answer_codec, len(held))
         return self.held[number]
+
+    def _with_rows(self, number: int, body: Any) -> Vector:
+        known = self.held.get(number)  # the first answer has all rows
+        if known is not None:
+            encoder = self.encoders[self.addresses[number]]
+            assert isinstance(encoder, RowEncoder), "it is answered by rows after a push by rows"
+            body, _ = encoder.rows.put(body, known)
+        self.held[number] = body
+        return body  # type: ignore[no-any-return]
 
     async def push_pull_along(self, update: Vector, along: Sequence[Vector]) -> list[Vector]:
         """As `push_pull`, with other vectors of shape (n,) that servers sum likewise; all of them anew."""
@@ -243,6 +284,8 @@ class Shard:
         if node.saved is not None and part < len(node.saved.state):
             self.version, (self.parameters, state) = node.saved.version, node.saved.state[part]
             self.state = restored(state)
+        self.store = Store(node, place, self.parameters) if rule.codec.name == "rows" else None
+        self.products = Products(node, place) if rule.codec.name == "outer" else None
         self.encoded: tuple[Any, ...] = ()  # the last: from what, to what, the body, what is held with it
 
     async def apply(
@@ -253,10 +296,9 @@ class Shard:
         With `weights` each counts so many times.
         """
 
-        length, codec = len(self.parameters), self.rule.codec
         bodies: list[Any] = [push.body for push in pushes]
-        if codec.name != "none":
-            bodies = [await self.node.decode(body, codec, length) for body in bodies]
+        if self.rule.codec.name != "none":
+            bodies = [await self._decoded(push) for push in pushes]
 
         def work() -> Vector:
             updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
@@ -272,6 +314,15 @@ class Shard:
             contributions += push.contributions(self.version)
         self.version += 1
         return contributions
+
+    async def _decoded(self, push: Message) -> Vector:
+        if self.store is not None:
+            return self.store.take_in(push)
+        body: Any = push.body
+        if self.products is not None:
+            return await self.products.take_in(body)
+        codec = self.rule.codec.of(body, self.parameters)
+        return await decode(self.node, body, codec, len(self.parameters))
 
     def _corrected(self, push: Message, update: Any) -> Any:
         correction = self.rule.correction
@@ -293,6 +344,8 @@ class Shard:
     def drop(self, push: Message) -> None:
         """Throw a push away, and tell the engine."""
         self._forget(push)
+        if self.store is not None:
+            self.store.take_in(push)  # what it asks for
         self.node.dropped(push)
 
     async def update(
@@ -325,6 +378,8 @@ class Shard:
             body = body + self.rule.optimizer.ahead(self.state)
         if self.rule.answer_codec.name != "none":
             body, pulled = await self._encoded(worker, body)
+        if self.store is not None:
+            body = self.store.answer(worker, body)
         if self.rule.correction is not None and self.rule.correction.looks_back:
             self.pulled.setdefault(worker, {})[self.version] = pulled
         self.node.send(worker, "parameters", body, version=self.version, batches=count, part=self.part)
@@ -338,56 +393,6 @@ class Shard:
             self.encoded = held, parameters, body, now
         self.held[worker] = self.encoded[3]
         return self.encoded[2:]
-
-
-def stepped(
-    rule: UpdateRule,
-    updates: Sequence[Any],
-    plain: Sequence[Any],
-    weights: Sequence[float] | None,
-    over: float,
-    state: Any,
-    parameters: Any,
-) -> tuple[Any, Any]:
-    """The step from the weighted sum of corrected updates ÷ `over`, and the optimizer's state after it.
-
-    `plain`: the updates as they were, from which some optimizers take their size.
-    """
-
-    def mean(vectors: Sequence[Any]) -> Multiple:
-        if weights is not None:
-            vectors = [vector * weight for vector, weight in zip(vectors, weights, strict=True)]
-        return Multiple(1 / over, sum_of(vectors))
-
-    apart = rule.correction is not None and rule.correction.is_rate and rule.optimizer.normalises
-    return rule.optimizer.step(mean(updates), state, parameters, mean(plain) if apart else None)
-
-
-def passes_of(rule: UpdateRule, pushes: int, weighted: bool) -> int:
-    """How often an update with so many pushes reads or writes a vector as long as the shard."""
-    tally = [0]
-    vector: Any = Counting(tally)
-    state, seen = rule.optimizer.initial, rule.correction.initial if rule.correction else None
-    for _ in range(2):  # the moments are vectors from the second update on
-        tally[0] = 0
-        plain: list[Any] = [Counting(tally) for _ in range(pushes)]
-        updates = [*plain]
-        if rule.correction:
-            arrival = Arrival(1, vector, Counting(tally))  # type: ignore[arg-type]
-            for number, update in enumerate(updates):
-                updates[number], seen = rule.correction.correct(update, arrival, seen)
-        weights = [2.0] * pushes if weighted else None
-        step, state = stepped(rule, updates, plain, weights, 2, state, vector)
-        vector = vector + step
-    return tally[0]
-
-
-def sum_of(bodies: Sequence[Any]) -> Vector:
-    """The sum of vectors, in the order given."""
-    total = bodies[0]
-    for body in bodies[1:]:
-        total = total + body
-    return total  # type: ignore[no-any-return]
 
 
 def count(pushes: Iterable[Message]) -> int:

@@ -4,6 +4,8 @@ Ranks count the workers first, then the servers, then the relays. With a hierarc
 its own: the server at its root, and below it one relay for each group of workers, which are consecutive. The
 relays hang below one another like a heap: relay k (from 1) below relay (k − 1) // fan-out, where 0 is the
 server. A fan-out of the number of groups makes two levels (Rudra: Gupta, Zhang and Wang 2016), of 1 a chain.
+
+Or there are several groups of servers, each with a copy of all parameters (SINGA's server groups).
 """
 
 from collections.abc import Sequence
@@ -16,13 +18,17 @@ from lockstep.strategies.resource import ResourceId
 
 @dataclass(frozen=True, repr=False)
 class Role:
-    """One rank: its `index` among its kind, and the ranks it pushes to (one a shard) or is pushed to by."""
+    """One rank: its `index` among its kind, and the ranks it pushes to (one a shard) or is pushed to by.
+
+    Of servers that hold copies of one shard one is the master; it is the parent of the others, its followers.
+    """
 
     kind: str  # worker, server or relay
     index: int
     parents: tuple[int, ...] = ()
     children: tuple[int, ...] = ()
     shard: int = 0  # which one a server holds, or a relay relays
+    followers: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -35,13 +41,18 @@ class Role:
         return ResourceId("processor", self.kind, self.index, "")
 
 
-def roles(workers: int, shards: int, groups: int = 0, fan_out: int | None = None) -> list[Role]:
+def roles(
+    workers: int, shards: int, groups: int = 0, fan_out: int | None = None, copies: int = 1
+) -> list[Role]:
     """The role of every rank: `shards` servers (or none), and `groups` relays for each of them.
 
-    At most `fan_out` relays hang below any other or the server; None: all below the server.
+    At most `fan_out` relays hang below any other or the server; None: all below the server. With several
+    `copies` there are no relays, but as many groups of servers, each with its consecutive workers.
     """
     if not shards:
         return [Role("worker", index) for index in range(workers)]
+    if copies > 1:
+        return _in_copies(workers, shards, copies)
     width = fan_out or max(groups, 1)
 
     def rank(relay: int, shard: int) -> int:
@@ -67,13 +78,32 @@ def roles(workers: int, shards: int, groups: int = 0, fan_out: int | None = None
     return found
 
 
+def _in_copies(workers: int, shards: int, copies: int) -> list[Role]:
+    def rank(copy: int, shard: int) -> int:
+        return workers + copy * shards + shard
+
+    of = [worker * copies // workers for worker in range(workers)]
+    found = [
+        Role("worker", worker, tuple(rank(copy, shard) for shard in range(shards)))
+        for worker, copy in enumerate(of)
+    ]
+    for copy in range(copies):
+        served = tuple(worker for worker in range(workers) if of[worker] == copy)
+        for shard in range(shards):
+            master = rank(shard % copies, shard)
+            others = tuple(rank(other, shard) for other in range(copies) if other != shard % copies)
+            ways = ((), others) if rank(copy, shard) == master else ((master,), ())
+            found.append(Role("server", copy * shards + shard, ways[0], served, shard, ways[1]))
+    return found
+
+
 def roles_of(cluster: Any, has_servers: bool) -> list[Role]:
     """The role of every rank on the `cluster` of a scenario."""
     servers, hierarchy = cluster.servers, cluster.servers.hierarchy
     if not has_servers:
         return roles(cluster.workers, 0)
     if hierarchy is None:
-        return roles(cluster.workers, servers.count)
+        return roles(cluster.workers, servers.count, copies=servers.copies)
     return roles(cluster.workers, servers.count, hierarchy.groups, hierarchy.fan_out)
 
 
@@ -95,21 +125,25 @@ def shards_of(
 def hosts(workers: int, per_host: int, everyone: Sequence[Role], colocated: bool) -> list[int]:
     """The host of every rank: workers fill their hosts one after the other, `per_host` to each.
 
-    Every server and relay has a host of its own after those. Co-located, server s is on worker host s, and
-    a relay on the host of the first worker that it or a relay below it serves.
+    Every server and relay has a host of its own after those. Co-located, server s is on worker host s (of its
+    copy's workers), and a relay on the host of the first worker that it or a relay below it serves.
     """
     own = [worker // per_host for worker in range(workers)]
-    count = own[-1] + 1
     if not colocated:
-        return own + list(range(count, count + len(everyone) - workers))
+        return own + list(range(own[-1] + 1, own[-1] + 1 + len(everyone) - workers))
 
     def served(rank: int) -> int:
         return rank if rank < workers else min(served(child) for child in everyone[rank].children)
 
-    beyond = range(workers, len(everyone))
+    def serving(role: Role) -> int:
+        first, last = (
+            (role.children[0], role.children[-1]) if role.parents or role.followers else (0, workers - 1)
+        )
+        return own[first] + role.shard % (own[last] - own[first] + 1)
+
     return own + [
-        everyone[rank].index % count if everyone[rank].kind == "server" else own[served(rank)]
-        for rank in beyond
+        serving(everyone[rank]) if everyone[rank].kind == "server" else own[served(rank)]
+        for rank in range(workers, len(everyone))
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lockstep.strategies.node import Message, Node, Vector
-from lockstep.strategies.parameter_server import sum_of
+from lockstep.strategies.updates import sum_of
 
 
 class PushSum:

@@ -19,7 +19,7 @@ from lockstep.strategies.fsdp import fsdp, hsdp
 from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.jobs import in_jobs
-from lockstep.strategies.mistakes import StrategyError, nearest
+from lockstep.strategies.mistakes import StrategyError, nearest, one_of
 from lockstep.strategies.owners import OneModelEach, SharedMemory
 from lockstep.strategies.p3 import barrier_of_slices, by_priority
 from lockstep.strategies.pipe_sgd import pipe_sgd
@@ -283,7 +283,7 @@ STRATEGIES: dict[str, Strategy] = {
     "ako": Strategy(
         ako,
         owners=OneModelEach,
-        keeps=3,  # the last steps: of two partitions, and another's
+        keeps=1,  # another's part; and the last steps, as many as partitions
         summary="own steps at once, and a part of the last ones to each other worker (Ako, 2016)",
     ),
     "pipedream": Strategy(
@@ -358,6 +358,7 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
     if strategy.has_servers and not strategy.sharded and cluster.servers.count > 1:
         problem = f"{name} must have one server, not {cluster.servers.count}"
         raise StrategyError("cluster.servers.count", problem)
+    _fits_copies(name, values, strategy, cluster)
     if not (cluster.servers.hierarchy and strategy.has_servers):
         return
     if strategy.relay is None:
@@ -368,6 +369,20 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
     if strategy.correction is not None or encoded:
         problem = "relays push sums, which can neither be encoded nor corrected for each worker's staleness"
         raise StrategyError("cluster.servers.hierarchy", f"{problem}; remove it")
+
+
+def _fits_copies(name: str, values: Mapping[str, Any], strategy: Strategy, cluster: Any) -> None:
+    copies, key = cluster.servers.copies, "cluster.servers.copies"
+    if copies == 1 or strategy.consistency is None:
+        return
+    if not strategy.consistency.copies:
+        able = ", ".join(other for other, s in STRATEGIES.items() if s.consistency and s.consistency.copies)
+        problem = f"must be 1: {name}'s servers keep one copy of the parameters; or use {able}"
+        raise StrategyError(key, problem)
+    groups = values.get("groups", strategy.parameters["groups"].default)
+    if groups % copies:
+        valid = one_of(k for k in range(1, groups + 1) if groups % k == 0)
+        raise StrategyError(key, f"must divide the {groups} groups of workers: {valid}; not {copies}")
 
 
 def own(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

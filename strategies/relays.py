@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.strategies.bounds import Chunks
 from lockstep.strategies.node import Message, Node
-from lockstep.strategies.parameter_server import sum_of
+from lockstep.strategies.updates import sum_of
 
 
 async def gather(node: Node) -> None:

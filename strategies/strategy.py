@@ -17,7 +17,16 @@ from lockstep.strategies.factors import (
     Synchronisation,
     WorkerLoop,
 )
-from lockstep.strategies.marks import AtMostWorkers, BelongsTo, InPasses, Mark, Means, OnBothSides, split
+from lockstep.strategies.marks import (
+    AtMostWorkers,
+    BelongsTo,
+    InPasses,
+    Keeps,
+    Mark,
+    Means,
+    OnBothSides,
+    split,
+)
 from lockstep.strategies.node import Node
 from lockstep.strategies.optimizers import optimizer, server_optimizer
 from lockstep.strategies.owners import Owners, Replicated
@@ -150,6 +159,11 @@ class Strategy:
             if given[name] is not None and (not mark.key or given[mark.key] in mark.values):
                 return int(given[name])
         return None
+
+    def kept(self, values: Mapping[str, Any]) -> int:
+        """Vectors that a worker has: `keeps`, and what its parameters say."""
+        given = {name: p.default for name, p in self.parameters.items()} | dict(values)
+        return self.keeps + sum(int(given[name]) for name, _, _ in self.marks(Keeps))
 
     def shared(
         self, values: Mapping[str, Any], hosts: Sequence[int], pieces: Sequence[slice]

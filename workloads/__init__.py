@@ -31,8 +31,11 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
 
             return Classifier(workload, workers, seed, device)
         case described.Problem():
+            from lockstep.workloads.embedding import Embedding
             from lockstep.workloads.problems import Logistic, Quadratic
 
+            if workload.problem == "embedding":
+                return Embedding(workload, workers, seed, device)
             if workload.problem == "quadratic":
                 return Quadratic(workload, seed, device)
             return Logistic(workload, workers, seed, device)
@@ -56,6 +59,6 @@ def modules(workload: Workload) -> list[str]:
             digits = isinstance(workload, described.Data) and workload.dataset == "digits"
             return [*learner, "sklearn.datasets"] if digits else learner
         case described.Problem():
-            return ["lockstep.workloads.problems"]
+            return ["lockstep.workloads.problems", "lockstep.workloads.embedding"]
         case _:
             return []

@@ -15,7 +15,7 @@ from lockstep.workloads.layouts import BLOCK, OWN, SEED_BYTES, kept, layout, nby
 
 __all__ = ["decode", "encode", "nbytes"]
 
-Codec = tuple[str, float, float]  # name, ratio, threshold
+Codec = tuple[str, float, float, int, int]  # name, ratio, threshold, rank, columns
 _MOST = 127  # int8, symmetric: −128 is not used
 _LEVELS = 7  # e3m0: powers of two, and 0
 _BITS = torch.arange(8, dtype=torch.uint8)
@@ -26,9 +26,10 @@ def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
     """The bytes on the wire, uint8 of shape (nbytes,), of a vector of shape (n,) of any floating type.
 
     Of none, fp16 and bf16, whose bodies can be summed: the vector itself, or a narrower one, of shape (n,).
+    Of outer: two matrices end to end, of the vector's type.
     `seed`: 64 bits that random-k chooses elements by.
     """
-    name, ratio, threshold = codec
+    name, ratio, threshold, rank, columns = codec
     match name:
         case "none":
             return vector
@@ -47,6 +48,8 @@ def encode(vector: Tensor, codec: Codec, seed: int = 0) -> Tensor:
         case "top-k":
             places = _largest(vector, kept(ratio, len(vector)))
             fields = [places.to(torch.int32), vector[places]]
+        case "outer":
+            return _factored(vector.view(-1, columns), rank)
         case "random-k":
             sent = torch.tensor(list(seed.to_bytes(SEED_BYTES, "little")), dtype=torch.uint8)
             fields = [sent.to(vector.device), vector[_drawn(sent, kept(ratio, len(vector)), vector)]]
@@ -60,7 +63,10 @@ def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.f
 
     Raises RuntimeError if the body is not one of such a vector.
     """
-    name, _, threshold = codec
+    name, _, threshold, rank, columns = codec
+    if name == "outer":
+        basis, inside = torch.split(body, [length // columns * rank, rank * columns])
+        return (basis.view(-1, rank) @ inside.view(rank, columns)).flatten()
     body = body.view(torch.uint8)
     kinds = [(count, dtype if kind == OWN else getattr(torch, kind)) for count, kind in layout(codec, length)]
     pieces = torch.split(body, [count * kind.itemsize for count, kind in kinds])
@@ -86,6 +92,18 @@ def decode(body: Tensor, codec: Codec, length: int, dtype: torch.dtype = torch.f
         case _:
             (vector,) = fields
     return vector.to(dtype)
+
+
+def _factored(matrix: Tensor, rank: int) -> Tensor:
+    """A matrix of that rank at most: a basis of its columns, (rows, rank), and it in that, (rank, columns).
+
+    The basis is one of its products with vectors drawn at random, always the same (Halko et al. 2011, §1.3).
+    """
+    rng = np.random.default_rng(0)
+    exact = matrix.double()
+    drawn = torch.from_numpy(rng.standard_normal((matrix.shape[1], rank))).to(matrix.device)
+    basis = torch.linalg.qr(exact @ drawn).Q
+    return torch.cat([basis.flatten(), (basis.T @ exact).flatten()]).to(matrix.dtype)
 
 
 def _rounded(vector: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,6 +1,6 @@
 """What a message of each codec consists of, and so its size on the wire. Loads no torch.
 
-A codec is (name, ratio, threshold); its name is one of those in strategies/codecs.py.
+A codec is (name, ratio, threshold, rank, columns): strategies/codecs.py.
 """
 
 import functools
@@ -22,9 +22,9 @@ def kept(ratio: float, length: int) -> int:
     return min(length, max(1, round(ratio * length)))
 
 
-def layout(codec: tuple[str, float, float], length: int) -> list[tuple[int, str]]:
+def layout(codec: tuple[str, float, float, int, int], length: int) -> list[tuple[int, str]]:
     """The fields of a message, one after another, as (number of values, their type)."""
-    name, ratio, _ = codec
+    name, ratio, _, rank, columns = codec
     blocks, k = -(-length // BLOCK), kept(ratio, length)
     return {
         "none": [(length, OWN)],
@@ -35,12 +35,13 @@ def layout(codec: tuple[str, float, float], length: int) -> list[tuple[int, str]
         "2-bit": [(4 * -(-length // 16), "uint8")],  # sixteen elements in four bytes
         "1-bit": [(2 * blocks, "float32"), (-(-length // 8), "uint8")],  # two levels a block, eight bits each
         "top-k": [(k, "int32"), (k, OWN)],  # indices, values
+        "outer": [(rank * (length // columns), OWN), (rank * columns, OWN)],  # a basis, the gradient in it
         "random-k": [(SEED_BYTES, "uint8"), (k, OWN)],  # the seed that gives the indices, values
     }[name]
 
 
 @functools.lru_cache(1024)
-def nbytes(codec: tuple[str, float, float], length: int, itemsize: int) -> int:
+def nbytes(codec: tuple[str, float, float, int, int], length: int, itemsize: int) -> int:
     """The bytes on the wire of a vector of `length` elements of `itemsize` bytes each."""
     size = _ITEMSIZE | {OWN: itemsize}
     return sum(count * size[kind] for count, kind in layout(codec, length))

@@ -23,6 +23,7 @@ from lockstep.workloads import models, tracing
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Learner
 from lockstep.workloads.classifier import Classifier
+from lockstep.workloads.embedding import Embedding
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.problems import Logistic, Quadratic
 from lockstep.workloads.task import inputs as given
@@ -90,7 +91,7 @@ def segments(
         problem = f"must divide the mini-batch of {batch} samples, not {micro_batches}"
         raise ScenarioError(problem, key="parallelism.micro_batches")
     if not isinstance(learner, Classifier):
-        assert isinstance(learner, Quadratic | Logistic)
+        assert isinstance(learner, Quadratic | Logistic | Embedding)
         return [_Whole(learner, micro_batches)]
     samples = given(learner.task.loss, learner.batch(0, 0))
     pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
@@ -254,7 +255,7 @@ class _Part:
 class _Whole:
     """A problem, which is one layer: its gradient is computed at once."""
 
-    def __init__(self, learner: Quadratic | Logistic, micro_batches: int) -> None:
+    def __init__(self, learner: Quadratic | Logistic | Embedding, micro_batches: int) -> None:
         self._learner, self._parts = learner, micro_batches
         self.owned = slice(0, learner.sizes.parameters)
         self.went_through = 0

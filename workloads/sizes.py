@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 LOGISTIC_SAMPLES, LOGISTIC_HELD_OUT = 2048, 512
+EMBEDDING_SAMPLES, EMBEDDING_HELD_OUT = 16_384, 2048
 TABLE = Path(__file__).with_name("models.csv")
 OURS = ("mlp", "cnn")  # models of this package
 COLUMNS = (
@@ -81,6 +82,8 @@ def samples(workload: Workload) -> int | None:
             return tasks.look(workload).samples
         case described.Problem(problem="logistic"):
             return LOGISTIC_SAMPLES
+        case described.Problem(problem="embedding"):
+            return EMBEDDING_SAMPLES
         case _:
             return None
 

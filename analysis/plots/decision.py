@@ -1,6 +1,6 @@
 """Which of several ways is best over two keys: a name in each cell."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def decision(
     if not ways:
         raise Unfit("it takes something to decide: a key that varies besides those of columns and rows")
     rows = ended[ways].to_dict("records")
-    ended = ended.assign(way=[", ".join(named(ended, key, row[key]) for key in ways) for row in rows])
+    ended = ended.assign(way=[_way(ended, row) for row in rows])
     cells = ended.groupby([by, x, "way"])[y].mean().dropna()
     if cells.empty:
         raise Unfit(f"no run has a {words(y)}")
@@ -73,6 +73,12 @@ def decision(
     ax.set_title(f"Best by {words(y)}, and how far it is ahead of the next")
     style.note(whole, failed)
     return whole
+
+
+def _way(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> str:
+    """What is set of a way: what another strategy has is not missing."""
+    said = [named(table, str(key), item) for key, item in row.items() if not pd.isna(item)]
+    return ", ".join(said) or "nothing set"
 
 
 def _metric(table: pd.DataFrame) -> str:

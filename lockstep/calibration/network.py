@@ -27,7 +27,7 @@ from lockstep.machine import cores
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.optimizers import optimizer
-from lockstep.strategies.parameter_server import passes_of
+from lockstep.strategies.updates import passes_of
 from lockstep.validation import LINE_RATE, no_slope, parameters
 
 Progress = Callable[[float], None]

@@ -25,6 +25,8 @@ SEEDS = 5
 MARGIN = 3.0  # times the search's best time that they have to come to the target
 BUDGET = {False: 100, True: 200}
 """Candidates that the search tries by default; True: until a target accuracy."""
+MANY = 32  # workers
+LONGEST_S = 60.0  # that a simulation of one candidate may take; most take less than one
 Progress = Callable[[float], None]
 
 
@@ -57,7 +59,7 @@ class Recommendation:
         self.gains: dict[Candidate, list[Gain]] = {}
         self.interrupted = False
         self.beyond: list[str] = []  # strategies that the budget ends before
-        self._processes = processes
+        self._processes, self._named = processes, bool(strategies)
         self._done, self._expected = 0, 1
         self._progress: Progress | None = None
 
@@ -69,6 +71,7 @@ class Recommendation:
         self._progress = progress
         budget = budget or BUDGET[self.goal.learns]
         self._spare(budget)
+        self._leave_out_what_takes_too_long()
         self._expected = self.expected(budget)
         try:
             self.search_.run(budget, self._processes, self._tick)
@@ -87,6 +90,22 @@ class Recommendation:
         for name in self.beyond:
             del found[name]
             self.left_out[name] = f"the budget of {budget} ends before it"
+
+    def _leave_out_what_takes_too_long(self) -> None:
+        """Leave out strategies that nobody named, and of which one simulation takes minutes.
+
+        Where everyone sends to everyone at once, each message changes the rates of all others. It is looked
+        at where there are many workers only, and by the clock.
+        """
+        if self.scenario.cluster.workers < MANY or self._named:
+            return
+        found = self.search_.spaces
+        for name in [name for name in found if name != self._family]:
+            candidate = found[name].candidate(found[name].start)
+            job = Job(candidate, apply(self.scenario, candidate), False)
+            if len(found) > 1 and job.takes() > LONGEST_S:
+                del found[name]
+                self.left_out[name] = "one simulation of it takes minutes or more; name it to try it"
 
     @property
     def _family(self) -> str:

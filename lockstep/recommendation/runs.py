@@ -6,6 +6,8 @@ exchange something `EXCHANGES` times or more, estimated by a short run, the pilo
 where that says as much: where all steps are the same, and of a candidate that others are far ahead of.
 """
 
+import gc
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from math import isclose
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from lockstep.recommendation.space import Candidate
 from lockstep.scenarios import Compute, Scenario
 from lockstep.scenarios.compute import Constant
 from lockstep.scenarios.stragglers import Persistent
+from lockstep.simulator.pilot import pilot
 from lockstep.strategies import STRATEGIES, find
 from lockstep.sweeping import backends
 from lockstep.sweeping.points import Plan, Run
@@ -24,6 +27,7 @@ from lockstep.sweeping.version import version
 from lockstep.workloads import sizes
 
 EXCHANGES = 25  # what is under way when time is up is then at most 2% of all on average
+_LOOK_S = 0.5  # of a pilot, to tell how long it takes
 _PILOT = 2  # exchanges from which the time of one is estimated
 _SAME = 1e-3  # steps take the same time if they differ by less: a tenth of what settings have to differ by
 
@@ -85,6 +89,14 @@ class Job(NamedTuple):
         if not (in_step(pilot) and in_step(first)):
             return False
         return isclose(pilot["duration_s"], self._few * first["duration_s"], rel_tol=_SAME)
+
+    def takes(self) -> float:
+        """About how many seconds here its simulation takes, by the beginning of its pilot."""
+        with warnings.catch_warnings():  # of exchanges that were begun, and that nobody will await
+            warnings.simplefilter("ignore", RuntimeWarning)
+            seen = pilot(self.pilot, _LOOK_S)
+            gc.collect()
+        return seen.took_s / seen.done * EXCHANGES * self.candidate.cycle / self._few
 
     def seconds(self, pilot: Row) -> float:
         """How long it takes to do what the file's `stop` allows (and to exchange enough), by its pilot."""

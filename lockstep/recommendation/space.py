@@ -323,7 +323,7 @@ def with_workers(scenario: Scenario, workers: int) -> Scenario:
 def _placements(scenario: Scenario) -> list[Placement]:
     """One server, as many as in the file, or one on every worker's host: no more machines than there are."""
     servers, given = scenario.cluster.servers, _placement(scenario)
-    if servers.hierarchy or servers.places is not None or not servers.even:
+    if servers.hierarchy or servers.copies > 1 or servers.places is not None or not servers.even:
         return [given]  # made for their number
     return [Placement(1, servers.colocated), given, Placement(scenario.cluster.hosts, True)]
 

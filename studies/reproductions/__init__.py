@@ -9,6 +9,7 @@ from lockstep.studies.reproductions import (
     delays,
     elastic,
     momentum,
+    normalised,
     peers,
     pipelines,
     servers,
@@ -23,7 +24,7 @@ from lockstep.studies.reproductions.claim import Claim
 def claims() -> list[Claim]:
     """All claims."""
     topics = (
-        *(staleness, momentum, windows, delays, elastic, averaging, waiting),
+        *(staleness, momentum, windows, normalised, delays, elastic, averaging, waiting),
         *(servers, peers, codecs, shared, pipelines),
     )
     return [claim for topic in topics for claim in topic.CLAIMS]

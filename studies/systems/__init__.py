@@ -3,6 +3,6 @@
 table.py has a row for each; page.py makes the tables of docs/systems.md.
 """
 
-from lockstep.studies.systems.table import SYSTEMS, Published, System
+from lockstep.studies.systems.table import SYSTEMS, Also, Published, System
 
-__all__ = ["SYSTEMS", "Published", "System"]
+__all__ = ["SYSTEMS", "Also", "Published", "System"]

@@ -1,6 +1,7 @@
 """The tables of docs/systems.md: what each system is, and published beside predicted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import lockstep
 from lockstep.scenarios import override
@@ -35,11 +36,15 @@ def anchor(system: System) -> str:
 
 def _section(system: System) -> str:
     stem = system.scenario.rpartition("/")[2]
-    keys = ", ".join(f"`{key}={value}`" for key, value in system.without.items())
     lines = [
         f"### {system.name}",
         "",
-        f"`lockstep simulate {system.scenario}`. Its factor: {system.factor} (taken away by {keys}).",
+        f"`lockstep simulate {system.scenario}`. Its factor: {system.factor} "
+        f"(taken away by {_keys(system.without)}).",
+        *(
+            f"Also `{each.scenario}`: {each.factor} (taken away by {_keys(each.without)})."
+            for each in system.also
+        ),
         *([f"Not here: {system.lacking}."] if system.lacking else []),
         *([f"Published: {system.unread}."] if system.unread else ["Published: below."]),
         "",
@@ -47,6 +52,10 @@ def _section(system: System) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _keys(without: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{key}={value}`" for key, value in without.items())
 
 
 def _compared(system: System, figure: Published) -> list[str]:

@@ -20,6 +20,15 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Also:
+    """Another scenario of a system, with a factor that the first does not have."""
+
+    scenario: str
+    factor: str
+    without: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class System:
     """A row. `scenario` is the name of a shipped one, which runs in both engines."""
 
@@ -34,6 +43,7 @@ class System:
     """What it has and its neighbours have not, in words."""
     without: Mapping[str, Any]
     """Keys of the scenario that take the factor away."""
+    also: tuple[Also, ...] = ()
     lacking: str = ""
     """What the scenario does not have of the system."""
     published: tuple[Published, ...] = ()
@@ -74,7 +84,15 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="2-bit pushes with a residual",
         without={"strategy.codec": "none"},
-        lacking="messages are one a server, not one a variable",
+        also=(
+            Also(
+                "systems/mxnet-row-sparse",
+                "row-sparse weights: only the rows that a mini-batch touches go either way",
+                {"strategy.codec": "none"},
+            ),
+        ),
+        lacking="messages are one a server, not one a variable; a row-sparse optimizer that lets the "
+        "moments of rows rest",
         unread=_NOT_READ,
     ),
     System(
@@ -218,13 +236,12 @@ SYSTEMS: tuple[System, ...] = (
         architecture="parameter servers on the workers' hosts (tables)",
         consistency="bounded staleness (SSP)",
         placement="even shards",
-        communication="deltas, the largest first",
+        communication="deltas, the largest first, as many as a bandwidth allows",
         parallelism="data",
-        factor="the largest part of a delta first",
+        factor="pushes that are capped by a bandwidth, the largest elements first",
         without={"strategy.codec": "none"},
-        lacking="a cap by the bandwidth of the moment: the fraction is fixed; the largest are "
-        "not relative to the parameter; Poseidon's sufficient factors (its wait-free backpropagation is "
-        "`chunks` of synchronous)",
+        lacking="rows instead of elements, by magnitude relative to the parameter; messages between clocks; "
+        "a cap on what servers send (Poseidon's wait-free backpropagation is `chunks` of synchronous)",
         unread="Poseidon's abstract (read) has 4.5 times for AlexNet on 8 nodes, but not the network",
     ),
     System(
@@ -235,9 +252,10 @@ SYSTEMS: tuple[System, ...] = (
         placement="even shards",
         communication="push and pull",
         parallelism="data; layers may be cut inside a group",
-        factor="groups",
-        without={"strategy.groups": 1},
-        lacking="several server groups that reconcile now and then (distributed Hogwild)",
+        factor="server groups, each with a copy of the parameters (distributed Hogwild)",
+        without={"cluster.servers.copies": 1},
+        also=(Also("systems/singa-downpour", "worker groups", {"strategy.groups": 1}),),
+        lacking="a master for each slice of a shard: here it is one for each shard",
         unread="its figures are pictures",
     ),
     System(
@@ -263,8 +281,14 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data, and models that are cut",
         factor="replicas of two machines",
         without={"parallelism.tensor": 1},
-        lacking="activations and errors instead of gradients for fully connected layers; threads without "
-        "locks inside a machine (strategies/hogwild)",
+        also=(
+            Also(
+                "systems/project-adam-activations",
+                "two thin matrices instead of a fully connected layer's gradient: the server multiplies",
+                {"strategy.codec": "none"},
+            ),
+        ),
+        lacking="both at once; threads without locks inside a machine (strategies/hogwild)",
         unread=_NOT_READ,
     ),
     System(

@@ -74,7 +74,7 @@ def test_every_strategy_has_a_mark(name: str) -> None:
     (mark,) = plan.memory
     if STRATEGIES[name].shares is None:
         assert mark.parameters == mark.gradient == 4 * N
-    assert mark.others == 4 * N * STRATEGIES[name].keeps
+    assert mark.others == 4 * N * STRATEGIES[name].kept({})
     assert mark.buffers == mark.activations == 0
     assert STRATEGIES["downpour"].keeps == 1
     assert STRATEGIES["all-reduce"].keeps == STRATEGIES["synchronous"].keeps == 0
@@ -238,3 +238,11 @@ def test_layers_that_are_alike_are_asked_about_once(monkeypatch: pytest.MonkeyPa
     lengths, ends = 32, 4  # one end of the model, the other, both, none
     assert asked <= 8 * lengths * ends
     assert plan.pieces[0].length < plan.pieces[-1].length  # which has fewer micro-batches under way
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_ako_has_as_many_steps_as_partitions(partitions: int) -> None:
+    """And a part of another's."""
+    job = scenario(strategy={"name": "ako", "partitions": partitions}, workload={"parameters": N})
+    (mark,) = Plan.of(job).memory
+    assert mark.others == 4 * N * (partitions + 1)

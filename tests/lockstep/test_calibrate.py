@@ -33,7 +33,7 @@ from lockstep.executor.launch import RunFailed
 from lockstep.scenarios import Data, Problem, ScenarioError, units
 from lockstep.scenarios.profile import read
 from lockstep.strategies.codecs import NAMES
-from lockstep.strategies.parameter_server import passes_of
+from lockstep.strategies.updates import passes_of
 
 TRUE: dict[str, dict[str, float]] = {
     "uniform": {"low": 0.01, "high": 0.03},

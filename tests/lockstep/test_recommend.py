@@ -358,3 +358,16 @@ def test_a_rate_is_not_taken_over_by_another_optimizer() -> None:
     named = override(plain, "strategy.optimizer", "sgd")
     assert space.with_strategy(named, "diloco").strategy.parameters["learning_rate"] == 0.2
     assert space.with_strategy(plain, "local-sgd").strategy.parameters["learning_rate"] == 0.2
+
+
+def test_what_takes_too_long_to_simulate_is_left_out_unless_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As ako among many workers, who all send to all at once; with few workers nobody looks."""
+    monkeypatch.setattr(Job, "takes", lambda job: 1000.0 if job.candidate.strategy == "ako" else 0.1)
+    many = scenario(cluster__workers=32, workload__parameters=1000)
+    for names, workers, left in (((), many, True), (("ako", "gossip"), many, False), ((), cluster(), False)):
+        search = Recommendation(workers, None, names, 1)
+        search._leave_out_what_takes_too_long()
+        assert ("ako" in search.search_.spaces) is not left
+        assert search.left_out.get("ako", "").startswith("one simulation of it takes minutes") is left

@@ -9,6 +9,7 @@ import torch
 import lockstep
 from lockstep import Scenario, ScenarioError
 from lockstep.job.plan import Plan
+from lockstep.strategies.codecs import Codec
 from lockstep.strategies.parts import cut
 from lockstep.workloads import codecs
 from tests.support.by_hand import WORKERS, Vector, begin, config, ends_with
@@ -91,7 +92,7 @@ def test_without_overlap_it_takes_as_long_as_diloco() -> None:
 
 
 def e3m0(delta: Vector) -> Vector:
-    codec = ("e3m0", 0.01, 0.5)
+    codec = Codec("e3m0")
     body = codecs.encode(torch.from_numpy(delta).float(), codec)
     return codecs.decode(body, codec, len(delta)).double().numpy()
 

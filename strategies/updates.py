@@ -1,0 +1,59 @@
+"""The step that a server takes by what it was pushed, and how much memory that touches."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep.strategies.corrections import Arrival, UpdateRule
+from lockstep.strategies.multiple import Multiple
+from lockstep.strategies.node import Vector
+from lockstep.strategies.touched import Counting
+
+
+def stepped(
+    rule: UpdateRule,
+    updates: Sequence[Any],
+    plain: Sequence[Any],
+    weights: Sequence[float] | None,
+    over: float,
+    state: Any,
+    parameters: Any,
+) -> tuple[Any, Any]:
+    """The step from the weighted sum of corrected updates ÷ `over`, and the optimizer's state after it.
+
+    `plain`: the updates as they were, from which some optimizers take their size.
+    """
+
+    def mean(vectors: Sequence[Any]) -> Multiple:
+        if weights is not None:
+            vectors = [vector * weight for vector, weight in zip(vectors, weights, strict=True)]
+        return Multiple(1 / over, sum_of(vectors))
+
+    apart = rule.correction is not None and rule.correction.is_rate and rule.optimizer.normalises
+    return rule.optimizer.step(mean(updates), state, parameters, mean(plain) if apart else None)
+
+
+def passes_of(rule: UpdateRule, pushes: int, weighted: bool) -> int:
+    """How often an update with so many pushes reads or writes a vector as long as the shard."""
+    tally = [0]
+    vector: Any = Counting(tally)
+    state, seen = rule.optimizer.initial, rule.correction.initial if rule.correction else None
+    for _ in range(2):  # the moments are vectors from the second update on
+        tally[0] = 0
+        plain: list[Any] = [Counting(tally) for _ in range(pushes)]
+        updates = [*plain]
+        if rule.correction:
+            arrival = Arrival(1, vector, Counting(tally))  # type: ignore[arg-type]
+            for number, update in enumerate(updates):
+                updates[number], seen = rule.correction.correct(update, arrival, seen)
+        weights = [2.0] * pushes if weighted else None
+        step, state = stepped(rule, updates, plain, weights, 2, state, vector)
+        vector = vector + step
+    return tally[0]
+
+
+def sum_of(bodies: Sequence[Any]) -> Vector:
+    """The sum of vectors, in the order given."""
+    total = bodies[0]
+    for body in bodies[1:]:
+        total = total + body
+    return total  # type: ignore[no-any-return]
