@@ -11,6 +11,8 @@ from lockstep.analysis.records import Result, of
 from lockstep.analysis.utilisation import utilisation
 from lockstep.strategies.idle import never_acted
 
+_OTHERS = 4  # columns of a curve that are there of every task
+
 
 def metrics(result: Result) -> dict[str, Any]:
     """What `--json` prints. Times in seconds, throughput in samples a second.
@@ -30,8 +32,10 @@ def metrics(result: Result) -> dict[str, Any]:
     rate = (samples + undone) / duration if duration > 0 else None
     single = batch_size / result.gradient_s if result.gradient_s > 0 else None
     speedup = rate / single if rate is not None and single is not None else None
-    target = scenario.stop.target_accuracy
-    reached = curve.loc[curve["accuracy"] >= target, "time"] if target is not None else curve["time"][:0]
+    goal = scenario.stop.goal
+    reached = curve["time"][:0]
+    if goal is not None and goal.metric in curve:
+        reached = curve.loc[curve[goal.metric].map(goal.reached), "time"]
     loss = curve["loss"].iloc[-1] if len(curve) else None
     accuracy = curve["accuracy"].iloc[-1] if len(curve) else None
     return {
@@ -59,7 +63,9 @@ def metrics(result: Result) -> dict[str, Any]:
         "bottleneck": sentence(result.bottleneck),
         "loss": _number(loss),
         "accuracy": _number(accuracy),
-        "target": target,
+        "metrics": {str(name): _number(curve[name].iloc[-1]) for name in curve.columns[_OTHERS:]},
+        "target": goal.value if goal else None,
+        "target_metric": goal.metric if goal else None,
         "time_to_target_s": float(reached.iloc[0]) if len(reached) else None,
         "parameters_sha256": _sha256(result.parameters),
         "disturbed": bool(result.disturbances),

@@ -23,6 +23,8 @@ recovery   the node, or −1: all   –                              version fro
                                                                  when the failure was noticed
 checkpoint who writes or reads it –                              kind: write or read; version, nbytes
 undone     as an update or a drop that was lost when the job went back to a checkpoint
+metric     –                      –                              version, kind: its name; accuracy: its
+                                                                 value
 ========== ====================== ============================== =======================================
 
 Ranks count the workers first, then the servers; −1 stands for nobody.
@@ -47,6 +49,7 @@ from lockstep.scenarios import Scenario, dump
 
 if TYPE_CHECKING:
     from lockstep.analysis.bottleneck import Bottleneck
+    from lockstep.workloads.base import Evaluation
 
 # What `Result.save` writes of a run.
 FILES = (
@@ -61,6 +64,7 @@ _FIELDS = {
     "update": ("node", "peer", "end", "version", "staleness", "batches"),
     "drop": ("node", "peer", "end", "version", "batches"),
     "evaluation": ("end", "version", "loss", "accuracy"),
+    "metric": ("end", "version", "kind", "accuracy"),
     "memory": ("node", "start", "end", "kind"),
     "work": ("node", "start", "end", "kind"),
     "pass": ("node", "peer", "start", "end", "kind", "version", "batches", "nbytes"),
@@ -149,10 +153,12 @@ class Recorder:
         """An owner of parameters threw away what a worker had computed from this version of them."""
         self._packed["drop"] += _PACK["drop"](owner, worker, time, version, batches)
 
-    def evaluation(self, time: float, version: int, loss: float, accuracy: float | None) -> None:
-        """The parameters as they were at `time` had this loss and accuracy on held-out data."""
-        score = np.nan if accuracy is None else accuracy
-        self._packed["evaluation"] += _PACK["evaluation"](time, version, loss, score)
+    def evaluation(self, time: float, version: int, found: "Evaluation") -> None:
+        """The parameters as they were at `time` were that good on held-out data."""
+        score = np.nan if found.accuracy is None else found.accuracy
+        self._packed["evaluation"] += _PACK["evaluation"](time, version, found.loss, score)
+        for name, value in found.metrics.items():
+            self._packed["metric"] += _PACK["metric"](time, version, self._code(name), value)
 
     def memory(self, worker: int, start: float, end: float, kind: str) -> None:
         """A worker read the parameters that all share, or added to them ("read", "add")."""
@@ -348,12 +354,15 @@ class Result:
 
     @property
     def curve(self) -> pd.DataFrame:
-        """Held-out loss and accuracy: a row for each snapshot; none if nothing was learned.
+        """What was evaluated on held-out data: a row for each snapshot; none if nothing was learned.
 
         Columns `time` (s since the first mini-batch started), `version` (updates applied until then), `loss`
-        and `accuracy` (in [0, 1]; NaN for a problem, which has none).
+        and `accuracy` (in [0, 1]; NaN for a problem, which has none), and those of the task's other metrics.
         """
         rows = of(self.records, "evaluation", ["end", "version", "loss", "accuracy"])
+        others = of(self.records, "metric", ["version", "kind", "accuracy"])
+        for name, values in others.groupby("kind", observed=True, sort=False):
+            rows[str(name)] = rows["version"].map(values.set_index("version")["accuracy"])
         rows.insert(0, "time", rows.pop("end") - self.span[0])
         return rows.reset_index(drop=True)
 

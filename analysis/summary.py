@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from lockstep.analysis.words import NOTHING, count, number, percent, size
+from lockstep.analysis.words import NOTHING, aim, count, number, percent, size
 
 if TYPE_CHECKING:
     from lockstep.analysis.records import Result
@@ -45,8 +45,10 @@ def main_metrics(result: "Result") -> dict[str, str]:
         else NOTHING,
         "held-out loss": number(m["loss"]),
         "accuracy": percent(m["accuracy"]),
+        **{f"held-out {name}": number(value) for name, value in m.get("metrics", {}).items()},
     }
     rows = {name: value for name, value in rows.items() if NOTHING not in value}
     if m["target"] is not None:
-        rows[f"time to {percent(m['target'])}"] = number(m["time_to_target_s"], "s", "not reached")
+        reached = aim(m.get("target_metric"), m["target"]).removesuffix(" accuracy")
+        rows[f"time to {reached}"] = number(m["time_to_target_s"], "s", "not reached")
     return rows

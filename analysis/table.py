@@ -17,7 +17,7 @@ from lockstep.analysis.student import half_width
 from lockstep.scenarios import Scenario
 
 # What the keys of the scenario say already.
-_SAID = ("schema", "scenario", "workers", "strategy", "target", "seed")
+_SAID = ("schema", "scenario", "workers", "strategy", "target", "target_metric", "seed")
 
 
 def row(result: Result) -> dict[str, Any]:

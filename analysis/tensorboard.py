@@ -36,11 +36,12 @@ def check() -> None:
 
 
 def scalars(result: Result) -> Iterator[Scalar]:
-    """Held-out loss and accuracy at each snapshot; mean staleness and throughput (samples/s) by window."""
-    for time, version, loss, accuracy in result.curve.itertuples(index=False):
-        yield Scalar("loss", int(version), time, loss)
-        if not np.isnan(accuracy):
-            yield Scalar("accuracy", int(version), time, accuracy)
+    """Held-out loss and metrics at each snapshot; mean staleness and throughput (samples/s) by window."""
+    names = result.curve.columns[2:]
+    for time, version, *values in result.curve.itertuples(index=False):
+        for name, value in zip(names, values, strict=True):
+            if name == "loss" or not np.isnan(value):
+                yield Scalar(name, int(version), time, value)
     begin, finish = result.span
     if finish <= begin:
         return

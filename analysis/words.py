@@ -43,6 +43,11 @@ def percent(value: float | None, sign: bool = False) -> str:
     return f"{100 * value:+.1f}%" if sign else f"{100 * value:.1f}%"
 
 
+def aim(metric: str | None, value: float | None) -> str:
+    """What a run waits for: "90.0% accuracy", "loss 0.3"."""
+    return f"{percent(value)} accuracy" if metric in (None, "accuracy") else f"{metric} {number(value)}"
+
+
 def within(mean: float | None, half: float, unit: str = "") -> str:
     """A mean and the half of its interval, with the digits that the half leaves: "8.1 ± 0.3 s".
 

@@ -16,7 +16,6 @@ from lockstep.executor import snapshot_file
 from lockstep.executor.hub import Hub
 from lockstep.executor.stopping import say
 from lockstep.executor.stores import Store
-from lockstep.job.ending import good_enough
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import assemble, merged, together
 from lockstep.scenarios import Scenario
@@ -46,7 +45,7 @@ def _outcome(folder: Path, rank: int) -> Path:
 
 
 def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Result:
-    """The result of a run that has ended; loss and accuracy are computed now, off the clock.
+    """The result of a run that has ended; parameters are evaluated now, off the clock.
 
     folder: what processes left; kept: what they recorded while the run went on.
     """
@@ -60,8 +59,7 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
             snapshots = [snapshot_file.read(folder / f"snapshots-{rank}.npz") for rank in kept_by]
             snapshots = [merged(snapshots)] if owners.in_one_memory else snapshots
             for version, at, vector in assemble(snapshots, owners):
-                held_out = learner.evaluate(vector)
-                evaluations.evaluation(at, version, held_out.loss, held_out.accuracy)
+                evaluations.evaluation(at, version, learner.evaluate(vector))
                 parameters = vector.numpy()
         table = join([table, evaluations.frame()])
     if scenario.cluster.compute == "measured":
@@ -120,10 +118,10 @@ def _overruns(folder: Path, ranks: Sequence[int], table: pd.DataFrame) -> list[s
 
 
 class Watch:
-    """Follows a run through the store: looks at snapshots until the target accuracy is reached."""
+    """Follows a run through the store: looks at snapshots until the target is reached."""
 
     def __init__(self, plan: Plan, store: Store, folder: Path, learner: Learner | None) -> None:
-        self.plan, self.target = plan, plan.scenario.stop.target_accuracy
+        self.plan, self.target = plan, plan.scenario.stop.goal
         self.store, self.folder = store, folder
         self.learner = learner
         self.seen = 0
@@ -131,9 +129,8 @@ class Watch:
 
     def look(self) -> None:
         """Evaluate the newest snapshot that all owners have; end the run if it is good enough."""
-        target = self.target
         keys = [f"snapshot/{owner}" for owner in range(self.owners)]
-        if target is None or self.learner is None or not self.store.check(keys):
+        if self.target is None or self.learner is None or not self.store.check(keys):
             return
         version = min(int(self.store.get(key)) for key in keys)
         files = [self.folder / f"snapshot-{owner}-{version}" for owner in range(self.owners)]
@@ -144,6 +141,6 @@ class Watch:
         for file in self.folder.glob("snapshot-*-*"):
             if int(file.name.rpartition("-")[2]) <= version:
                 file.unlink()
-        accuracy = self.learner.evaluate(together(parts, self.plan.owners)).accuracy
-        if good_enough(accuracy, target):
+        found = self.learner.evaluate(together(parts, self.plan.owners))
+        if self.target.reached(found.of(self.target.metric)):
             say(self.store)

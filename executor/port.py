@@ -228,11 +228,12 @@ class RealPort:
             return gradient, learner.loss
 
         def ends(end: float) -> None:
-            seconds = end - start
+            begun = start + (0.0 if self.compute_time is None else self.compute_time.waited)
+            seconds = end - begun
             if down_to:
                 work.done.value = max(self.now, end)
             for part, element in zip(parts, down_to, strict=True):
-                part.at = self.zero + start + seconds * (1 - self.backward_share * element / len(parameters))
+                part.at = self.zero + begun + seconds * (1 - self.backward_share * element / len(parameters))
 
         drawn = None if self.compute_time is None else self.compute_time.draw
         work = self._work(gradient, drawn, ends)
@@ -330,7 +331,7 @@ class RealPort:
     # ---------------------------------------------------------------- the run
 
     def show(self, version: int, part: Vector) -> None:
-        if self.plan.scenario.stop.target_accuracy is None:
+        if self.plan.scenario.stop.goal is None:
             return
         owner = self.node.owner
         place = self.plan.owners.evaluated.index(owner)

@@ -41,7 +41,7 @@ from lockstep.job.plan import Plan
 from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots
 from lockstep.scenarios import Scenario
-from lockstep.workloads import build
+from lockstep.workloads import Reader, build
 from lockstep.workloads.compute_time import compute_times
 
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
@@ -120,6 +120,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if rank in plan.stages:
         port.segments = Segments(plan, learner, node.arithmetic.blank)
     if learner and is_worker:
+        if scenario.workload.readers and isinstance(learner, Reader):
+            learner.read_ahead(port.replica, scenario.workload.readers)
         start = time.monotonic()
         learner.gradient(learner.initial(), port.replica, 0)  # the first one is slow: not on the clock
         port.longest_s = time.monotonic() - start

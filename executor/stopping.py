@@ -15,7 +15,7 @@ class Stopping:
     def __init__(self, plan: Plan, store: Store) -> None:
         self.done_share = 0.0  # of the run's mini-batches
         self._plan, self._stop, self._store = plan, plan.scenario.stop, store
-        self._by_others = self._stop.updates is not None or self._stop.target_accuracy is not None
+        self._by_others = self._stop.updates is not None or self._stop.goal is not None
         self._leaving = ""  # how workers leave the run, once that is settled
 
     def said(self) -> bool:

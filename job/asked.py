@@ -1,9 +1,9 @@
-"""What a scenario asks of its model, checked before anything runs: `workload.dropout`, `workload.batch_norm`,
-and the rows of the codec `rows`."""
+"""What a scenario asks of the layers of its model, of its rows and of its gradients, checked before anything runs."""
 
 from typing import TYPE_CHECKING
 
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.compute import Compute
 from lockstep.scenarios.workload import Data, Problem, Trained, UserTask
 from lockstep.strategies import STRATEGIES, Strategy
 from lockstep.strategies.factors import Offer, WorkerLoop
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 def check(scenario: Scenario, strategy: Strategy) -> None:
     """Raises ScenarioError where the model has no such layers, or the job cannot do what is asked of them."""
     workload = scenario.workload
-    if isinstance(workload, UserTask) and scenario.stop.target_accuracy is not None:
-        from lockstep.workloads import tasks
-
-        if "accuracy" not in tasks.look(workload).metrics:
-            problem = f"needs an accuracy, and {workload.task} has no metric accuracy; add it to its metrics"
-            raise ScenarioError(problem, key="stop.target_accuracy")
+    _check_target(scenario)
     if by_row(scenario, strategy):
         _check_rows(scenario, strategy)
     if as_products(scenario, strategy) and not isinstance(workload, Data):
@@ -31,6 +26,12 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
         _check_each(scenario, strategy, "outer")
     if not isinstance(workload, Data | UserTask):
         return
+    if isinstance(workload, UserTask) and workload.loaders:
+        from lockstep.workloads import tasks
+
+        if tasks.look(workload).in_memory:
+            problem = "must be 0: the task's `train` are tensors, which lie on the device as a whole; nothing"
+            raise ScenarioError(f"{problem} is read", key="workload.loaders")
     if workload.masks_by_sample:
         from lockstep.workloads.dropout import random_layers
 
@@ -78,19 +79,56 @@ def _check_each(scenario: Scenario, strategy: Strategy, codec: str) -> None:
         raise ScenarioError(f"{codec} needs a model that is not split", key="strategy.codec")
 
 
+def _check_target(scenario: Scenario) -> None:
+    goal, workload = scenario.stop.goal, scenario.workload
+    if goal is None or goal.metric == "loss":
+        return
+    known, named = {"loss", "accuracy"}, "the workload"
+    if isinstance(workload, UserTask):
+        from lockstep.workloads import tasks
+
+        known, named = {"loss", *tasks.look(workload).metrics}, workload.task
+    elif isinstance(workload, Problem) and workload.problem == "quadratic":
+        known = {"loss"}
+    if goal.metric not in known:
+        key = "target_accuracy" if scenario.stop.target is None else "target.metric"
+        problem = f"{named} has no metric {goal.metric}; valid: {', '.join(sorted(known))}"
+        raise ScenarioError(problem, key=f"stop.{key}")
+
+
+def check_clipping(scenario: Scenario, strategy: Strategy) -> None:
+    """Raises ScenarioError where nobody has the norm of a whole gradient."""
+    values, split = scenario.strategy.parameters, scenario.split
+    if "max_grad_norm" not in strategy.parameters or values.get("max_grad_norm") is None:
+        return
+    why = strategy.in_parts(values, scenario.cluster.servers.count)
+    if split.devices > 1 and why is None:
+        why = f"each of the {split.devices} devices of a replica has a part of it"
+    if why is not None:
+        said = "needs the norm of the whole gradient"
+        raise ScenarioError(f"{said}, but {why}; leave it out", key="strategy.max_grad_norm")
+
+
 def check_passes(scenario: Scenario) -> None:
     """Raises ScenarioError for a gradient that cannot be computed pass by pass, or layer by layer."""
     if scenario.workload.computed_in != "float32":
         problem = "must be float32 where a gradient is computed in passes (parallelism, units, synchronised)"
         raise ScenarioError(f"{problem}, not {scenario.workload.computed_in}", key="workload.precision")
+    if scenario.workload.readers:
+        problem = "must be 0 where a gradient is computed in passes (parallelism, units, synchronised)"
+        raise ScenarioError(f"{problem}, not {scenario.workload.readers}", key="workload.loaders")
 
 
 def unused(scenario: Scenario) -> list[str]:
-    """Warnings about masks that nobody will draw."""
-    workload = scenario.workload
+    """Warnings about masks that nobody will draw, and times that nobody has given or will need."""
+    workload, compute, found = scenario.workload, scenario.cluster.compute, []
     if workload.masks_by_sample and not workload.learns:
-        return ["workload.dropout means nothing where nothing is learned: ignored"]
-    return []
+        found.append("workload.dropout means nothing where nothing is learned: ignored")
+    if isinstance(compute, Compute) and compute.loading is None and workload.readers:
+        found.append("cluster.compute.loading is not given: loaders take no time")
+    if isinstance(compute, Compute) and compute.loading is not None and not workload.readers:
+        found.append("cluster.compute.loading means nothing without workload.loaders: ignored")
+    return found
 
 
 def _check_in_step(scenario: Scenario, strategy: Strategy) -> None:

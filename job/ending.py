@@ -1,6 +1,6 @@
 """How a run ends: who may take another mini-batch, whose part is over, who waits in vain, when all is over.
 
-A state machine without clock, messages or processes: it is told of steps, updates, the time, an accuracy, of
+A state machine without clock, messages or processes: it is told of steps, updates, the time, evaluations, and
 members that have left. What several processes have to agree on are two counts
 (`Count`): a dictionary where all nodes are in one process, a store where they are not. An `Ending` can stand
 for all nodes of a run, or for one of them.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from lockstep.job.plan import Plan
+from lockstep.workloads import Evaluation
 
 Count = Callable[[str], int]
 """Adds one to the count of that name, among all nodes of the run, and gives the sum."""
@@ -39,7 +40,7 @@ class Ending:
         self._places = plan.places
         self._count, self._tell = count, tell
         self._reserved: dict[int, int] = {}  # the mini-batch that is each worker's
-        self._until, self._target = plan.scenario.stop.time, plan.scenario.stop.target_accuracy
+        self._until, self._target = plan.scenario.stop.time, plan.scenario.stop.goal
         self._roles = plan.roles
         self._gone: set[int] = set()
 
@@ -93,9 +94,11 @@ class Ending:
         """Whether it makes a difference how good the parameters at a version are."""
         return self._target is not None and (self.last is None or version < self.last)
 
-    def evaluated(self, version: int, accuracy: float | None) -> None:
+    def evaluated(self, version: int, found: Evaluation) -> None:
         """They have been evaluated: if they are good enough, the run ends when all owners are there."""
-        if not self.matters(version) or not good_enough(accuracy, self._target):
+        if self._target is None or not self.matters(version):
+            return
+        if not self._target.reached(found.of(self._target.metric)):
             return
         self.last = version
         for behind in self.versions.values():
@@ -113,11 +116,6 @@ class Ending:
             self.over = True
             self._tell()
         return everyone
-
-
-def good_enough(accuracy: float | None, target: float | None) -> bool:
-    """Whether an accuracy reaches `stop.target_accuracy`."""
-    return accuracy is not None and target is not None and accuracy >= target
 
 
 def pool(number: int) -> str:

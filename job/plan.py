@@ -69,6 +69,7 @@ class Plan:
         except StrategyError as error:
             raise ScenarioError(error.problem, key=error.key) from error
         asked.check(scenario, strategy)
+        asked.check_clipping(scenario, strategy)
         size, split, micro = sizes(scenario.workload), scenario.split, micro_batches_of(scenario, strategy)
         units = strategy.pieces(given.parameters)
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None

@@ -39,6 +39,10 @@ class Sized:
         """This plus a multiple of another."""
         return self._same(other)
 
+    def norm(self) -> float:
+        """Which nobody knows."""
+        return nan
+
     def tolist(self) -> list[float]:
         """The elements, which nobody knows."""
         return [nan] * self.length

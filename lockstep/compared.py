@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.analysis.words import NOTHING, number, percent
+from lockstep.analysis.words import NOTHING, aim, number
 from lockstep.scenarios import Scenario
 
 LARGE = 0.1  # an error of throughput: held-out predictions are all nearer (docs/accuracy.md)
@@ -34,8 +34,9 @@ def answer(comparisons: Sequence[Mapping[str, Any]]) -> str:
     if not any(times.values()):
         rates = {side: _values(comparisons, side, "throughput") for side in _SIDES}
         return _sentence("processes the most samples", rates, "samples/s", high=True)
-    target = percent(comparisons[0]["measured"]["target"]).replace(".0%", "%")
-    return _sentence(f"reaches {target} accuracy soonest", times, "s", high=False)
+    measured = comparisons[0]["measured"]
+    reached = aim(measured.get("target_metric"), measured["target"]).replace(".0%", "%")
+    return _sentence(f"reaches {reached} soonest", times, "s", high=False)
 
 
 def _values(comparisons: Sequence[Mapping[str, Any]], side: str, metric: str) -> dict[str, float]:

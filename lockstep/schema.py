@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 from lockstep.scenarios import Scenario
 from lockstep.scenarios.renamed import RENAMED
 from lockstep.strategies import STRATEGIES, graphs
-from lockstep.strategies.bounds import Graph, optional
+from lockstep.strategies.bounds import Graph, Milestones, optional
 from lockstep.strategies.strategy import FACTORS
 
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "le": "maximum"}
@@ -64,6 +64,8 @@ def _values(annotation: Any) -> dict[str, Any]:
         worker = {"type": "integer", "minimum": 0}
         edge = {"type": "array", "items": worker, "minItems": 2, "maxItems": 2, "uniqueItems": True}
         return {"oneOf": [{"enum": list(graphs.NAMES)}, {"type": "array", "items": edge}]}
+    if annotation == Milestones:
+        return {"type": "array", "items": {"type": "integer", "minimum": 1}, "uniqueItems": True}
     kind, bound = get_args(annotation)[:2]
     limits = {word: getattr(bound, name) for name, word in _KEYWORDS.items()}
     return {

@@ -159,13 +159,15 @@ class Compute(Section):
 
     With `peak` (FLOP/s) a gradient takes the workload's FLOPs / (peak × `efficiency`) seconds. `backward` is
     the share of that time spent in the backward pass. Not given: as in a trace that is `time`'s file, else as
-    the model's layers say (2/3 for sizes only) where a gradient is computed in passes, else 0.
+    the model's layers say (2/3 for sizes only) where a gradient is computed in passes, else 0. `loading`: how
+    long each of the `workload.loaders` takes to read a mini-batch; without loaders that is part of `time`.
     """
 
     time: Distribution | None = None
     peak: FlopRate | None = None
     efficiency: float = Field(1.0, ge=1e-6, le=1)
     backward: Annotated[float, Field(ge=0, lt=1)] | None = None
+    loading: Distribution | None = None
 
     @model_validator(mode="wrap")
     @classmethod

@@ -45,6 +45,8 @@ def called(workload: Mapping[str, Any]) -> str:
     """Return a name for the workload of a profile's entry, which files can have, too."""
     values = {**workload, **workload.get("options", {})}
     values.pop("options", None)
+    if not values.get("loaders"):
+        values.pop("loaders", None)
     return "-".join(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in values.values())
 
 

@@ -227,6 +227,31 @@ class Strategy(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
+class Target(Section):
+    """How good the parameters are to become on held-out data, by one of a task's metrics, or `loss`."""
+
+    metric: str = Field(min_length=1)
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            fail("needs at_least or at_most, one of them")
+        return self
+
+    @property
+    def value(self) -> float:
+        """The least, or the most, that will do."""
+        return self.at_least if self.at_least is not None else self.at_most  # type: ignore[return-value]
+
+    def reached(self, found: float | None) -> bool:
+        """Whether it has become so good; not where there is no such metric."""
+        if found is None:
+            return False
+        return found >= self.value if self.at_most is None else found <= self.value
+
+
 class Stop(Section):
     """When a run ends: at the first bound reached.
 
@@ -234,7 +259,8 @@ class Stop(Section):
     `updates`: updates applied by the server (rounds, without one).
     `epochs`: passes of all workers together over the data set. `time`: seconds of the engine's clock; what
     would happen at that very instant no longer does.
-    `target_accuracy`: an accuracy in (0, 1]; it needs another bound, for a target that is never reached.
+    `target_accuracy`: an accuracy in (0, 1]; `target`: such as {metric: loss, at_most: 0.3}. Either needs
+    another bound, for a target that is never reached.
     """
 
     steps: Count | None = None
@@ -242,12 +268,23 @@ class Stop(Section):
     epochs: Count | None = None
     time: PositiveDuration | None = None
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    target: Target | None = None
+
+    @property
+    def goal(self) -> Target | None:
+        """How good parameters end the run; None: however good they are, it goes on."""
+        if self.target_accuracy is None:
+            return self.target
+        return Target(metric="accuracy", at_least=self.target_accuracy)
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
+        if self.target is not None and self.target_accuracy is not None:
+            fail("there is a target_accuracy too; give one of them", "target")
         if (self.steps, self.updates, self.epochs, self.time) == (None,) * 4:
-            if self.target_accuracy:
-                fail("may never be reached; give steps, updates, epochs or time too", "target_accuracy")
+            if self.goal:
+                key = "target" if self.target else "target_accuracy"
+                fail("may never be reached; give steps, updates, epochs or time too", key)
             fail("nothing ends the run; give steps, updates, epochs or time")
         return self
 
@@ -315,6 +352,8 @@ class Scenario(Section):
         if stop.target_accuracy and not (isinstance(work, Trained) and work.learns):
             needs = "needs a data set that is learned; give workload.dataset, and no 'learning: false'"
             fail(needs, "stop", "target_accuracy")
+        if stop.target and not work.learns:
+            fail("needs something that is learned; this workload has sizes only", "stop", "target")
         if isinstance(compute, Compute) and compute.peak and isinstance(work, Sizes) and not work.flops:
             needs = "needs the work per sample; give workload.flops, such as 4.1e9, or compute.time instead"
             fail(needs, "cluster", "compute", "peak")

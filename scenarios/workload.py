@@ -59,6 +59,11 @@ class _Batches(Section):
         """What products of a gradient are computed in."""
         return "float32"
 
+    @property
+    def readers(self) -> int:
+        """Processes that read each worker's mini-batches; 0: the worker does."""
+        return 0
+
 
 def _found(name: str, info: ValidationInfo) -> str:
     """The file of a profile, or of a shipped one."""
@@ -197,13 +202,15 @@ class Data(_Learned):
 class UserTask(_Learned):
     """What a function `task: package.module:function` returns for `options` is learned (docs/your-model.md).
 
-    `precision`: of what is computed in mixed precision; parameters and gradients are float32. `root`: the
+    `precision`: of what is computed in mixed precision; parameters and gradients are float32. `loaders`:
+    processes of each worker that read its mini-batches ahead; 0: the worker reads them itself. `root`: the
     folder in which the module was found; `content`: the hash of its code, which must be that if it is given.
     """
 
     task: str = Field(description="a function of yours, such as 'task: my_task:digits'")
     options: dict[str, JsonValue] = Field({})
     precision: Precision = "float32"
+    loaders: Annotated[int, Field(ge=0, le=256)] = 0
     root: str | None = None
     content: str | None = None
 
@@ -231,6 +238,11 @@ class UserTask(_Learned):
     def computed_in(self) -> Precision:
         """What products of a gradient are computed in."""
         return self.precision
+
+    @property
+    def readers(self) -> int:
+        """Processes that read each worker's mini-batches; 0: the worker does."""
+        return self.loaders
 
     @property
     def code(self) -> Code:

@@ -202,7 +202,7 @@ class Simulation:
         parts = [shard.taken.get(version) for shard in self.snapshots.values()]
         if all(parts):
             vector = together([part for _, part in parts], self.owners)  # type: ignore[misc]
-            self.ending.evaluated(version, self.evaluate(vector).accuracy)
+            self.ending.evaluated(version, self.evaluate(vector))
 
     def in_memory(self) -> Any:
         """A copy of what is in shared memory now; at the end of the run's time, just before."""
@@ -291,14 +291,14 @@ class Simulation:
         return f"rank {rank} waits for {', '.join(wanted) or 'an event'}"
 
     def result(self) -> Result:
-        """What the run left; held-out loss and accuracy are computed now, off the clock."""
+        """What the run left; parameters are evaluated now, off the clock."""
         parameters = None
         if self.race is not None:
             self.snapshots[0].finish(self.in_memory())
         if self.learner is not None:
             for version, time, vector in assemble(list(self.snapshots.values()), self.owners):
                 found = self.evaluate(vector)
-                self.recorder.evaluation(time, version, found.loss, found.accuracy)
+                self.recorder.evaluation(time, version, found)
                 parameters = vector.numpy()
         records = self.folding.records(self.recorder) if self.folding else self.recorder.frame()
         updates = of(records, "update", ["end"])["end"]

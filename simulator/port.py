@@ -91,8 +91,9 @@ class VirtualPort:
             work.parts, work.gradient, work.give_up = (), gradient, _nothing
             work.kept = int
             return work
-        share = simulation.backward
-        instants = [duration * (1 - share * element / len(parameters)) for element in down_to]
+        share, waited = simulation.backward, self._time.waited
+        computing = duration - waited
+        instants = [waited + computing * (1 - share * element / len(parameters)) for element in down_to]
         milestones = sorted({*instants, duration})
         if self._cores is None:
             end, events = now + duration, {seconds: timeout(environment, seconds) for seconds in milestones}

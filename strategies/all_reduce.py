@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from lockstep.strategies.bounds import Parts
+from lockstep.strategies.clipping import clipped
 from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, Threshold
 from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
@@ -48,7 +49,7 @@ class Replica:
     """A copy of parameters that are the same at all workers, and the optimizer's state of each bucket."""
 
     def __init__(self, node: Node, optimizer: Transformation, buckets: int) -> None:
-        self.node, self.optimizer = node, optimizer
+        self.node, self.optimizer, self.clipping = node, optimizer.of_parts, optimizer.clipping
         self.parameters, self.version = node.initial_parameters(), 0
         self.slices = cut(len(self.parameters), [1] * buckets)
         self.states = [optimizer.initial] * buckets
@@ -60,10 +61,14 @@ class Replica:
         """Step by the mean of everyone's gradients; `total(bucket, gradient)` sums those of a bucket."""
         node, steps = self.node, [None] * len(self.slices)
         ready = node.backward(self.parameters, self.slices)
-        for bucket in reversed(range(len(self.slices))):
-            mean = Multiple(1 / len(node.workers), await total(bucket, await ready[bucket]))
+
+        async def mean(bucket: int) -> Multiple:
+            return Multiple(1 / len(node.workers), await total(bucket, await ready[bucket]))
+
+        means = ((bucket, mean(bucket)) for bucket in reversed(range(len(self.slices))))
+        async for bucket, gradient in clipped(node, self.clipping, means):
             steps[bucket], self.states[bucket] = await own_step(
-                node, self.optimizer, mean, self.states[bucket], self.parameters[self.slices[bucket]]
+                node, self.optimizer, gradient, self.states[bucket], self.parameters[self.slices[bucket]]
             )
         self.parameters = node.add_parts(self.parameters, self.slices, steps)
         self.version += 1

@@ -6,7 +6,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from lockstep.strategies import graphs
-from lockstep.strategies.marks import Means, OnBothSides
+from lockstep.strategies.marks import InParts, Means, OnBothSides
 
 _GRAPHS = f"{', '.join(graphs.NAMES)}, or edges such as [[0, 1], [1, 2]]"
 
@@ -31,7 +31,7 @@ Steps = Annotated[int, Bound(ge=1), After("mini-batches")]  # of a worker
 Updates = Annotated[int, Bound(ge=0), After("updates")]
 Seconds = Annotated[float, Bound(gt=0), After("seconds")]
 Parts = Annotated[int, Bound(ge=1, le=10_000)]  # that a vector travels in: each is a message
-Chunks = Annotated[Parts, OnBothSides()]  # what one side would cut, the other would not put together
+Chunks = Annotated[Parts, OnBothSides(), InParts()]  # one side cuts, the other puts together
 Whole = Annotated[int, Bound(ge=0)]
 Clocks = Annotated[Whole, Means("how many clocks a worker may be ahead of the slowest")]
 Unanswered = Annotated[Whole, Means("how many of a worker's own pushes may be unanswered")]
@@ -41,6 +41,7 @@ Momentum = Annotated[float, Bound(ge=0, lt=1)]
 Probability = Annotated[float, Bound(ge=0, le=1)]
 Graph = Annotated[str | Sequence[Sequence[int]], "graph"]  # one of graphs.NAMES, or edges
 Fraction = Annotated[float, Bound(gt=0, le=1)]
+Milestones = Annotated[Sequence[int], "milestones"]  # ascending numbers of steps
 
 
 def optional(annotation: Any) -> tuple[Any, bool]:
@@ -58,6 +59,8 @@ def problem(value: Any, annotation: Any) -> str | None:
         return None
     if annotation == Graph:
         return _graph_problem(value)
+    if annotation == Milestones:
+        return None if _ascend(value) else f"{value!r} is not {described(annotation)}"
     if annotation is bool:
         fine = isinstance(value, bool)
     elif get_origin(annotation) is Literal:
@@ -75,6 +78,8 @@ def described(annotation: Any) -> str:
         return f"one of {', '.join(map(str, get_args(annotation)))}"
     if annotation == Graph:
         return f"one of {_GRAPHS}"
+    if annotation == Milestones:
+        return "a list of ascending whole numbers ≥ 1, such as [300, 400]"
     kind, bound = get_args(annotation)[:2]
     return {int: "a whole number", float: "a number"}[kind] + _limits(bound)
 
@@ -90,6 +95,12 @@ def _is_number(value: Any, kind: type, bound: Bound) -> bool:
         (bound.le, value <= (bound.le or 0)),
     ]
     return all(limit is None or holds for limit, holds in limits)
+
+
+def _ascend(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return all(_is_number(each, int, Bound(ge=1)) for each in value) and list(value) == sorted({*value})
 
 
 def after(annotation: Any) -> str | None:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from lockstep.strategies import tensor
 from lockstep.strategies.bounds import Bound, Count, Parts, Whole
+from lockstep.strategies.clipping import clipped
 from lockstep.strategies.collectives import all_gather, reduce_scatter, ring
 from lockstep.strategies.marks import BelongsTo, InPasses
 from lockstep.strategies.multiple import Multiple
@@ -89,8 +90,8 @@ async def _in_buckets(node: Node, own: "_Share", exchange: "_Exchange", shares: 
         ready = node.backward(parameters, shares.units)
         summed = [(unit, exchange.sum(await ready[unit])) for unit in reversed(range(len(ready)))]
         gathered: dict[int, Awaitable[Vector]] = {}
-        for unit, total in summed:
-            gathered[unit] = exchange.gather(await own.step(unit, await total))
+        async for unit, mean in own.means(summed, exchange):
+            gathered[unit] = exchange.gather(await own.step(unit, mean))
         parameters = node.concatenate([await gathered[unit] for unit in range(len(ready))])
         await own.updated()
 
@@ -118,8 +119,13 @@ async def _in_units(node: Node, own: "_Share", exchange: "_Exchange", shares: Sh
                 summed[unit].append(exchange.sum(gradient))
         number += node.micro_batches
         totals = [[await each for each in summed[unit]] for unit in units]
-        for unit, parts in enumerate(totals):
-            await own.step(unit, sum(parts[1:], parts[0]))
+
+        async def total(unit: int) -> Vector:
+            parts = totals[unit]  # noqa: B023
+            return sum(parts[1:], parts[0])
+
+        async for unit, mean in own.means(((unit, total(unit)) for unit in units), exchange):
+            await own.step(unit, mean)
         await own.updated()
 
 
@@ -146,16 +152,26 @@ class _Share:
     """What a worker owns: its part of each unit, and the optimizer's state for it."""
 
     def __init__(self, node: Node, optimizer: Transformation, shares: Shares) -> None:
-        self.node, self.optimizer = node, optimizer
+        self.node, self.optimizer, self._clipping = node, optimizer.of_parts, optimizer.clipping
         _, place = place_in(shares.groups, node.index)
         whole = node.initial_parameters()
         self.parts = [whole[part] for part in shares.owned(place)]
         self.states, self.version = [optimizer.initial] * len(self.parts), 0
 
-    async def step(self, unit: int, total: Vector) -> Vector:
+    def means(
+        self, totals: Iterable[tuple[int, Awaitable[Vector]]], exchange: "_Exchange"
+    ) -> AsyncIterator[tuple[int, Multiple]]:
+        """Everyone's mean gradient, clipped, unit by unit, from the sums of their gradients."""
+
+        async def mean(total: Awaitable[Vector]) -> Multiple:
+            return Multiple(1 / len(self.node.workers), await total)
+
+        parts = ((unit, mean(total)) for unit, total in totals)
+        return clipped(self.node, self._clipping, parts, exchange.gather)
+
+    async def step(self, unit: int, mean: Multiple) -> Vector:
         """Step by the mean of everyone's gradients: the new parameters."""
         node, own = self.node, self.parts[unit]
-        mean = Multiple(1 / len(node.workers), total)
         step, self.states[unit] = await own_step(node, self.optimizer, mean, self.states[unit], own)
         self.parts[unit] = node.add_parts(own, [slice(0, len(own))], [step])
         return self.parts[unit]

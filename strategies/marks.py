@@ -75,6 +75,13 @@ class Keeps(Mark):
     """A worker has as many vectors of its parameters' size as the parameter says, besides `keeps`."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class InParts(Mark):
+    """With more than so many, whoever uses a gradient has only a part of it at a time, and not its norm."""
+
+    at_most: int = 1
+
+
 def split(annotation: Any) -> tuple[Any, list[Mark]]:
     """An annotation without its marks, and these."""
     if get_origin(annotation) is not Annotated:

@@ -54,6 +54,10 @@ class Multiple:
     def __neg__(self) -> "Multiple":
         return Multiple(-self.factor, self.vector)
 
+    def norm(self) -> float:
+        """Of the vector that it stands for, the Euclidean one."""
+        return abs(self.factor) * float(self.vector.norm())
+
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: Any, options: Any = None) -> Any:
         """What torch asks of an operand it does not know; else it looks for a way of its own, for 15 us."""

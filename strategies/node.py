@@ -46,6 +46,10 @@ class Vector(Protocol):
         """`self + alpha * other`, in one pass over the memory and rounded once."""
         ...
 
+    def norm(self) -> Any:
+        """The Euclidean one, as what `float` takes; nan where nothing is learned."""
+        ...
+
     def tolist(self) -> list[float]:
         """The elements; nan for each where nothing is learned."""
         ...

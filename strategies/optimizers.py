@@ -5,19 +5,18 @@ moments, each 0.0 until the first step and then a vector of the gradient's shape
 """
 
 from collections.abc import Callable
-from math import cos, pi
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
-from lockstep.strategies.bounds import Count, Momentum, NonNegative, Rate, Whole
+from lockstep.strategies.bounds import Count, Fraction, Milestones, Momentum, NonNegative, Rate, Whole
 from lockstep.strategies.marks import BelongsTo
 from lockstep.strategies.multiple import Multiple, multiple
 from lockstep.strategies.node import Vector
+from lockstep.strategies.rates import BY_GAMMA, IN_STEPS, TO_A_FLOOR, Decay, schedule
 
 State = tuple[Any, ...]
 Moments = tuple[Any, ...]
 Optimizer = Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"]
 ServerOptimizer = Literal["none", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"]
-Decay = Literal["constant", "linear", "cosine", "step", "inverse-sqrt"]
 
 # else 0.05; as in torch, but for rmsprop, whose rate is that of Keras
 _RATES = {"adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw": 0.001}
@@ -64,12 +63,20 @@ class Step(Protocol):
         ...
 
 
+class Clipping(NamedTuple):
+    """`factor(norm)` is what a gradient is multiplied by, `step` what is then done with it (clipping.py)."""
+
+    factor: Callable[[float], float]
+    step: Step
+
+
 class Transformation(NamedTuple):
     """`initial` is the state before the first step.
 
     `ahead(state)` is what to add to the parameters to get those at which the next gradients are wanted; None:
     at the parameters themselves. `rate(t)` is what the learning rate is multiplied by after t steps of the
-    job; `normalises`: whether a step's length does not depend on the gradient's.
+    job; `normalises`: whether a step's length does not depend on the gradient's. `clipping`: `step` clips
+    what it is given, which has to be a whole gradient.
     """
 
     initial: State
@@ -78,11 +85,17 @@ class Transformation(NamedTuple):
     ahead: Callable[[State], Any] | None = None
     rate: Callable[[int], float] = lambda made: 1.0
     normalises: bool = False
+    clipping: Clipping | None = None
 
     @property
     def moments(self) -> int:
         """Vectors of the parameters' size that its state has, once there has been a step."""
         return len(self.initial) - 1
+
+    @property
+    def of_parts(self) -> "Transformation":
+        """For steps by parts of a gradient that is clipped already."""
+        return self if self.clipping is None else self._replace(step=self.clipping.step, clipping=None)
 
     def afresh(self, made: int) -> State:
         """The state without a memory, in a job that has made so many steps: its rate goes on from there."""
@@ -94,24 +107,33 @@ def optimizer(
     optimizer: Optimizer = "sgd",
     learning_rate: Rate | None = None,
     momentum: Annotated[Momentum | None, BelongsTo("optimizer", (*_WITH_MOMENTUM, "adamw"))] = None,
-    weight_decay: Annotated[NonNegative, BelongsTo("optimizer", ("adamw",))] = 0.01,
+    weight_decay: NonNegative | None = None,
+    max_grad_norm: Rate | None = None,
     decay: Decay = "constant",
-    decay_steps: Annotated[Count, BelongsTo("decay", get_args(Decay)[1:])] = 1000,
+    decay_steps: Annotated[Count, BelongsTo("decay", IN_STEPS)] = 1000,
+    milestones: Annotated[Milestones, BelongsTo("decay", ("multi-step",))] = (),
+    gamma: Annotated[Fraction | None, BelongsTo("decay", BY_GAMMA)] = None,
+    eta_min: Annotated[NonNegative, BelongsTo("decay", TO_A_FLOOR)] = 0.0,
     warmup_steps: Whole = 0,
 ) -> Transformation:
     """Of the node that uses the gradients: the server, or a worker that makes local steps.
 
     The learning rate is by default 0.05 for sgd, momentum and nesterov, 0.01 for adagrad, 0.001 for rmsprop,
-    adam and adamw; momentum 0.9, but 0 for sgd; `weight_decay` is adamw's. The rate rises linearly over the
-    job's first `warmup_steps`, and then follows `decay`: linear and cosine reach 0 after `decay_steps`, step
-    falls to a tenth every `decay_steps`, inverse-sqrt is (1 + t/decay_steps)^−½. Steps are counted whatever
-    becomes of the optimizer's state.
+    adam and adamw; momentum 0.9, but 0 for sgd. `weight_decay` times the parameters is added to the gradient;
+    adamw, whose default is 0.01 and not 0, lets them decay by themselves. A gradient whose norm is above
+    `max_grad_norm` is first multiplied to have that norm (torch's clip_grad_norm_).
+
+    The rate rises linearly over the job's first `warmup_steps`, and then follows `decay`: linear and cosine
+    reach `eta_min` after `decay_steps`; step falls to `gamma` (0.1) of it every `decay_steps`, multi-step at
+    each of `milestones`, and exponential (0.999) at every step; inverse-sqrt is (1 + t/decay_steps)^−½. Steps
+    are counted whatever becomes of the optimizer's state.
     """
     rate = default_rate(optimizer) if learning_rate is None else learning_rate
-    factor = None
-    if decay != "constant" or warmup_steps:
-        factor = lambda t: _factor(t, decay, decay_steps, warmup_steps)  # noqa: E731
-    return _transformation(optimizer, rate, momentum, factor, weight_decay if optimizer == "adamw" else 0.0)
+    factor = schedule(decay, decay_steps, warmup_steps, milestones, gamma, eta_min / rate)
+    if weight_decay is None:
+        weight_decay = 0.01 if optimizer == "adamw" else 0.0
+    made = _transformation(optimizer, rate, momentum, factor, weight_decay)
+    return made if max_grad_norm is None else _clipping(made, max_grad_norm)
 
 
 def server_optimizer(
@@ -167,7 +189,7 @@ def _transformation(
 ) -> Transformation:
     if momentum is None:
         momentum = 0.0 if name == "sgd" else 0.9
-    if name == "sgd" and not momentum and factor is None:
+    if name == "sgd" and not momentum and factor is None and not weight_decay:
 
         def plainly(
             gradient: Any, state: State, parameters: Any, plain: Any = None
@@ -175,13 +197,16 @@ def _transformation(
             return -rate * multiple(gradient), state
 
         return Transformation((Age(),), plainly, rate)
+    coupled = bool(weight_decay) and name != "adamw"
     count, direction = _DIRECTIONS["momentum" if name == "sgd" and momentum else name]
 
     def step(gradient: Any, state: State, parameters: Any, plain: Any = None) -> tuple[Multiple, State]:
         age, *moments = state
         g, size = multiple(gradient), multiple(gradient if plain is None else plain)
+        if coupled:
+            g, size = (multiple(each + Multiple(weight_decay, parameters)) for each in (g, size))
         towards, kept = direction(g, size, moments, age.state, momentum)
-        if weight_decay:
+        if weight_decay and not coupled:
             towards = towards + Multiple(weight_decay, parameters)
         now = rate if factor is None else rate * factor(age.job)
         return -now * multiple(towards), (Age(age.job + 1, age.state + 1), *kept)
@@ -190,18 +215,18 @@ def _transformation(
     return made if factor is None else made._replace(rate=factor)
 
 
-def _factor(made: int, decay: str, decay_steps: int, warmup_steps: int) -> float:
-    """What the learning rate is multiplied by, after so many steps."""
-    if made < warmup_steps:
-        return (made + 1) / warmup_steps
-    t = (made - warmup_steps) / decay_steps
-    return {
-        "constant": lambda: 1.0,
-        "linear": lambda: max(0.0, 1 - t),
-        "cosine": lambda: (1 + cos(pi * min(1.0, t))) / 2,
-        "step": lambda: 0.1 ** int(t),
-        "inverse-sqrt": lambda: float((1 + t) ** -0.5),
-    }[decay]()
+def _clipping(inner: Transformation, most: float) -> Transformation:
+    """As `inner`, of gradients whose norm is at most `most`, to six digits: as in torch."""
+
+    def factor(norm: float) -> float:
+        return min(1.0, most / (norm + 1e-6))
+
+    def step(gradient: Any, state: State, parameters: Any, plain: Any = None) -> tuple[Any, State]:
+        g = multiple(gradient)
+        by = factor(g.norm())
+        return inner.step(by * g, state, parameters, plain if plain is None else by * multiple(plain))
+
+    return inner._replace(step=step, clipping=Clipping(factor, inner.step))
 
 
 # Each: (gradient, the one whose size counts, both multiples, moments, steps that they have seen, momentum) →

@@ -9,7 +9,7 @@ from lockstep.strategies import tensor
 from lockstep.strategies.bounds import Count
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.factors import Offer, synchronisation, worker_loop
-from lockstep.strategies.marks import InPasses
+from lockstep.strategies.marks import InParts, InPasses
 from lockstep.strategies.node import Message, Node, Vector
 from lockstep.strategies.parameter_server import ParameterServer, Shard, count
 from lockstep.strategies.parts import Part, cut, within
@@ -21,7 +21,7 @@ async def by_priority(
     server: ParameterServer,
     *,
     units: Annotated[Count, InPasses()] = 1,
-    slice_size: Count = 50_000,
+    slice_size: Annotated[Count, InParts(0)] = 50_000,
 ) -> None:
     """P3: push slices to each server one at a time: of those that are ready, the nearest to the input.
 

@@ -20,6 +20,7 @@ from lockstep.strategies.factors import (
 from lockstep.strategies.marks import (
     AtMostWorkers,
     BelongsTo,
+    InParts,
     InPasses,
     Keeps,
     Mark,
@@ -66,7 +67,8 @@ class Strategy:
     alike: bool = False
     """Every worker does what all others do, whatever its rank, and meets them in collectives only."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of shared parameters that this strategy has by default, instead of theirs."""
+    """Values of shared parameters that this strategy has by default, instead of theirs; with an optimizer
+    among them, all others are of that one."""
     owners: type[Owners] = Replicated
     """Who owns the parameters where there are no servers."""
     shares: Callable[..., Shares] | None = None
@@ -165,6 +167,18 @@ class Strategy:
         given = {name: p.default for name, p in self.parameters.items()} | dict(values)
         return self.keeps + sum(int(given[name]) for name, _, _ in self.marks(Keeps))
 
+    def in_parts(self, values: Mapping[str, Any], servers: int) -> str | None:
+        """Why whoever uses a gradient has only a part of it at a time; None: it is whole, or can be had."""
+        if self.pushes == "deltas":
+            return None
+        if self.has_servers and servers > 1:
+            return f"each of {servers} servers has a part of it"
+        given = {name: p.default for name, p in self.parameters.items()} | dict(values)
+        for name, _, mark in self.marks(InParts):
+            if name in self.parameters and (given[name] or 0) > mark.at_most:
+                return f"it comes in parts ({name}: {given[name]})"
+        return None
+
     def shared(
         self, values: Mapping[str, Any], hosts: Sequence[int], pieces: Sequence[slice]
     ) -> Shares | None:
@@ -175,7 +189,7 @@ class Strategy:
         if self.shares is None:
             return None
         own = {name: value for name, value in values.items() if name in self.parameters}
-        return self.shares(hosts, pieces, **_chosen(self.shares, {**self.defaults, **own}))
+        return self.shares(hosts, pieces, **_chosen(self.shares, self._filled(own)))
 
     @property
     def at_most(self) -> dict[str, int]:
@@ -223,7 +237,7 @@ class Strategy:
         """Vectors of state of a worker's own optimizer; None: it has none."""
         if not self._steps_locally:
             return None
-        return optimizer(**_chosen(optimizer, {**self.defaults, **values})).moments
+        return optimizer(**_chosen(optimizer, self._filled(values))).moments
 
     @property
     def _steps_locally(self) -> bool:
@@ -238,7 +252,7 @@ class Strategy:
     def program(self, kind: str, values: Mapping[str, Any]) -> Program:
         """The program of a worker, server or relay, with the parameters' values filled in."""
         known = self.parameters
-        own = {**self.defaults, **{name: value for name, value in values.items() if name in known}}
+        own = self._filled({name: value for name, value in values.items() if name in known})
         if kind == "worker":
             return lambda node: self._work(node, own)
         if kind == "server":
@@ -246,6 +260,11 @@ class Strategy:
         assert self.relay is not None, "this strategy has no relays"
         relay = self.relay
         return lambda node: relay(node, **_chosen(relay, own))
+
+    def _filled(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values, and where one is not given this strategy's own."""
+        usual = self.defaults.get("optimizer")
+        return dict(values) if values.get("optimizer", usual) != usual else {**self.defaults, **values}
 
     def _work(self, node: Node, values: Mapping[str, Any]) -> Coroutine[Any, Any, None]:
         given: list[Any] = [node]

@@ -10,7 +10,7 @@ from lockstep.strategies.bounds import Momentum, Parts, Probability, Rate, Steps
 from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, Threshold
 from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
-from lockstep.strategies.marks import BelongsTo, InPasses
+from lockstep.strategies.marks import BelongsTo, InParts, InPasses
 from lockstep.strategies.node import Contribution, Node, Vector
 from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.own_step import own_step
@@ -25,7 +25,7 @@ async def streaming_diloco(
     fragments: Parts = 8,
     overlap: Whole = 1,
     mixing: Probability = 0.5,
-    units: Annotated[Parts | None, InPasses()] = None,
+    units: Annotated[Parts | None, InPasses(), InParts()] = None,
     outer_learning_rate: Rate = 0.7,
     outer_momentum: Momentum = 0.9,
     algorithm: Annotated[Algorithm, BelongsTo("codec", SUMMABLE)] = "ring",

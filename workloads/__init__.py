@@ -2,7 +2,7 @@
 
 from lockstep.scenarios import Workload
 from lockstep.scenarios import workload as described
-from lockstep.workloads.base import Evaluation, Learner, Sizes, deterministic_threads
+from lockstep.workloads.base import Evaluation, Learner, Reader, Sizes, deterministic_threads
 from lockstep.workloads.compute_time import ComputeTime
 from lockstep.workloads.sizes import sizes
 
@@ -10,6 +10,7 @@ __all__ = [
     "ComputeTime",
     "Evaluation",
     "Learner",
+    "Reader",
     "Sizes",
     "build",
     "deterministic_threads",

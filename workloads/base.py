@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +45,11 @@ class Evaluation:
 
     loss: float  # mean cross entropy; of the quadratic, the exact excess over the optimum
     accuracy: float | None  # fraction right, if the workload classifies
+    metrics: Mapping[str, float] = field(default_factory=dict)  # a task's others, by name
+
+    def of(self, metric: str) -> float | None:
+        """The loss, the accuracy or another metric; None: there is none of that name."""
+        return {**self.metrics, "loss": self.loss, "accuracy": self.accuracy}.get(metric)
 
 
 class Learner(Protocol):
@@ -82,6 +87,17 @@ class Learner(Protocol):
 
     def evaluate(self, parameters: Tensor) -> Evaluation:
         """Return the loss and accuracy of `parameters` on held-out data."""
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A learner whose mini-batches can be read by others, apart from its gradients."""
+
+    def read_ahead(self, worker: int, processes: int) -> None:
+        """Let so many processes read the mini-batches of `worker` from now on; 0: read each just once."""
+
+    def batch(self, worker: int, step: int) -> Any:
+        """Return mini-batch `step` of `worker`, as the task's loss is given it."""
 
 
 @contextmanager

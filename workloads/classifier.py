@@ -16,6 +16,7 @@ from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Evaluation, Ready
 from lockstep.workloads.batches import Batches, part
 from lockstep.workloads.evaluation import evaluate
+from lockstep.workloads.loading import Loaders, Sample
 from lockstep.workloads.partition import deal
 from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
@@ -64,6 +65,7 @@ class Classifier:
         )
         shares = deal(tasks.labels(self._train, workload), workers, seed, workload.partition)
         self._batches = Batches(shares, workload.batch_size, seed)
+        self._loaders: Loaders | None = None
         self._loss = torch.tensor(nan)
         self.module = tasks.model(self.task, seeds.integer(seed, "model")).to(device)
         self.synchronised = workload.synchronised
@@ -93,11 +95,27 @@ class Classifier:
 
     def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> Any:
         """Return mini-batch `step` of `worker`, or one of equal parts, as the task's loss is given it."""
+        if self._loaders is not None and self._loaders.worker == worker and parts == 1:
+            assert isinstance(self._train, samples.Collated)
+            return self._train.moved(self._loaders.batch(step))
         first = number * (self.sizes.batch_size // parts)
         return self._train.batch(
             part(self._batches(worker, step), number, parts),
-            lambda place: seeds.integer(self.seed, "sample", worker, step, first + place),
+            lambda place: self._sample_seed(worker, step, first + place),
         )
+
+    def read_ahead(self, worker: int, processes: int) -> None:
+        """Let so many processes read the mini-batches of `worker` from now on; 0: read each just once."""
+        assert isinstance(self._train, samples.Collated)
+
+        def stream(worker: int, step: int) -> list[Sample]:
+            indices = self._batches(worker, step).tolist()
+            return [(index, self._sample_seed(worker, step, place)) for place, index in enumerate(indices)]
+
+        self._loaders = Loaders(self._train.dataset, self._train.collate, stream, worker, processes)
+
+    def _sample_seed(self, worker: int, step: int, place: int) -> int:
+        return seeds.integer(self.seed, "sample", worker, step, place)
 
     def random(
         self, worker: int, step: int, number: int | None = None, parts: int = 1, layer: int = 0

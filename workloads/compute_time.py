@@ -10,6 +10,7 @@ from lockstep.scenarios import compute as kinds
 from lockstep.scenarios.units import TIME
 from lockstep.workloads import seeds
 from lockstep.workloads.base import Sizes
+from lockstep.workloads.loading_time import LoadingTime
 from lockstep.workloads.slowness import Slowness, slowness
 
 
@@ -37,12 +38,31 @@ def _draws(time: Distribution, rng: np.random.Generator, count: int) -> NDArray[
             return sample[(rng.random(count) * len(sample)).astype(np.int64)]
 
 
+class _Draws:
+    """Independent draws, one after the other, in seconds."""
+
+    def __init__(self, time: Distribution, rng: np.random.Generator) -> None:
+        self._time, self._rng = time, rng
+        self._size = 8  # of the next block: it doubles, so short runs of many workers stay cheap
+        self._block: list[float] = []
+
+    def __call__(self) -> float:
+        if not self._block:
+            self._block = _draws(self._time, self._rng, self._size).tolist()[::-1]
+            self._size = min(2 * self._size, 1024)
+        return self._block.pop()
+
+
 class ComputeTime:
     """The durations of one worker's successive gradients, in seconds.
 
     A function of the arguments alone: the n-th draw, for a gradient begun at the same instant, is the same in
-    every process and in both engines. `slowness` is a straggler's.
+    every process and in both engines. `slowness` is a straggler's, `loading` that of a worker whose
+    mini-batches others read.
     """
+
+    waited = 0.0
+    """For its mini-batch, of the last draw; the gradient is computed afterwards."""
 
     def __init__(
         self,
@@ -50,21 +70,21 @@ class ComputeTime:
         seed: int,
         worker: int,
         slowness: Slowness | None = None,
+        loading: LoadingTime | None = None,
         life: tuple[int, ...] = (),
     ) -> None:
         """life: which of the worker's, if it is not the first: another one draws other times."""
-        self._time, self._slowness = time, slowness
-        self._rng = seeds.generator(seed, "compute", worker, *life)
-        self._size = 8  # of the next block: it doubles, so short runs of many workers stay cheap
-        self._block: list[float] = []
+        self._slowness, self._loading = slowness, loading
+        self._work = _Draws(time, seeds.generator(seed, "compute", worker, *life))
 
     def draw(self, now: float) -> float:
         """Return the seconds that the worker's next gradient takes, begun at `now` (s since the start)."""
-        if not self._block:
-            self._block = _draws(self._time, self._rng, self._size).tolist()[::-1]
-            self._size = min(2 * self._size, 1024)
-        work = self._block.pop()
-        return work if self._slowness is None else self._slowness.seconds(now, work)
+        work = self._work()
+        if self._loading is not None:
+            self.waited = self._loading.wait(now)
+        if self._slowness is not None:
+            work = self._slowness.seconds(now + self.waited, work)
+        return self.waited + work
 
 
 def compute_times(scenario: Scenario, sizes: Sizes, life: tuple[int, ...] = ()) -> list[ComputeTime]:
@@ -72,19 +92,36 @@ def compute_times(scenario: Scenario, sizes: Sizes, life: tuple[int, ...] = ()) 
 
     Raises `ScenarioError` (key ``cluster.compute``) where they are to be measured: only a real run can.
     """
-    time, slow = _gradient_time(scenario, sizes), slowness(scenario)
-    workers = range(scenario.cluster.workers)
-    return [ComputeTime(time, scenario.seed, worker, slow.get(worker), life) for worker in workers]
+    time, slow, reading = _gradient_time(scenario, sizes), slowness(scenario), _reading(scenario)
+    found = []
+    for worker in range(scenario.cluster.workers):
+        loading = None
+        if reading is not None:
+            draws = _Draws(reading, seeds.generator(scenario.seed, "loading", worker, *life))
+            loading = LoadingTime(scenario.workload.readers, draws)
+        found.append(ComputeTime(time, scenario.seed, worker, slow.get(worker), loading, life))
+    return found
 
 
 def all_alike(scenario: Scenario, sizes: Sizes) -> bool:
     """Whether all gradients take equally long, on every worker."""
-    return isinstance(_gradient_time(scenario, sizes), kinds.Constant) and not slowness(scenario)
+    constant = isinstance(_gradient_time(scenario, sizes), kinds.Constant)
+    return constant and not slowness(scenario) and _reading(scenario) is None
 
 
 def mean_gradient_s(scenario: Scenario, sizes: Sizes) -> float:
-    """Return the mean seconds of a gradient on a worker of speed 1; errors as `compute_times`."""
-    return _gradient_time(scenario, sizes).mean_s
+    """Return the mean seconds of a gradient on a worker of speed 1; errors as `compute_times`.
+
+    With loaders that are slower than gradients it is what these take, one after the other.
+    """
+    reading, work = _reading(scenario), _gradient_time(scenario, sizes).mean_s
+    return work if reading is None else max(work, reading.mean_s / scenario.workload.readers)
+
+
+def _reading(scenario: Scenario) -> Distribution | None:
+    """How long a loader takes for a mini-batch; None: no time, or there are none."""
+    compute = scenario.cluster.compute
+    return compute.loading if scenario.workload.readers and not isinstance(compute, str) else None
 
 
 def _gradient_time(scenario: Scenario, sizes: Sizes) -> Distribution:

@@ -27,7 +27,7 @@ def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
     finally:
         hook.remove()
     means = {name: total / number for name, (total, number) in sums.items()}
-    return Evaluation(means.pop("loss"), means.pop("accuracy", None))
+    return Evaluation(means.pop("loss"), means.pop("accuracy", None), means)
 
 
 def _summed(value: Any, samples: int) -> tuple[float, int]:

@@ -41,9 +41,9 @@ Collate = Callable[[list[Any]], Any] | None
 
 def of(dataset: Any, collate: Collate, device: torch.device) -> Samples:
     """Return a task's data set as batches on a device. Raises what reading it raises."""
-    if collate is None and isinstance(dataset, TensorDataset):
+    if in_memory(dataset, collate):
         return _Tensors(dataset, device)
-    return _Collated(dataset, collate or default_collate, device)
+    return Collated(dataset, collate or default_collate, device)
 
 
 class _Tensors:
@@ -67,30 +67,39 @@ class _Tensors:
         return None if last.dim() != 1 or last.is_floating_point() else last.cpu().numpy()
 
 
-class _Collated:
+class Collated:
     """Samples are read one by one, and batches moved to the device."""
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any], device: torch.device) -> None:
-        self._dataset, self._collate, self._device = dataset, collate, device
+        self.dataset, self.collate, self._device = dataset, collate, device
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self.dataset)
 
-    def batch(self, indices: Indices, seed: Seed) -> Any:
-        return moved(self._collate(list(self._read(indices.tolist(), seed))), self._device)
+    def batch(self, indices: Indices, seed: Seed) -> Any:  # noqa: D102
+        return self.moved(self.collate(list(self._read(indices.tolist(), seed))))
 
-    def range(self, start: int, stop: int) -> Any:
+    def range(self, start: int, stop: int) -> Any:  # noqa: D102
         where = range(start, min(stop, len(self)))
-        return moved(self._collate(list(self._read(where, lambda place: start + place))), self._device)
+        return self.moved(self.collate(list(self._read(where, lambda place: start + place))))
 
-    def labels(self) -> NDArray[np.generic] | None:
-        targets = getattr(self._dataset, "targets", None)  # as torchvision's data sets have them
+    def moved(self, batch: Any) -> Any:
+        """Return a batch that others have collated, on the device."""
+        return moved(batch, self._device)
+
+    def labels(self) -> NDArray[np.generic] | None:  # noqa: D102
+        targets = getattr(self.dataset, "targets", None)  # as torchvision's data sets have them
         return None if targets is None else np.asarray(targets)
 
     def _read(self, indices: Any, seed: Seed) -> Iterator[Any]:
         for place, index in enumerate(indices):
             with everything_seeded(seed(place)):
-                yield self._dataset[index]
+                yield self.dataset[index]
+
+
+def in_memory(dataset: Any, collate: Collate) -> bool:
+    """Whether a task's data set lies on the device as a whole, as tensors: nothing is read."""
+    return collate is None and isinstance(dataset, TensorDataset)
 
 
 def meta(dataset: Any, collate: Collate, count: int) -> Any:

@@ -22,8 +22,8 @@ class Task:
     `loss(model, batch)`: the mean over the batch, a scalar.
     `metrics`: by name, functions of (what the model returned, batch), computed on `test`. One returns the
     values that are averaged, such as one for each sample, a scalar that is their mean over the batch, or a
-    pair (sum, number). `accuracy` is what `stop.target_accuracy` waits for; `loss` replaces the held-out
-    loss.
+    pair (sum, number). All are recorded with each snapshot, and `stop.target` can wait for any. `loss`
+    replaces the held-out loss.
     `collate`: makes a batch of a list of samples; None: as torch's DataLoader does.
     """
 

@@ -72,6 +72,9 @@ class Look(NamedTuple):
     nbytes: int
     """That the data sets take in memory."""
 
+    in_memory: bool
+    """Whether `train` lies on the device as a whole."""
+
 
 def look(workload: Trained) -> Look:
     """Return what is known of a workload's task without computing. Raises as `of` does."""
@@ -87,7 +90,8 @@ def look_at(code: Code) -> Look:
 def _look(task: Task) -> Look:
     batch = functools.cache(partial(samples.meta, task.train, task.collate))
     nbytes = samples.nbytes(task.train) + samples.nbytes(task.test)
-    return Look(on_meta(task.model), task.loss, batch, len(task.train), [*task.metrics], nbytes)
+    tensors = samples.in_memory(task.train, task.collate)
+    return Look(on_meta(task.model), task.loss, batch, len(task.train), [*task.metrics], nbytes, tensors)
 
 
 def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:

@@ -27,6 +27,7 @@ _NOT_HERE = (
     "is a function of a notebook or of the prompt, or one inside another, which other processes cannot "
     "import; write it to a file, such as my_task.py, and import it from there"
 )
+_OF_CURVES = ("", "time", "version")  # columns of a curve that are not metrics
 _local: dict[str, Callable[..., Any]] = {}  # functions that cannot be imported, by content
 _imported: dict[str, tuple[str, set[str]]] = {}  # by module: the content, and which modules came with it
 
@@ -194,6 +195,8 @@ def _check(name: str, made: Any) -> None:
     elif not callable(made.model):
         said = type(made.model).__name__
         problem = f"must have a torch module as its model, or a function that makes one, not {said}"
+    elif bad := [name for name in made.metrics if not isinstance(name, str) or name in _OF_CURVES]:
+        problem = f"has a metric {bad[0]!r}; give it another name"
     elif isinstance(made.model, nn.Module) and not trained(made.model):
         problem = "has a model without parameters that require gradients"
     else:

@@ -26,17 +26,19 @@ def learning(
     results: Sequence[Result],
     against: Literal["time", "updates"] = "time",
     by: str | None = None,
-    y: Literal["loss", "accuracy"] = "loss",
+    y: str = "loss",
 ) -> Figure:
-    """Held-out loss or accuracy of runs against time, or against updates, to show what staleness costs.
+    """Held-out loss, accuracy or another metric of runs, against time or updates: what staleness costs.
 
     A line for each strategy, or value of `by`: the mean over seeds, as far as all of them go.
     """
-    if y not in ("loss", "accuracy"):
-        raise ScenarioError(f"no curve of {y!r} (curves: loss, accuracy)", key="--y")
     learned = [result for result in results if len(result.curve)]
     if not learned:
         raise Unfit("nothing was learned" if results else "there are no records of runs")
+    known = {"loss": 0, "accuracy": 0} | {name: 0 for each in learned for name in each.curve.columns[2:]}
+    if y not in known:
+        raise ScenarioError(f"no curve of {y!r} (curves: {', '.join(known)})", key="--y")
+    learned = [result for result in learned if y in result.curve]
     table, _ = ready(describe(learned))
     by = apart(table, by)
     parts = panels(table, [by])
@@ -48,7 +50,7 @@ def learning(
     compared = lines(table, by)
     entries: dict[str, Any] = {}
     notes = []
-    otherwise = f"{METRICS[y][0].capitalize()} against {against}"
+    otherwise = f"Held-out {y} against {against}"
     style.title(whole, all_axes, [title or otherwise for title, _ in parts])
     for ax, (_, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
@@ -61,7 +63,7 @@ def learning(
             what = f"time since the first mini-batch ({over.unit})"
             ax.set_xlabel(what if against == "time" else "updates (number)")
         if style.is_left(ax):
-            ax.set_ylabel(label(y, scale(y, [])))
+            ax.set_ylabel(label(y, scale(y, [])) if y in METRICS else f"held-out {y}")
     _limits(all_axes, curves, y)
     style.legend(whole, entries, "" if len(parts) == 1 else f"Held-out {y} against {against}")
     style.note(whole, once(notes))

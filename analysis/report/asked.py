@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.analysis.report.groups import WORK
 from lockstep.analysis.report.split import split
 from lockstep.analysis.table import keys
-from lockstep.analysis.words import count
+from lockstep.analysis.words import aim, count
 from lockstep.analysis.written import said, written, yaml
 from lockstep.scenarios import Compute, Problem, Scenario, Sizes
 from lockstep.scenarios.stragglers import Occasional, Periodic, Persistent, Spells, Straggler
@@ -144,6 +144,8 @@ def _ends(scenario: Scenario) -> Iterator[str]:
     stop = scenario.stop
     if stop.target_accuracy is not None:
         yield f"at {100 * stop.target_accuracy:.4g}% accuracy"
+    if stop.target is not None:
+        yield f"at {aim(stop.target.metric, stop.target.value)}"
     for bound, words in (("epochs", "epochs"), ("steps", "mini-batches a worker"), ("updates", "updates")):
         if (value := getattr(stop, bound)) is not None:
             yield f"after {value:,} {words}"

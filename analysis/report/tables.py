@@ -11,7 +11,7 @@ from lockstep.analysis.bottleneck import of_row
 from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.memory import told
 from lockstep.analysis.report.points import Estimate, Point, phrase, title
-from lockstep.analysis.words import NOTHING, number, percent, size
+from lockstep.analysis.words import NOTHING, aim, number, percent, size
 from lockstep.analysis.written import said
 
 _PARTS = {"compute": "computing", "update": "own updates", "network": "network", "wait": "waiting"}
@@ -130,10 +130,12 @@ def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
         for part, name in _PARTS.items()
         if part != "update" or row.get("breakdown.update")
     }
-    target = row.get("stop.target_accuracy")
+    wanted = row.get("stop.target_accuracy"), row.get("stop.target.at_least"), row.get("stop.target.at_most")
+    found = [value for value in wanted if value is not None and value == value]
     metrics = {
-        "Time to target": "" if target is None or target != target
-        else f"{number(row['time_to_target_s'], 's', 'not reached')} (to {percent(target)} accuracy)",
+        "Time to target": "" if not found
+        else f"{number(row['time_to_target_s'], 's', 'not reached')} "
+        f"(to {aim(row.get('stop.target.metric'), found[0])})",
         "Duration": number(row["duration_s"], "s"),
         "Throughput": number(row["throughput"], "samples/s"),
         "Speedup": f"{number(row['speedup'])} (efficiency {percent(row['efficiency'])})",

@@ -86,8 +86,12 @@ def calibrate(
 
 def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Estimates, list[float]]:
     """The entry of a workload in a profile's `compute`, its intervals and evidence, and the sample."""
-    times, device = compute.sample(workload)
+    times, device, reading = compute.sample(workload)
     fits, evidence = compute.judged(times)
+    read = None
+    if reading:
+        (read, *_), seen = compute.judged(reading)
+        evidence |= {"loading": seen}
     intervals = {f"compute.{name}.{key}": ends for key, ends in (fits[0].intervals or {}).items()}
     backward = None
     if isinstance(workload, Trained):
@@ -96,7 +100,7 @@ def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Estimates, list[
         low, high = split.pop("interval")
         intervals[f"compute.{name}.backward"] = (low, high)
         evidence |= split
-    entry = {"workload": compute.key(workload), "compute": compute.compute_of(fits[0], backward)}
+    entry = {"workload": compute.key(workload), "compute": compute.compute_of(fits[0], backward, read)}
     return entry, Estimates({}, intervals, {"compute": {name: {"device": device, **evidence}}}), times
 
 

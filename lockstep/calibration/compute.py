@@ -1,6 +1,6 @@
 """How long a gradient takes: real ones, one after the other, in a process of their own."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from lockstep.calibration.process import alone, timed
 from lockstep.executor.devices import Place, choose
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.workload import Graph, Trained
-from lockstep.workloads import build
+from lockstep.workloads import Reader, build
 
 _WARM = 10  # gradients not counted: memory, kernels and caches find their place
 _LEAST, _LEAST_S = 200, 3.0  # gradients counted, and seconds, whatever is more;
@@ -20,14 +20,24 @@ _SLOW, _SLOW_S = 30, 20.0  # of slow ones fewer: at least so many, or this long
 def key(workload: Workload) -> dict[str, Any]:
     """What a gradient's time depends on: the keys by which a profile finds it."""
     shape = ("layers", "hidden", "heads", "sequence")
-    task = ("task", "options", "precision")
+    task = ("task", "options", "precision", "loaders")
     kept = ("dataset", "model", *shape, *task, "problem", "dimension", "density", "batch_size")
     values = workload.model_dump()
     return {name: values[name] for name in kept if name in values}
 
 
-def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -> tuple[list[float], str]:
-    """Times of gradients (s), and the device that they were computed on.
+class Times(NamedTuple):
+    """In seconds."""
+
+    gradients: list[float]
+    device: str
+    """That they were computed on."""
+    reading: list[float]
+    """Of mini-batches, where that is no part of a gradient."""
+
+
+def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -> Times:
+    """Time gradients, and reading their mini-batches if the workload has processes for that.
 
     Raises ScenarioError for a workload of which only sizes are known.
     """
@@ -37,27 +47,39 @@ def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -
     return alone(_sample, workload.model_copy(update={"learning": None}), least, least_s)
 
 
-def _sample(workload: Trained | Problem, least: int, least_s: float) -> tuple[list[float], str]:
+def _sample(workload: Trained | Problem, least: int, least_s: float) -> Times:
     device, _ = choose([Place("here", torch.cuda.device_count())], 0)
     learner = build(workload, 1, 0, device)
     parameters = learner.initial().to(device)
-    steps = iter(range(1 << 62))
+    steps = iter(range(1, 1 << 62))
+    reader = learner if workload.readers and isinstance(learner, Reader) else None
+    if reader is not None:
+        reader.read_ahead(0, 0)
 
     def gradient() -> None:
-        learner.gradient(parameters, 0, next(steps))
+        learner.gradient(parameters, 0, 0 if reader else next(steps))  # the first batch stays at hand
         if device != "cpu":
             torch.cuda.synchronize(device)
 
     once = min(timed(gradient, 2, 0.0))
     timed(gradient, min(_WARM, least), 0.0)
     few = max(1, min(least, max(_SLOW, round(_SLOW_S / once))))
-    return timed(gradient, few, least_s), torch.cuda.get_device_name(0) if device != "cpu" else "cpu"
+    times = timed(gradient, few, least_s)
+    reading: list[float] = []
+    if reader is not None:
+        reading = timed(lambda: reader.batch(0, next(steps)), min(few, _SLOW), least_s / 3)
+    return Times(times, torch.cuda.get_device_name(0) if device != "cpu" else "cpu", reading)
 
 
-def compute_of(fit: Fit, backward: float | None) -> dict[str, Any]:
-    """A fit as a scenario's `cluster.compute`, with times in seconds."""
-    split = {} if backward is None else {"backward": round(backward, 3)}
-    return {"time": {"distribution": fit.distribution, **fit.parameters}, **split}
+def compute_of(fit: Fit, backward: float | None, reading: Fit | None = None) -> dict[str, Any]:
+    """Fits as a scenario's `cluster.compute`, with times in seconds."""
+    found = {} if backward is None else {"backward": round(backward, 3)}
+    apart = {} if reading is None else {"loading": _drawn(reading)}
+    return {"time": _drawn(fit), **found, **apart}
+
+
+def _drawn(fit: Fit) -> dict[str, Any]:
+    return {"distribution": fit.distribution, **fit.parameters}
 
 
 def judged(times: list[float]) -> tuple[list[Fit], dict[str, Any]]:

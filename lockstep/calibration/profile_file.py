@@ -76,11 +76,15 @@ def _unit_of_interval(key: str) -> str:
 
 
 def _with_units(entry: Mapping[str, Any]) -> dict[str, Any]:
-    time = {
-        key: value if isinstance(value, str) else quantity(value, "" if key in ("cv", "shape") else "s")
-        for key, value in entry["compute"]["time"].items()
+    drawn = {
+        name: {
+            key: value if isinstance(value, str) else quantity(value, "" if key in ("cv", "shape") else "s")
+            for key, value in times.items()
+        }
+        for name, times in entry["compute"].items()
+        if name in ("time", "loading")
     }
-    return {**entry, "compute": {**entry["compute"], "time": time}}
+    return {**entry, "compute": {**entry["compute"], **drawn}}
 
 
 def described() -> dict[str, str]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lockstep.job.ending import Ending, counting
 from lockstep.job.plan import Plan
+from lockstep.workloads import Evaluation
 from tests.support.scenarios import scenario
 
 SERVERS, WORKERS = 3, 4
@@ -65,10 +66,10 @@ def test_a_target_ends_the_run_when_all_owners_have_come_to_its_version(
     reached = False
     for moment, which in enumerate(order):
         if not reached and moment >= when and min(versions) >= version:
-            watched.ending.evaluated(version, None)
-            watched.ending.evaluated(version, 0.49)
+            watched.ending.evaluated(version, Evaluation(1.0, None))
+            watched.ending.evaluated(version, Evaluation(1.0, 0.49))
             assert not watched.overs
-            watched.ending.evaluated(version, 0.5)
+            watched.ending.evaluated(version, Evaluation(1.0, 0.5))
             reached = True
             assert watched.overs == 1
         versions[which] += 1
@@ -146,7 +147,7 @@ def test_any_order_of_all_there_is_ends_in_one_way(
             over |= bounds.time is not None and now >= bounds.time
             assert ending.at(now) == over
         elif kind == "accuracy" and (version := min(versions)):
-            ending.evaluated(version, what)
+            ending.evaluated(version, Evaluation(1.0, what))
             if bounds.target is not None and what >= bounds.target and (last is None or version < last):
                 last = version
         elif kind == "leave":

@@ -18,6 +18,7 @@ from lockstep.scenarios.section import Section
 from lockstep.scenarios.units import FLOP_RATE, RATE, SIZE, TIME
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.bounds import Bound, optional
+from tests.support import ROOT
 from tests.support.nightly import examples
 
 SOON_S = 5.0  # what is estimated to take longer is asked about, not run
@@ -135,6 +136,17 @@ OTHERS: list[tuple[str, list[Any]]] = [
     ),
     ("stop", [{"steps": 3}, {"updates": 5}, {"time": "1 s"}]),
     (
+        "",
+        [
+            {
+                **BASE,
+                "workload": {"problem": "quadratic"},
+                "stop": {"steps": 3, "target": {"metric": "loss", bound: 0.5}},
+            }
+            for bound in ("at_least", "at_most")
+        ],
+    ),
+    (
         "workload",
         [
             {"problem": "quadratic", "dimension": 20, "noise": 0.1, "batch_size": 8},
@@ -143,6 +155,7 @@ OTHERS: list[tuple[str, list[Any]]] = [
                 **{"model": "transformer", "layers": 1, "hidden": 16, "heads": 2, "sequence": 16},
                 **{"vocabulary": 40, "batch_size": 4},
             },
+            {"task": "tests.support.points:points", "root": str(ROOT), "loaders": 2, "batch_size": 4},
         ],
     ),
     (

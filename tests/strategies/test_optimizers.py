@@ -1,9 +1,11 @@
 """Optimizers against torch's, learning rates against closed forms, corrections against their formulas."""
 
 from math import cos, pi, sqrt
+from typing import Any
 
 import pytest
 import torch
+from torch.optim import lr_scheduler
 
 from lockstep.job.arithmetic import OnTensors
 from lockstep.job.sized import Sized
@@ -17,9 +19,19 @@ from lockstep.strategies.corrections import (
 )
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.optimizers import Age, Transformation, block_momentum, optimizer, server_optimizer
+from lockstep.strategies.touched import passes_of_step
 
 RATE = 0.03
 TIGHT = 1e-12  # float64
+
+
+DECAYING = [
+    ("sgd", torch.optim.SGD, {}),
+    ("nesterov", torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    ("adagrad", torch.optim.Adagrad, {}),
+    ("rmsprop", torch.optim.RMSprop, {}),
+    ("adam", torch.optim.Adam, {}),
+]
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -52,9 +64,16 @@ def random(*shape: int) -> torch.Tensor:
             lambda x: torch.optim.AdamW(x, RATE, weight_decay=0.2),
         ),
         (optimizer(optimizer="adamw"), torch.optim.AdamW),
+        *(
+            (
+                optimizer(optimizer=name, learning_rate=RATE, weight_decay=0.2),
+                lambda x, kind=kind, more=more: kind(x, RATE, weight_decay=0.2, **more),
+            )
+            for name, kind, more in DECAYING
+        ),
     ],
     ids=["sgd", "momentum", "momentum by name", "nesterov", "adagrad", "adagrad as it is", "rmsprop",
-         "adam", "adam as it is", "adamw", "adamw as it is"],
+         "adam", "adam as it is", "adamw", "adamw as it is", *(f"{name} decays" for name, _, _ in DECAYING)],
 )  # fmt: skip
 def test_steps_are_those_of_torch(ours: Transformation, theirs) -> None:
     parameters = random(7)
@@ -170,6 +189,58 @@ def test_decay(decay: str, at) -> None:
     assert rates(10, decay=decay, decay_steps=4) == pytest.approx(expected, rel=TIGHT, abs=TIGHT)
     after_warmup = rates(13, decay=decay, decay_steps=4, warmup_steps=3)
     assert after_warmup == pytest.approx([1 / 3, 2 / 3, 1, *expected], rel=TIGHT, abs=TIGHT)
+
+
+OF_TORCH = [
+    ({"decay": "cosine", "decay_steps": 12, "eta_min": RATE / 5},
+     lambda o: lr_scheduler.CosineAnnealingLR(o, 12, eta_min=RATE / 5)),
+    ({"decay": "linear", "decay_steps": 8, "eta_min": RATE / 4},
+     lambda o: lr_scheduler.LinearLR(o, 1.0, 0.25, total_iters=8)),
+    ({"decay": "step", "decay_steps": 5, "gamma": 0.3}, lambda o: lr_scheduler.StepLR(o, 5, gamma=0.3)),
+    ({"decay": "multi-step", "milestones": [2, 7], "gamma": 0.5},
+     lambda o: lr_scheduler.MultiStepLR(o, [2, 7], gamma=0.5)),
+    ({"decay": "exponential", "gamma": 0.9}, lambda o: lr_scheduler.ExponentialLR(o, 0.9)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ours", "theirs"), OF_TORCH, ids=[ours["decay"] for ours, _ in OF_TORCH])
+@pytest.mark.parametrize("warmup", [0, 4])
+def test_rates_are_those_of_torch_s_schedulers(ours: dict[str, Any], theirs, warmup: int) -> None:
+    """A warm-up of w steps is LinearLR from 1/w, and SequentialLR has the other scheduler after it."""
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], RATE)
+    schedule = theirs(sgd)
+    if warmup:
+        rising = lr_scheduler.LinearLR(sgd, 1 / warmup, total_iters=warmup - 1)
+        schedule = lr_scheduler.SequentialLR(sgd, [rising, schedule], milestones=[warmup])
+    expected = []
+    for _ in range(12 + warmup):
+        expected.append(schedule.get_last_lr()[0] / RATE)
+        sgd.step()
+        schedule.step()
+    assert rates(12 + warmup, **ours, warmup_steps=warmup) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("most", [0.5, 100.0])
+def test_a_gradient_is_clipped_as_torch_does(name: str, most: float) -> None:
+    """Weights decay after the clipping, as where torch's clip_grad_norm_ is called before the step."""
+    made = optimizer(optimizer=name, learning_rate=RATE, weight_decay=0.1, max_grad_norm=most)
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name]
+    parameters = random(7)
+    variable = torch.nn.Parameter(parameters.clone())
+    reference, state = kind([variable], RATE, weight_decay=0.1), made.initial
+    for gradient in random(9, 7):
+        step, state = made.step(Multiple(0.5, 2 * gradient), state, parameters)
+        parameters = parameters + step
+        variable.grad = gradient.clone()
+        torch.nn.utils.clip_grad_norm_([variable], most)
+        reference.step()
+    assert torch.allclose(parameters, variable, rtol=TIGHT, atol=TIGHT)
+
+
+def test_a_clipped_step_reads_the_gradient_once_more() -> None:
+    plain, clipped = optimizer(optimizer="adam"), optimizer(optimizer="adam", max_grad_norm=1.0)
+    assert passes_of_step(clipped) == passes_of_step(plain) + 1
 
 
 def test_the_rate_decays_for_every_optimizer() -> None:

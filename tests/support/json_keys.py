@@ -12,10 +12,11 @@ KEYS: dict[str, Any] = {
     "breakdown": {"compute": float, "update": float, "network": float, "wait": float},
     "breakdown_by_worker": {"compute": list, "update": list, "send": list, "network": list, "wait": list},
     "utilisation": (dict, NULL), "bottleneck": str,
-    "loss": float, "accuracy": float, "target": float, "time_to_target_s": float,
+    "loss": float, "accuracy": float, "metrics": {}, "target": float, "target_metric": str,
+    "time_to_target_s": float,
     "parameters_sha256": str, "disturbed": bool, "attempts": int, "warnings": list,
 }  # fmt: skip
-LEARNED = ("loss", "accuracy", "target", "time_to_target_s", "parameters_sha256")
+LEARNED = ("loss", "accuracy", "target", "target_metric", "time_to_target_s", "parameters_sha256")
 
 
 def check_types(found: dict[str, Any], expected: dict[str, Any], null: tuple[str, ...] = ()) -> None:

@@ -40,7 +40,9 @@ def written(folder: Path, text: str, module: str = "my_task") -> Path:
     return folder
 
 
-def task(model: str = "nn.Linear(2, 2)", data: str = "", loss: str = "", more: str = "") -> str:
+def task(
+    model: str = "nn.Linear(2, 2)", data: str = "", loss: str = "", more: str = "", metrics: str = "{}"
+) -> str:
     """The text of a small task `f`, whose samples are points and their quadrants' sides."""
     return dedent(f"""
         import torch
@@ -54,7 +56,7 @@ def task(model: str = "nn.Linear(2, 2)", data: str = "", loss: str = "", more: s
             x = torch.randn(n, 2)
             train = test = {data or "TensorDataset(x, (x[:, 0] > 0).long())"}
             loss = {loss or "lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1])"}
-            return lockstep.Task({model}, train, test, loss)
+            return lockstep.Task({model}, train, test, loss, {metrics})
     """)
 
 

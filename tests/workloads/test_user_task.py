@@ -15,10 +15,12 @@ from torch.utils.data import TensorDataset
 
 import lockstep
 from lockstep import scenarios
+from lockstep.analysis import saved
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
 from lockstep.sweeping.points import key
 from lockstep.workloads import build, sizes
+from tests.support.scenarios import ENGINES
 from tests.support.tasks import DIGITS, document, task, written
 
 MINE = {"task": "my_task:digits", "batch_size": 32}
@@ -312,10 +314,35 @@ def test_what_cannot_be_split_is_said(folder: Path, case: str) -> None:
     assert caught.value.key == "workload.task"
 
 
-def test_accuracy_is_waited_for_only_if_there_is_one(folder: Path) -> None:
+def test_a_metric_is_waited_for_only_if_there_is_one(folder: Path) -> None:
     written(folder, task())
-    with pytest.raises(ScenarioError, match="has no metric accuracy"):
-        lockstep.check(made(document(stop={"steps": 3, "target_accuracy": 0.9})))
+    for stop in ({"target_accuracy": 0.9}, {"target": {"metric": "accuracy", "at_least": 0.9}}):
+        with pytest.raises(ScenarioError, match=r"my_task:f has no metric accuracy; valid: loss"):
+            lockstep.check(made(document(stop={"steps": 3, **stop})))
+
+
+@pytest.mark.parametrize("engine", [pytest.param("executor", marks=pytest.mark.real), "simulator"])
+def test_any_metric_is_recorded_by_name_and_can_end_a_run(folder: Path, engine: str) -> None:
+    """Counted in two ways: a scalar for each batch, and a value for each sample."""
+    metrics = (
+        "{'wrong': lambda output, batch: (output.argmax(1) != batch[1]).float(),"
+        " 'wrong in all': lambda output, batch: (output.argmax(1) != batch[1]).float().mean()}"
+    )
+    written(folder, task(metrics=metrics))
+    config = made(document(stop={"steps": 40, "target": {"metric": "wrong", "at_most": 0.1}}))
+    result = ENGINES[engine](config)
+    curve, found = result.curve, result.metrics
+    assert list(curve.columns) == ["time", "version", "loss", "accuracy", "wrong", "wrong in all"]
+    assert np.allclose(curve["wrong"], curve["wrong in all"], rtol=1e-6)
+    assert curve["wrong"].iloc[-1] <= 0.1 < curve["wrong"].iloc[0]
+    assert found["metrics"] == {name: curve[name].iloc[-1] for name in ("wrong", "wrong in all")}
+    assert (found["target"], found["target_metric"]) == (0.1, "wrong")
+    first = curve[curve["wrong"] <= 0.1]["time"].iloc[0]
+    assert found["time_to_target_s"] == first
+    assert found["updates"] < 40
+    assert result.row["metrics.wrong"] == found["metrics"]["wrong"]
+    result.save(folder / "out")
+    assert saved.load(folder / "out").curve.equals(curve)
 
 
 # ------------------------------------------------------------------ whose code runs

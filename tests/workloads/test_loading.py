@@ -1,0 +1,126 @@
+"""Loaders: batches read by processes are those that are read without, and their times those of a queue."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lockstep
+from lockstep.calibration import compute
+from lockstep.calibration.profile_file import document as profile_of
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.loading import made
+from lockstep.workloads import build, deterministic_threads
+from lockstep.workloads.loading_time import LoadingTime
+from tests.support.tasks import document, task, written
+
+# Augmented at random, by all three generators, after a while; who has read a sample is known.
+SLOW = """
+import os, random, time
+import numpy as np
+
+class Points(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.0002)
+        x = torch.tensor([index / 64, -1.0]) + torch.randn(2) + random.random() + np.random.rand()
+        return x, index % 2, os.getpid()
+"""
+READ = task(model="nn.Linear(2, 2)", data="Points()", more=SLOW)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return written(tmp_path, READ)
+
+
+def mine(loaders: int = 0, learning: bool = True, **changes: Any) -> lockstep.Scenario:
+    workload = {"task": "my_task:f", "batch_size": 8, "loaders": loaders, "learning": learning}
+    return made(document(workload=workload, **changes))
+
+
+def test_batches_that_processes_read_have_the_same_bits(folder: Path) -> None:
+    plain, ahead = (build(mine().workload, 2, 0) for _ in range(2))
+    ahead.read_ahead(1, 2)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    readers = set()
+    for step in (0, 0, 1, 2, 3, 4, 20, 21, 2):  # over the end of an epoch, and back
+        ours, theirs = ahead.batch(1, step), plain.batch(1, step)
+        assert torch.equal(ours[0], theirs[0])
+        assert torch.equal(ours[1], theirs[1])
+        readers |= {*ours[2].tolist()}
+    assert os.getpid() not in readers
+    assert len(readers) > 2  # two, and others after each step that nobody expected
+    assert {*ahead.batch(0, 0)[2].tolist()} == {os.getpid()}  # another worker's
+    assert torch.equal(torch.get_rng_state(), before)
+    ahead._loaders.end()
+
+
+@pytest.mark.real
+def test_a_real_run_with_loaders_has_the_bits_of_one_without(folder: Path) -> None:
+    without, real = lockstep.simulate(mine()), lockstep.run(mine(loaders=1))
+    assert np.array_equal(without.parameters, real.parameters)
+
+
+@pytest.mark.parametrize(
+    ("loaders", "work", "reading", "seconds"),
+    [
+        (1, 2.0, 1.0, 2.0),  # hidden
+        (1, 1.0, 3.0, 3.0),  # reading decides
+        (3, 1.0, 6.0, 2.0),  # three at once
+        (2, 1.0, 1.5, 1.0),
+    ],
+)
+def test_a_step_takes_the_longer_of_computing_and_reading(
+    loaders: int, work: float, reading: float, seconds: float
+) -> None:
+    """A closed form of the long run: max(work, reading ÷ loaders)."""
+    times, now, ends = LoadingTime(loaders, lambda: reading), 0.0, []
+    for _ in range(120):
+        now += times.wait(now) + work
+        ends.append(now)
+    assert (ends[-1] - ends[59]) / 60 == pytest.approx(seconds, rel=0.02)
+    assert ends[2 * loaders - 1] == pytest.approx(2 * loaders * work)  # those are there at the start
+
+
+def test_a_simulated_run_waits_for_its_loaders(folder: Path) -> None:
+    def duration(loaders: int, **loading: Any) -> float:
+        drawn = {"time": {"distribution": "constant", "value": "2 ms"}, **loading}
+        cluster = {"workers": 2, "network": {}, "compute": drawn}
+        config = mine(loaders, learning=False, cluster=cluster, stop={"steps": 50})
+        return lockstep.simulate(config).metrics["duration_s"]
+
+    slow = {"loading": {"distribution": "constant", "value": "9 ms"}}
+    assert duration(0) == pytest.approx(0.1)
+    assert duration(2, **slow) == pytest.approx(50 * 0.0045, rel=0.1)
+    assert duration(5, **slow) == pytest.approx(0.1)
+
+
+def test_what_loaders_cannot_do_is_said(folder: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"loaders: must be 0 where a gradient is computed in passes"):
+        lockstep.check(mine(1, parallelism={"pipeline": 2}))
+    plan = lockstep.check(mine(1))
+    assert "cluster.compute.loading is not given: loaders take no time" in plan.warnings
+    written(folder, task())
+    with pytest.raises(ScenarioError, match=r"loaders: must be 0: the task's `train` are tensors"):
+        lockstep.check(mine(1))
+
+
+def test_calibrate_times_reading_apart(folder: Path) -> None:
+    with deterministic_threads():
+        with_loaders, without = (compute._sample(mine(n).workload, 5, 0.05) for n in (2, 0))
+    assert without.reading == []
+    assert min(with_loaders.reading) > 8 * 0.0002
+    assert min(with_loaders.gradients) < min(without.gradients) - 8 * 0.0002
+    (fit, *_), _ = compute.judged(with_loaders.reading)
+    entry = {"workload": compute.key(mine(2).workload), "compute": compute.compute_of(fit, None, fit)}
+    assert entry["workload"]["loaders"] == 2
+    found = profile_of(lockstep.calibration.estimates.Estimates({}, {}, {}), [entry], None, None)
+    assert found["compute"][0]["compute"]["loading"] == found["compute"][0]["compute"]["time"]

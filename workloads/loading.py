@@ -1,0 +1,87 @@
+"""Mini-batches that processes of their own read ahead for one worker: torch's DataLoader over its stream."""
+
+import ctypes
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from lockstep.workloads.loading_time import AHEAD
+from lockstep.workloads.samples import Collate, everything_seeded
+
+_PR_SET_PDEATHSIG = 1
+Sample = tuple[int, int]  # its index, and the seed of what is random in it
+Stream = Callable[[int, int], list[Sample]]  # of a worker and a step: the samples of the mini-batch
+
+
+class Loaders:
+    """What reads the mini-batches of `worker`, in the order of steps; without processes, when asked.
+
+    Each batch is what the data set's own reading would make of it, whoever reads it. The last one is kept:
+    asking for it again takes no time.
+    """
+
+    def __init__(self, dataset: Any, collate: Collate, stream: Stream, worker: int, processes: int) -> None:
+        self.worker = worker
+        self._last: tuple[int, Any] = (-1, None)
+        self._next = -1  # the step that comes next
+        self._batches: Iterator[Any] = iter(())
+        self._begin: Callable[[int], Iterator[Any]] = lambda step: iter(
+            DataLoader(
+                _Seeded(dataset),
+                batch_sampler=_Steps(stream, worker, step),
+                num_workers=processes,
+                collate_fn=collate,
+                worker_init_fn=_end_with_parent if processes else None,
+                multiprocessing_context="fork" if processes else None,
+                prefetch_factor=AHEAD if processes else None,
+                generator=torch.Generator("cpu"),  # else it would draw from what others draw from
+            )
+        )
+
+    def batch(self, step: int) -> Any:
+        """Return mini-batch `step` (from 0), on the CPU. Raises what reading it raises."""
+        if step == self._last[0]:
+            return self._last[1]
+        if step != self._next:
+            self._batches = self._begin(step)
+        self._last, self._next = (step, next(self._batches)), step + 1
+        return self._last[1]
+
+    def end(self) -> None:
+        """Let the processes go."""
+        self._batches, self._next = iter(()), -1
+
+
+class _Seeded(Dataset[Any]):
+    """A data set whose samples are seeded as they are read."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, sample: Sample) -> Any:
+        index, seed = sample
+        with everything_seeded(seed):
+            return self._dataset[index]
+
+
+class _Steps:
+    """The mini-batches of a worker from a step on, without end."""
+
+    def __init__(self, stream: Stream, worker: int, step: int) -> None:
+        self._stream, self._worker, self._step = stream, worker, step
+
+    def __iter__(self) -> Iterator[list[Sample]]:
+        step = self._step
+        while True:
+            yield self._stream(self._worker, step)
+            step += 1
+
+
+def _end_with_parent(_loader: int) -> None:
+    """Never outlive who reads, however that ends; its signals are not this process's to handle."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
