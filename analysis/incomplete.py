@@ -107,6 +107,14 @@ def is_one(folder: Path) -> bool:
     return (folder / STATUS).is_file()
 
 
+def scenario_of(out: Path) -> Path:
+    """The scenario of the run in a folder that has not ended. Raises ScenarioError if there is none."""
+    file = out / INCOMPLETE / "scenario.yaml"
+    if not is_one(out / INCOMPLETE) or not file.is_file():
+        raise ScenarioError("there is no run in it that was killed", file=str(out))
+    return file
+
+
 def why(folder: Path) -> str:
     """Why there is no result, in words."""
     return str(json.loads((folder / STATUS).read_text(encoding="utf-8"))["why"])

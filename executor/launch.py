@@ -269,8 +269,10 @@ class _Run:
                 injector.begin(self.origin)
         if injector.failed is not None:
             assert self.origin is not None
-            for rank in injector.gone:
-                self.processes[rank].kill()  # a process that stands still would not hear that it is to end
+            begun = any(self.kept.glob("rank-*"))  # else there is nothing to hand over
+            for rank, child in enumerate(self.processes):
+                if rank in injector.gone or not begun:
+                    child.kill()  # one that stands still would not hear that it is to end
             raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
         return injector.gone
 

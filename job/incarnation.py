@@ -63,6 +63,11 @@ Keep = Callable[[Saved], Callable[[], None]]
 """Writes what a node saves; what it gives is called when the time for that is over, and it is kept."""
 
 
+def keeps_nothing(saved: Saved) -> Callable[[], None]:
+    """For a run that cannot fail: saving takes its time, and no more."""
+    return lambda: None
+
+
 def nbytes_of(state: Any) -> int:
     """Bytes of the vectors in a state; numbers take none."""
     if isinstance(state, tuple):

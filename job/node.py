@@ -14,7 +14,7 @@ from lockstep.analysis.records import Recorder
 from lockstep.job.arithmetic import Arithmetic
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Retired
-from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, nbytes_of
+from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, keeps_nothing, nbytes_of
 from lockstep.job.member import Member
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
@@ -96,7 +96,7 @@ class Node:
         self.step, self.epoch = incarnation.steps.get(rank, 0), epoch
         self.budget = None if plan.budget is None else plan.budget - sum(incarnation.steps.values())
         self.saved: Saved | None = incarnation.saved.get(rank)
-        self.keep: Keep | None = None  # what it saves; None: nobody keeps anything
+        self.keep: Keep = keeps_nothing  # what it saves
         self._every, self._write_s = plan.checkpoints(rank)
         self.loss = nan
         self.memory: Any = None
@@ -354,7 +354,6 @@ class Node:
         return self._every is not None and version % self._every == 0
 
     async def save(self, version: int, state: State) -> None:
-        assert self.keep is not None
         start, nbytes = self.clock.now, nbytes_of(state)
         kept = self.keep(Saved(version, state))
         end = start + nbytes * self._write_s

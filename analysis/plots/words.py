@@ -35,10 +35,11 @@ METRICS: dict[str, tuple[str, str]] = {
 # The last words of scenario keys that are quantities, by base unit (as `scenarios.units` has them).
 _QUANTITIES = {
     "B/s": ("bandwidth", "server_bandwidth", "line_rate", "uplink", "link", "memory_bandwidth",
-            "encode", "decode"),
+            "encode", "decode", "write", "read"),
     "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "pass_overhead", "time",
           "period", "busy", "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low",
-          "high", "shift", "per_message", "per_byte", "cold", "cold_after"),
+          "high", "shift", "per_message", "per_byte", "cold", "cold_after",
+          "mtbf", "back_after", "hang_for", "down_for", "notice", "detect"),
     "B": ("activation", "memory", "size", "queue"),
     "FLOP/s": ("peak",),
 }  # fmt: skip

@@ -14,12 +14,12 @@ from lockstep import scenarios, terminal
 from lockstep.commands.options import (
     Attempts,
     Deadline,
-    File,
     MaybeFile,
     Out,
     Output,
     Quiet,
     Replay,
+    Resume,
     Set,
     Tensorboard,
     Testbed,
@@ -93,9 +93,11 @@ def _replay(folder: Path, output: Output) -> None:
 
 
 def run(
-    file: File,
+    context: typer.Context,
+    file: MaybeFile = None,
     set_: Set = None,
     testbed: Testbed = False,
+    resume: Resume = None,
     out: Out = None,
     tensorboard: Tensorboard = None,
     timeline: Timeline = None,
@@ -109,14 +111,28 @@ def run(
     yes: Yes = False,
 ) -> None:
     """Measure a run with real processes on this machine."""
+    if resume is None and file is None:
+        context.fail("missing argument 'FILE'")
+    if resume is not None and (file is not None or set_ or out is not None):
+        context.fail("--resume has a scenario and a folder of its own: leave out FILE, --set and --out")
+    out = out if resume is None else resume
     output = Output(out, Printing(json_, csv), quiet, tensorboard, timeline)
     waiting = terminal.noting(quiet or bool(output.printing))
     engine = partial(
-        lockstep.run, testbed=testbed, out=out, deadline=deadline, waiting=waiting, attempts=attempts
+        lockstep.run,
+        testbed=testbed,
+        out=out,
+        deadline=deadline,
+        waiting=waiting,
+        attempts=attempts,
+        resume=resume is not None,
     )
     from lockstep import work
+    from lockstep.analysis import incomplete
 
-    scenario = load(file, set_ or [], testbed)
+    begun = incomplete.scenario_of(resume) if resume is not None else file
+    assert begun is not None
+    scenario = load(str(begun), set_ or [], testbed)
     output.check()
     ask_first(lambda: work.running(scenario, testbed), yes, timeout)
     with signals.within(timeout):

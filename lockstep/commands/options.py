@@ -32,6 +32,10 @@ Replay = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Repeat the real run whose --out this is, instead of FILE."),
 ]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Go on with the run whose --out this is, which was killed."),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as cluster.workers=8; repeatable."),

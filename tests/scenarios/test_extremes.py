@@ -50,6 +50,14 @@ BASE: dict[str, Any] = {
             {"slowdown": 2.0, "spells": {"every": "1 s", "last": "100 ms"}},
             {"rack": 0, "slowdown": 2.0, "period": "1 s", "busy": "100 ms", "offset": "10 ms"},
         ],
+        "faults": [
+            {"worker": 0, "mtbf": {"distribution": "exponential", "mean": "2 h"}, "back_after": "1 s"},
+            {"host": 1, "mtbf": {"distribution": "weibull", "mean": "2 h", "shape": 0.7}, "notice": "1 s"},
+            {"worker": 2, "at": "10 s", "hang_for": "1 s"},
+            {"link": {"host": 0}, "at": "20 s", "down_for": "1 s"},
+        ],
+        "detect": "2 s",
+        "storage": {"write": "1 GB/s", "read": "1 GB/s"},
         "network": {
             "bandwidth": "1 Gbit/s",
             "latency": "50 us",
