@@ -1,4 +1,4 @@
-"""What a scenario asks of the layers of its model, of its rows and of its gradients, checked before anything runs."""
+"""What a scenario asks of its model, its rows and its gradients, checked before anything runs."""
 
 from typing import TYPE_CHECKING
 
