@@ -35,6 +35,9 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
     if workload.masks_by_sample:
         from lockstep.workloads.dropout import random_layers
 
+        if workload.compiles:
+            problem = "must be micro-batch with compile: true: masks of samples are drawn by Python"
+            raise ScenarioError(problem, key="workload.dropout")
         if not random_layers(_model(workload)):
             problem = f"must be micro-batch, or left out: the model {workload.called[0]} has no dropout"
             raise ScenarioError(problem, key="workload.dropout")
@@ -117,6 +120,9 @@ def check_passes(scenario: Scenario) -> None:
     if scenario.workload.readers:
         problem = "must be 0 where a gradient is computed in passes (parallelism, units, synchronised)"
         raise ScenarioError(f"{problem}, not {scenario.workload.readers}", key="workload.loaders")
+    if scenario.workload.compiles:
+        problem = "must be false where a gradient is computed in passes (parallelism, units, synchronised)"
+        raise ScenarioError(problem, key="workload.compile")
 
 
 def unused(scenario: Scenario) -> list[str]:

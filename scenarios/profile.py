@@ -45,8 +45,9 @@ def called(workload: Mapping[str, Any]) -> str:
     """Return a name for the workload of a profile's entry, which files can have, too."""
     values = {**workload, **workload.get("options", {})}
     values.pop("options", None)
-    if not values.get("loaders"):
-        values.pop("loaders", None)
+    for key in ("loaders", "compile"):  # 0 and false, as nearly always
+        if not values.get(key):
+            values.pop(key, None)
     return "-".join(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in values.values())
 
 

@@ -64,6 +64,11 @@ class _Batches(Section):
         """Processes that read each worker's mini-batches; 0: the worker does."""
         return 0
 
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile makes kernels of the model."""
+        return False
+
 
 def _found(name: str, info: ValidationInfo) -> str:
     """The file of a profile, or of a shipped one."""
@@ -203,7 +208,8 @@ class UserTask(_Learned):
     """What a function `task: package.module:function` returns for `options` is learned (docs/your-model.md).
 
     `precision`: of what is computed in mixed precision; parameters and gradients are float32. `loaders`:
-    processes of each worker that read its mini-batches ahead; 0: the worker reads them itself. `root`: the
+    processes of each worker that read its mini-batches ahead; 0: the worker reads them itself. `compile`:
+    whether gradients are computed by what torch.compile makes of the model. `root`: the
     folder in which the module was found; `content`: the hash of its code, which must be that if it is given.
     """
 
@@ -211,6 +217,7 @@ class UserTask(_Learned):
     options: dict[str, JsonValue] = Field({})
     precision: Precision = "float32"
     loaders: Annotated[int, Field(ge=0, le=256)] = 0
+    compile: bool = False
     root: str | None = None
     content: str | None = None
 
@@ -243,6 +250,11 @@ class UserTask(_Learned):
     def readers(self) -> int:
         """Processes that read each worker's mini-batches; 0: the worker does."""
         return self.loaders
+
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile makes kernels of the model."""
+        return self.compile
 
     @property
     def code(self) -> Code:

@@ -73,6 +73,11 @@ class Classifier:
         self._by_sample = workload.masks_by_sample
         if self._by_sample:
             dropout.by_sample(self.module)
+        self._computed: Any = self.module
+        if workload.compiles:
+            from lockstep.workloads.compiling import compiled
+
+            self._computed = compiled(self.module, self.device)
         self._weights = [*trained(self.module).values()]
         self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling  # the gradient that is being computed
@@ -133,7 +138,7 @@ class Classifier:
         self.fill(parameters)
         with models.deterministic(), self.random(worker, step):
             with self._precision.computing(self.device):
-                loss = self.task.loss(self.module, batch)
+                loss = self.task.loss(self._computed, batch)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             ready = None if self._precision.repeats else ready  # what it is told of is final
             gradient = self._precision.backward(loss, partial(self._backward, ready))

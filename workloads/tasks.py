@@ -17,6 +17,7 @@ from lockstep.scenarios.workload import Data, Trained, Transformer, UserTask
 from lockstep.workloads import datasets, models, samples, users
 from lockstep.workloads.forms import form
 from lockstep.workloads.task import Loss, Metric, Task, trained
+from lockstep.workloads.torchvision_repair import repaired
 from lockstep.workloads.transformer import transformer
 
 
@@ -42,8 +43,13 @@ def model(task: Task, seed: int) -> nn.Module:
     """Return the model of a task; if a function makes it, its first parameters are a function of `seed`."""
     if isinstance(task.model, nn.Module):
         return task.model
-    with models.seeded(torch.device("cpu"), seed):
-        return _made(task.model)
+    made = task.model
+
+    def make() -> nn.Module:
+        with models.seeded(torch.device("cpu"), seed):
+            return _made(made)
+
+    return repaired(make)
 
 
 def labels(train: samples.Samples, workload: Trained) -> NDArray[np.generic]:
@@ -104,9 +110,9 @@ def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     with models.seeded(torch.device("cpu"), 0):
         try:
             with torch.device("meta"):
-                return _made(model)
-        except NotImplementedError:  # RegNet computes its widths with tensors
-            return _made(model).to("meta")
+                return repaired(_made, model)
+        except (NotImplementedError, RuntimeError):  # RegNet computes its widths, others load their weights
+            return on_meta(_made(model))  # to("meta") would untie weights
 
 
 def _made(model: Callable[[], nn.Module]) -> nn.Module:

@@ -8,8 +8,11 @@ misses; datasets, transforms and models are plain Python and then work.
 
 import functools
 import importlib
+from collections.abc import Callable
 from types import ModuleType
+from typing import TypeVar
 
+T = TypeVar("T")
 SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
@@ -28,10 +31,25 @@ def import_torchvision() -> ModuleType:
 
     Any other failure of the import is passed on. Calling it again is free.
     """
+    return repaired(importlib.import_module, "torchvision")
+
+
+def repaired(function: Callable[..., T], *given: object, **named: object) -> T:
+    """Return what a function returns that may import torchvision, perhaps by way of others' code.
+
+    It may be called twice: what is random in it has to be seeded by itself.
+    """
     try:
-        return importlib.import_module("torchvision")
-    except RuntimeError as error:
-        if "operator torchvision::" not in str(error):
+        return function(*given, **named)
+    except Exception as error:
+        if not _of_operators(error):
             raise
-        _declare_missing_operators()
-        return importlib.import_module("torchvision")
+    _declare_missing_operators()
+    return function(*given, **named)
+
+
+def _of_operators(error: BaseException | None) -> bool:
+    """Whether torchvision's operators are what an error, or one that it hides, is about."""
+    while error is not None and "operator torchvision::" not in str(error):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -19,7 +19,7 @@ from lockstep.scenarios.code import Code, content, file_of
 from lockstep.scenarios.section import nearest
 from lockstep.workloads.samples import everything_seeded
 from lockstep.workloads.task import Task, trained
-from lockstep.workloads.torchvision_repair import import_torchvision
+from lockstep.workloads.torchvision_repair import repaired
 
 T = TypeVar("T")
 _KEY = "workload.task"
@@ -69,9 +69,13 @@ def call(code: Code, seed: int) -> Task:
     """
     function, options = _function(code), json.loads(code.options)
     _check_options(code.task, function, options)
-    try:
+
+    def make() -> Any:
         with _first(code.root), everything_seeded(seed):
-            made = function(**options)
+            return function(**options)
+
+    try:
+        made = repaired(make)
     except ScenarioError:
         raise
     except Exception as error:
@@ -128,7 +132,7 @@ def _module(module: str, root: Path, known: str | None) -> ModuleType:
     importlib.invalidate_caches()
     try:
         with _first(str(root)):
-            found = _imported_by_name(module)
+            found = repaired(importlib.import_module, module)
     except Exception as error:
         raise _raised(module, error) from error
     finally:
@@ -137,17 +141,6 @@ def _module(module: str, root: Path, known: str | None) -> ModuleType:
     if str(root) not in sys.path:
         sys.path.append(str(root))  # for what functions import when they are called
     return found
-
-
-def _imported_by_name(module: str) -> ModuleType:
-    """Import a module, which may import torchvision as it is beside a CPU build of torch."""
-    try:
-        return importlib.import_module(module)
-    except RuntimeError as error:
-        if "operator torchvision::" not in str(error):
-            raise
-        import_torchvision()
-        return importlib.import_module(module)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ _SLOW, _SLOW_S = 30, 20.0  # of slow ones fewer: at least so many, or this long
 def key(workload: Workload) -> dict[str, Any]:
     """What a gradient's time depends on: the keys by which a profile finds it."""
     shape = ("layers", "hidden", "heads", "sequence")
-    task = ("task", "options", "precision", "loaders")
+    task = ("task", "options", "precision", "loaders", "compile")
     kept = ("dataset", "model", *shape, *task, "problem", "dimension", "density", "batch_size")
     values = workload.model_dump()
     return {name: values[name] for name in kept if name in values}

@@ -12,6 +12,7 @@ from sklearn.datasets import load_wine
 import lockstep
 from lockstep.scenarios.loading import made
 from lockstep.workloads import build, sentences
+from lockstep.workloads.torchvision_repair import import_torchvision
 from tests.support import ROOT
 from tests.support.tasks import document
 
@@ -49,6 +50,27 @@ def test_a_text(tmp_path: Path) -> None:
     before, after = learned(learner, 0.3, 40)
     assert before.loss == pytest.approx(np.log(30), rel=0.05)  # all 30 characters are as likely
     assert after.loss < 0.85 * before.loss
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of others' code
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_model_of_transformers_from_a_folder(tmp_path: Path, weights: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 256, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
+    config.save_pretrained(tmp_path)
+    if weights:
+        import_torchvision()
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "book.txt").write_text(sentences.text().characters[:10_000])
+    options = {"folder": str(tmp_path), "file": str(tmp_path / "book.txt")}
+    learner = learner_of("hugging_face:language_model", options)
+    assert learner.sizes.parameters == sum(w.numel() for w in learner.module.parameters())  # tied: once
+    assert learner.sizes.flops
+    before, after = learned(learner, 0.3, 40)
+    assert before.loss == pytest.approx(np.log(256), rel=0.05)
+    assert after.loss < 0.7 * before.loss
+    assert after.accuracy > before.accuracy
 
 
 def test_a_folder_of_images(tmp_path: Path) -> None:

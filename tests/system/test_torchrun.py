@@ -25,8 +25,8 @@ pytestmark = pytest.mark.real
 KEYS = {
     "schema", "engine", "scenario", "seed", "workers", "strategy", "duration_s", "updates", "updates_per_s",
     "samples", "throughput", "dropped", "staleness", "speedup", "efficiency", "bytes_sent", "memory_bytes",
-    "breakdown", "breakdown_by_worker", "utilisation", "bottleneck", "loss", "accuracy", "metrics", "target", "target_metric",
-    "time_to_target_s", "parameters_sha256", "disturbed", "attempts",
+    "breakdown", "breakdown_by_worker", "utilisation", "bottleneck", "loss", "accuracy", "metrics",
+    "target", "target_metric", "time_to_target_s", "parameters_sha256", "disturbed", "attempts",
     "warnings",
 }  # fmt: skip
 

@@ -1,0 +1,54 @@
+"""torch.compile: the gradients of the model as it is, but for rounding; where it cannot be, one message."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.loading import made
+from lockstep.workloads import build, deterministic_threads
+from tests.support.tasks import document, task, written
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+DEEP = "lambda: nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 2))"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return written(tmp_path, task(model=DEEP))
+
+
+def mine(**changes: Any) -> lockstep.Scenario:
+    more = changes.pop("workload", {})
+    workload = {"task": "my_task:f", "batch_size": 8, "compile": True, **more}
+    return made(document(workload=workload, **changes))
+
+
+@pytest.mark.nightly  # half a minute of a compiler
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of torch's own code
+@needs_compiler
+def test_gradients_are_those_of_the_model_but_for_rounding(folder: Path) -> None:
+    plain, faster = (build(mine(workload={"compile": on}).workload, 2, 0) for on in (False, True))
+    parameters = plain.initial()
+    with deterministic_threads():
+        for step in range(3):
+            ours, theirs = (each.gradient(parameters, 1, step) for each in (faster, plain))
+            assert np.allclose(ours, theirs, rtol=1e-5, atol=1e-6 * float(theirs.abs().max()))
+            assert faster.loss == pytest.approx(plain.loss, rel=1e-5)
+            parameters = parameters - 0.5 * theirs
+    assert faster.evaluate(parameters) == plain.evaluate(parameters)
+
+
+def test_where_it_cannot_be_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ScenarioError, match=r"compile: must be false where a gradient is computed in passes"):
+        lockstep.check(mine(parallelism={"pipeline": 2}))
+    with pytest.raises(ScenarioError, match=r"dropout: must be micro-batch with compile: true"):
+        lockstep.check(mine(workload={"dropout": "sample"}))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ScenarioError, match=r"workload\.compile: needs a C\+\+ compiler"):
+        build(mine().workload, 2, 0)
