@@ -22,7 +22,8 @@ SUMMABLE: tuple[Name, ...] = ("none", "fp16", "bf16")  # a body is a vector of n
 INDEX = 4  # bytes of the place of an element
 _SPARSE: tuple[Name, ...] = ("top-k", "random-k")
 Ratio = Annotated[Fraction, BelongsTo("codec", _SPARSE), BelongsTo("answer_codec", _SPARSE)]
-Feedback = Annotated[bool, BelongsTo("codec", PUSHED[1:-2])]  # the last two lose nothing
+Feedback = Annotated[bool, BelongsTo("codec", NAMES[1:])]
+PushFeedback = Annotated[bool, BelongsTo("codec", (*NAMES[1:], "capped"))]  # the others lose nothing
 Threshold = Annotated[Rate, BelongsTo("codec", ("2-bit",)), BelongsTo("answer_codec", ("2-bit",))]
 
 

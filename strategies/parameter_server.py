@@ -20,8 +20,8 @@ from lockstep.strategies.codecs import (
     NAMES,
     Codec,
     Encoder,
-    Feedback,
     Name,
+    PushFeedback,
     PushName,
     Ratio,
     Threshold,
@@ -64,7 +64,7 @@ class ParameterServer:
         codec_threshold: Threshold = 0.5,
         codec_bytes_per_s: BytesPerSecond = 5e6,
         codec_flush: Flush = None,
-        error_feedback: Feedback = True,
+        error_feedback: PushFeedback = True,
         answer_codec: Name = "none",
     ) -> None:
         self.node = node

@@ -137,6 +137,24 @@ def test_a_long_list_in_a_title_breaks_before_it() -> None:
     assert last.replace("\N{NO-BREAK SPACE}", " ") == "[tensor, data, pipeline]"
 
 
+def test_a_way_is_named_by_what_it_has() -> None:
+    """Servers have no algorithm."""
+    rows = [
+        {
+            "cluster.workers": n,
+            "workload.parameters": p,
+            "strategy.name": name,
+            "strategy.algorithm": algorithm,
+        }
+        | {"throughput": 100 if algorithm else 200, "status": "ok", "seed": 0}
+        for n in (2, 4)
+        for p in (10**6, 10**7)
+        for name, algorithm in (("model-averaging", None), ("local-sgd", "ring"))
+    ]
+    texts = [text.get_text() for text in plots.decision(pd.DataFrame(rows)).axes[0].texts]
+    assert texts == ["model-averaging\n+100.0%"] * 4
+
+
 def test_a_decision_names_the_best_of_what_else_varies_in_each_cell() -> None:
     rows = [
         {

@@ -45,6 +45,7 @@ ROWS = [
         is_sgd=False,
         is_sgd_alone=False,
     ),
+    Row({"name": "synchronous", "codec": "capped", "codec_bytes_per_s": 1e12}, deterministic=True),
     Row({"name": "p3"}, deterministic=True),
     Row({"name": "p3", "units": 2, "slice_size": 1000, "momentum": 0.9}, deterministic=True),
     Row({"name": "p3", "units": 2, "codec": "1-bit", "answer_codec": "int8"}, True, False, False),

@@ -31,7 +31,7 @@ QUANTITIES = [
     for kind in (TIME, RATE, SIZE, FLOP_RATE)
     for value in (*kind.bounds, 0.0, 5e-324, 1.0, math.sqrt(kind.bounds[0] * kind.bounds[1]))
 ]
-CROWDED = ("workers", "count", "groups", "flows")  # an object for each: 300 are enough here
+CROWDED = ("workers", "count", "copies", "groups", "flows")  # an object for each: 300 are enough here
 BASE: dict[str, Any] = {
     "name": "extreme",
     "cluster": {
@@ -131,6 +131,7 @@ OTHERS: list[tuple[str, list[Any]]] = [
             },
         ],
     ),
+    ("cluster.servers", [{"count": 2, "copies": 2}]),
     ("cluster.network.burst", [None]),
     ("cluster.network.queue", ["0 B"]),
     ("cluster.network.varying", [[]]),
@@ -159,6 +160,7 @@ OTHERS: list[tuple[str, list[Any]]] = [
         [
             {"problem": "quadratic", "dimension": 20, "noise": 0.1, "batch_size": 8},
             {"problem": "logistic", "dimension": 20, "density": 0.5, "partition": {"dirichlet": 0.5}},
+            {"problem": "embedding", "dimension": 32, "width": 4, "batch_size": 8},
             {
                 **{"model": "transformer", "layers": 1, "hidden": 16, "heads": 2, "sequence": 16},
                 **{"vocabulary": 40, "batch_size": 4},
