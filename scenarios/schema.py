@@ -194,6 +194,8 @@ class Cluster(Machine):
 
     @model_validator(mode="after")
     def _faults_befall_somebody(self) -> Self:
+        if not self.faults or isinstance(self.servers.count, str):  # of a preset: nobody knows yet
+            return self
         there = {
             "worker": range(self.workers),
             "server": range(self.servers.count),
