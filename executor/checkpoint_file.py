@@ -12,14 +12,20 @@ from lockstep.job.incarnation import Saved
 from lockstep.job.plan import Plan
 
 
-def keeping(plan: Plan, folder: Path, rank: int) -> Callable[[Saved], Callable[[], None]]:
-    """What writes a process's part of checkpoints; those before the last that is whole are removed."""
+def keeping(
+    plan: Plan, folder: Path, rank: int, flush: Callable[[], None]
+) -> Callable[[Saved], Callable[[], None]]:
+    """What writes a process's part of checkpoints; those before the last that is whole are removed.
+
+    flush: brings to the disk what has been recorded, which says whose gradients are in the checkpoint.
+    """
 
     def keep(saved: Saved) -> Callable[[], None]:
         part = folder / f".{_name(saved.version, rank)}"
         write(part, saved)
 
         def kept() -> None:
+            flush()
             part.rename(folder / _name(saved.version, rank))
             last = newest(plan, folder)
             for file in folder.glob(_name("*", rank)):

@@ -110,8 +110,6 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
         life = replace(life, saved={} if saved is None else {rank: saved})
     node = running(port, _snapshots(plan, rank, initial) if learner else None, recorded, life)
-    if scenario.with_faults:
-        node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank)
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))
@@ -131,6 +129,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
     report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
+    if scenario.with_faults:
+        node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank, report.write)
     program = recorded.run(plan.program(rank)(node))
     with ExitStack() as deaf:
         try:

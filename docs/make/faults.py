@@ -1,0 +1,55 @@
+"""The table of docs/faults.md, which comes of running: `faults.py` writes it there."""
+
+from pathlib import Path
+from typing import Any
+
+import lockstep
+from lockstep import ScenarioError
+from lockstep.scenarios.loading import made
+from lockstep.strategies import STRATEGIES
+from lockstep.studies.accuracy_suite.tables import between_markers
+
+PAGE = Path(__file__).parent.parent / "faults.md"
+NAME = "docs/make/faults.py"
+POLICIES = ("restart", "wait", "continue")
+_STEPS = 100
+
+
+def _goodput(strategy: str, faults: list[Any], on: str) -> float | None:
+    """Of four workers whose gradients take 100 ms; None: the strategy cannot be run so."""
+    cluster = {
+        "workers": 4,
+        "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
+        "detect": "500 ms",
+        "faults": faults,
+    }
+    recovery: dict[str, Any] = {"on_failure": on, "checkpoint": {"every": "1 updates"}}
+    document = {
+        "name": "faults",
+        "cluster": cluster,
+        "workload": {"parameters": 1000, "batch_size": 32},
+        "strategy": strategy,
+        "stop": {"time": "10 s"},
+        "recovery": recovery,
+    }
+    try:
+        return float(lockstep.simulate(made(document)).metrics["goodput"] or 0.0)
+    except ScenarioError:
+        return None
+
+
+def _table() -> str:
+    crash = [{"worker": 2, "at": "3.05 s", "crash": True, "back_after": "2 s"}]
+    lines = ["| strategy | " + " | ".join(f"`{on}`" for on in POLICIES) + " |"]
+    lines.append("|---|" + "---|" * len(POLICIES))
+    for name in STRATEGIES:
+        whole = _goodput(name, [], "restart")
+        found = [_goodput(name, crash, on) if whole else None for on in POLICIES]
+        shares = ["–" if each is None or not whole else f"{each / whole:.0%}" for each in found]
+        lines.append(f"| `{name}` | " + " | ".join(shares) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(between_markers(text, _table(), f"{NAME} strategies"), encoding="utf-8")

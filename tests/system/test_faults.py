@@ -1,0 +1,116 @@
+"""Real runs that are killed go on from their checkpoints, and end with the bits of one that was not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep.executor import checkpoint_file
+from lockstep.executor.launch import RunFailed
+from lockstep.job.incarnation import Saved
+from lockstep.scenarios.loading import made
+from lockstep.strategies.optimizers import Age
+
+CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
+
+
+def document(*faults: Any, **more: Any) -> dict[str, Any]:
+    """A synchronous run of two workers and a server."""
+    return {
+        "name": "faults",
+        "cluster": {
+            "workers": 2,
+            "servers": 1,
+            "compute": {"time": {"distribution": "constant", "value": "50 ms"}},
+            "detect": "300 ms",
+            "faults": list(faults),
+        },
+        "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
+        "strategy": {"name": "synchronous", "optimizer": "adam"},
+        "stop": {"updates": 60},
+        "recovery": {"checkpoint": {"every": "5 updates"}, "on_failure": "restart"},
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """What comes of it without faults."""
+    return lockstep.simulate(made(document())).parameters
+
+
+@pytest.mark.real
+def test_a_real_run_that_is_killed_ends_with_the_same_parameters(whole: Any) -> None:
+    result = lockstep.run(made(document(CRASH)))
+    assert result.parameters is not None
+    assert np.array_equal(result.parameters, whole)
+    metrics = result.metrics
+    assert metrics["samples"] == 60 * 2 * 32
+    assert metrics["failures"] == 1
+    assert 0.3 <= metrics["time_to_detect_s"] <= 0.31
+    assert metrics["time_to_recover_s"] >= 0.5
+    assert metrics["lost_samples"] <= 2 * 6 * 32
+
+
+@pytest.mark.real
+def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any) -> None:
+    file, out = tmp_path / "faults.yaml", tmp_path / "out"
+    file.write_text(json.dumps(document()))
+    command = [sys.executable, "-c", "from lockstep.cli import main; main()", "run"]
+    run = subprocess.Popen([*command, str(file), "--out", str(out), "--quiet"])
+    until = time.monotonic() + 60
+    while not [*out.glob("incomplete/checkpoint-10-*.npz")]:
+        assert time.monotonic() < until
+        assert run.poll() is None
+        time.sleep(0.02)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    subprocess.run([*command, "--resume", str(out), "--quiet"], check=True, timeout=60)
+    assert np.array_equal(np.load(out / "parameters.npy"), whole)
+    assert not (out / "incomplete").exists()
+    metrics = json.loads((out / "result.json").read_text())
+    assert metrics["samples"] == 60 * 2 * 32
+
+
+@pytest.mark.real
+def test_a_failure_ends_a_run_that_does_not_recover() -> None:
+    with pytest.raises(RunFailed, match=r"worker 1 \(rank 1\) crashed at 1 s .*on_failure is stop"):
+        lockstep.run(made(document(CRASH, recovery={"on_failure": "stop"})))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"recovery": {"on_failure": "continue"}}, "recovery.on_failure: continue is not built yet in real"),
+        (
+            {"faults": [{"link": {"host": 0}, "at": "1 s", "down_for": "1 s"}]},
+            r"cluster.faults\[0\]: not built",
+        ),
+    ],
+)
+def test_what_real_runs_cannot_do_is_said(change: dict[str, Any], message: str) -> None:
+    change = dict(change)
+    faults = change.pop("faults", [CRASH])
+    with pytest.raises(lockstep.ScenarioError, match=message):
+        lockstep.run(made(document(*faults, **change)))
+
+
+def test_a_checkpoint_on_disk_has_every_bit(tmp_path: Path) -> None:
+    import torch
+
+    vector, half = torch.tensor([0.1, -0.0, float("inf")]), torch.arange(3, dtype=torch.bfloat16)
+    saved = Saved(7, ((vector, (Age(3, 2), half, 0.0)), 1.5))
+    checkpoint_file.write(tmp_path / "checkpoint-7-0.npz", saved)
+    found = checkpoint_file.read(tmp_path / "checkpoint-7-0.npz")
+    ((own, (age, other, moment)), number) = found.state
+    assert (found.version, age, moment, number) == (7, (3, 2), 0.0, 1.5)
+    assert own.numpy().tobytes() == vector.numpy().tobytes()
+    assert torch.equal(other, half)
