@@ -31,12 +31,13 @@ Ranks count the workers first, then the servers; −1 stands for nobody.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from struct import Struct
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,6 @@ from lockstep.scenarios import Scenario, dump
 
 if TYPE_CHECKING:
     from lockstep.analysis.bottleneck import Bottleneck
-    from lockstep.workloads.base import Evaluation
 
 # What `Result.save` writes of a run.
 FILES = (
@@ -153,11 +153,18 @@ class Recorder:
         """An owner of parameters threw away what a worker had computed from this version of them."""
         self._packed["drop"] += _PACK["drop"](owner, worker, time, version, batches)
 
-    def evaluation(self, time: float, version: int, found: "Evaluation") -> None:
-        """The parameters as they were at `time` were that good on held-out data."""
-        score = np.nan if found.accuracy is None else found.accuracy
-        self._packed["evaluation"] += _PACK["evaluation"](time, version, found.loss, score)
-        for name, value in found.metrics.items():
+    def evaluation(
+        self,
+        time: float,
+        version: int,
+        loss: float,
+        accuracy: float | None,
+        others: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """The parameters as they were at `time` were that good on held-out data; `others`: more metrics."""
+        score = np.nan if accuracy is None else accuracy
+        self._packed["evaluation"] += _PACK["evaluation"](time, version, loss, score)
+        for name, value in others.items():
             self._packed["metric"] += _PACK["metric"](time, version, self._code(name), value)
 
     def memory(self, worker: int, start: float, end: float, kind: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.executor.devices import use
 from lockstep.executor.waiting import Signal
 from lockstep.workloads.base import Ready
 
@@ -52,13 +53,18 @@ class Pass:
         self.gradient: Any = None  # a tensor
 
 
+def _begin(threads: int, device: torch.device) -> None:
+    torch.set_num_threads(threads)
+    use(device)
+
+
 class Beside:
     """The thread in which a node computes, one gradient after the other, on `device`."""
 
     def __init__(self, device: torch.device) -> None:
         # How many threads compute is the calling thread's affair in some of torch's libraries: as many here.
         as_here = torch.get_num_threads()
-        self._thread = ThreadPoolExecutor(1, "backward", torch.set_num_threads, (as_here,))
+        self._thread = ThreadPoolExecutor(1, "backward", _begin, (as_here, device))
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def backward(self, compute: Compute, down_to: Sequence[int], now: Callable[[], float]) -> Pass:

@@ -59,7 +59,8 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
             snapshots = [snapshot_file.read(folder / f"snapshots-{rank}.npz") for rank in kept_by]
             snapshots = [merged(snapshots)] if owners.in_one_memory else snapshots
             for version, at, vector in assemble(snapshots, owners):
-                evaluations.evaluation(at, version, learner.evaluate(vector))
+                held_out = learner.evaluate(vector)
+                evaluations.evaluation(at, version, held_out.loss, held_out.accuracy, held_out.metrics)
                 parameters = vector.numpy()
         table = join([table, evaluations.frame()])
     if scenario.cluster.compute == "measured":
@@ -73,7 +74,7 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
         records=table,
         gradient_s=gradient_s,
         parameters=parameters,
-        warnings=plan.warnings,
+        warnings=[*plan.warnings, *_shared(folder, plan.workers)],
         disturbances=_overruns(folder, ranks, table),
         interleaving=pd.concat(
             [streams.log(streams.file_of(kept, rank, streams.LOG), rank) for rank in ranks], ignore_index=True
@@ -102,6 +103,16 @@ def seen(result: Result, hub: Hub, names: Sequence[str]) -> Result:
     """The result with what the hub has seen of the run's surroundings."""
     found = [*result.disturbances, *disturbances(hub, names)]
     return replace(result, warnings=[*result.warnings, *strangers(hub)], disturbances=found)
+
+
+def _shared(folder: Path, workers: Sequence[int]) -> list[str]:
+    """A warning for each GPU that several workers had."""
+    left = [json.loads(_outcome(folder, rank).read_text("ascii"))["sharing"] for rank in workers]
+    groups = {tuple(group) for group in left if len(group) > 1}
+    return [
+        f"workers {', '.join(map(str, group))} shared a GPU: their gradients waited for each other"
+        for group in sorted(groups)
+    ]
 
 
 def _overruns(folder: Path, ranks: Sequence[int], table: pd.DataFrame) -> list[str]:

@@ -28,6 +28,7 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.incomplete import Incomplete
 from lockstep.analysis.records import Result
 from lockstep.executor import blame, collect, lives, process, signals
+from lockstep.executor.devices import require as require_device
 from lockstep.executor.folder import new_folder, short_names
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
@@ -138,6 +139,7 @@ def _prepared(plan: Plan) -> Learner | None:
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
     require_importable(plan.scenario.workload)
+    require_device(plan.scenario.cluster.device)
     start_fork_server(modules(plan.scenario.workload))
     learner = collect.evaluator(plan.scenario)  # data are downloaded once
     _check_room(plan)

@@ -1,16 +1,24 @@
 """The native all-reduce: torch.distributed's own, which is gloo's or NCCL's."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
+from lockstep.executor.stores import Store
 from lockstep.job.events import Retired
 from lockstep.strategies.node import Vector
 from lockstep.strategies.parameter_server import shard_of
 
 if TYPE_CHECKING:
     from lockstep.executor.port import RealPort
+
+
+def join(backend: str, device: torch.device, store: Store, rank: int, workers: int) -> None:
+    """Join the other workers. With NCCL, which is told the device, communicators are made here and now, and
+    not at the first sum, on the clock."""
+    known: dict[str, Any] = {"device_id": device} if backend == "nccl" else {}
+    dist.init_process_group(backend, store=store, rank=rank, world_size=workers, **known)
 
 
 async def all_reduce(port: "RealPort", vector: Vector) -> tuple[Vector, int]:

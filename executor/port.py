@@ -14,7 +14,7 @@ import torch
 from lockstep.executor import native
 from lockstep.executor.activities import Activities, Program
 from lockstep.executor.backward import Beside
-from lockstep.executor.devices import to_device
+from lockstep.executor.devices import settle, to_device, use
 from lockstep.executor.inbox import Arrived, Inbox
 from lockstep.executor.running import run_to_end
 from lockstep.executor.stopping import Stopping
@@ -165,6 +165,7 @@ class RealPort:
             self.inbox.nudge()
 
     def _run_beside(self, program: Program) -> None:
+        use(self.initial.device)
         run_to_end(program, self)
         self._wake_others()
 
@@ -212,6 +213,8 @@ class RealPort:
     def compute(
         self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
     ) -> Work:
+        if self.compute_time is None:
+            settle(self.initial.device)  # else its time would have the step before in it
         if of is not None:
             return self._pass(parameters, step, of)
         start, learner = self.now, self.learner

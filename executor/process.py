@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 
 from lockstep.analysis.records import Recorder
-from lockstep.executor import checkpoint_file, signals, sockets
+from lockstep.executor import checkpoint_file, native, signals, sockets
 from lockstep.executor.barrier import barrier
-from lockstep.executor.devices import Place, choose, computes_on
+from lockstep.executor.devices import Place, choose, computes_on, sharing, use, visible
 from lockstep.executor.heap import keep_freed_memory
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import RecordedPort
@@ -40,7 +40,7 @@ from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots
-from lockstep.scenarios import Scenario
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.workloads import Reader, build
 from lockstep.workloads.compute_time import compute_times
 
@@ -76,11 +76,15 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if rank == 0:
         for name, made in life.counts(plan).items():
             store.add(name, made)
-    places = _exchange(store, rank, world)
-    dtype = getattr(torch, getattr(scenario.workload, "element", "float32"))
     is_worker = rank < workers
+    places = _exchange(store, rank, world, visible(scenario.cluster.device) if is_worker else ())
+    if scenario.cluster.device == "cuda" and is_worker and not places[rank].gpus:
+        host = places[rank].host.partition("/")[0]
+        raise ScenarioError(f"worker {rank} sees no GPU on {host}", key="cluster.device")
+    dtype = getattr(torch, getattr(scenario.workload, "element", "float32"))
     on_testbed = control.place.address is not None and control.place.keys is None
     device, backend = choose(places[:workers], rank, on_testbed) if is_worker else ("cpu", "")
+    use(torch.device(device))
     learner = None
     if scenario.workload.learns:
         learner = build(scenario.workload, plan.replicas, scenario.seed, device)
@@ -90,11 +94,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)
 
     def join_workers() -> None:
-        if backend == "nccl":
-            torch.cuda.set_device(device)
-        dist.init_process_group(
-            backend, store=PrefixStore("collectives", store), rank=rank, world_size=workers
-        )
+        native.join(backend, torch.device(device), PrefixStore("collectives", store), rank, workers)
         if len(plan.groups) > 1:  # all must make all groups
             joined = [dist.new_group([*other.workers]) for other in plan.groups]
             port.process_group = joined[plan.places[rank][0]]
@@ -146,7 +146,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
                     control.leave(file.name, file)
             if (snapshots := node.snapshots) is not None:
                 _leave(control, f"snapshots-{rank}.npz", lambda file: write(file, snapshots))
-            said = json.dumps({"overruns": port.overruns, "rank": rank}).encode()
+            shared = sharing(places[:workers], rank) if is_worker else []
+            said = json.dumps({"overruns": port.overruns, "rank": rank, "sharing": shared}).encode()
             _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
     control.heartbeat.end()
     barrier(store, "end", world)
@@ -196,13 +197,13 @@ def _snapshots(plan: Plan, rank: int, initial: torch.Tensor) -> Snapshots | None
     return Snapshots(plan.owners.copies * plan.sizes.nbytes, initial if plan.owners.apart else None)
 
 
-def _exchange(store: Store, rank: int, world: int) -> list[Place]:
-    """Tell the others where this process runs, and learn where they do."""
+def _exchange(store: Store, rank: int, world: int, gpus: tuple[str, ...]) -> list[Place]:
+    """Tell the others where this process runs and what it sees, and learn the same of them."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # two hosts may have the same name
-    store.set(f"place/{rank}", f"{socket.gethostname()}/{boot} {torch.cuda.device_count()}")
+    store.set(f"place/{rank}", json.dumps([f"{socket.gethostname()}/{boot}", gpus]))
     barrier(store, "places", world)
-    told = [store.get(f"place/{other}").decode().split() for other in range(world)]
-    return [Place(host, int(gpus)) for host, gpus in told]
+    told = [json.loads(store.get(f"place/{other}").decode()) for other in range(world)]
+    return [Place(host, tuple(gpus)) for host, gpus in told]
 
 
 def _start_together(

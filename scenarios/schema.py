@@ -45,8 +45,8 @@ class Cluster(Machine):
     """The machines: `workers`, `servers`, the network between them, and what a gradient costs.
 
     Hosts hold `workers_per_host` consecutive workers; the hosts of dedicated servers are numbered after them.
-    `memory` is that of each worker's device: what does not fit is not run. `kinds`: workers that are not
-    alike.
+    `device`: what the workers of a real run compute on; auto: a GPU, where they see one. `memory` is that of
+    each worker's device: what does not fit is not run. `kinds`: workers that are not alike.
     `faults`: who fails, when, and for how long (docs/faults.md); `detect`: how long it takes to notice (2 s);
     `storage`: where checkpoints are.
     With a `preset`, a file or the name of a shipped one, what is not given here is as it says; with a
@@ -62,6 +62,7 @@ class Cluster(Machine):
     compute: Annotated[Compute | Literal["measured"], one_of(_compute)] = Field(
         description="the time of one gradient: {time: {distribution: …}}, {peak: …} or the word 'measured'"
     )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     memory: PositiveSize | None = None
     kinds: tuple[Kind, ...] = Field((), strict=False)  # YAML has lists only
     stragglers: tuple[Straggler, ...] = Field((), strict=False)

@@ -298,7 +298,7 @@ class Simulation:
         if self.learner is not None:
             for version, time, vector in assemble(list(self.snapshots.values()), self.owners):
                 found = self.evaluate(vector)
-                self.recorder.evaluation(time, version, found)
+                self.recorder.evaluation(time, version, found.loss, found.accuracy, found.metrics)
                 parameters = vector.numpy()
         records = self.folding.records(self.recorder) if self.folding else self.recorder.frame()
         updates = of(records, "update", ["end"])["end"]

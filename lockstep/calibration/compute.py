@@ -7,7 +7,7 @@ import torch
 
 from lockstep.calibration.fit import Fit, fits, independent_draws
 from lockstep.calibration.process import alone, timed
-from lockstep.executor.devices import Place, choose
+from lockstep.executor.devices import Place, choose, visible
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import Reader, build
@@ -48,7 +48,7 @@ def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -
 
 
 def _sample(workload: Trained | Problem, least: int, least_s: float) -> Times:
-    device, _ = choose([Place("here", torch.cuda.device_count())], 0)
+    device, _ = choose([Place("here", visible())], 0)
     learner = build(workload, 1, 0, device)
     parameters = learner.initial().to(device)
     steps = iter(range(1, 1 << 62))

@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from lockstep.calibration.estimates import Estimates, resampled
 from lockstep.calibration.process import barrier, together
+from lockstep.executor.devices import visible
 from lockstep.machine import cores
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.workload import Graph, Trained
@@ -23,10 +24,13 @@ _MOST = 8  # different numbers of processes
 def measure(workload: Workload, seconds: float = _SECONDS, rounds: int = _ROUNDS) -> Estimates:
     """`cores_per_host`: the c for which m processes run at min(1, c ÷ m) of the speed of one, rounded.
 
-    In the evidence c as it is (`effective`), and `slowdown`: how much longer a gradient takes with m.
+    In the evidence c as it is (`effective`), and `slowdown`: how much longer a gradient takes with m. Nothing
+    on a machine with a GPU: gradients then take none of its cores.
     """
     if isinstance(workload, Sizes | Graph):
         raise ScenarioError("sizes only: there is no gradient to measure", key="workload")
+    if visible():
+        return Estimates({}, {}, {})
     workload = workload.model_copy(update={"learning": None})
     counts = _counts(cores())
     samples: list[list[float]] = [[] for _ in counts]

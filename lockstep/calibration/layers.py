@@ -8,6 +8,7 @@ from typing import Any
 from scipy import stats
 
 from lockstep.calibration.process import alone
+from lockstep.executor.devices import Place, choose, settle, visible
 from lockstep.scenarios.workload import Trained
 from lockstep.workloads.classifier import Classifier
 
@@ -17,25 +18,30 @@ _TURNS, _WARM, _LEAST_S = 30, 3, 0.5
 def split(workload: Trained) -> dict[str, Any]:
     """`backward`: the share of a gradient's time after the last layer's forward pass; and the evidence.
 
-    On the CPU. `layers`: [name, seconds forward, seconds backward] of each module without children; backward
-    is from the gradient of its output to that of the output before. `tensors`: [name, parameters, instant at
-    which its gradient is ready as a share of the gradient's time]. Medians; hooks take some us a layer.
+    On the device that gradients are computed on; a GPU is waited for at each instant. `layers`: [name,
+    seconds forward, seconds backward] of each module without children; backward is from the gradient of its
+    output to that of the output before. `tensors`: [name, parameters, instant at which its gradient is ready
+    as a share of the gradient's time]. Medians; hooks take some us a layer.
     """
     return alone(_split, workload.model_copy(update={"learning": None}))
 
 
 def _split(workload: Trained) -> dict[str, Any]:
-    learner = Classifier(workload, 1, 0, "cpu")
+    learner = Classifier(workload, 1, 0, choose([Place("here", visible())], 0)[0])
     names = {module: name for name, module in learner.module.named_modules() if not list(module.children())}
     weights = dict(learner.module.named_parameters())
     events: list[tuple[float, str, str]] = []  # instant, what happens, to which layer or tensor
 
+    def now() -> float:
+        settle(learner.device)
+        return time.perf_counter()
+
     def note(what: str, name: str) -> Any:
-        return lambda *_: events.append((time.perf_counter(), what, name))
+        return lambda *_: events.append((now(), what, name))
 
     def left(name: str) -> Any:
         def hook(_module: Any, _inputs: Any, output: Any) -> None:
-            events.append((time.perf_counter(), "forward to", name))
+            events.append((now(), "forward to", name))
             if output.requires_grad:
                 output.register_hook(note("backward from", name))
 
@@ -50,9 +56,9 @@ def _split(workload: Trained) -> dict[str, Any]:
     parameters, step, began = learner.initial(), 0, time.perf_counter()
     while step < _TURNS + _WARM or time.perf_counter() - began < _LEAST_S:
         events.clear()
-        start = time.perf_counter()
+        start = now()
         learner.gradient(parameters, 0, step)
-        end = time.perf_counter()
+        end = now()
         step += 1
         if step > _WARM:
             for key, value in _measured(events, start, end).items():

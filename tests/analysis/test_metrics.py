@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep.analysis.metrics import staleness
 from lockstep.analysis.records import Recorder, Result
-from lockstep.workloads import Evaluation
 from tests.support.results import result_of
 from tests.support.scenarios import scenario
 
@@ -33,7 +32,7 @@ def test_duration_runs_from_the_first_batch_to_the_last_update() -> None:
         r.update(2, 0, 2.0, 0, 0, 1)
         r.update(2, 1, 2.5, 1, 1, 1)
         r.gradient(0, 2.0, 9.0, 1)  # never applied
-        r.evaluation(2.5, 2, Evaluation(0.1, 0.9))
+        r.evaluation(2.5, 2, 0.1, 0.9)
 
     m = result_of(write).metrics
     assert m["duration_s"] == 2.0
@@ -169,7 +168,7 @@ def learned(*points: tuple[float, float, float | None]) -> Callable[[Recorder], 
         r.gradient(0, 1.0, 2.0, 0)
         r.update(1, 0, 9.0, 0, 0, 1)
         for version, (time, loss, accuracy) in enumerate(points, 1):
-            r.evaluation(time, version, Evaluation(loss, accuracy))
+            r.evaluation(time, version, loss, accuracy)
 
     return write
 

@@ -14,7 +14,6 @@ from lockstep.analysis.records import Recorder
 from lockstep.analysis.tracks import lanes, tracks
 from lockstep.job.plan import Plan
 from lockstep.simulator.topology import topology
-from lockstep.workloads import Evaluation
 from tests.support.command_line import Lockstep, fine
 from tests.support.results import result_of
 from tests.support.scenarios import ENGINES, scenario
@@ -167,8 +166,8 @@ def test_a_push_that_waits_is_not_mistaken_for_the_next() -> None:
 def test_what_is_not_finite_is_still_json(tmp_path: Path) -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 1.0, 0)
-        r.evaluation(0.0, 0, Evaluation(2.0, None))
-        r.evaluation(1.0, 1, Evaluation(float("inf"), 0.5))
+        r.evaluation(0.0, 0, 2.0, None)
+        r.evaluation(1.0, 1, float("inf"), 0.5)
 
     events = written(tmp_path, result_of(write))
     found = [e["args"] for e in events if e["name"] == "evaluation"]

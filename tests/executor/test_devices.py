@@ -1,14 +1,26 @@
 """Which device a worker computes on; and, where there is a GPU, that it does."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
 import lockstep
-from lockstep.executor.devices import Place, choose
+from lockstep.calibration import cores
+from lockstep.executor import devices, native
+from lockstep.executor.backward import Beside
+from lockstep.executor.devices import Place, choose, sharing
+from lockstep.scenarios import ScenarioError
 from tests.support.scenarios import scenario
+from tests.support.worlds import learning
 
 GPUS = torch.cuda.device_count()
+
+
+def on(host: str, gpus: int) -> Place:
+    """A process that sees all of a host's GPUs."""
+    return Place(host, tuple(f"{host}-{number}" for number in range(gpus)))
 
 
 @pytest.mark.parametrize(
@@ -21,18 +33,69 @@ GPUS = torch.cuda.device_count()
     ],
 )
 def test_workers_of_one_host(gpus: list[int], expected: list[tuple[str, str]]) -> None:
-    places = [Place("host", count) for count in gpus]
+    places = [on("host", count) for count in gpus]
     assert [choose(places, worker) for worker in range(len(places))] == expected
 
 
 def test_gpus_are_counted_host_by_host() -> None:
-    places = [Place("a", 2), Place("b", 1), Place("a", 2)]
+    places = [on("a", 2), on("b", 1), on("a", 2)]
     assert [choose(places, worker) for worker in range(3)] == [
         ("cuda:0", "nccl"),
         ("cuda:0", "nccl"),
         ("cuda:1", "nccl"),
     ]
-    assert choose([Place("a", 1), Place("b", 0)], 1) == ("cpu", "gloo")
+    assert choose([on("a", 1), on("b", 0)], 1) == ("cpu", "gloo")
+
+
+def test_a_gpu_is_told_by_its_uuid_and_not_by_its_index() -> None:
+    """One GPU for each task, as Slurm gives them: all see one, and each another."""
+    places = [Place("a", (f"GPU-{number}",)) for number in range(4)]
+    assert [choose(places, worker) for worker in range(4)] == [("cuda:0", "nccl")] * 4
+    places[3] = places[1]
+    assert choose(places, 3) == ("cuda:0", "gloo")
+    assert [sharing(places, worker) for worker in range(4)] == [[0], [1, 3], [2], [1, 3]]
+    assert sharing([on("a", 0)] * 2, 0) == []
+
+
+def test_nccl_is_told_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it makes its communicators at once, and not on the clock."""
+    told: list[dict[str, object]] = []
+    monkeypatch.setattr(native.dist, "init_process_group", lambda backend, **how: told.append(how))
+    for backend in ("nccl", "gloo"):
+        native.join(backend, torch.device("cuda:1"), native.dist.HashStore(), 0, 2)
+    assert told[0].pop("device_id") == torch.device("cuda:1")
+    assert "device_id" not in told[1]
+
+
+def test_each_thread_says_which_gpu_it_computes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, object]] = []
+    note = lambda what: lambda device: said.append((what, device))  # noqa: E731
+    monkeypatch.setattr(torch.accelerator, "set_device_index", note("set"))
+    monkeypatch.setattr(torch.accelerator, "synchronize", note("settled"))
+    devices.use(torch.device("cuda:1"))
+    devices.settle(torch.device("cuda:1"))
+    for quiet in (devices.use, devices.settle):
+        quiet(torch.device("cpu"))
+    assert said == [("set", 1), ("settled", torch.device("cuda:1"))]
+    threads: list[str] = []
+    name = lambda device: threads.append(threading.current_thread().name)  # noqa: E731
+    monkeypatch.setattr("lockstep.executor.backward.use", name)
+    beside = Beside(torch.device("cpu"))
+    beside.backward(lambda ready: torch.zeros(1), [], lambda: 0.0).done.block()
+    beside.end()
+    assert [thread.startswith("backward") for thread in threads] == [True]
+
+
+@pytest.mark.skipif(GPUS > 0, reason="there is a GPU")
+def test_a_profile_made_with_a_gpu_says_nothing_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "visible", lambda: ("GPU-1",))
+    assert cores.measure(learning().workload).settings == {}
+
+
+def test_a_gpu_that_is_asked_for_has_to_be_there() -> None:
+    with pytest.raises(ScenarioError, match=r"cluster\.device: must be auto or cpu: there is no GPU here"):
+        lockstep.run(scenario(cluster__device="cuda"))
+    assert devices.visible("cpu") == ()
 
 
 def gpu_run(strategy: dict[str, object], workers: int):

@@ -188,6 +188,6 @@ def test_nothing_is_left_of_the_memory(run_strategy, capfd: pytest.CaptureFixtur
 
 
 def test_workers_on_several_hosts_are_told() -> None:
-    on_one_host("hogwild", [Place("a", 0), Place("a", 0)])
+    on_one_host("hogwild", [Place("a"), Place("a")])
     with pytest.raises(ScenarioError, match=r"all workers of hogwild must be on one host.* not on a and b"):
-        on_one_host("hogwild", [Place("a", 0), Place("b", 0)])
+        on_one_host("hogwild", [Place("a"), Place("b")])
