@@ -322,16 +322,9 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
             extra.note("recovery", -1, now, min(start, until), life.version)
             if start >= until:
                 break
-            for rank, saved in life.saved.items():
-                extra.note(
-                    "checkpoint",
-                    rank,
-                    start - reading,
-                    start,
-                    life.version,
-                    nbytes_of(saved.state),
-                    kind="read",
-                )
+            for rank, each in life.saved.items():
+                size = nbytes_of(each.state)
+                extra.note("checkpoint", rank, start - reading, start, life.version, size, kind="read")
             if lives.in_vain(life):
                 raise SimulationError(
                     f"it fails again and again before the next checkpoint, after version {life.version}: "
