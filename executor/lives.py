@@ -133,8 +133,8 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
             records.to_parquet(folder / _RECORDS, index=False)
             life = replace(life, start=end)
         frames.append(records)
-    after = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
-    return replace(after, start=life.start), frames
+    begins = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
+    return replace(begins, start=life.start), frames
 
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
@@ -146,12 +146,11 @@ def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
 def _truly_recovered(records: pd.DataFrame) -> pd.DataFrame:
     """A job has recovered when its first gradient is under way, which starting processes may delay."""
     starts = np.sort(of(records, "gradient", ["start"])["start"].to_numpy())
-    ends = records["end"].to_numpy(float, copy=True)
-    for row in np.flatnonzero(records["event"] == "recovery"):
-        place = int(np.searchsorted(starts, float(ends[row])))
-        if place < len(starts):
-            ends[row] = starts[place]
-    records = records.assign(end=ends)
+    back = (records["event"] == "recovery").to_numpy()
+    ends = records["end"].to_numpy(copy=True)
+    places = np.searchsorted(starts, ends[back])
+    ends[back] = np.append(starts, np.inf)[places] if len(starts) else ends[back]
+    records = records.assign(end=np.where(np.isinf(ends), records["end"], ends))
     return records.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
 
 

@@ -322,8 +322,8 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
             extra.note("recovery", -1, now, min(start, until), life.version)
             if start >= until:
                 break
-            for rank, own in life.saved.items():
-                size = nbytes_of(own.state)
+            for rank, each in life.saved.items():
+                size = nbytes_of(each.state)
                 extra.note("checkpoint", rank, start - reading, start, life.version, size, kind="read")
             if lives.in_vain(life):
                 raise SimulationError(
