@@ -10,10 +10,12 @@ from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
 from lockstep.scenarios import Scenario
+from lockstep.scenarios.faults import Updates
 from lockstep.scenarios.section import Section
 from lockstep.scenarios.units import FLOP_RATE, RATE, SIZE, TIME, Quantity
 
 _TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "mapping"}
+_TYPES[Updates] = "a number of updates, such as `100 updates`"
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _HIDDEN = ("preset", "profile")  # of files only: a scenario that has been read has neither
 _FORMS = "one of the forms below"
