@@ -32,11 +32,17 @@ class Pilot(NamedTuple):
 
 
 def pilot(scenario: Scenario, seconds: float) -> Pilot:
-    """Simulate the beginning of a run, by its sizes only; longer than so many seconds only if need be."""
+    """Simulate the beginning of a run, by its sizes only; longer than so many seconds only if need be.
+
+    What is sent by rows is what mini-batches touch: such a run learns.
+    """
+    plan = Plan.of(scenario)
+    if plan.touching is None:
+        plan = Plan.of(scenario.sizes_only)
     try:
-        return _run(Simulation(Plan.of(scenario.sizes_only)), seconds)
+        return _run(Simulation(plan), seconds)
     except Disturbed:
-        return _run(Simulation(Plan.of(scenario.sizes_only), shortcuts=False), seconds)
+        return _run(Simulation(plan, shortcuts=False), seconds)
 
 
 def _run(simulation: Simulation, seconds: float) -> Pilot:

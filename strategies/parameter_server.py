@@ -148,12 +148,12 @@ class ParameterServer:
     ) -> Awaitable[None]:
         """Encode and push one of the parts; awaiting what this gives waits until it has left."""
         server, part = self.addresses[number]
-        body = update if self.codec.name == "none" else await self._encoded(server, part, update)
+        body = update if self.codec.name == "none" else await self._encoded(server, part, number, update)
         return self.node.send(server, kind, body, version=self.versions[number], batches=batches, part=part)
 
-    def _encoded(self, server: int, part: int, update: Vector) -> Awaitable[Vector]:
+    def _encoded(self, server: int, part: int, number: int, update: Vector) -> Awaitable[Vector]:
         if (server, part) not in self.encoders:
-            self.encoders[server, part] = self._encoder(self.parts[self.numbers[server, part]])
+            self.encoders[server, part] = self._encoder(self.parts[number])
         return self.encoders[server, part].encode(update)
 
     def _encoder(self, part: Part) -> Encoder:
@@ -228,7 +228,7 @@ class ParameterServer:
         answers: list[list[Any]] = [[None] * len(self.parts) for _ in range(1 + len(along))]
         for number, server in enumerate(self.node.parents):
             for part, vector in enumerate(along, 1):
-                body = await self._encoded(server, part, self.of(vector, number))
+                body = await self._encoded(server, part, number, self.of(vector, number))
                 self.node.send(server, "push", body, version=self.versions[number], part=part)
             await self.push_part(number, self.of(update, number), batches)
         for number, server in enumerate(self.node.parents):
