@@ -169,7 +169,7 @@ def test_validate_json(command: Lockstep, learning: Path) -> None:
     assert ended.err == ""
     assert list(found) == ["predicted", "measured", "error"]
     for side, engine in (("predicted", "simulator"), ("measured", "executor")):
-        check_types(found[side], KEYS, null=("accuracy", "target", "time_to_target_s"))
+        check_types(found[side], KEYS, null=("accuracy", "target", "target_metric", "time_to_target_s"))
         assert found[side]["engine"] == engine
     error = found["error"]
     assert set(error) == ERRORS
