@@ -107,6 +107,7 @@ def _times(rule: UpdateRule, pushes: int, length: int, least_s: float) -> tuple[
         return function()
 
     node: Any = SimpleNamespace(
+        saved=None,
         children=(),
         initial_parameters=lambda: parameters,
         shards=[(slice(0, length),)],
