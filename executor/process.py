@@ -149,6 +149,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
             shared = sharing(places[:workers], rank) if is_worker else []
             said = json.dumps({"overruns": port.overruns, "rank": rank, "sharing": shared}).encode()
             _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
+    if isinstance(learner, Reader):
+        learner.end_reading()
     control.heartbeat.end()
     barrier(store, "end", world)
     transport.close()

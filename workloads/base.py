@@ -96,6 +96,9 @@ class Reader(Protocol):
     def read_ahead(self, worker: int, processes: int) -> None:
         """Let so many processes read the mini-batches of `worker` from now on; 0: read each just once."""
 
+    def end_reading(self) -> None:
+        """Let the processes go; whoever has some does this before it ends."""
+
     def batch(self, worker: int, step: int) -> Any:
         """Return mini-batch `step` of `worker`, as the task's loss is given it."""
 

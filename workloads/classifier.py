@@ -119,6 +119,11 @@ class Classifier:
 
         self._loaders = Loaders(self._train.dataset, self._train.collate, stream, worker, processes)
 
+    def end_reading(self) -> None:
+        """Let the processes go."""
+        if self._loaders is not None:
+            self._loaders.end()
+
     def _sample_seed(self, worker: int, step: int, place: int) -> int:
         return seeds.integer(self.seed, "sample", worker, step, place)
 

@@ -9,6 +9,7 @@ from lockstep.calibration.fit import Fit, fits, independent_draws
 from lockstep.calibration.process import alone, timed
 from lockstep.executor.devices import Place, choose, visible
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
+from lockstep.scenarios.profile import timed_with
 from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import Reader, build
 
@@ -22,7 +23,7 @@ def key(workload: Workload) -> dict[str, Any]:
     shape = ("layers", "hidden", "heads", "sequence")
     task = ("task", "options", "precision", "loaders", "compile")
     kept = ("dataset", "model", *shape, *task, "problem", "dimension", "density", "batch_size")
-    values = workload.model_dump()
+    values = timed_with(workload.model_dump())
     return {name: values[name] for name in kept if name in values}
 
 

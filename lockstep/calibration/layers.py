@@ -54,7 +54,11 @@ def _split(workload: Trained) -> dict[str, Any]:
         weight.register_hook(note("ready", name))  # type: ignore[no-untyped-call]
     took: dict[tuple[str, str], list[float]] = defaultdict(list)
     parameters, step, began = learner.initial(), 0, time.perf_counter()
+    if workload.readers:
+        learner.read_ahead(0, 0)
     while step < _TURNS + _WARM or time.perf_counter() - began < _LEAST_S:
+        if workload.readers:
+            learner.batch(0, step)  # stays at hand: reading is no part of a gradient
         events.clear()
         start = now()
         learner.gradient(parameters, 0, step)

@@ -12,6 +12,7 @@ import lockstep
 from lockstep.calibration import compute
 from lockstep.calibration.profile_file import document as profile_of
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.profile import Profile, beneath
 from lockstep.scenarios.loading import made
 from lockstep.workloads import build, deterministic_threads
 from lockstep.workloads.loading_time import LoadingTime
@@ -60,12 +61,12 @@ def test_batches_that_processes_read_have_the_same_bits(folder: Path) -> None:
     assert len(readers) > 2  # two, and others after each step that nobody expected
     assert {*ahead.batch(0, 0)[2].tolist()} == {os.getpid()}  # another worker's
     assert torch.equal(torch.get_rng_state(), before)
-    ahead._loaders.end()
+    ahead.end_reading()
 
 
 @pytest.mark.real
 def test_a_real_run_with_loaders_has_the_bits_of_one_without(folder: Path) -> None:
-    without, real = lockstep.simulate(mine()), lockstep.run(mine(loaders=1))
+    without, real = lockstep.simulate(mine()), lockstep.run(mine(loaders=2))
     assert np.array_equal(without.parameters, real.parameters)
 
 
@@ -121,6 +122,11 @@ def test_calibrate_times_reading_apart(folder: Path) -> None:
     assert min(with_loaders.gradients) < min(without.gradients) - 8 * 0.0002
     (fit, *_), _ = compute.judged(with_loaders.reading)
     entry = {"workload": compute.key(mine(2).workload), "compute": compute.compute_of(fit, None, fit)}
-    assert entry["workload"]["loaders"] == 2
+    assert entry["workload"]["loaders"] == 1  # as for any number of them
     found = profile_of(lockstep.calibration.estimates.Estimates({}, {}, {}), [entry], None, None)
     assert found["compute"][0]["compute"]["loading"] == found["compute"][0]["compute"]["time"]
+    profile = Profile.model_validate({"profile": 1, "compute": found["compute"]}, context={"profile": True})
+    for loaders, known in ((3, True), (0, False)):
+        workload = mine(loaders).workload.model_dump()
+        merged = beneath(profile, {"compute": {"backward": 0.5}}, workload)["compute"]
+        assert ("loading" in merged) == known
