@@ -186,7 +186,7 @@ def _descriptions(records: pd.DataFrame, plan: Plan) -> Callable[[np.ndarray], I
                 args = f'"number":{version},"bytes":{nbytes}'
             elif event == "evaluation":
                 args = f'"version":{version},"loss":{_number(loss)},"accuracy":{_number(accuracy)}'
-            else:  # memory, work
+            else:  # memory, work, faults and checkpoints
                 name, args = kinds[kind], ""
             yield f'"cat":"{event}","name":{name},"args":{{{args}}}'
 

@@ -91,7 +91,10 @@ def slices(result: Result, found: Tracks) -> pd.DataFrame:
         return np.flatnonzero(np.isin(codes, event.categories.get_indexer(pd.Index(events))))
 
     here, tested, sent = (
-        rows(computing(records), "collective", "update", "drop", "memory", "work"),
+        rows(
+            *(computing(records), "collective", "update", "drop", "memory", "work"),
+            *("fault", "checkpoint"),
+        ),
         rows("evaluation"),
         rows("message"),
     )

@@ -112,6 +112,9 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> 
     with trusting(options.trust):
         scenario = load(options.scenario, options.set, Plan.of)
     plan = Plan.of(scenario)
+    if scenario.with_faults:
+        key = "cluster.faults" if scenario.cluster.faults else "recovery.checkpoint"
+        raise ScenarioError("not built yet under torchrun; 'lockstep run' has it", key=key)
     _same(scenario, control.store)
     needed = len(plan.roles)
     if own.world != needed:

@@ -29,8 +29,10 @@ _MOST_PANELS = 4
 _MOST_ARROWS = 40
 _GREEN, _PURPLE, _ORANGE, _SKY, _RED = "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00"
 _LIGHT, _WAITS = "#7FCEB9", "#E4E4E4"
-_BLUE = "#0072B2"
+_BLUE, _PALE, _GREY = "#0072B2", "#F0B8A8", "#999999"
 _BARS = {  # event: its colour, and what the legend calls it
+    "fault": (_PALE, "down"),
+    "checkpoint": (_GREY, "checkpoint"),
     "gradient": (_GREEN, "computing"),
     "forward": (_LIGHT, "forward"),
     "backward": (_GREEN, "backward"),
@@ -87,6 +89,8 @@ _LEGEND = {
     "backward": Patch(color=_GREEN),
     "own updates": Patch(color=_BLUE),
     "waiting": Patch(color=_WAITS),
+    "down": Patch(color=_PALE),
+    "checkpoint": Patch(color=_GREY),
     "sending": Patch(color=_SKY),
     "receiving": Patch(color=_ORANGE),
     "collective": Patch(color=_PURPLE),

@@ -1,6 +1,8 @@
 """Failures in virtual time: what is lost, when the job goes on, and that nothing else changes."""
 
+import json
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import lockstep
 from lockstep import Result
 from lockstep.analysis.losses import CUT_OFF
+from lockstep.analysis.timeline import write
 from lockstep.job import recovery
 from lockstep.scenarios.loading import made
 from lockstep.simulator.errors import SimulationError
@@ -226,3 +229,12 @@ def test_what_is_not_built_is_said(change: dict[str, Any], message: str) -> None
     faults = change.pop("faults", [CRASH])
     with pytest.raises(lockstep.ScenarioError, match=message):
         run(*faults, **change)
+
+
+def test_a_timeline_has_the_gaps(tmp_path: Path) -> None:
+    result = run(CRASH, cluster={"storage": {"write": "100 kB/s"}})
+    write([result], tmp_path / "run.json")
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    (down,) = [event for event in events if event.get("cat") == "fault"]
+    assert (down["name"], down["dur"]) == ("crash", 2e6)
+    assert [event for event in events if event.get("cat") == "checkpoint" and event["name"] == "write"]
