@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.computations import computations
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 from lockstep.strategies.placement import Role
 
 # What a stage hands on after a pass: the kinds of the pass, and which way it goes through the model.

@@ -19,7 +19,7 @@ from lockstep.strategies.resource import ResourceId
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
 
 Activity = Literal["computing", "updating", "waiting", "memory", "network", "latency"]
 Kind = Literal["link", "processor"] | Activity

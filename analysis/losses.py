@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 
 CUT_OFF = "cut off"
 """The kind of a computation that a failure has ended (job/incarnation.py)."""

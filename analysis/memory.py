@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 
 
 def told(row: Mapping[str, Any] | pd.Series) -> bool:

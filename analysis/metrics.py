@@ -7,7 +7,8 @@ import pandas as pd
 
 from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.losses import losses
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 from lockstep.analysis.utilisation import utilisation
 from lockstep.strategies.idle import never_acted
 

@@ -5,7 +5,7 @@ from html import escape
 
 import pandas as pd
 
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.analysis.summary import headline
 
 

@@ -6,7 +6,8 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 
 PASS = ["node", "peer", "start", "end", "kind", "version", "batches", "nbytes"]  # the columns of a pass
 

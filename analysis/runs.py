@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.analysis.saved import check_ended, is_run, load
 from lockstep.analysis.table import keys, row
 from lockstep.scenarios import ScenarioError

@@ -9,7 +9,8 @@ import pandas as pd
 from lockstep import scenarios
 from lockstep.analysis import before, incomplete
 from lockstep.analysis.folders import INCOMPLETE, settle
-from lockstep.analysis.records import Result, in_order
+from lockstep.analysis.records import in_order
+from lockstep.analysis.result import Result
 from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
 

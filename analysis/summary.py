@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lockstep.analysis.words import NOTHING, aim, count, number, percent, size
 
 if TYPE_CHECKING:
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
 
 DONE = {"simulator": "predicted", "executor": "measured"}
 

@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import BaseModel
 
 from lockstep.analysis.flat import flat
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.analysis.student import half_width
 from lockstep.scenarios import Scenario
 

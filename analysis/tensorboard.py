@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lockstep.analysis.metrics import of_models
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 from lockstep.scenarios import ScenarioError, dump
 
 WINDOWS = 50  # of a run, all of the same length

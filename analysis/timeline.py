@@ -19,7 +19,8 @@ import pandas as pd
 
 from lockstep.analysis.arrows import arrows
 from lockstep.analysis.pipeline import PASS, kept
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
 from lockstep.analysis.utilisation import of_those_there
 from lockstep.analysis.words import count

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.computations import computing
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.job.plan import Plan
 from lockstep.strategies.placement import Role, link_owners, residents
 from lockstep.strategies.resource import ResourceId

@@ -7,7 +7,7 @@ import pandas as pd
 from lockstep.strategies.resource import FIELDS, ResourceId
 
 if TYPE_CHECKING:
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
 
 MOST = 64  # resources named in the metrics
 

@@ -11,7 +11,8 @@ import torch
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.computations import whole_gradient_seconds
-from lockstep.analysis.records import Recorder, Result, join
+from lockstep.analysis.records import Recorder, join
+from lockstep.analysis.result import Result
 from lockstep.executor import snapshot_file
 from lockstep.executor.hub import Hub
 from lockstep.executor.stopping import say

@@ -26,7 +26,7 @@ import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.incomplete import Incomplete
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.executor import blame, collect, lives, process, signals
 from lockstep.executor.devices import require as require_device
 from lockstep.executor.folder import new_folder, short_names

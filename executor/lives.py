@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 import lockstep.analysis.streams as streams
-from lockstep.analysis.records import Recorder, Result, join, of
+from lockstep.analysis.records import Recorder, join, of
+from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file
 from lockstep.executor.folder import new_folder
 from lockstep.job.faults import Fault

@@ -1,8 +1,10 @@
 """What programs wait for, on any clock: an event happens once, and wakes those who await it."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Event:
@@ -31,6 +33,25 @@ class Event:
         """Call a function too when it happens, which must not have been yet."""
         assert self.callbacks is not None
         self.callbacks.append(call)
+
+
+async def ready(value: T) -> T:
+    """A value that is there already."""
+    return value
+
+
+class Later(Awaitable[T]):
+    """What `make` returns, but not before an event."""
+
+    __slots__ = ("event", "make")
+
+    def __init__(self, event: Event, make: Callable[[], T]) -> None:
+        self.event, self.make = event, make
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self.event.callbacks is not None:
+            yield self.event
+        return self.make()
 
 
 @coroutine

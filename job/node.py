@@ -4,7 +4,7 @@ Identity, mailbox, counters and records are here; time, messages and the device 
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from math import nan
 from random import Random
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lockstep.analysis.records import Recorder
 from lockstep.job.arithmetic import Arithmetic
 from lockstep.job.ending import Ending
-from lockstep.job.events import Event, Retired
+from lockstep.job.events import Event, Later, Retired, ready
 from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, keeps_nothing, nbytes_of
 from lockstep.job.member import Member
 from lockstep.job.passes import Once, Passes
@@ -28,42 +28,12 @@ T = TypeVar("T")
 Waiting = tuple[str | None, int | None, int | None, Event]
 
 
-async def ready(value: T) -> T:
-    """A value that is there already."""
-    return value
-
-
-class Later(Awaitable[T]):
-    """What `make` returns, but not before an event."""
-
-    __slots__ = ("event", "make")
-
-    def __init__(self, event: Event, make: Callable[[], T]) -> None:
-        self.event, self.make = event, make
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        if self.event.callbacks is not None:
-            yield self.event
-        return self.make()
-
-
 class Node:
     """See `strategies.Node` for what each member means."""
 
     __slots__ = (
-        *(
-            "rank",
-            "index",
-            "shard",
-            "role",
-            "workers",
-            "parents",
-            "children",
-            "followers",
-            "shards",
-            "hosts",
-            "rng",
-        ),
+        *("rank", "index", "shard", "role", "workers", "parents", "children", "followers", "shards"),
+        *("hosts", "rng"),
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),

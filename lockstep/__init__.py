@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `l
     import pandas
 
     from lockstep.analysis.gains import Gain
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
     from lockstep.fitting import Fit
     from lockstep.fitting.keys import Ends
     from lockstep.job.plan import Plan
@@ -54,7 +54,7 @@ Progress = Callable[[float], None]
 
 def __getattr__(name: str) -> Any:
     if name == "Result":
-        from lockstep.analysis.records import Result
+        from lockstep.analysis.result import Result
 
         return Result
     if name == "Scenario":

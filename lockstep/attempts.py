@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
 
 ATTEMPTS = 3
 """Of what is compared with a prediction."""

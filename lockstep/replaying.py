@@ -15,7 +15,8 @@ from lockstep import scenarios
 from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.entries import WORDS, Entry
 from lockstep.analysis.folders import settle
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 from lockstep.analysis.words import count
 from lockstep.executor.devices import computes_on
 from lockstep.job.plan import Plan

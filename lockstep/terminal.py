@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # they load when something is shown: a list of what there is 
     from rich.console import Console
     from rich.table import Table
 
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
     from lockstep.job.plan import Plan
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from lockstep import scenarios
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.executor.fabric import fabric
 from lockstep.executor.launch import RunFailed, execute
 from lockstep.executor.shaping import DATA, FRAME, QUEUE, early

@@ -16,7 +16,8 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT
 
-from lockstep.analysis.records import COPIES, Recorder, Result, of
+from lockstep.analysis.records import COPIES, Recorder, of
+from lockstep.analysis.result import Result
 from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
 from lockstep.job.incarnation import FIRST, Incarnation

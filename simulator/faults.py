@@ -18,7 +18,8 @@ from typing import Any
 
 from simpy.core import StopSimulation
 
-from lockstep.analysis.records import Recorder, Result, join
+from lockstep.analysis.records import Recorder, join
+from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event
 from lockstep.job.faults import Crash, Cut, Fault, Hang

@@ -13,7 +13,7 @@ from typing import Any, Never
 import pandas as pd
 
 from lockstep.analysis.entries import HAPPENS, TOLD, Entry
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Retired, passed_on
 from lockstep.job.node import Node

@@ -44,7 +44,7 @@ class Offer(Enum):
 AT_ANY_TIME = frozenset({Offer.ANSWERS, Offer.PULLS, Offer.ONE_WAY, Offer.AHEAD})
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Needs(Mark):
     """With this value, the worker loop's parameter needs one thing more of the server."""
 
@@ -52,7 +52,7 @@ class Needs(Mark):
     offer: Offer
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Factor(Generic[P, R]):
     """A function that can be called as before; its keyword-only arguments are parameters of the strategy."""
 
@@ -67,7 +67,7 @@ class Factor(Generic[P, R]):
         return self.program(*args, **kwargs)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class WorkerLoop(Factor[P, Run]):
     """When a worker pulls and pushes, and what: gradients, or deltas, how far it has moved by itself.
 
@@ -80,7 +80,7 @@ class WorkerLoop(Factor[P, Run]):
     """Vectors of its parameters' size that it has besides them, a gradient and its optimizer's state."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Synchronisation(Factor[P, Run]):
     """A synchronisation model: when the server applies what it was pushed, and when it answers."""
 
@@ -106,7 +106,7 @@ class Synchronisation(Factor[P, Run]):
         return Offer.ANSWERS in self.offers
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class StalenessCorrection(Factor[P, R]):
     """What the server does to each push for its staleness, before it is applied."""
 

@@ -15,8 +15,8 @@ class Mark:
         return hash(type(self))  # some have values that cannot be hashed
 
 
-# eq=False, repr=False: half of what a class costs at import, and a list of strategies loads them all
-@dataclass(frozen=True, eq=False, repr=False)
+# Not frozen: a third of what a class costs at import, and a list of strategies loads them all.
+@dataclass(eq=False, repr=False)
 class BelongsTo(Mark):
     """The parameter means something only where another, `key`, has one of these values.
 
@@ -27,26 +27,26 @@ class BelongsTo(Mark):
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Means(Mark):
     """What a parameter counts, where another factor's of the same name counts something else."""
 
     meaning: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class OnBothSides(Mark):
     """The parameter means something only if the worker loop and the synchronisation model have it."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class AtMostWorkers(Mark):
     """The parameter counts workers: there may be at most `more` than the cluster has."""
 
     more: int = 0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Excludes(Mark):
     """With `value`, the parameter `key` may not have some values; `others`: nor all these at once.
 
@@ -59,7 +59,7 @@ class Excludes(Mark):
     why: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class InPasses(Mark):
     """The parameter counts the pieces of the model that the strategy computes gradients in, by itself.
 
@@ -70,12 +70,12 @@ class InPasses(Mark):
     values: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Keeps(Mark):
     """A worker has as many vectors of its parameters' size as the parameter says, besides `keeps`."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class InParts(Mark):
     """With more than so many, whoever uses a gradient has only a part of it at a time, and not its norm."""
 

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from lockstep.analysis.plots.style import from_zero, style
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 
 _SIDES: dict[str, dict[str, Any]] = {"predicted": {}, "measured": {"fill": False, "hatch": "////"}}
 

@@ -12,7 +12,7 @@ from lockstep.analysis.plots import style
 from lockstep.analysis.plots.series import Unfit, apart, lines, once, panels, ready, within
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import METRICS, Scale, label, scale
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.analysis.runs import describe
 from lockstep.analysis.student import half_width_of
 from lockstep.scenarios import ScenarioError

@@ -15,7 +15,8 @@ from lockstep.analysis.plots import style
 from lockstep.analysis.plots.series import Unfit, titles
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import Scale, scale
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 from lockstep.analysis.runs import describe
 from lockstep.analysis.summary import DONE
 from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of

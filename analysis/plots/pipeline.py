@@ -14,7 +14,7 @@ from lockstep.analysis.plots import style
 from lockstep.analysis.plots.series import MOST_PANELS, Unfit, besides, flat, named
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import Scale, scale
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.analysis.runs import describe
 from lockstep.analysis.summary import DONE
 from lockstep.analysis.words import count, of_replica, size

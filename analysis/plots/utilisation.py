@@ -13,7 +13,7 @@ from lockstep.analysis.plots import style
 from lockstep.analysis.plots.series import MOST_PANELS, Unfit, titles
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import Scale, scale
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.analysis.runs import describe
 from lockstep.analysis.utilisation import of_those_there
 from lockstep.analysis.words import count

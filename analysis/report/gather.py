@@ -10,8 +10,8 @@ import pandas as pd
 
 from lockstep.analysis import saved
 from lockstep.analysis import table as tables
-from lockstep.analysis.records import Result
 from lockstep.analysis.report.reproduce import command, is_key
+from lockstep.analysis.result import Result
 from lockstep.analysis.runs import Runs
 from lockstep.scenarios import Scenario, ScenarioError, dump
 from lockstep.scenarios import load as load_scenario

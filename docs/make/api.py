@@ -11,7 +11,7 @@ from definitions import ROOT, brief, find, function, item, members, words
 from lockstep.analysis.records import Recorder
 
 PAGE = ROOT / "docs" / "api.md"
-FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/records.py", "analysis/plots/kinds.py"
+FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/result.py", "analysis/plots/kinds.py"
 LIMITS, RESOURCE = "analysis/bottleneck.py", "strategies/resource.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 

@@ -16,7 +16,7 @@ from lockstep.printing import Printing
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
     from lockstep.scenarios import Scenario
     from lockstep.work import Work
 

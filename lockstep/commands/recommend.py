@@ -23,7 +23,7 @@ from lockstep.commands.options import (
 from lockstep.printing import Csv, Json, Printing
 
 if TYPE_CHECKING:
-    from lockstep.analysis.records import Result
+    from lockstep.analysis.result import Result
     from lockstep.recommendation import Recommendation
     from lockstep.scenarios import Scenario
     from lockstep.work import Work

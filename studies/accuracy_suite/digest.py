@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from lockstep.analysis.records import Result, of
+from lockstep.analysis.records import of
+from lockstep.analysis.result import Result
 from lockstep.analysis.utilisation import busy_resources
 
 Digest = dict[str, Any]

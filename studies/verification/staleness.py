@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.studies.verification import theory_rounds as theory
 from lockstep.studies.verification.case import (
     Case,

@@ -13,7 +13,8 @@ import lockstep
 from lockstep.analysis import before
 from lockstep.analysis.bottleneck import Bottleneck, Remedy
 from lockstep.analysis.bottleneck_words import bound_by, in_short, sentence
-from lockstep.analysis.records import Recorder, Result
+from lockstep.analysis.records import Recorder
+from lockstep.analysis.result import Result
 from lockstep.analysis.utilisation import busy_resources, mean_busy
 from lockstep.strategies.resource import ResourceId
 from tests.support.results import result_of

@@ -8,7 +8,8 @@ import pytest
 
 import lockstep
 from lockstep.analysis.breakdown import PARTS, breakdown
-from lockstep.analysis.records import Recorder, Result
+from lockstep.analysis.records import Recorder
+from lockstep.analysis.result import Result
 from tests.support.results import result_of
 from tests.support.scenarios import scenario
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep.analysis.metrics import staleness
-from lockstep.analysis.records import Recorder, Result
+from lockstep.analysis.records import Recorder
+from lockstep.analysis.result import Result
 from tests.support.results import result_of
 from tests.support.scenarios import scenario
 

@@ -6,11 +6,11 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lockstep
-from lockstep import Result, Scenario
+from lockstep import Result, Scenario, ScenarioError
 from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, graphs
@@ -36,7 +36,8 @@ def some(**keys: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @st.composite
-def strategies(draw: st.DrawFn, workers: int) -> dict[str, Any]:
+def strategies(draw: st.DrawFn, workers: int, **others: Any) -> dict[str, Any]:
+    """A strategy that so many workers can run, with other changes that `conftest.scenario` makes."""
     name = draw(st.sampled_from(list(STRATEGIES)))
     factors = draw(some(**{factor: list(STRATEGIES) for factor in FACTORS}))
     try:
@@ -47,16 +48,26 @@ def strategies(draw: st.DrawFn, workers: int) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, **factors}
     parameters = strategy.parameters
     for key in parameters:
-        if key == "max_grad_norm":  # refused wherever nobody has a whole gradient
+        if key == "max_grad_norm":  # refused where nobody has a whole gradient, as with several servers
             continue
         drawn = draw(_values(key, optional(parameters[key].annotation)[0], most.get(key, 4)))
         if drawn is not None:
             found[key] = drawn
-    try:
-        chosen(found)
-    except StrategyError as error:  # such as optimizer_state: average without a barrier
-        found.pop(error.key)
+    while (
+        key := _refused(found, cluster__workers=workers, **others)
+    ) in found:  # such as optimizer_state: average without a barrier
+        found.pop(key)
+    assume(not key)
     return found
+
+
+def _refused(strategy: dict[str, Any], **others: Any) -> str:
+    """The key of a strategy's section for which a scenario refuses it; "" if it does not."""
+    try:
+        Plan.of(scenario(strategy=strategy, **others))
+    except ScenarioError as error:
+        return error.key.removeprefix("strategy.")
+    return ""
 
 
 def _values(key: str, annotation: Any, most: int) -> st.SearchStrategy[Any]:
@@ -123,7 +134,11 @@ def networks(draw: st.DrawFn, hosts: int) -> dict[str, Any]:
 def clusters(draw: st.DrawFn, most: int = 7) -> dict[str, Any]:
     """The changes that `conftest.scenario` makes, for at most so many workers."""
     workers, per_host = draw(st.integers(1, most)), draw(st.integers(1, 3))
-    strategy = draw(strategies(workers))
+    layout = {
+        "cluster__workers_per_host": per_host,
+        "workload": {"parameters": draw(st.sampled_from([1, 7, 1000]))},
+    }
+    strategy = draw(strategies(workers, **layout))
     when: list[dict[str, Any]] = [
         {"worker": 0},
         {"probability": 0.3},
@@ -136,13 +151,12 @@ def clusters(draw: st.DrawFn, most: int = 7) -> dict[str, Any]:
     return {
         **{f"cluster__{key}": value for key, value in costs.items()},
         "cluster__workers": workers,
-        "cluster__workers_per_host": per_host,
+        **layout,
         "cluster__servers": draw(servers(workers, strategy)),
         "cluster__compute": compute,
         "cluster__network": draw(networks(-(-workers // per_host))),
         "cluster__stragglers": [{**item, "slowdown": 3} for item in stragglers],
         "strategy": strategy,
-        "workload": {"parameters": draw(st.sampled_from([1, 7, 1000]))},
         "seed": draw(st.integers(0, 99)),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from lockstep.analysis.timeline import write
 
 Event = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 import lockstep
 from lockstep.analysis import table
-from lockstep.analysis.records import Result
+from lockstep.analysis.result import Result
 from tests.support import ROOT
 from tests.support.scenarios import scenario
 

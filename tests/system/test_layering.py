@@ -14,10 +14,14 @@ MAY_IMPORT = {
     "strategies": set(),
     "workloads": {"scenarios", "strategies.exchanges"},
     "job": {"strategies", "scenarios", "workloads", "analysis.records"},
-    "simulator": {"job", "strategies", "scenarios", "workloads", "analysis.records", "analysis.entries"},
+    "simulator": {
+        *("job", "strategies", "scenarios", "workloads"),
+        *("analysis.records", "analysis.result", "analysis.entries"),
+    },
     "executor": {
         *("job", "strategies", "scenarios", "workloads"),
-        *("analysis.records", "analysis.streams", "analysis.incomplete", "analysis.computations"),
+        *("analysis.records", "analysis.result", "analysis.streams", "analysis.incomplete"),
+        "analysis.computations",
     },
     "analysis": {
         *("job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"),

@@ -12,8 +12,8 @@ import lockstep
 from lockstep.calibration import compute
 from lockstep.calibration.profile_file import document as profile_of
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.profile import Profile, beneath
 from lockstep.scenarios.loading import made
+from lockstep.scenarios.profile import Profile, beneath
 from lockstep.workloads import build, deterministic_threads
 from lockstep.workloads.loading_time import LoadingTime
 from tests.support.tasks import document, task, written
