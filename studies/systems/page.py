@@ -46,12 +46,19 @@ def _section(system: System) -> str:
             for each in system.also
         ),
         *([f"Not here: {system.lacking}."] if system.lacking else []),
-        *([f"Published: {system.unread}."] if system.unread else ["Published: below."]),
+        _published(system),
         "",
         f"![{system.name}: what everybody does in the first iterations](systems/{stem}.png)",
         "",
     ]
     return "\n".join(lines)
+
+
+def _published(system: System) -> str:
+    """Where figures are, or why there are none."""
+    links = ", ".join(f"[{name}](published.md#{name})" for name in system.tables)
+    parts = ["above"] * bool(system.published) + [f"predicted by the table, {links}"] * bool(links)
+    return f"Published: {'; '.join([*parts, system.unread] if system.unread else parts)}."
 
 
 def _keys(without: Mapping[str, Any]) -> str:

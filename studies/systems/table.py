@@ -47,6 +47,8 @@ class System:
     lacking: str = ""
     """What the scenario does not have of the system."""
     published: tuple[Published, ...] = ()
+    tables: tuple[str, ...] = ()
+    """Of those that `validate --published` predicts (docs/published.md), the ones measured with it."""
     unread: str = ""
     """Why there is no published figure, if there is none."""
 
@@ -64,6 +66,7 @@ class System:
                 }
                 for each in self.published
             ],
+            "tables": list(self.tables),
         }
 
 
@@ -93,7 +96,7 @@ SYSTEMS: tuple[System, ...] = (
         ),
         lacking="messages are one a server, not one a variable; a row-sparse optimizer that lets the "
         "moments of rows rest",
-        unread=_NOT_READ,
+        tables=("mxnet-2015", "dlperf-2020"),
     ),
     System(
         name="TensorFlow",
@@ -105,6 +108,10 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="whole variables on servers",
         without={"cluster.servers.placement": "even"},
+        tables=(
+            *("tensorflow-2017-hosts", "tensorflow-2017-one-host-servers"),
+            *("tensorflow-2017-one-host-replicated", "cscs-2017-inception-v3", "cscs-2017-p2.8xlarge"),
+        ),
         published=(
             Published(
                 "Inception-v3, 64 K80 on 8 hosts, no overlap",
@@ -149,7 +156,7 @@ SYSTEMS: tuple[System, ...] = (
         factor="1-bit codes both ways",
         without={"strategy.codec": "none", "strategy.answer_codec": "none"},
         lacking="block momentum is strategies/bmuf",
-        unread=_NOT_READ,
+        tables=("cntk-2016-lstm",),
     ),
     System(
         name="Distributed training on Azure",
@@ -162,7 +169,7 @@ SYSTEMS: tuple[System, ...] = (
         factor="its recipe's 1-bit codes",
         without={"strategy.codec": "none"},
         lacking="a recipe, not an algorithm of its own",
-        unread="a launcher: none is its own",
+        tables=("azure-2018-horovod",),
     ),
     System(
         name="CaffeOnSpark",
@@ -200,6 +207,7 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="cards on one host's bus",
         without={"cluster.workers_per_host": 1},
+        tables=("minerva-2015",),
         published=(
             Published(
                 "AlexNet, 4 GTX Titan",

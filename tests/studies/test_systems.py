@@ -10,6 +10,7 @@ import lockstep
 from lockstep.scenarios import override, shipped
 from lockstep.strategies.owners import OneModelEach
 from lockstep.studies.accuracy_suite.tables import between_markers
+from lockstep.studies.published import table as published
 from lockstep.studies.systems import SYSTEMS, Also, System, page
 from tests.support import ROOT
 from tests.support.nightly import drawn
@@ -76,6 +77,13 @@ def test_the_page_is_as_made(table: str, monkeypatch: pytest.MonkeyPatch) -> Non
     make = import_module("systems")
     made = make.TABLES[table]()
     assert between_markers(PAGE, made, f"{make.NAME} {table}") == PAGE, "out of date: docs/make/systems.py"
+
+
+def test_published_figures_or_why_there_are_none() -> None:
+    tables = set(published.names())
+    for system in SYSTEMS:
+        assert tables.issuperset(system.tables)
+        assert bool(system.unread) != bool(system.published or system.tables)
 
 
 def test_a_picture_for_each() -> None:
