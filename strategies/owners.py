@@ -12,7 +12,7 @@ from lockstep.strategies.parts import Concatenate, Part, places, together
 from lockstep.strategies.placement import Role
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Owners:
     """Ranks that own parameters, and count versions, each of its own part."""
 
@@ -51,7 +51,7 @@ class Owners:
         return concatenate(parts)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Sharded(Owners):
     """A server for each shard of the parameters."""
 
@@ -62,7 +62,7 @@ class Sharded(Owners):
         return together(parts, places(self.shards), concatenate)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class InCopies(Sharded):
     """Several servers for each shard, a group of servers after the other; the copies' mean is evaluated."""
 
@@ -124,7 +124,7 @@ class SharedMemory(Owners):
         return True
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Split(Owners):
     """Owners of each of several slices of the parameters, which consist of the pieces of a whole vector."""
 

@@ -16,7 +16,7 @@ from lockstep.strategies.parts import Part, cut, dealt
 from lockstep.strategies.resource import ResourceId
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Role:
     """One rank: its `index` among its kind, and the ranks it pushes to (one a shard) or is pushed to by.
 

@@ -25,7 +25,7 @@ class Held(NamedTuple):
     """Parameters and gradients of units that are there for a while, besides those: at the most."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Shares:
     """Units of a slice of the parameters, and who owns which share of each."""
 

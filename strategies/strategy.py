@@ -43,7 +43,7 @@ def one_version(stage: int, stages: int) -> int:
     return 1
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Strategy:
     """A worker's program or, with a parameter server, a worker loop, a synchronisation model, a correction.
 
