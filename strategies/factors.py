@@ -5,11 +5,11 @@ if the one is in the other. A correction says `of` what pushes it is. Each is de
 """
 
 from collections.abc import Callable, Coroutine, Set
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from lockstep.strategies.marks import Mark
+from lockstep.strategies.plain import Plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +44,6 @@ class Offer(Enum):
 AT_ANY_TIME = frozenset({Offer.ANSWERS, Offer.PULLS, Offer.ONE_WAY, Offer.AHEAD})
 
 
-@dataclass(eq=False, repr=False)
 class Needs(Mark):
     """With this value, the worker loop's parameter needs one thing more of the server."""
 
@@ -52,13 +51,13 @@ class Needs(Mark):
     offer: Offer
 
 
-@dataclass(eq=False, repr=False)
-class Factor(Generic[P, R]):
+class Factor(Plain, Generic[P, R]):
     """A function that can be called as before; its keyword-only arguments are parameters of the strategy."""
 
     program: Callable[P, R]
 
-    def __post_init__(self) -> None:
+    def __init__(self, *values: Any, **given: Any) -> None:
+        super().__init__(*values, **given)
         named = {"__name__", "__qualname__", "__module__", "__doc__"}
         vars(self).update({name: getattr(self.program, name) for name in named}, __wrapped__=self.program)
 
@@ -67,7 +66,6 @@ class Factor(Generic[P, R]):
         return self.program(*args, **kwargs)
 
 
-@dataclass(eq=False, repr=False)
 class WorkerLoop(Factor[P, Run]):
     """When a worker pulls and pushes, and what: gradients, or deltas, how far it has moved by itself.
 
@@ -80,7 +78,6 @@ class WorkerLoop(Factor[P, Run]):
     """Vectors of its parameters' size that it has besides them, a gradient and its optimizer's state."""
 
 
-@dataclass(eq=False, repr=False)
 class Synchronisation(Factor[P, Run]):
     """A synchronisation model: when the server applies what it was pushed, and when it answers."""
 
@@ -106,11 +103,10 @@ class Synchronisation(Factor[P, Run]):
         return Offer.ANSWERS in self.offers
 
 
-@dataclass(eq=False, repr=False)
 class StalenessCorrection(Factor[P, R]):
     """What the server does to each push for its staleness, before it is applied."""
 
-    of: frozenset[Pushes] = field(default_factory=frozenset)
+    of: frozenset[Pushes] = frozenset()
 
 
 def worker_loop(

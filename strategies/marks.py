@@ -1,11 +1,12 @@
 """What a parameter of a strategy has to do with others: marks in its annotation, beside its bounds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, get_origin
 
+from lockstep.strategies.plain import Plain
 
-class Mark:
+
+class Mark(Plain):
     """Stands in `Annotated[…]`; `split` takes it off. Two of a kind that say the same are equal."""
 
     def __eq__(self, other: object) -> bool:
@@ -15,8 +16,6 @@ class Mark:
         return hash(type(self))  # some have values that cannot be hashed
 
 
-# Not frozen: a third of what a class costs at import, and a list of strategies loads them all.
-@dataclass(eq=False, repr=False)
 class BelongsTo(Mark):
     """The parameter means something only where another, `key`, has one of these values.
 
@@ -27,26 +26,22 @@ class BelongsTo(Mark):
     values: tuple[Any, ...]
 
 
-@dataclass(eq=False, repr=False)
 class Means(Mark):
     """What a parameter counts, where another factor's of the same name counts something else."""
 
     meaning: str
 
 
-@dataclass(eq=False, repr=False)
 class OnBothSides(Mark):
     """The parameter means something only if the worker loop and the synchronisation model have it."""
 
 
-@dataclass(eq=False, repr=False)
 class AtMostWorkers(Mark):
     """The parameter counts workers: there may be at most `more` than the cluster has."""
 
     more: int = 0
 
 
-@dataclass(eq=False, repr=False)
 class Excludes(Mark):
     """With `value`, the parameter `key` may not have some values; `others`: nor all these at once.
 
@@ -59,7 +54,6 @@ class Excludes(Mark):
     why: str
 
 
-@dataclass(eq=False, repr=False)
 class InPasses(Mark):
     """The parameter counts the pieces of the model that the strategy computes gradients in, by itself.
 
@@ -70,12 +64,10 @@ class InPasses(Mark):
     values: tuple[Any, ...] = ()
 
 
-@dataclass(eq=False, repr=False)
 class Keeps(Mark):
     """A worker has as many vectors of its parameters' size as the parameter says, besides `keeps`."""
 
 
-@dataclass(eq=False, repr=False)
 class InParts(Mark):
     """With more than so many, whoever uses a gradient has only a part of it at a time, and not its norm."""
 

@@ -97,7 +97,7 @@ class Contribution:
     batches: int  # mini-batches whose gradients it holds
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Group:
     """Some workers that meet in collectives of their own; of two groups that share two workers, the numbers
     differ."""
@@ -107,7 +107,7 @@ class Group:
     number: int = 0  # from 0 to 7
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """A device's place in its replica of the model."""
 

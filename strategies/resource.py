@@ -15,7 +15,7 @@ _PLURAL = {"leaf": "leaves"}  # others have an s more
 _WAY = {"up": "up to", "down": "down from", "both": "to"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResourceId:
     """A link or a processor, or all that do the same.
 
