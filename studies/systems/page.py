@@ -30,7 +30,11 @@ def published() -> str:
 
 def anchor(system: System) -> str:
     """Of its heading."""
-    kept = "".join(letter for letter in system.name.lower() if letter.isalnum() or letter in " -")
+    return _anchor(system.name)
+
+
+def _anchor(heading: str) -> str:
+    kept = "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -")
     return kept.replace(" ", "-")
 
 
@@ -56,7 +60,7 @@ def _section(system: System) -> str:
 
 def _published(system: System) -> str:
     """Where figures are, or why there are none."""
-    links = ", ".join(f"[{name}](published.md#{name})" for name in system.tables)
+    links = ", ".join(f"[{name}](published.md#{_anchor(name)})" for name in system.tables)
     parts = ["above"] * bool(system.published) + [f"predicted by the table, {links}"] * bool(links)
     return f"Published: {'; '.join([*parts, system.unread] if system.unread else parts)}."
 
