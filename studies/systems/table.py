@@ -66,7 +66,6 @@ class System:
                 }
                 for each in self.published
             ],
-            "tables": list(self.tables),
         }
 
 
