@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo lint check test nightly bench accuracy published docs clean
+.PHONY: install demo lint check test nightly bench accuracy published docs site dist clean
 
 install: .venv/installed
 
@@ -65,5 +65,13 @@ docs: install
 	$(BIN)/python docs/make/systems.py
 	$(BIN)/python benchmarks/streaming_diloco.py
 
+# the pages of docs/ for a browser, in build/site
+site: install
+	$(BIN)/mkdocs build --strict
+
+# what others install: dist/lockstep-….whl
+dist: install
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
 clean:
-	rm -rf .venv results *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv results build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

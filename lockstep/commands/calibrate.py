@@ -8,7 +8,7 @@ import typer
 import lockstep
 from lockstep import terminal
 from lockstep.commands.options import Quiet, Set, Trust, check_out
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 
 
 def calibrate(
@@ -34,13 +34,14 @@ def calibrate(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure this machine.
 
     Writes a profile, which scenarios take over: cluster.profile.
     """
-    printing = Printing(json_, csv)
+    printing = Printing(json_, csv, markdown)
     from lockstep.calibration import calibrate, save, table
 
     loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]

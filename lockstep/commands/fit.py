@@ -7,7 +7,7 @@ import typer
 
 from lockstep import terminal
 from lockstep.commands.options import File, Quiet, Set, Trust, check_out
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
 
 
@@ -35,6 +35,7 @@ def fit(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
     quiet: Quiet = False,
 ) -> None:
     """Find what a few measurements leave open.
@@ -44,7 +45,7 @@ def fit(
     from lockstep.fitting import fit, profile, show
     from lockstep.fitting.keys import parsed
 
-    printing = Printing(json_, csv)
+    printing = Printing(json_, csv, markdown)
     ranges = [parsed(given) for given in free or ()]
     names = [name for name, _ in ranges]
     for name in names:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lockstep import listing
 from lockstep import scenarios as scenario_files
-from lockstep.printing import Csv, Json, Printing, named
+from lockstep.printing import Csv, Json, Markdown, Printing, named
 
 # The shipped scenarios by the folder that they are in, in the order in which a newcomer needs them.
 _GROUPS = {
@@ -19,14 +19,14 @@ _GROUPS = {
 }
 
 
-def scenarios(json_: Json = False, csv: Csv = False) -> None:
+def scenarios(json_: Json = False, csv: Csv = False, markdown: Markdown = False) -> None:
     """List the scenarios that ship with the product.
 
     In groups, with the clusters and workloads that they can name; --json and --csv list the scenarios alone:
     'lockstep clusters' and 'lockstep workloads' have their own.
     """
     rows = _sentences(scenario_files.shipped())
-    if Printing(json_, csv).print(rows, lambda: named(rows)):
+    if Printing(json_, csv, markdown).print(rows, lambda: named(rows)):
         return
     blocks = {
         title: {name: text for name, text in rows.items() if name.rpartition("/")[0] == folder}
@@ -41,19 +41,19 @@ def scenarios(json_: Json = False, csv: Csv = False) -> None:
         listing.two_columns(block)
 
 
-def clusters(json_: Json = False, csv: Csv = False) -> None:
+def clusters(json_: Json = False, csv: Csv = False, markdown: Markdown = False) -> None:
     """List the clusters that ship with the product."""
-    _list(scenario_files.shelf("clusters"), Printing(json_, csv))
+    _list(scenario_files.shelf("clusters"), Printing(json_, csv, markdown))
 
 
-def workloads(json_: Json = False, csv: Csv = False) -> None:
+def workloads(json_: Json = False, csv: Csv = False, markdown: Markdown = False) -> None:
     """List the workloads that ship with the product."""
-    _list(scenario_files.shelf("workloads"), Printing(json_, csv))
+    _list(scenario_files.shelf("workloads"), Printing(json_, csv, markdown))
 
 
-def profiles(json_: Json = False, csv: Csv = False) -> None:
+def profiles(json_: Json = False, csv: Csv = False, markdown: Markdown = False) -> None:
     """List the profiles that ship with the product."""
-    _list(scenario_files.profiles(), Printing(json_, csv))
+    _list(scenario_files.profiles(), Printing(json_, csv, markdown))
 
 
 def _list(files: dict[str, Path], printing: Printing) -> None:
@@ -66,7 +66,7 @@ def _sentences(files: dict[str, Path]) -> dict[str, str]:
     return {name: listing.first_comment(path) for name, path in files.items()}
 
 
-def strategies(json_: Json = False, csv: Csv = False) -> None:
+def strategies(json_: Json = False, csv: Csv = False, markdown: Markdown = False) -> None:
     """List the strategies and their parameters with the defaults.
 
     --json and --csv list all parameters of each; otherwise those that many share come once, at the end.
@@ -82,7 +82,7 @@ def strategies(json_: Json = False, csv: Csv = False) -> None:
         for name, defaults in parameters.items()
         for key, default in defaults.items()
     )
-    if Printing(json_, csv).print(parameters, lambda: rows):
+    if Printing(json_, csv, markdown).print(parameters, lambda: rows):
         return
     lines: dict[str, str] = {}
     shared: dict[str, Parameter] = {}
@@ -100,7 +100,7 @@ def strategies(json_: Json = False, csv: Csv = False) -> None:
     )
 
 
-def systems(json_: Json = False, csv: Csv = False) -> None:
+def systems(json_: Json = False, csv: Csv = False, markdown: Markdown = False) -> None:
     """List the systems of the articles and their scenarios.
 
     What each of them is, too; docs/systems.md has pictures, and published figures beside predicted ones.
@@ -108,7 +108,7 @@ def systems(json_: Json = False, csv: Csv = False) -> None:
     from lockstep.studies.systems import SYSTEMS
 
     rows = [system.row() for system in SYSTEMS]
-    if Printing(json_, csv).print(rows, lambda: rows):
+    if Printing(json_, csv, markdown).print(rows, lambda: rows):
         return
     parts = ("architecture", "consistency", "placement", "communication", "parallelism")
     texts = {row["name"]: [f"{part}: {row[part]}" for part in parts] for row in rows}

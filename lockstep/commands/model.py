@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lockstep.commands.options import Set, Trust
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 
 Name = Annotated[
     str,
@@ -33,6 +33,7 @@ def model(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
 ) -> None:
     """Show a model's layers, and where a cut into stages falls.
 
@@ -40,7 +41,7 @@ def model(
     says what all that is. A model by its name is one for the images of digits (mlp, cnn) or of cifar10;
     --set workload.dataset=mnist takes others.
     """
-    printing = Printing(json_, csv)
+    printing = Printing(json_, csv, markdown)
     from lockstep.model_table import table
 
     found = table(name, set_ or [], stages, by)

@@ -33,7 +33,7 @@ from lockstep.commands.options import (
     say_what_is_left,
 )
 from lockstep.executor import signals
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
@@ -54,11 +54,12 @@ def simulate(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
     quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
     """Predict a run in virtual time, or repeat a real one."""
-    output = Output(out, Printing(json_, csv), quiet, tensorboard, timeline)
+    output = Output(out, Printing(json_, csv, markdown), quiet, tensorboard, timeline)
     if replay is not None:
         if file is not None or set_:
             context.fail("--replay has a scenario of its own: leave out FILE and --set")
@@ -107,6 +108,7 @@ def run(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
     quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
@@ -116,7 +118,7 @@ def run(
     if resume is not None and (file is not None or set_ or out is not None):
         context.fail("--resume has a scenario and a folder of its own: leave out FILE, --set and --out")
     out = out if resume is None else resume
-    output = Output(out, Printing(json_, csv), quiet, tensorboard, timeline)
+    output = Output(out, Printing(json_, csv, markdown), quiet, tensorboard, timeline)
     waiting = terminal.noting(quiet or bool(output.printing))
     engine = partial(
         lockstep.run,

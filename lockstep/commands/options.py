@@ -20,13 +20,27 @@ if TYPE_CHECKING:
     from lockstep.scenarios import Scenario
     from lockstep.work import Work
 
+
+def _shipped(incomplete: str) -> list[str]:
+    """For the shell's completion, which has files by itself."""
+    return [name for name in scenarios.shipped() if name.startswith(incomplete)]
+
+
 File = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="A scenario file, or a name that 'lockstep scenarios' lists."),
+    typer.Argument(
+        metavar="FILE",
+        help="A scenario file, or a name that 'lockstep scenarios' lists.",
+        autocompletion=_shipped,
+    ),
 ]
 MaybeFile = Annotated[
     str | None,
-    typer.Argument(metavar="FILE", help="A scenario file or name, unless an option stands for it."),
+    typer.Argument(
+        metavar="FILE",
+        help="A scenario file or name, unless an option stands for it.",
+        autocompletion=_shipped,
+    ),
 ]
 Replay = Annotated[
     Path | None,

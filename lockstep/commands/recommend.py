@@ -20,7 +20,7 @@ from lockstep.commands.options import (
     check_results,
     load,
 )
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 
 if TYPE_CHECKING:
     from lockstep.analysis.result import Result
@@ -59,6 +59,7 @@ def recommend(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
     quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
@@ -67,7 +68,7 @@ def recommend(
     Searches strategies and their settings by simulation, ranks the best with fresh seeds, and says what would
     change the answer (docs/recommend.md).
     """
-    printing = Printing(json_, csv)
+    printing = Printing(json_, csv, markdown)
     scenario = load(file, set_ or [], testbed and bool(validate_top), fits=False)
     check_results(out)
     from lockstep.recommendation import Recommendation

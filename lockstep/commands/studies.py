@@ -11,7 +11,7 @@ import lockstep
 from lockstep import terminal
 from lockstep.analysis.words import count
 from lockstep.commands.options import Out, Output, Quiet, check_out
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
 
 Cases = Annotated[
@@ -25,12 +25,18 @@ Claims = Annotated[
 ]
 
 
-def verify(case: Cases = None, json_: Json = False, csv: Csv = False, quiet: Quiet = False) -> None:
+def verify(
+    case: Cases = None,
+    json_: Json = False,
+    csv: Csv = False,
+    markdown: Markdown = False,
+    quiet: Quiet = False,
+) -> None:
     """Check the simulator against closed forms.
 
     A case that fails makes the exit status 3.
     """
-    printing = Printing(json_, csv)
+    printing = Printing(json_, csv, markdown)
     from lockstep.studies.verification import chosen, table, verify
 
     cases = chosen(case or [])
@@ -43,13 +49,18 @@ def verify(case: Cases = None, json_: Json = False, csv: Csv = False, quiet: Qui
 
 
 def claims(
-    claim: Claims = None, out: Out = None, json_: Json = False, csv: Csv = False, quiet: Quiet = False
+    claim: Claims = None,
+    out: Out = None,
+    json_: Json = False,
+    csv: Csv = False,
+    markdown: Markdown = False,
+    quiet: Quiet = False,
 ) -> None:
     """Try what was published about strategies, in virtual time.
 
     A claim that does not hold is a result, not a failure: the exit status is 0.
     """
-    printing = Printing(json_, csv)
+    printing = Printing(json_, csv, markdown)
     from lockstep.studies.reproductions import chosen, table
     from lockstep.studies.reproductions.experiment import judge
 

@@ -11,7 +11,7 @@ import typer
 from lockstep import terminal
 from lockstep.analysis.words import count
 from lockstep.commands.options import File, Out, Quiet, Set, Testbed, Trust, Yes, ask_first, check_out
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def sweep(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
     quiet: Quiet = False,
     yes: Yes = False,
 ) -> None:
@@ -62,7 +63,7 @@ def sweep(
     from lockstep.sweeping.sweep import sweep
     from lockstep.sweeping.table import rows
 
-    printing = Printing(json_, csv)
+    printing = Printing(json_, csv, markdown)
     overrides = [*(set_ or []), *([f"sweep.seeds={seeds}"] if seeds else [])]
     planned = plan(file, overrides, engine, testbed)
     workers = choose(backend, jobs, scheduler, planned)

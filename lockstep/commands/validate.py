@@ -26,7 +26,7 @@ from lockstep.commands.options import (
     load,
     say_what_is_left,
 )
-from lockstep.printing import Csv, Json, Printing
+from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def validate(
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
+    markdown: Markdown = False,
     quiet: Quiet = False,
     yes: Yes = False,
     attempts: Attempts = ATTEMPTS,
@@ -89,7 +90,7 @@ def validate(
     --testbed the scenario's own. With --suite: a grid of scenarios instead of a FILE (docs/accuracy.md). With
     --published: clusters that others measured (docs/published.md).
     """
-    output = Output(out, Printing(json_, csv), quiet, timeline=timeline)
+    output = Output(out, Printing(json_, csv, markdown), quiet, timeline=timeline)
     one_run = {"FILE": file, "--set": set_, "--strategy": strategy, "--sweep": sweep, "--timeline": timeline}
     of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
     of_the_suite |= {"pipelines": pipelines or None, "tensor": tensor or None}

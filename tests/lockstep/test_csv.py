@@ -1,4 +1,4 @@
-"""`--csv`, wherever `--json` is: the same as rows for a spreadsheet (docs/metrics.md)."""
+"""`--csv` and `--markdown`, wherever `--json` is: the same as rows (docs/metrics.md)."""
 
 import csv
 import io
@@ -32,6 +32,7 @@ def test_whatever_prints_json_prints_rows_too() -> None:
     with_json = {name for name, its in options.items() if "--json" in its}
     assert len(with_json) > 10
     assert {name for name, its in options.items() if "--csv" in its} == with_json
+    assert {name for name, its in options.items() if "--markdown" in its} == with_json
 
 
 def test_one_run_is_one_row_of_the_tidy_table(command: Lockstep) -> None:
@@ -100,7 +101,34 @@ def test_a_comma_a_quote_and_a_line_break_stay_in_their_cell(command: Lockstep, 
     assert row["name"] == name
 
 
-def test_json_and_csv_are_one_or_the_other(command: Lockstep) -> None:
+def test_one_of_them_at_a_time(command: Lockstep) -> None:
     ended = command("simulate", *SMALL, "--json", "--csv")
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err == "error: --csv: cannot be printed beside --json; give one of the two\n"
+    assert ended.err == "error: --csv: cannot be printed beside --json; give one of them\n"
+
+
+def cells(text: str) -> list[list[str]]:
+    return [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in text.splitlines()]
+
+
+def test_a_run_on_a_page_has_a_line_for_each_metric(command: Lockstep) -> None:
+    figures = json.loads(fine(command("simulate", *SMALL, "--json")))
+    head, line, *found = cells(fine(command("simulate", *SMALL, "--markdown")))
+    assert (head, line) == (["name", "sizes-only"], ["---", "---"])
+    metrics = dict(map(tuple, found))
+    assert metrics["throughput"] == f"{figures['throughput']:.4g}"
+    assert not {"cluster.workers", "seed", "loss", "staleness.histogram"} & set(metrics)
+
+
+def test_several_runs_on_a_page_have_what_differs(command: Lockstep) -> None:
+    sweep = [*SMALL, "--set", "sweep={cluster.workers: [1, 2]}", "--jobs", "1"]
+    found = {key: values for key, *values in cells(fine(command("sweep", *sweep, "--markdown")))}
+    assert found["cluster.workers"] == ["1", "2"]
+    assert not {"workload.batch_size", "cluster.network.latency"} & set(found)
+
+
+def test_a_list_on_a_page_stands_upright(command: Lockstep) -> None:
+    listed = json.loads(fine(command("clusters", "--json")))
+    head, _, *found = cells(fine(command("clusters", "--markdown")))
+    assert head == ["name", "about"]
+    assert {key: value.replace("&#124;", "|") for key, value in found} == listed
