@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `l
 
     from lockstep.analysis.gains import Gain
     from lockstep.analysis.result import Result
+    from lockstep.comparison import Comparison, Source
     from lockstep.fitting import Fit
     from lockstep.fitting.keys import Ends
     from lockstep.job.plan import Plan
@@ -34,6 +35,7 @@ __all__ = [
     "ScenarioError",
     "Task",
     "claims",
+    "compare",
     "fit",
     "load",
     "model",
@@ -338,6 +340,24 @@ def sweep(
     workers = choose(backend, jobs, scheduler, planned)
     folder = None if out is None else Path(out)
     return sweep(planned, workers, out=folder, records_of=records_of, progress=progress).table
+
+
+def compare(*sources: "Source", progress: Progress | None = None) -> "Comparison":
+    """Say what differs between the first and each of the others, and what that did (docs/compare.md).
+
+    `sources`: folders that `--out` has made of runs, sweeps and recommendations; results, tables of `sweep`;
+    scenarios, their files and names, which are simulated. A folder of `validate` alone is its predictions
+    against its measurements. `progress` is told of each simulation.
+
+    Of what is returned, `.pairs` has for each pair of points the `keys` that differ, the `metrics` (`first`,
+    `second`, `change`, `relative`, and `low` to `high`, the 95% interval of the change over seeds;
+    `certain`: whether these runs can tell it from chance), and `step_s`; `.table` is a data frame, `.same`
+    whether nothing differs.
+    Raises ScenarioError for what cannot be read, and where no run on one side has its like on the other.
+    """
+    from lockstep.comparison import compare
+
+    return compare(sources, progress)
 
 
 def fit(

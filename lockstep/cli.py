@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": "sweep",
     "plot": "plot",
     "report": "report",
+    "compare": "compare",
     **dict.fromkeys(("verify", "claims"), "studies"),
     "calibrate": "calibrate",
     "fit": "fit",

@@ -23,7 +23,7 @@ _PARTS: dict[str, dict[str, Any]] = {
     "network": {"facecolor": "#E69F00", "hatch": "////", "edgecolor": "white"},
     "waiting for others": {"facecolor": "#DDDDDD"},
 }
-_NAMES = {
+NAMES = {
     "compute": "computing",
     "update": "own updates",
     "send": "sending",
@@ -59,7 +59,7 @@ def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
     count = len(compared)
     whole, all_axes = style.grid(len(parts), height=0.7 + 0.19 * count)
     notes = []
-    columns = {part: f"breakdown.{part}" for part in _NAMES}
+    columns = {part: f"breakdown.{part}" for part in NAMES}
     names = _shown({part: table[name] for part, name in columns.items() if name in table})
     style.title(whole, all_axes, [title for title, _ in parts])
     for ax, (_, rows) in zip(all_axes, parts, strict=True):
@@ -76,7 +76,7 @@ def _by_worker(table: pd.DataFrame) -> tuple[Figure, list[str]]:
     workers = int(table["cluster.workers"].iloc[0])
     whole, (ax,) = style.grid(1, height=0.7 + (0.19 if workers <= 16 else 0.13) * workers)
     notes = []
-    names = _shown({part: [max(run[part]) for run in runs] for part in _NAMES if part in runs[0]})
+    names = _shown({part: [max(run[part]) for run in runs] for part in NAMES if part in runs[0]})
     for worker in range(workers):
         rows = pd.DataFrame([{part: run[part][worker] for part in names} for run in runs])
         notes += _bar(ax, worker, rows, names)
@@ -89,7 +89,7 @@ def _shown(shares: Mapping[str, Iterable[float]]) -> dict[str, str]:
     """The parts that are drawn: sending and own updates only where somebody does any."""
     return {
         part: name
-        for part, name in _NAMES.items()
+        for part, name in NAMES.items()
         if part in shares and (part not in ("send", "update") or any(share > 0 for share in shares[part]))
     }
 

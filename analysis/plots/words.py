@@ -44,7 +44,7 @@ _QUANTITIES = {
     "FLOP/s": ("peak",),
 }  # fmt: skip
 _UNIT_OF = {word: unit for unit, words in _QUANTITIES.items() for word in words}
-_SECTIONS = ("cluster.", "workload.", "parallelism.", "strategy.", "stop.")
+_SECTIONS = ("cluster.", "workload.", "parallelism.", "strategy.", "stop.", "recovery.")
 _WORDS = {
     "engine": "engine",
     "cluster.preset": "cluster",

@@ -16,7 +16,7 @@ LIMITS, RESOURCE = "analysis/bottleneck.py", "strategies/resource.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 
 ONE_RUN = ("load", "scenario", "model", "simulate", "why", "run", "records", "validate", "replay")
-MANY_RUNS = ("sweep", "recommend", "fit")
+MANY_RUNS = ("sweep", "recommend", "compare", "fit")
 CHECKS = ("verify", "claims")
 ERRORS = {
     "lockstep.ScenarioError": ("scenarios/problem.py", "ScenarioError"),
@@ -51,6 +51,7 @@ PICTURES = (
     ("pipeline", "pipeline"),
     ("stragglers", "stragglers"), ("heatmap", "heat_map"), ("decision", "decision"), ("pareto", "pareto"),
     ("predicted", "predicted_against_measured"), ("comparison", "predicted_and_measured"),
+    ("waterfall", "waterfall"),
 )  # fmt: skip
 
 PROSE = """\
