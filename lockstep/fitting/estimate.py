@@ -32,6 +32,7 @@ _UNKNOWN_NOISE = 0.01  # relative: where nothing says how large it is
 _TELLS = math.log(2)  # a direction is flat if noise hides that values along it double
 _CHANCE = 0.01  # below which a sum of squares is too large for the sd that were given
 _CLOSE, _ROUNDS = 0.1, 6  # how near the end of an interval is found
+_SAME_SLOPES = 0.05  # of logarithms: slopes, which are shares of time, are hardly others so near
 
 
 class Problem(NamedTuple):
@@ -110,8 +111,16 @@ def slopes(problem: Problem, values: Array, central: bool = True) -> Array:
     return np.asarray(((found[:k] - found[k:]) / width[:, None]).T * problem.weight[:, None])
 
 
-def downhill(problem: Problem, start: Array, end: float = FINE, iterations: int = _ITERATIONS) -> Optimum:
+def downhill(
+    problem: Problem,
+    start: Array,
+    end: float = FINE,
+    iterations: int = _ITERATIONS,
+    known: tuple[Array, Array] | None = None,
+) -> Optimum:
     """From a start to where the sum of squares is least nearby; `end`: how small steps, and gains, end it.
+
+    `known`: values, and the slopes there. Coarse ways take slopes anew only where they are others.
 
     Besides the rows there is a residual that never changes, so that gains in what is exact already are small,
     and one a value that pulls it back by a feather's weight, so that a flat valley has a lowest place.
@@ -127,8 +136,12 @@ def downhill(problem: Problem, start: Array, end: float = FINE, iterations: int 
         )
 
     def derivatives(values: Array) -> Array:
+        nonlocal known
+        here = origin + values
+        if known is None or end < COARSE or np.abs(here - known[0]).max() > _SAME_SLOPES:
+            known = here, slopes(problem, here, central=end < COARSE)
         pull = np.eye(len(values) + 1, len(values)) * weight * _FEATHER
-        return np.vstack([slopes(problem, origin + values, central=end < COARSE), pull])
+        return np.vstack([known[1], pull])
 
     found: OptimizeResult = least_squares(
         residuals,
@@ -239,7 +252,8 @@ def _profile(problem: Problem, best: Optimum, which: int, width: float) -> float
 
     along = np.linalg.lstsq(best.slopes[:, others], -best.slopes[:, which] * width, rcond=1e-3)[0]
     rest = problem._replace(predict=whole, low=problem.low[others], high=problem.high[others])
-    return downhill(rest, best.values[others] + along, COARSE, 3).sum
+    known = (best.values[others], best.slopes[:, others]) if abs(width) < _SAME_SLOPES else None
+    return downhill(rest, best.values[others] + along, COARSE, 3, known).sum
 
 
 def left_out(problem: Problem, best: Optimum) -> Array | None:
@@ -252,7 +266,8 @@ def left_out(problem: Problem, best: Optimum) -> Array | None:
         return np.asarray(best.residuals / free / problem.weight)
     found: list[float] = []
     for row in range(len(problem.measured)):
-        values = downhill(problem.without(row), best.values, COARSE, 4).values
+        known = best.values, np.delete(best.slopes, row, axis=0)
+        values = downhill(problem.without(row), best.values, COARSE, 4, known).values
         found.append(float(problem.predict(values[None])[0, row] - problem.measured[row]))
     return np.array(found)
 

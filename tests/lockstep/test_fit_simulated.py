@@ -1,0 +1,142 @@
+"""Tables that the simulator makes, with scatter: `fit` finds what is behind them, and names nothing else."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+import lockstep
+from lockstep import ScenarioError
+from lockstep.fitting import Fit
+
+BANDWIDTH, GRADIENT = "cluster.network.bandwidth", "cluster.compute.time.value"
+LATENCY, OVERHEAD = "cluster.network.latency", "cluster.network.message_overhead"
+PARAMETERS = "workload.parameters"
+WRITTEN = {
+    BANDWIDTH: "{:.6g} B/s",
+    GRADIENT: "{:.6g} s",
+    LATENCY: "{:.6g} s",
+    OVERHEAD: "{:.6g} s",
+    PARAMETERS: "{:.0f}",
+}
+WORKERS = (2, 3, 4, 6, 8, 12, 16)
+STRATEGIES = (
+    ("all-reduce", ""),
+    ("synchronous", "servers: 1"),
+    ("synchronous", "servers: 2"),
+    ("asynchronous", "servers: 1"),
+    ("local-sgd", ""),
+)
+SCENARIO = """\
+name: simulated
+cluster:
+  workers: 1
+  {servers}
+  network: {{bandwidth: 1 Gbit/s, latency: {latency}}}
+  compute: {{time: {{distribution: constant, value: 10 ms}}}}
+workload: {{parameters: 1000000, batch_size: 32}}
+strategy: {strategy}
+stop: {{steps: 4}}
+"""
+
+
+class Case(NamedTuple):
+    """A scenario, the values behind its table (base units), and how many workers each row has."""
+
+    text: str
+    true: Mapping[str, float]
+    workers: np.ndarray
+
+
+def fitted(case: Case, rng: np.random.Generator, folder: Path) -> Fit:
+    """The fit of a table that is up to 5% off; keys are looked for 10 to 100 times above and below."""
+    file = folder / "simulated.yaml"
+    file.write_text(case.text)
+    behind = [f"{key}={WRITTEN[key].format(value)}" for key, value in case.true.items()]
+    rates = {
+        count: lockstep.simulate(lockstep.load(file, [*behind, f"cluster.workers={count}"])).metrics["throughput"]
+        for count in set(case.workers.tolist())
+    }
+    scatter = rng.normal(0, rng.uniform(0.005, 0.05), len(case.workers))
+    measured = [rates[count] for count in case.workers.tolist()] * np.exp(scatter)
+    table = pd.DataFrame({"cluster.workers": case.workers, "throughput": measured})
+    free = {}
+    for key, value in case.true.items():
+        low, high = value / rng.uniform(10, 100), value * rng.uniform(10, 100)
+        free[key] = WRITTEN[key].format(low), WRITTEN[key].format(high)
+    return lockstep.fit(file, table, free, jobs=1)
+
+
+def inside(found: Fit, case: Case) -> dict[str, bool]:
+    """Of each key that has an end of an interval: whether its value is in it."""
+    return {
+        key: (its.low or 0.0) <= case.true[key] <= (its.high or np.inf)
+        for key, its in found.free.items()
+        if (its.low, its.high) != (None, None)
+    }
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.nightly)])
+def test_95_of_100_intervals_have_the_values_behind_simulated_tables(count: int, tmp_path: Path) -> None:
+    """What is allowed is what a hundredth of all honest 95% intervals would not do."""
+    found = {key: list[bool]() for key in (BANDWIDTH, GRADIENT)}
+    for seed in range(count):
+        rng = np.random.default_rng([22, seed])
+        strategy, servers = STRATEGIES[rng.integers(len(STRATEGIES))]
+        case = Case(
+            SCENARIO.format(strategy=strategy, servers=servers, latency="50 us"),
+            {BANDWIDTH: 1.25e8 * np.exp(rng.uniform(-1, 2)), GRADIENT: 0.010 * np.exp(rng.uniform(-1, 2))},
+            np.sort(rng.choice(WORKERS, size=6, replace=False)),
+        )
+        for key, hit in inside(fitted(case, rng, tmp_path), case).items():
+            found[key].append(hit)
+    for key, hits in found.items():
+        print(f"{key}: {sum(hits)} of {len(hits)} intervals have it; {count - len(hits)} have no end")
+        assert len(hits) >= 0.8 * count
+        assert binomtest(sum(hits), len(hits), 0.95).pvalue > 0.01
+
+
+def one_worker(rng: np.random.Generator) -> Case:
+    """Its step is one sum of a gradient and two messages, however often it is measured."""
+    text = SCENARIO.format(strategy="synchronous", servers="servers: 1", latency="50 us")
+    true = {BANDWIDTH: 1.25e8 * np.exp(rng.uniform(-1, 1)), GRADIENT: 0.050 * np.exp(rng.uniform(-1, 1))}
+    return Case(text, true, np.ones(6, int))
+
+
+def latency_and_overhead(rng: np.random.Generator) -> Case:
+    """A message waits for both."""
+    text = SCENARIO.format(strategy="all-reduce", servers="", latency="50 us")
+    true = {LATENCY: 5e-3 * np.exp(rng.uniform(-1, 1)), OVERHEAD: 5e-3 * np.exp(rng.uniform(-1, 1))}
+    return Case(text, true, np.sort(rng.choice(WORKERS, size=6, replace=False)))
+
+
+def bandwidth_and_parameters(rng: np.random.Generator) -> Case:
+    """A message takes their ratio."""
+    text = SCENARIO.format(strategy="all-reduce", servers="", latency="0 s")
+    true = {BANDWIDTH: 1.25e8 * np.exp(rng.uniform(-1, 1)), PARAMETERS: 1e6 * np.exp(rng.uniform(-1, 1))}
+    return Case(text, true, np.sort(rng.choice(WORKERS, size=6, replace=False)))
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("make", [one_worker, latency_and_overhead, bandwidth_and_parameters])
+def test_what_cannot_be_told_apart_is_not_named(make, count: int, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """None has both ends that are nearer than what the range says, and what is said is true."""
+    for seed in range(count):
+        rng = np.random.default_rng([23, seed])
+        case = make(rng)
+        found = fitted(case, rng, tmp_path)
+        assert not found.identifiable, found.free
+        assert all(inside(found, case).values()), (seed, found.free, case.true)
+
+
+def test_a_bandwidth_that_nothing_waits_for_is_refused(tmp_path: Path) -> None:
+    """One worker that sums with nobody."""
+    rng = np.random.default_rng(24)
+    text = SCENARIO.format(strategy="all-reduce", servers="", latency="50 us")
+    case = Case(text, {BANDWIDTH: 1e8, GRADIENT: 0.02}, np.ones(4, int))
+    with pytest.raises(ScenarioError, match="changes nothing in the rows to fit"):
+        fitted(case, rng, tmp_path)
