@@ -31,7 +31,7 @@ _LEAST_NOISE = 1e-3  # relative: what a simulation leaves out is no less, whatev
 _UNKNOWN_NOISE = 0.01  # relative: where nothing says how large it is
 _TELLS = math.log(2)  # a direction is flat if noise hides that values along it double
 _CHANCE = 0.01  # below which a sum of squares is too large for the sd that were given
-_CLOSE, _ROUNDS = 0.1, 6  # how near the end of an interval is found
+_CLOSE, _ROUNDS = 0.1, 10  # how near the end of an interval is found
 _SAME_SLOPES = 0.05  # of logarithms: slopes, which are shares of time, are hardly others so near
 
 
@@ -214,7 +214,7 @@ def interval(problem: Problem, best: Optimum, noise: Noise, which: int) -> tuple
 def _end(problem: Problem, best: Optimum, noise: Noise, which: int, width: float) -> float | None:
     allowed = (noise.quantile * noise.sd) ** 2
     bound = (problem.high if width > 0 else problem.low)[which] - best.values[which]
-    inside, outside, rise_inside = 0.0, math.inf, 0.0
+    inside, outside = 0.0, math.inf
     for _ in range(_ROUNDS):
         width = bound if abs(width) >= abs(bound) else width
         rise = _profile(problem, best, which, width) - best.sum
@@ -223,19 +223,16 @@ def _end(problem: Problem, best: Optimum, noise: Noise, which: int, width: float
         if abs(rise / allowed - 1) < _CLOSE:
             break
         if rise < allowed:
-            inside, rise_inside = width, max(rise, 0.0)
+            inside = width
         else:
             outside = width
-        # the root of the rise is nearly a straight line
-        guess = width * math.sqrt(allowed / rise) if rise > 0.01 * allowed else 3 * width
-        if outside != math.inf and not min(inside, outside) < guess < max(inside, outside):
-            guess = (inside + outside) / 2
-        elif outside != math.inf and rise_inside > 0.9 * allowed:
-            break
-        width = guess
+        told = rise > 0.01 * allowed  # the root of the rise is nearly a straight line, where it is not flat
+        guess = width * math.sqrt(allowed / rise) if told else 3 * width
+        between = told and min(inside, outside) < guess < max(inside, outside)
+        width = guess if outside == math.inf or between else (inside + outside) / 2
     else:
         rise = allowed
-    return float(best.values[which] + width * math.sqrt(min(4.0, allowed / rise)) if rise > 0 else width)
+    return float(best.values[which] + width * math.sqrt(allowed / rise))
 
 
 def _profile(problem: Problem, best: Optimum, which: int, width: float) -> float:
@@ -253,7 +250,7 @@ def _profile(problem: Problem, best: Optimum, which: int, width: float) -> float
     along = np.linalg.lstsq(best.slopes[:, others], -best.slopes[:, which] * width, rcond=1e-3)[0]
     rest = problem._replace(predict=whole, low=problem.low[others], high=problem.high[others])
     known = (best.values[others], best.slopes[:, others]) if abs(width) < _SAME_SLOPES else None
-    return downhill(rest, best.values[others] + along, COARSE, 3, known).sum
+    return downhill(rest, best.values[others] + along, COARSE, known=known).sum
 
 
 def left_out(problem: Problem, best: Optimum) -> Array | None:
