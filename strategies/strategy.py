@@ -312,6 +312,7 @@ def _marks(part: Callable[..., Any]) -> Mapping[str, list[Mark]]:
     return {name: split(_arguments(part)[name].annotation)[1] for name in _keywords(part)}
 
 
+@cache
 def _meaning(part: Callable[..., Any], name: str) -> str:
     said = [mark.meaning for mark in _marks(part)[name] if isinstance(mark, Means)]
     return said[0] if said else described(optional(_keywords(part)[name].annotation)[0])

@@ -31,7 +31,8 @@ _LEAST_NOISE = 1e-3  # relative: what a simulation leaves out is no less, whatev
 _UNKNOWN_NOISE = 0.01  # relative: where nothing says how large it is
 _TELLS = math.log(2)  # a direction is flat if noise hides that values along it double
 _CHANCE = 0.01  # below which a sum of squares is too large for the sd that were given
-_CLOSE, _ROUNDS = 0.1, 6  # how near the end of an interval is found
+_CLOSE, _ROUNDS = 0.1, 10  # how near the end of an interval is found
+_SAME_SLOPES = 0.05  # of logarithms: slopes, which are shares of time, are hardly others so near
 
 
 class Problem(NamedTuple):
@@ -110,8 +111,16 @@ def slopes(problem: Problem, values: Array, central: bool = True) -> Array:
     return np.asarray(((found[:k] - found[k:]) / width[:, None]).T * problem.weight[:, None])
 
 
-def downhill(problem: Problem, start: Array, end: float = FINE, iterations: int = _ITERATIONS) -> Optimum:
+def downhill(
+    problem: Problem,
+    start: Array,
+    end: float = FINE,
+    iterations: int = _ITERATIONS,
+    known: tuple[Array, Array] | None = None,
+) -> Optimum:
     """From a start to where the sum of squares is least nearby; `end`: how small steps, and gains, end it.
+
+    `known`: values, and the slopes there. Coarse ways take slopes anew only where they are others.
 
     Besides the rows there is a residual that never changes, so that gains in what is exact already are small,
     and one a value that pulls it back by a feather's weight, so that a flat valley has a lowest place.
@@ -127,8 +136,12 @@ def downhill(problem: Problem, start: Array, end: float = FINE, iterations: int 
         )
 
     def derivatives(values: Array) -> Array:
+        nonlocal known
+        here = origin + values
+        if known is None or end < COARSE or np.abs(here - known[0]).max() > _SAME_SLOPES:
+            known = here, slopes(problem, here, central=end < COARSE)
         pull = np.eye(len(values) + 1, len(values)) * weight * _FEATHER
-        return np.vstack([slopes(problem, origin + values, central=end < COARSE), pull])
+        return np.vstack([known[1], pull])
 
     found: OptimizeResult = least_squares(
         residuals,
@@ -201,7 +214,7 @@ def interval(problem: Problem, best: Optimum, noise: Noise, which: int) -> tuple
 def _end(problem: Problem, best: Optimum, noise: Noise, which: int, width: float) -> float | None:
     allowed = (noise.quantile * noise.sd) ** 2
     bound = (problem.high if width > 0 else problem.low)[which] - best.values[which]
-    inside, outside, rise_inside = 0.0, math.inf, 0.0
+    inside, outside = 0.0, math.inf
     for _ in range(_ROUNDS):
         width = bound if abs(width) >= abs(bound) else width
         rise = _profile(problem, best, which, width) - best.sum
@@ -210,19 +223,16 @@ def _end(problem: Problem, best: Optimum, noise: Noise, which: int, width: float
         if abs(rise / allowed - 1) < _CLOSE:
             break
         if rise < allowed:
-            inside, rise_inside = width, max(rise, 0.0)
+            inside = width
         else:
             outside = width
-        # the root of the rise is nearly a straight line
-        guess = width * math.sqrt(allowed / rise) if rise > 0.01 * allowed else 3 * width
-        if outside != math.inf and not min(inside, outside) < guess < max(inside, outside):
-            guess = (inside + outside) / 2
-        elif outside != math.inf and rise_inside > 0.9 * allowed:
-            break
-        width = guess
+        told = rise > 0.01 * allowed  # the root of the rise is nearly a straight line, where it is not flat
+        guess = width * math.sqrt(allowed / rise) if told else 3 * width
+        between = told and min(inside, outside) < guess < max(inside, outside)
+        width = guess if outside == math.inf or between else (inside + outside) / 2
     else:
         rise = allowed
-    return float(best.values[which] + width * math.sqrt(min(4.0, allowed / rise)) if rise > 0 else width)
+    return float(best.values[which] + width * math.sqrt(allowed / rise))
 
 
 def _profile(problem: Problem, best: Optimum, which: int, width: float) -> float:
@@ -239,7 +249,8 @@ def _profile(problem: Problem, best: Optimum, which: int, width: float) -> float
 
     along = np.linalg.lstsq(best.slopes[:, others], -best.slopes[:, which] * width, rcond=1e-3)[0]
     rest = problem._replace(predict=whole, low=problem.low[others], high=problem.high[others])
-    return downhill(rest, best.values[others] + along, COARSE, 3).sum
+    known = (best.values[others], best.slopes[:, others]) if abs(width) < _SAME_SLOPES else None
+    return downhill(rest, best.values[others] + along, COARSE, known=known).sum
 
 
 def left_out(problem: Problem, best: Optimum) -> Array | None:
@@ -252,7 +263,8 @@ def left_out(problem: Problem, best: Optimum) -> Array | None:
         return np.asarray(best.residuals / free / problem.weight)
     found: list[float] = []
     for row in range(len(problem.measured)):
-        values = downhill(problem.without(row), best.values, COARSE, 4).values
+        known = best.values, np.delete(best.slopes, row, axis=0)
+        values = downhill(problem.without(row), best.values, COARSE, 4, known).values
         found.append(float(problem.predict(values[None])[0, row] - problem.measured[row]))
     return np.array(found)
 

@@ -88,6 +88,9 @@ class Model:
         self._changed, self._simulate, self._told = changed, simulate, told
         self._steps, self._repeats = steps, repeats or [1] * len(rows)
         self._known: dict[tuple[int, tuple[float, ...], int], float] = {}
+        # rows that are alike are simulated once
+        changes = [row.changes for row in rows]
+        self._alike = [changes.index(each) for each in changes]
 
     def _like(self, steps: int | None, repeats: Sequence[int]) -> "Model":
         its = self._rows, self._keys, self._measure, self._changed, self._simulate, self._told
@@ -116,8 +119,9 @@ class Model:
     def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
         """Logarithms, of shape (points, rows), for points of shape (points, keys); of these rows, or all."""
         rows = range(len(self._rows)) if rows is None else rows
+        shifts = [_shifts(count) for count in self._repeats]
         wanted = [
-            [(row, tuple(point + shift), number) for number, shift in enumerate(_shifts(self._repeats[row]))]
+            [(self._alike[row], tuple(point + shift), number) for number, shift in enumerate(shifts[row])]
             for point in points
             for row in rows
         ]

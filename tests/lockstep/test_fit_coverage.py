@@ -124,3 +124,21 @@ def test_an_interval_of_rough_predictions_is_not_that_of_their_chances() -> None
         low, high = estimate.interval(problem, best, estimate.noise(problem, best), 0)
         hits += (low or -9.0) <= true[0] <= (high or 9.0)
     assert hits >= 25
+
+
+def test_an_interval_goes_where_the_others_matter_more_than_at_the_best() -> None:
+    """Rows that know a sum, fitted where one part is small: each part can be anything up to the whole sum."""
+
+    def total(points: Array) -> Array:
+        return np.repeat(np.log(np.exp(points).sum(axis=1, keepdims=True)), 6, axis=1)
+
+    scatter = np.array([0.02, -0.02, 0.01, -0.01, 0.015, -0.015])
+    problem = Problem(total, scatter, None, np.full(2, -5.0), np.full(2, 3.0))
+    best = estimate.downhill(problem, np.array([0.0, -4.5]))
+    assert best.values[1] < -4.0
+    noise = estimate.noise(problem, best)
+    half = noise.quantile * noise.sd / np.sqrt(6)
+    for which in range(2):
+        low, high = estimate.interval(problem, best, noise, which)
+        assert low is None
+        assert high == pytest.approx(np.log(np.exp(half) - np.exp(-5.0)), abs=half)
