@@ -1,4 +1,4 @@
-"""Lets processes of a real run fail, as `cluster.faults` says: SIGKILL, SIGSTOP and SIGCONT, by the clock."""
+"""Lets a real run fail as `cluster.faults` says, by the clock: signals, and a testbed's links."""
 
 import os
 import signal
@@ -11,7 +11,8 @@ from math import inf
 from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 
-from lockstep.job.faults import Crash, Fault, Hang
+from lockstep.executor.testbed import Testbed
+from lockstep.job.faults import Crash, Cut, Fault, Hang
 from lockstep.job.recovery import Faults, noticed
 from lockstep.scenarios import Scenario
 
@@ -19,12 +20,16 @@ from lockstep.scenarios import Scenario
 class Injector:
     """Of one life of a job: `failed` is the fault that ends it, once that is noticed."""
 
-    def __init__(self, scenario: Scenario, faults: Faults, processes: Sequence[BaseProcess]) -> None:
+    def __init__(
+        self, scenario: Scenario, faults: Faults, processes: Sequence[BaseProcess], bed: Testbed | None
+    ) -> None:
+        """bed: whose links are cut; None: processes hold messages up by themselves (cuts.py)."""
         self.origin: float | None = None
         self.failed: Fault | None = None
         self.gone: dict[int, Fault] = {}
         """Who has been made to fail, and how."""
-        self._scenario, self._faults, self._processes = scenario, faults, processes
+        self._scenario, self._faults, self._processes, self._bed = scenario, faults, processes, bed
+        self._cuts: list[Cut] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._over = Event()
@@ -41,6 +46,7 @@ class Injector:
         self._over.set()
         if self.origin is not None:
             self._thread.join()
+        self._cut([])
 
     def _await_next(self) -> None:
         if self._faults.next is not None:
@@ -71,13 +77,23 @@ class Injector:
                 self._signal(ranks, signal.SIGSTOP)
                 if known == inf:
                     self._at(fault.until, lambda: self._signal(ranks, signal.SIGCONT))
+            elif isinstance(fault, Cut):
+                self._cut([*self._cuts, fault])
+                self._at(fault.until, lambda: self._cut([each for each in self._cuts if each is not fault]))
             if known < inf:
-                self.gone |= dict.fromkeys(ranks, fault)
-                self._at(known, lambda: self._fails(fault))
+                if not isinstance(fault, Cut):  # who is cut off may still come to its end
+                    self.gone |= dict.fromkeys(ranks, fault)
+                self._at(known, lambda: self._fails(fault, ranks))
         self._await_next()
 
-    def _fails(self, fault: Fault) -> None:
+    def _fails(self, fault: Fault, ranks: Sequence[int]) -> None:
+        self.gone |= dict.fromkeys(ranks, fault)
         self.failed = fault
+
+    def _cut(self, cuts: list[Cut]) -> None:
+        if self._bed is not None and cuts != self._cuts:
+            self._bed.cut(lambda source, to: any(each.separated(source, to) for each in cuts))
+        self._cuts = cuts
 
     def _signal(self, ranks: Sequence[int], number: signal.Signals) -> None:
         for rank in ranks:

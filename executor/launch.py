@@ -38,7 +38,7 @@ from lockstep.executor.steal_time import StealTime
 from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
-from lockstep.job.faults import Fault
+from lockstep.job.faults import Fault, Hang
 from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
@@ -94,7 +94,7 @@ def execute(
     Raises ScenarioError if memory has no room for its processes, RunFailed if one dies or does not get on,
     RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
-    lives.check(plan)
+    lives.check(plan, testbed)
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), _interruptible(interruption), ExitStack() as stack:
         bed = None
@@ -192,7 +192,7 @@ class _Run:
             for rank in range(len(self.names))
         ]
         self.origin = origin
-        self.injector = Injector(plan.scenario, faults, self.processes) if faults is not None else None
+        self.injector = Injector(plan.scenario, faults, self.processes, bed) if faults is not None else None
         self._frozen = _ForkServerGuard(deadline_s or LEAST_S)
 
     def result(
@@ -273,7 +273,7 @@ class _Run:
             assert self.origin is not None
             begun = any(self.kept.glob("rank-*"))  # else there is nothing to hand over
             for rank, child in enumerate(self.processes):
-                if rank in injector.gone or not begun:
+                if not begun or isinstance(injector.gone.get(rank), Hang):
                     child.kill()  # one that stands still would not hear that it is to end
             raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
         return injector.gone

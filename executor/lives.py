@@ -20,13 +20,13 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.records import Recorder, join, of
 from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file
+from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
-from lockstep.job.faults import Fault
+from lockstep.job.faults import Cut, Fault
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.faults import LinkDown, Partition
 
 if TYPE_CHECKING:
     from lockstep.executor.launch import _Run
@@ -45,14 +45,16 @@ class LifeOver(Exception):
         self.records: pd.DataFrame | None = None
 
 
-def check(plan: Plan) -> None:
-    """Raises ScenarioError for what real runs cannot do yet."""
+def check(plan: Plan, testbed: bool) -> None:
+    """Raises ScenarioError for what real runs cannot do."""
     if not plan.scenario.with_faults:
         return
-    for index, item in enumerate(plan.scenario.cluster.faults):
-        if isinstance(item, LinkDown | Partition):
-            problem = "not built yet in real runs; 'lockstep simulate' has links that are cut"
-            raise ScenarioError(problem, key=f"cluster.faults[{index}]")
+    if plan.native and cuts_links(plan) and not testbed:
+        problem = (
+            "a link is cut, and without a testbed nothing holds up the native all-reduce; "
+            "take --testbed, or strategy.algorithm: ring"
+        )
+        raise ScenarioError(problem, key="cluster.faults")
     if plan.scenario.on_failure in ("continue", "wait"):
         problem = f"{plan.scenario.on_failure} is not built yet in real runs; must be stop, restart or spare"
         raise ScenarioError(problem, key="recovery.on_failure")
@@ -140,7 +142,8 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     records = Recorder().frame() if over.records is None else over.records
-    kills = [(rank, over.gone[rank].at if rank in over.gone else over.at) for rank in range(len(plan.roles))]
+    ended = {rank: fault.at for rank, fault in over.gone.items() if not isinstance(fault, Cut)}
+    kills = [(rank, ended.get(rank, over.at)) for rank in range(len(plan.roles))]
     return cut(records, kills, [(owner, version, inf) for owner in plan.owners.ranks])
 
 

@@ -187,7 +187,7 @@ class RealPort:
                 event.happen(event.value)
 
     def _stop_if_nobody_can_send(self, event: Event) -> None:
-        if not self.node.children or self.inbox:
+        if not self.node.children or self.inbox or self._pending:
             return
         senders = [sender for _, sender, _, wanted in self.node.waiting if wanted is event]
         if senders and self.node.ending.in_vain(self.rank, senders[0]):

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from lockstep.analysis.records import Recorder
 from lockstep.executor import checkpoint_file, native, signals, sockets
 from lockstep.executor.barrier import barrier
+from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.devices import Place, choose, computes_on, sharing, use, visible
 from lockstep.executor.heap import keep_freed_memory
 from lockstep.executor.heartbeat import Heartbeat, repr_line
@@ -110,6 +111,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
         life = replace(life, saved={} if saved is None else {rank: saved})
     node = running(port, _snapshots(plan, rank, initial) if learner else None, recorded, life)
+    if cuts_links(plan) and not on_testbed:
+        port.take_in = held_up(port, port.take_in, life.start)
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))

@@ -18,11 +18,14 @@ from lockstep.executor.launch import RunFailed
 from lockstep.job.incarnation import Saved
 from lockstep.scenarios.loading import made
 from lockstep.strategies.optimizers import Age
+from tests.support.testbed import needs_testbed
 
 CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
+LINK = {"link": {"host": 1}, "at": "1 s", "down_for": "800 ms"}
+PARTITION = {"partition": [[0, 2], [1]], "at": "1 s", "down_for": "800 ms"}
 
 
-def document(*faults: Any, **more: Any) -> dict[str, Any]:
+def document(*faults: Any, cluster: Any = None, **more: Any) -> dict[str, Any]:
     """A synchronous run of two workers and a server."""
     return {
         "name": "faults",
@@ -32,6 +35,7 @@ def document(*faults: Any, **more: Any) -> dict[str, Any]:
             "compute": {"time": {"distribution": "constant", "value": "50 ms"}},
             "detect": "300 ms",
             "faults": list(faults),
+            **(cluster or {}),
         },
         "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
         "strategy": {"name": "synchronous", "optimizer": "adam"},
@@ -81,6 +85,33 @@ def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any) -> 
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("testbed", [False, pytest.param(True, marks=needs_testbed)], ids=["here", "testbed"])
+@pytest.mark.parametrize("fault", [LINK, PARTITION], ids=["link", "partition"])
+def test_a_link_that_is_cut_holds_up_a_round(fault: Any, testbed: bool, whole: Any) -> None:
+    """In the real run as in the simulated: no update comes meanwhile, and nothing is lost."""
+    scenario = made(document(fault, cluster={"detect": "5 s", "network": {"bandwidth": "1 Gbit/s"}}))
+    found, model = lockstep.run(scenario, testbed=testbed), lockstep.simulate(scenario)
+    assert found.parameters is not None
+    assert np.array_equal(found.parameters, whole)
+    for result in (found, model):
+        updates = result.records.query("event == 'update'")["end"].sort_values()
+        assert updates.diff().max() >= 0.8
+    assert found.metrics["failures"] == found.metrics["lost_samples"] == 0
+    assert found.metrics["availability"] == pytest.approx(model.metrics["availability"], rel=0.05)
+
+
+@pytest.mark.real
+def test_a_link_that_is_cut_for_long_is_a_failure(whole: Any) -> None:
+    result = lockstep.run(made(document(LINK)))
+    assert result.parameters is not None
+    assert np.array_equal(result.parameters, whole)
+    metrics = result.metrics
+    assert metrics["failures"] == 1
+    assert metrics["time_to_detect_s"] == pytest.approx(0.3, abs=0.01)
+    assert metrics["samples"] == 60 * 2 * 32
+
+
+@pytest.mark.real
 def test_a_failure_ends_a_run_that_does_not_recover() -> None:
     with pytest.raises(RunFailed, match=r"worker 1 \(rank 1\) crashed at 1 s .*on_failure is stop"):
         lockstep.run(made(document(CRASH, recovery={"on_failure": "stop"})))
@@ -91,8 +122,8 @@ def test_a_failure_ends_a_run_that_does_not_recover() -> None:
     [
         ({"recovery": {"on_failure": "continue"}}, "recovery.on_failure: continue is not built yet in real"),
         (
-            {"faults": [{"link": {"host": 0}, "at": "1 s", "down_for": "1 s"}]},
-            r"cluster.faults\[0\]: not built",
+            {"faults": [LINK], "strategy": {"name": "all-reduce", "algorithm": "native"}},
+            "cluster.faults: a link is cut, and without a testbed .* strategy.algorithm: ring",
         ),
     ],
 )

@@ -1,0 +1,53 @@
+"""Links that are cut in a run without a testbed: messages wait where they arrive, as in the simulator.
+
+Each process knows the schedule, a pure function of the scenario, and the run's clock: nobody has to tell it.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from lockstep.job.faults import Cut, there_at
+from lockstep.job.plan import Plan
+from lockstep.job.port import Arrival
+from lockstep.job.recovery import Faults
+from lockstep.scenarios.faults import LinkDown, Partition
+
+if TYPE_CHECKING:
+    from lockstep.executor.port import RealPort
+
+TakeIn = Callable[[Arrival], None]
+
+
+def cuts_links(plan: Plan) -> bool:
+    """Whether a link of the run is ever cut."""
+    return any(isinstance(item, LinkDown | Partition) for item in plan.scenario.cluster.faults)
+
+
+def held_up(port: "RealPort", take_in: TakeIn, since: float) -> TakeIn:
+    """What hands a message over as soon as no cut from `since` (s) on holds it up, each sender's in order."""
+    plan, host = port.plan, port.plan.hosts[port.rank]
+    faults, cuts = Faults(plan), list[Cut]()
+    handed: dict[int, float] = {}  # by sender: when the last one is there
+    held: list[tuple[float, int, Any]] = []
+    numbers = count()
+
+    def hand_over(_: object) -> None:
+        take_in(heappop(held)[2])  # as many as there are timers, and each the first of what is left
+
+    def arrives(arrival: Arrival) -> None:
+        now, sender = port.now, arrival.message.sender
+        while (fault := faults.next) is not None and fault.at <= now:
+            faults.pop()
+            if isinstance(fault, Cut) and fault.at >= since:
+                cuts.append(fault)
+        at = max(there_at(cuts, arrival.start, now, plan.hosts[sender], host), handed.get(sender, now))
+        handed[sender] = at
+        if at <= now and not held:
+            take_in(arrival)
+            return
+        heappush(held, (at, next(numbers), arrival))
+        port.wait(max(0.0, at - now)).then(hand_over)
+
+    return arrives
