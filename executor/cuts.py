@@ -34,6 +34,7 @@ def held_up(port: "RealPort", take_in: TakeIn, since: float) -> TakeIn:
     numbers = count()
 
     def hand_over(_: object) -> None:
+        port.held_up -= 1
         take_in(heappop(held)[2])  # as many as there are timers, and each the first of what is left
 
     def arrives(arrival: Arrival) -> None:
@@ -47,6 +48,7 @@ def held_up(port: "RealPort", take_in: TakeIn, since: float) -> TakeIn:
         if at <= now and not held:
             take_in(arrival)
             return
+        port.held_up += 1
         heappush(held, (at, next(numbers), arrival))
         port.wait(max(0.0, at - now)).then(hand_over)
 

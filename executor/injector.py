@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -28,6 +29,9 @@ class Injector:
         self.failed: Fault | None = None
         self.gone: dict[int, Fault] = {}
         """Who has been made to fail, and how."""
+        self.dead: deque[tuple[int, Fault, float]] = deque()
+        """Who has been killed, why and when, where the job goes on: for the launcher to replace."""
+        self._policy = scenario.on_failure
         self._scenario, self._faults, self._processes, self._bed = scenario, faults, processes, bed
         self._cuts: list[Cut] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -71,7 +75,10 @@ class Injector:
         known = noticed(self._scenario, fault)
         if ranks:
             self._faults.befell(fault, ranks)
-            if isinstance(fault, Crash):
+            goes_on = self._policy == "continue" or (self._policy == "wait" and fault.until < inf)
+            if isinstance(fault, Crash) and goes_on:
+                self._lose(ranks, fault)
+            elif isinstance(fault, Crash):
                 self._signal(ranks, signal.SIGKILL)
             elif isinstance(fault, Hang):
                 self._signal(ranks, signal.SIGSTOP)
@@ -83,12 +90,28 @@ class Injector:
             if known < inf:
                 if not isinstance(fault, Cut):  # who is cut off may still come to its end
                     self.gone |= dict.fromkeys(ranks, fault)
-                self._at(known, lambda: self._fails(fault, ranks))
+                if not goes_on:
+                    self._at(known, lambda: self._fails(fault, ranks))
+                elif not isinstance(fault, Crash):  # what it still does counts no longer
+                    self._at(known, lambda: self._lose(ranks, fault))
         self._await_next()
 
     def _fails(self, fault: Fault, ranks: Sequence[int]) -> None:
         self.gone |= dict.fromkeys(ranks, fault)
         self.failed = fault
+
+    def _lose(self, ranks: Sequence[int], fault: Fault) -> None:
+        """Kill them; the job goes on without them until they are back."""
+        assert self.origin is not None
+        self.gone |= dict.fromkeys(ranks, fault)
+        self._at(fault.until, lambda: self._are_back(ranks))
+        for rank in ranks:
+            self.dead.append((rank, fault, time.monotonic() - self.origin))
+        self._signal(ranks, signal.SIGKILL)
+
+    def _are_back(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            del self.gone[rank]
 
     def _cut(self, cuts: list[Cut]) -> None:
         if self._bed is not None and cuts != self._cuts:

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +23,12 @@ from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file
 from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
-from lockstep.job.faults import Cut, Fault
+from lockstep.job.faults import Cut, Fault, schedule
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.faults import Trace
 
 if TYPE_CHECKING:
     from lockstep.executor.launch import _Run
@@ -56,8 +58,21 @@ def check(plan: Plan, testbed: bool) -> None:
         )
         raise ScenarioError(problem, key="cluster.faults")
     if plan.scenario.on_failure in ("continue", "wait"):
-        problem = f"{plan.scenario.on_failure} is not built yet in real runs; must be stop, restart or spare"
-        raise ScenarioError(problem, key="recovery.on_failure")
+        _check_servers(plan)
+
+
+def _check_servers(plan: Plan) -> None:
+    """No server of a real run comes back by itself."""
+    scenario = plan.scenario
+    for index, item in enumerate(scenario.cluster.faults):
+        faults = schedule([item], scenario.seed, plan.roles, plan.hosts, scenario.cluster.group_of)
+        for fault in faults if isinstance(item, Trace) else islice(faults, 1):
+            if any(rank not in plan.workers for rank in fault.ranks):
+                problem = (
+                    f"befalls a server, and on_failure: {scenario.on_failure} is not built yet for that in "
+                    "real runs; must be stop, restart or spare"
+                )
+                raise ScenarioError(problem, key=f"cluster.faults[{index}]")
 
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
@@ -77,11 +92,12 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
         run = begin(private, own, life, origin, faults)
         try:
             result = live(run)
-            frames.append(result.records)
+            frames += [result.records, *run.replacing.frames]
+            run.replacing.note_recoveries(extra, result.records)
         except LifeOver as over:
             origin = run.origin
             assert origin is not None
-            if plan.scenario.on_failure == "stop":
+            if plan.scenario.on_failure not in ("restart", "spare"):
                 raise
             version, saved = checkpoint_file.whole(plan, kept)
             records = _ended(plan, over, max(version, life.version))

@@ -62,7 +62,7 @@ LARGE = 1 << 20
 
 
 def front(nbytes: object) -> bytes:
-    return f"[1,{nbytes},false,{json.dumps(HEADER)[1:]}\n".encode()
+    return f"[0,1,{nbytes},false,{json.dumps(HEADER)[1:]}\n".encode()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from lockstep.strategies.optimizers import Age
 from tests.support.testbed import needs_testbed
 
 CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
+SERVER = {"server": 0, "at": "1 s", "crash": True, "back_after": "500 ms"}
+HANG = {"worker": 1, "at": "1 s", "hang_for": "2 s"}
 LINK = {"link": {"host": 1}, "at": "1 s", "down_for": "800 ms"}
 PARTITION = {"partition": [[0, 2], [1]], "at": "1 s", "down_for": "800 ms"}
 
@@ -112,6 +114,49 @@ def test_a_link_that_is_cut_for_long_is_a_failure(whole: Any) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.parametrize(
+    ("strategy", "on", "fault", "rounds"),
+    [
+        ("synchronous", "continue", CRASH | {"back_after": "2 s"}, True),
+        ("synchronous", "wait", CRASH | {"back_after": "2 s"}, False),
+        ("asynchronous", "continue", HANG, True),
+        ("asynchronous", "continue", LINK | {"down_for": "2 s"}, True),
+        ("synchronous", "continue", CRASH | {"back_after": None}, True),
+    ],
+)
+def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: Any, rounds: bool) -> None:
+    """Until it is back, and takes part again."""
+    stop = {"time": "5 s"}
+    scenario = made(document(fault, strategy=strategy, stop=stop, recovery={"on_failure": on}))
+    found, model = lockstep.run(scenario), lockstep.simulate(scenario)
+    for result in (found, model):
+        updates = result.records.query("event == 'update'")
+        meanwhile = updates.query("2 < end < 2.9")
+        assert bool(len(meanwhile)) is rounds
+        assert set(meanwhile["peer"]) <= {0}
+        assert set(updates.query("end < 1")["peer"]) == {0, 1}
+        later = updates.query("end > 3.2 and peer == 1")
+        assert bool(len(later)) is (fault.get("back_after", "") is not None)
+        print(
+            strategy,
+            on,
+            fault,
+            {
+                k: result.metrics[k]
+                for k in (
+                    "failures",
+                    "samples",
+                    "lost_samples",
+                    "goodput",
+                    "time_to_detect_s",
+                    "time_to_recover_s",
+                    "availability",
+                )
+            },
+        )
+
+
+@pytest.mark.real
 def test_a_failure_ends_a_run_that_does_not_recover() -> None:
     with pytest.raises(RunFailed, match=r"worker 1 \(rank 1\) crashed at 1 s .*on_failure is stop"):
         lockstep.run(made(document(CRASH, recovery={"on_failure": "stop"})))
@@ -120,7 +165,10 @@ def test_a_failure_ends_a_run_that_does_not_recover() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"recovery": {"on_failure": "continue"}}, "recovery.on_failure: continue is not built yet in real"),
+        (
+            {"faults": [SERVER], "recovery": {"on_failure": "continue"}},
+            r"cluster.faults\[0\]: befalls a server, and on_failure: continue is not built yet",
+        ),
         (
             {"faults": [LINK], "strategy": {"name": "all-reduce", "algorithm": "native"}},
             "cluster.faults: a link is cut, and without a testbed .* strategy.algorithm: ring",
