@@ -6,7 +6,7 @@ Each process knows the schedule, a pure function of the scenario, and the run's 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lockstep.job.faults import Cut, there_at
 from lockstep.job.plan import Plan
@@ -30,12 +30,15 @@ def held_up(port: "RealPort", take_in: TakeIn, since: float) -> TakeIn:
     plan, host = port.plan, port.plan.hosts[port.rank]
     faults, cuts = Faults(plan), list[Cut]()
     handed: dict[int, float] = {}  # by sender: when the last one is there
-    held: list[tuple[float, int, Any]] = []
+    held: list[tuple[float, int, Arrival, int]] = []
+    lives = port.transport.lives
     numbers = count()
 
     def hand_over(_: object) -> None:
         port.held_up -= 1
-        take_in(heappop(held)[2])  # as many as there are timers, and each the first of what is left
+        *_, arrival, life = heappop(held)  # as many as there are timers, and each the first of what is left
+        if life == lives[arrival.message.sender]:  # else who sent it has failed
+            take_in(arrival)
 
     def arrives(arrival: Arrival) -> None:
         now, sender = port.now, arrival.message.sender
@@ -49,7 +52,7 @@ def held_up(port: "RealPort", take_in: TakeIn, since: float) -> TakeIn:
             take_in(arrival)
             return
         port.held_up += 1
-        heappush(held, (at, next(numbers), arrival))
+        heappush(held, (at, next(numbers), arrival, lives[sender]))
         port.wait(max(0.0, at - now)).then(hand_over)
 
     return arrives

@@ -184,7 +184,7 @@ class _Run:
         self._contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s, brief, origin)
         self._bed = bed
         self.processes = [self._process(rank, self._contact) for rank in range(len(self.names))]
-        self.replacing = Replacing(plan, folder, kept, self.hub, self.store)
+        self.replacing = Replacing(plan, folder, kept, self.hub, self.store, life.number)
         self.origin = origin
         self.injector = Injector(plan.scenario, faults, self.processes, bed) if faults is not None else None
         self._frozen = ForkServerGuard(deadline_s or LEAST_S)

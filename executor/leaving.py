@@ -12,11 +12,16 @@ from lockstep.job.recovery import Faults, noticed
 from lockstep.strategies.node import Message
 
 
-def hear_of_leaving(port: RealPort) -> None:
-    """Let a server hear of its workers' failures from now on."""
+def hear_of_leaving(port: RealPort, since: float) -> None:
+    """Let a server hear of its workers' failures from `since` (s) on."""
     faults, down = Faults(port.plan), dict[int, float]()  # until when
+    while faults.next is not None and faults.next.at < since:
+        faults.pop()
 
     def tell(rank: int, fault: Fault) -> None:
+        port.transport.forget(rank)
+        if port.plan.scenario.on_failure == "wait":
+            return
         port.take_in(Arrived(Message("leave", rank), port.now, 0))
         if fault.until == inf:
             port.node.ending.left(rank)

@@ -36,6 +36,7 @@ from lockstep.executor.stopping import say
 from lockstep.executor.stores import FileStore, PrefixStore, Store
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
+from lockstep.executor.watchdog import Status
 from lockstep.job.arithmetic import OnTensors
 from lockstep.job.ending import Ending
 from lockstep.job.incarnation import FIRST, Incarnation
@@ -138,13 +139,15 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     barrier(store, "addresses of inboxes", world)
     if control.rejoins:
         transport.life = life.number
+        # Who waits for its turn gets on, for however long.
+        control.heartbeat.look = lambda: Status(done=int(1e3 * time.monotonic()))
         _take_place(port, control.origin, life.start)
     else:
         transport.connect(_connected(plan, rank))  # not on the clock either
         same_host = len({place.host for place in places}) == 1
         port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
-    if goes_on and scenario.on_failure == "continue" and not is_worker:
-        hear_of_leaving(port)
+    if goes_on and not is_worker:
+        hear_of_leaving(port, life.start)
     report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
     if scenario.with_faults:

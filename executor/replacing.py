@@ -21,13 +21,14 @@ from lockstep.job.recovery import noticed
 class Replacing:
     """Of one life of a job, whose processes leave their things in `folder` and their records in `kept`."""
 
-    def __init__(self, plan: Plan, folder: Path, kept: Path, hub: Hub, store: Store) -> None:
+    def __init__(self, plan: Plan, folder: Path, kept: Path, hub: Hub, store: Store, number: int) -> None:
+        """number: of the life of the job."""
         self.frames: list[pd.DataFrame] = []
         """What the dead had no time to write."""
         self.absent: set[int] = set()
         """Whose place nobody takes."""
         self._plan, self._folder, self._kept, self._hub, self._store = plan, folder, kept, hub, store
-        self._lives: Counter[int] = Counter()
+        self._number, self._lives = number, Counter[int]()
         self._steps: dict[int, int] = {}
         self._deaths: list[tuple[int, Fault]] = []
 
@@ -61,7 +62,9 @@ class Replacing:
             self.absent.add(rank)
             self._store.add("barrier/end", 1)  # nobody is to wait for it
             return None
-        return Incarnation(self._lives[rank], fault.until, steps={rank: self._steps.get(rank, 0)})
+        return Incarnation(
+            self._number + self._lives[rank], fault.until, steps={rank: self._steps.get(rank, 0)}
+        )
 
     def note_recoveries(self, recorder: Recorder, records: pd.DataFrame) -> None:
         """Who took a dead one's place was at work with its first gradient."""
