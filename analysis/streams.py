@@ -97,9 +97,9 @@ def log(file: Path, rank: int) -> pd.DataFrame:
 
 
 def streams(folder: Path) -> list[Path]:
-    """The records' files in a folder, in the order of ranks."""
-    files = {int(file.name.split(".")[0][5:]): file for file in folder.glob(f"rank-*.{RECORDS}.arrow")}
-    return [files[rank] for rank in sorted(files)]
+    """The records' files in a folder, in the order of ranks, and of each rank's lives."""
+    files = folder.glob(f"rank-*.{RECORDS}.arrow")
+    return sorted(files, key=lambda file: (int(file.name.split(".")[0][5:]), file.name))
 
 
 def _frame(found: pa.Table) -> pd.DataFrame:

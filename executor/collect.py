@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -43,6 +44,12 @@ def await_outcomes(folder: Path, expected: Callable[[], Sequence[int]]) -> None:
 
 def _outcome(folder: Path, rank: int) -> Path:
     return folder / f"outcome-{rank}.json"
+
+
+def _outcomes(folder: Path, ranks: Sequence[int]) -> list[Any]:
+    """What those of them that came to their end have left."""
+    files = [_outcome(folder, rank) for rank in ranks]
+    return [json.loads(file.read_text("ascii")) for file in files if file.exists()]
 
 
 def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Result:
@@ -108,8 +115,7 @@ def seen(result: Result, hub: Hub, names: Sequence[str]) -> Result:
 
 def _shared(folder: Path, workers: Sequence[int]) -> list[str]:
     """A warning for each GPU that several workers had."""
-    left = [json.loads(_outcome(folder, rank).read_text("ascii"))["sharing"] for rank in workers]
-    groups = {tuple(group) for group in left if len(group) > 1}
+    groups = {tuple(left["sharing"]) for left in _outcomes(folder, workers) if len(left["sharing"]) > 1}
     return [
         f"workers {', '.join(map(str, group))} shared a GPU: their gradients waited for each other"
         for group in sorted(groups)
@@ -119,8 +125,7 @@ def _shared(folder: Path, workers: Sequence[int]) -> list[str]:
 def _overruns(folder: Path, ranks: Sequence[int], table: pd.DataFrame) -> list[str]:
     computed = table["event"].value_counts()
     done = f"{computed['pass']} passes" if computed["pass"] else f"{computed['gradient']} gradients"
-    left = [json.loads(_outcome(folder, rank).read_text("ascii")) for rank in ranks]
-    overruns = [ratio for outcome in left for ratio in outcome["overruns"]]
+    overruns = [ratio for left in _outcomes(folder, ranks) for ratio in left["overruns"]]
     if not overruns:
         return []
     return [

@@ -61,6 +61,11 @@ class Hub:
         with self._lock:
             self.watchdog.expect(rank, time.monotonic())
 
+    def forget(self, rank: int) -> None:
+        """A process is gone that was to go; what it may still have said is of no matter."""
+        with self._lock:
+            self.watchdog.forget(rank)
+
     def tell(self, why: str) -> None:
         """Tell all processes that the run ends badly, unless somebody has."""
         self.end = self.end or why

@@ -1,8 +1,9 @@
-"""Lets processes of a real run fail, as `cluster.faults` says: SIGKILL, SIGSTOP and SIGCONT, by the clock."""
+"""Lets a real run fail as `cluster.faults` says, by the clock: signals, and a testbed's links."""
 
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -11,7 +12,8 @@ from math import inf
 from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 
-from lockstep.job.faults import Crash, Fault, Hang
+from lockstep.executor.testbed import Testbed
+from lockstep.job.faults import Crash, Cut, Fault, Hang
 from lockstep.job.recovery import Faults, noticed
 from lockstep.scenarios import Scenario
 
@@ -19,12 +21,19 @@ from lockstep.scenarios import Scenario
 class Injector:
     """Of one life of a job: `failed` is the fault that ends it, once that is noticed."""
 
-    def __init__(self, scenario: Scenario, faults: Faults, processes: Sequence[BaseProcess]) -> None:
+    def __init__(
+        self, scenario: Scenario, faults: Faults, processes: Sequence[BaseProcess], bed: Testbed | None
+    ) -> None:
+        """bed: whose links are cut; None: processes hold messages up by themselves (cuts.py)."""
         self.origin: float | None = None
         self.failed: Fault | None = None
         self.gone: dict[int, Fault] = {}
         """Who has been made to fail, and how."""
-        self._scenario, self._faults, self._processes = scenario, faults, processes
+        self.dead: deque[tuple[int, Fault, float]] = deque()
+        """Who has been killed, why and when, where the job goes on: for the launcher to replace."""
+        self._policy = scenario.on_failure
+        self._scenario, self._faults, self._processes, self._bed = scenario, faults, processes, bed
+        self._cuts: list[Cut] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._over = Event()
@@ -41,6 +50,7 @@ class Injector:
         self._over.set()
         if self.origin is not None:
             self._thread.join()
+        self._cut([])
 
     def _await_next(self) -> None:
         if self._faults.next is not None:
@@ -65,19 +75,48 @@ class Injector:
         known = noticed(self._scenario, fault)
         if ranks:
             self._faults.befell(fault, ranks)
-            if isinstance(fault, Crash):
+            goes_on = self._policy == "continue" or (self._policy == "wait" and fault.until < inf)
+            if isinstance(fault, Crash) and goes_on:
+                self._lose(ranks, fault)
+            elif isinstance(fault, Crash):
                 self._signal(ranks, signal.SIGKILL)
             elif isinstance(fault, Hang):
                 self._signal(ranks, signal.SIGSTOP)
                 if known == inf:
                     self._at(fault.until, lambda: self._signal(ranks, signal.SIGCONT))
+            elif isinstance(fault, Cut):
+                self._cut([*self._cuts, fault])
+                self._at(fault.until, lambda: self._cut([each for each in self._cuts if each is not fault]))
             if known < inf:
-                self.gone |= dict.fromkeys(ranks, fault)
-                self._at(known, lambda: self._fails(fault))
+                if not isinstance(fault, Cut):  # who is cut off may still come to its end
+                    self.gone |= dict.fromkeys(ranks, fault)
+                if not goes_on:
+                    self._at(known, lambda: self._fails(fault, ranks))
+                elif not isinstance(fault, Crash):  # what it still does counts no longer
+                    self._at(known, lambda: self._lose(ranks, fault))
         self._await_next()
 
-    def _fails(self, fault: Fault) -> None:
+    def _fails(self, fault: Fault, ranks: Sequence[int]) -> None:
+        self.gone |= dict.fromkeys(ranks, fault)
         self.failed = fault
+
+    def _lose(self, ranks: Sequence[int], fault: Fault) -> None:
+        """Kill them; the job goes on without them until they are back."""
+        assert self.origin is not None
+        self.gone |= dict.fromkeys(ranks, fault)
+        self._at(fault.until, lambda: self._are_back(ranks))
+        for rank in ranks:
+            self.dead.append((rank, fault, time.monotonic() - self.origin))
+        self._signal(ranks, signal.SIGKILL)
+
+    def _are_back(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            del self.gone[rank]
+
+    def _cut(self, cuts: list[Cut]) -> None:
+        if self._bed is not None and cuts != self._cuts:
+            self._bed.cut(lambda source, to: any(each.separated(source, to) for each in cuts))
+        self._cuts = cuts
 
     def _signal(self, ranks: Sequence[int], number: signal.Signals) -> None:
         for rank in ranks:

@@ -7,19 +7,18 @@ stand still, they end by themselves.
 """
 
 import multiprocessing
-import os
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
 from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Event, Thread
 from types import ModuleType
 
 import pandas as pd
@@ -30,15 +29,17 @@ from lockstep.analysis.result import Result
 from lockstep.executor import blame, collect, lives, process, signals
 from lockstep.executor.devices import require as require_device
 from lockstep.executor.folder import new_folder, short_names
+from lockstep.executor.fork_server import ForkServerGuard, kill_fork_server
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.injector import Injector
+from lockstep.executor.replacing import Replacing
 from lockstep.executor.sockets import Place
 from lockstep.executor.steal_time import StealTime
 from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
-from lockstep.job.faults import Fault
+from lockstep.job.faults import Fault, Hang
 from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
@@ -53,7 +54,6 @@ _COPIES = 4  # of all shards together: parameters, an optimizer's state, what is
 _BETWEEN_HOSTS = 10e6  # bytes/s of a network of which nothing is known
 INSIDE = 5e8  # bytes/s that messages between processes of a machine have at least
 _IN_TURN = 10  # as often as everybody's largest message may be in others' way
-_LOOK_S = 0.5  # how often the guard looks
 _SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 
@@ -94,7 +94,7 @@ def execute(
     Raises ScenarioError if memory has no room for its processes, RunFailed if one dies or does not get on,
     RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
-    lives.check(plan)
+    lives.check(plan, testbed)
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), _interruptible(interruption), ExitStack() as stack:
         bed = None
@@ -153,7 +153,7 @@ def _interruptible(interruption: signals.Interruption) -> Iterator[None]:
         with interruption.unmasked():
             yield
     except KeyboardInterrupt:
-        _kill_fork_server()
+        kill_fork_server()
         raise
 
 
@@ -181,19 +181,20 @@ class _Run:
         self.hub = Hub(Place(folder), watchdog)
         self.store = FileStore(str(folder / process.STORE), -1)
         brief = replace(life, saved={})  # each process reads its own
-        contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s, brief, origin)
-        context = multiprocessing.get_context("forkserver")
-        self.processes = [
-            context.Process(
-                target=process.main,
-                args=(plan.scenario, rank, contact, bed.seat(rank) if bed else Seat()),
-                name=f"lockstep-{rank}",
-            )
-            for rank in range(len(self.names))
-        ]
+        self._contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s, brief, origin)
+        self._bed = bed
+        self.processes = [self._process(rank, self._contact) for rank in range(len(self.names))]
+        self.replacing = Replacing(plan, folder, kept, self.hub, self.store, life.number)
         self.origin = origin
-        self.injector = Injector(plan.scenario, faults, self.processes) if faults is not None else None
-        self._frozen = _ForkServerGuard(deadline_s or LEAST_S)
+        self.injector = Injector(plan.scenario, faults, self.processes, bed) if faults is not None else None
+        self._frozen = ForkServerGuard(deadline_s or LEAST_S)
+
+    def _process(self, rank: int, contact: process.Contact) -> BaseProcess:
+        return multiprocessing.get_context("forkserver").Process(
+            target=process.main,
+            args=(self.plan.scenario, rank, contact, self._bed.seat(rank) if self._bed else Seat()),
+            name=f"lockstep-{rank}",
+        )
 
     def result(
         self, progress: Progress | None, waiting: Waiting | None, interruption: signals.Interruption
@@ -230,11 +231,14 @@ class _Run:
         self.hub.close()
 
     def _start(self) -> None:
+        for rank in range(len(self.processes)):
+            self._begin(rank)
+
+    def _begin(self, rank: int) -> None:
         try:
             with no_main_module():
-                for rank, child in enumerate(self.processes):
-                    child.start()
-                    self.hub.expect(rank)
+                self.processes[rank].start()
+                self.hub.expect(rank)
         except (EOFError, ConnectionError) as error:
             raise RunFailed(self._frozen.why or f"no process can be started: {error}") from None
 
@@ -242,10 +246,10 @@ class _Run:
         """Give way several times a second; raise RunFailed if a process ends badly, or holds others up."""
         while True:
             gone = self._made_to_fail()
-            exitcodes = [None if r in gone else child.exitcode for r, child in enumerate(self.processes)]
-            if any(exitcodes) and not gone:
+            exitcodes = [None if r in gone else code for r, code in enumerate(self._exitcodes())]
+            if any(exitcodes) and not gone and not (self.injector and self.injector.dead):
                 time.sleep(_SETTLE_S)
-                raise self._failure([child.exitcode for child in self.processes])
+                raise self._failure(self._exitcodes())
             if None not in exitcodes:
                 return
             if stall := self.hub.stall():
@@ -258,6 +262,18 @@ class _Run:
                 [child.sentinel for child in self.processes if child.exitcode is None], timeout=0.1
             )
             yield
+
+    def _exitcodes(self) -> list[int | None]:
+        absent = self.replacing.absent
+        return [0 if rank in absent else child.exitcode for rank, child in enumerate(self.processes)]
+
+    def _replace(self, rank: int, fault: Fault, at: float) -> None:
+        """Put another process in the place of one that has been killed; it waits until it is to be there."""
+        self.processes[rank].join()
+        if (life := self.replacing.bury(rank, fault, at)) is not None:
+            contact = replace(self._contact, life=life, origin=self.origin, rejoins=True)
+            self.processes[rank] = self._process(rank, contact)
+            self._begin(rank)
 
     def _made_to_fail(self) -> Mapping[int, Fault]:
         """Those whom a fault of the scenario has befallen. Raises LifeOver once that is noticed."""
@@ -273,10 +289,12 @@ class _Run:
             assert self.origin is not None
             begun = any(self.kept.glob("rank-*"))  # else there is nothing to hand over
             for rank, child in enumerate(self.processes):
-                if rank in injector.gone or not begun:
+                if not begun or isinstance(injector.gone.get(rank), Hang):
                     child.kill()  # one that stands still would not hear that it is to end
             raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
-        return injector.gone
+        while injector.dead:
+            self._replace(*injector.dead.popleft())
+        return injector.gone if self.plan.scenario.on_failure not in ("continue", "wait") else {}
 
     def _failure(self, exitcodes: Sequence[int | None]) -> RunFailed:
         """What went wrong first: a process that dies lets others fail who were talking to it."""
@@ -321,36 +339,6 @@ def path_s(plan: Plan, rate: float | None) -> float:
     return messages / (rate or _BETWEEN_HOSTS)
 
 
-class _ForkServerGuard:
-    """Ends the fork server if it is stopped for longer than `deadline_s`: nothing starts, no end is told."""
-
-    def __init__(self, deadline_s: float) -> None:
-        self.why = ""
-        self._deadline_s = deadline_s
-        self._over = Event()
-        self._thread = Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Watch no more."""
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        since = time.monotonic()
-        while not self._over.wait(_LOOK_S):
-            pid = _fork_server_pid()
-            if pid is None or not blame.is_stopped(pid):
-                since = time.monotonic()
-            elif time.monotonic() - since > self._deadline_s:
-                self.why = (
-                    f"the process {pid}, which all others are forked from, has been stopped (SIGSTOP) for "
-                    f"{self._deadline_s:.0f} s"
-                )
-                _kill_fork_server()
-                return
-
-
 def _check_room(plan: Plan) -> None:
     """Raise ScenarioError for more processes than memory has room for: the machine would go down."""
     workers, processes = len(plan.workers), len(plan.roles)
@@ -374,19 +362,6 @@ def start_fork_server(imported: Sequence[str] = ()) -> None:
     resource_tracker.ensure_running()  # here: it lets the signals through again
     with no_main_module(), signals.blocked(*signals.ENDING):
         forkserver.ensure_running()
-
-
-def _kill_fork_server() -> None:
-    """End it at once: while it imports, for seconds, it does not see that nobody needs it any more."""
-    if (pid := _fork_server_pid()) is not None:
-        with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # or the next run takes it for alive
-
-
-def _fork_server_pid() -> int | None:
-    """multiprocessing tells nobody."""
-    return vars(forkserver._forkserver)["_forkserver_pid"]  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,13 +21,14 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.records import Recorder, join, of
 from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file
+from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
-from lockstep.job.faults import Fault
+from lockstep.job.faults import Cut, Fault, schedule
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.faults import LinkDown, Partition
+from lockstep.scenarios.faults import Trace
 
 if TYPE_CHECKING:
     from lockstep.executor.launch import _Run
@@ -45,17 +47,32 @@ class LifeOver(Exception):
         self.records: pd.DataFrame | None = None
 
 
-def check(plan: Plan) -> None:
-    """Raises ScenarioError for what real runs cannot do yet."""
+def check(plan: Plan, testbed: bool) -> None:
+    """Raises ScenarioError for what real runs cannot do."""
     if not plan.scenario.with_faults:
         return
-    for index, item in enumerate(plan.scenario.cluster.faults):
-        if isinstance(item, LinkDown | Partition):
-            problem = "not built yet in real runs; 'lockstep simulate' has links that are cut"
-            raise ScenarioError(problem, key=f"cluster.faults[{index}]")
+    if plan.native and cuts_links(plan) and not testbed:
+        problem = (
+            "a link is cut, and without a testbed nothing holds up the native all-reduce; "
+            "take --testbed, or strategy.algorithm: ring"
+        )
+        raise ScenarioError(problem, key="cluster.faults")
     if plan.scenario.on_failure in ("continue", "wait"):
-        problem = f"{plan.scenario.on_failure} is not built yet in real runs; must be stop, restart or spare"
-        raise ScenarioError(problem, key="recovery.on_failure")
+        _check_servers(plan)
+
+
+def _check_servers(plan: Plan) -> None:
+    """No server of a real run comes back by itself."""
+    scenario = plan.scenario
+    for index, item in enumerate(scenario.cluster.faults):
+        faults = schedule([item], scenario.seed, plan.roles, plan.hosts, scenario.cluster.group_of)
+        for fault in faults if isinstance(item, Trace) else islice(faults, 1):
+            if any(rank not in plan.workers for rank in fault.ranks):
+                problem = (
+                    f"befalls a server, and on_failure: {scenario.on_failure} is not built yet for that in "
+                    "real runs; must be stop, restart or spare"
+                )
+                raise ScenarioError(problem, key=f"cluster.faults[{index}]")
 
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
@@ -75,11 +92,12 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
         run = begin(private, own, life, origin, faults)
         try:
             result = live(run)
-            frames.append(result.records)
+            frames += [result.records, *run.replacing.frames]
+            run.replacing.note_recoveries(extra, result.records)
         except LifeOver as over:
             origin = run.origin
             assert origin is not None
-            if plan.scenario.on_failure == "stop":
+            if plan.scenario.on_failure not in ("restart", "spare"):
                 raise
             version, saved = checkpoint_file.whole(plan, kept)
             records = _ended(plan, over, max(version, life.version))
@@ -140,7 +158,8 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     records = Recorder().frame() if over.records is None else over.records
-    kills = [(rank, over.gone[rank].at if rank in over.gone else over.at) for rank in range(len(plan.roles))]
+    ended = {rank: fault.at for rank, fault in over.gone.items() if not isinstance(fault, Cut)}
+    kills = [(rank, ended.get(rank, over.at)) for rank in range(len(plan.roles))]
     return cut(records, kills, [(owner, version, inf) for owner in plan.owners.ranks])
 
 

@@ -70,6 +70,7 @@ class RealPort:
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
         self.longest_s = 0.0  # the longest piece of work
         self.in_collective = False
+        self.held_up = 0  # messages that have arrived, and may not be handed over yet
         self.join_workers: Callable[[], None] = lambda: None  # all, for native collectives
         self.process_group: Any = None  # those of the node's data group, once they have joined; None: all
         self.leave: Callable[[str, bytes], None] = lambda name, content: None  # a file, for who watches
@@ -115,9 +116,10 @@ class RealPort:
 
     def wait(self, seconds: float, working: bool = False) -> Event:
         self.longest_s, self._busy_until = max(self.longest_s, seconds), None
-        return self._at(self.now + seconds)
+        return self.at(self.now + seconds)
 
-    def _at(self, instant: float) -> Timer:
+    def at(self, instant: float) -> Timer:
+        """What happens at an instant of the clock."""
         timer = Timer(self.zero + instant)
         self._pending.append(timer)
         return timer
@@ -187,7 +189,7 @@ class RealPort:
                 event.happen(event.value)
 
     def _stop_if_nobody_can_send(self, event: Event) -> None:
-        if not self.node.children or self.inbox:
+        if not self.node.children or self.inbox or self.held_up:
             return
         senders = [sender for _, sender, _, wanted in self.node.waiting if wanted is event]
         if senders and self.node.ending.in_vain(self.rank, senders[0]):
@@ -220,7 +222,7 @@ class RealPort:
         start, learner = self.now, self.learner
         if down_to and learner is not None and self.compute_time is None and self.slowness is None:
             return self._beside_messages(learner, parameters, step, down_to, start)
-        parts = [self._at(inf) for _ in down_to]
+        parts = [self.at(inf) for _ in down_to]
 
         def gradient() -> tuple[Vector, float]:
             if learner is None:
@@ -271,7 +273,7 @@ class RealPort:
 
         `ends` is told when that is, s on the clock.
         """
-        now, done = self.now, self._at(inf)
+        now, done = self.now, self.at(inf)
         start = now if begins is None else min(begins, now)
         found: list[tuple[Any, float]] = []
 
@@ -287,7 +289,7 @@ class RealPort:
     def later(self, do: Callable[[], None]) -> Timer:
         """Let the device do something as soon as the activity waits; what happens when it has."""
         self._begun.append(do)
-        return self._at(self.now)
+        return self.at(self.now)
 
     def _forget(self, event: Blocking) -> None:
         """Let it never happen."""

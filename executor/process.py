@@ -18,10 +18,13 @@ import torch.distributed as dist
 from lockstep.analysis.records import Recorder
 from lockstep.executor import checkpoint_file, native, signals, sockets
 from lockstep.executor.barrier import barrier
+from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.devices import Place, choose, computes_on, sharing, use, visible
 from lockstep.executor.heap import keep_freed_memory
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import RecordedPort
+from lockstep.executor.journal import JournallingPort, journal_of
+from lockstep.executor.leaving import hear_of_leaving
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.peers import check_ends
@@ -33,6 +36,7 @@ from lockstep.executor.stopping import say
 from lockstep.executor.stores import FileStore, PrefixStore, Store
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
+from lockstep.executor.watchdog import Status
 from lockstep.job.arithmetic import OnTensors
 from lockstep.job.ending import Ending
 from lockstep.job.incarnation import FIRST, Incarnation
@@ -41,10 +45,12 @@ from lockstep.job.plan import Plan
 from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.strategies.node import Message
 from lockstep.workloads import Reader, build
 from lockstep.workloads.compute_time import compute_times
 
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
+_LOOK_S = 0.05  # how often one that waits for its turn looks whether the run is over
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
 _MOST_CONNECTED = 64  # workers, each with each: two seconds on two cores, and 200 file descriptors a process
 
@@ -61,6 +67,7 @@ class Control:
     private: Path  # the run's folder on this host
     life: Incarnation = FIRST  # what the run, or this life of it, begins with
     origin: float | None = None  # of the run's clock, if it is not its first life
+    rejoins: bool = False  # whether it takes the place of one that has died, while the others go on
 
 
 def participate(plan: Plan, rank: int, control: Control) -> None:
@@ -73,7 +80,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     keep_freed_memory()
     scenario, size, workers, world = plan.scenario, plan.sizes, len(plan.workers), len(plan.roles)
     life = control.life
-    if rank == 0:
+    if rank == 0 and not control.rejoins:
         for name, made in life.counts(plan).items():
             store.add(name, made)
     is_worker = rank < workers
@@ -102,7 +109,11 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
 
     emulated = is_worker and scenario.cluster.compute != "measured"
     compute = compute_times(scenario, size, life.key())[rank] if emulated else None
-    port = RealPort(plan, rank, initial.to(device), transport, compute, learner)
+    goes_on = scenario.with_faults and scenario.on_failure in ("continue", "wait")
+    kind = JournallingPort if goes_on and is_worker else RealPort
+    port = kind(plan, rank, initial.to(device), transport, compute, learner)
+    if isinstance(port, JournallingPort):
+        port.journal = journal_of(control.private, rank)
     if is_worker and workers > 1 and plan.native:
         join_workers()
     recorded = RecordedPort(port, computes_on(device))
@@ -110,6 +121,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
         life = replace(life, saved={} if saved is None else {rank: saved})
     node = running(port, _snapshots(plan, rank, initial) if learner else None, recorded, life)
+    if cuts_links(plan) and not on_testbed:
+        port.take_in = held_up(port, port.take_in, life.start)
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))
@@ -124,9 +137,17 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         learner.gradient(learner.initial(), port.replica, 0)  # the first one is slow: not on the clock
         port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
-    transport.connect(_connected(plan, rank))  # not on the clock either
-    same_host = len({place.host for place in places}) == 1
-    port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
+    if control.rejoins:
+        transport.life = life.number
+        # Who waits for its turn gets on, for however long.
+        control.heartbeat.look = lambda: Status(done=int(1e3 * time.monotonic()))
+        _take_place(port, control.origin, life.start)
+    else:
+        transport.connect(_connected(plan, rank))  # not on the clock either
+        same_host = len({place.host for place in places}) == 1
+        port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
+    if goes_on and not is_worker:
+        hear_of_leaving(port, life.start)
     report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
     if scenario.with_faults:
@@ -231,6 +252,16 @@ def _start_together(
     return zero
 
 
+def _take_place(port: RealPort, origin: float | None, start: float) -> None:
+    """Wait until one that has died is to be back, unless the run is over before, and tell its servers."""
+    assert origin is not None
+    port.zero = origin
+    while (left_s := start - port.now) > 0 and not port.stopping.said():
+        time.sleep(min(left_s, _LOOK_S))
+    for parent in port.node.parents:
+        port.post(parent, Message("join", port.rank))
+
+
 @dataclass(frozen=True)
 class Contact:
     """How a process that `launch` started finds the others."""
@@ -241,13 +272,16 @@ class Contact:
     deadline_s: float | None
     life: Incarnation = FIRST
     origin: float | None = None
+    rejoins: bool = False
 
     def control(self, rank: int, seat: Seat) -> Control:
         """Take part."""
         place = sockets.Place(self.folder, seat.address)
         heartbeat = Heartbeat(rank, sockets.Place(self.folder), self.hub, self.deadline_s)
         store = FileStore(str(self.folder / STORE), -1)
-        return Control(store, heartbeat, place, _nowhere, self.kept, self.folder, self.life, self.origin)
+        return Control(
+            store, heartbeat, place, _nowhere, self.kept, self.folder, self.life, self.origin, self.rejoins
+        )
 
 
 def _nowhere(name: str, file: Path) -> None:

@@ -9,7 +9,7 @@ docs/testbed.md.
 import errno
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -67,6 +67,12 @@ class Testbed:
         """Where the process of that rank is."""
         host = self.host_of[rank]
         return Seat(wiring.address(host), self._spaces[host])
+
+    def cut(self, separated: Callable[[int, int], bool]) -> None:
+        """From now on frames get from one host to another unless they are `separated`."""
+        for host in self.fabric.hosts:
+            reached = {other: not separated(host, other) for other in self.fabric.hosts if other != host}
+            self._spaces[host].run(_tell, reached)
 
     def warnings(self) -> list[str]:
         """What of the scenario's network it does not have, and whether it has lost frames."""
@@ -157,6 +163,13 @@ def _needed(what: str) -> Iterator[None]:
         elif number in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.ENOBUFS):
             reason = f"no room for the testbed's {what}: {os.strerror(number)}"
         raise ScenarioError(reason, key="--testbed") from None
+
+
+def _tell(reached: Mapping[int, bool]) -> None:
+    from pyroute2 import IPRoute
+
+    with IPRoute() as ip:
+        wiring.tell(ip, reached)
 
 
 def _lost() -> int:

@@ -1,7 +1,8 @@
 """Messages between processes, over ZeroMQ.
 
 Every process binds one PULL socket, its inbox, and connects a PUSH socket to each peer it sends to: from one
-process to another, messages are one stream, keep their order, and are numbered. Large bodies are neither
+process to another, messages are one stream, keep their order, and are numbered; if either
+begins anew, so does the stream. Large bodies are neither
 copied nor changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ: docs/design.md; who
 can connect: sockets.py.
 """
@@ -82,6 +83,8 @@ class Transport:
         self._sending = Lock()  # sockets are not for several threads at once
         self.sent: Counter[int] = Counter()  # messages so far, by receiver
         self.taken: Counter[int] = Counter()  # and by sender
+        self.life = 0  # how often this process has begun anew
+        self.lives: Counter[int] = Counter()  # and others, as far as it has heard
         self.looked = False  # whether the inbox has been found empty; for others to reset
 
     @property
@@ -113,7 +116,7 @@ class Transport:
         with self._sending:
             peer = self._peer(to)
             self.sent[to] += 1
-            line = _write([self.sent[to], *front]).encode() + b"\n"
+            line = _write([self.life + self.lives[to], self.sent[to], *front]).encode() + b"\n"
             if whole is None:
                 peer.send(line + data)
                 return Sent()
@@ -149,23 +152,28 @@ class Transport:
         """Let `receive` return in the thread that waits there; for one thread at a time."""
         self._own.send(self._wake)
 
-    def _parsed(self, front: bytes, known: str | None) -> tuple[list[Any], torch.Tensor | None]:
+    def _parsed(self, front: bytes, known: str | None) -> tuple[list[Any], torch.Tensor | None] | None:
+        """A message; None if it is of a connection that is no more."""
         end = front.index(b"\n")  # JSON has none
-        (number, nbytes, kind, *header), _ = _read(front[:end].decode())
-        sender = header[1]
+        (connection, number, nbytes, kind, *header), _ = _read(front[:end].decode())
         if (
-            list(map(type, header)) != _HEADER
-            or known not in (None, str(sender))
-            or sender not in self._senders
+            list(map(type, [connection, number, *header])) != [int, int, *_HEADER]
+            or known not in (None, str(header[1]))
+            or header[1] not in self._senders
             or kind not in range(len(_TYPES))
         ):
             raise ValueError(f"a header of {header}")
+        sender = header[1]
         # Nobody changes a body in place, so the message's own memory will do.
         data: Any = bytearray(memoryview(front)[end + 1 :])
         if nbytes >= _COPY_BELOW:
             data = self.inbox.recv(copy=False).buffer if self.inbox.rcvmore else b""
         if len(data) != max(nbytes, 0):
             raise ValueError(f"{len(data)} bytes instead of {nbytes}")
+        if connection < self.life + self.lives[sender]:
+            return None
+        if connection > self.life + self.lives[sender]:
+            self._begin_anew(sender, connection - self.life)
         self.taken[sender] += 1
         if number != self.taken[sender]:
             raise MessagesLost(self._missing(sender, number))
@@ -173,6 +181,17 @@ class Transport:
             return header, None
         dtype = _TYPES[kind] or self.dtype
         return header, torch.frombuffer(data, dtype=dtype) if nbytes else torch.empty(0, dtype=dtype)
+
+    def _begin_anew(self, peer: int, life: int) -> None:
+        """A peer has died, and another has taken its place: what was on its way to it is lost."""
+        with self._sending:
+            if (before := self._peers.pop(peer, None)) is not None:
+                before.close(0)
+            self.lives[peer], self.sent[peer], self.taken[peer] = life, 0, 0
+
+    def forget(self, peer: int) -> None:
+        """A peer is gone: what comes of it from now on is of nobody."""
+        self._begin_anew(peer, self.lives[peer] + 1)
 
     def _missing(self, sender: int, number: int) -> str:
         expected = self.taken[sender]

@@ -109,6 +109,13 @@ class Watchdog:
             elif self._overdue.get(pair, (-1, 0.0))[0] != taken:
                 self._overdue[pair] = taken, now
 
+    def forget(self, rank: int) -> None:
+        """A process is gone that was to go."""
+        for told in (self.status, self._heard, self._since):
+            told.pop(rank, None)
+        for pair in [pair for pair in self._overdue if rank in pair]:
+            del self._overdue[pair]
+
     def forgive(self, now: float) -> None:
         """Count anew from now on: the watchdog itself has not looked for a while."""
         self._heard = dict.fromkeys(self._heard, now)

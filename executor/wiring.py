@@ -4,7 +4,7 @@
 benchmarks (RFC 2544).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ _AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 # A port of a bridge by which no frame leaves but those that the bridge's table says.
 _QUIET = {"learning": 0, "unicast_flood": 0, "mcast_flood": 0, "bcast_flood": 0}
 _BY_HAND, _BRIDGES = 0x40, 0x04  # NUD_NOARP and NTF_MASTER: an entry of a bridge's table, which stays
+_NOBODY = 0xFFFF  # the number of no host
 _PERMANENT = 0x80  # NUD_PERMANENT: a neighbour that need not be asked for
 
 
@@ -73,8 +74,18 @@ def set_up(ip: Any, fabric: Fabric, host: int) -> None:
         ip.link("set", index=interface, state="up")
     ip.addr("add", index=card, address=address(host), prefixlen=_PREFIX)
     _choose_congestion_control(ip, card, host)
-    for other in others:
-        ip.neigh("add", ifindex=card, dst=address(other), lladdr=_station(other), state=_PERMANENT)
+    tell(ip, dict.fromkeys(others, True))
+
+
+def tell(ip: Any, reached: Mapping[int, bool]) -> None:
+    """Tell a host the hardware addresses of others; of those that it does not reach, one that nobody has.
+
+    No switch knows a way there: such frames are lost, and TCP sends them again.
+    """
+    card = _interfaces(ip)[CARD]
+    for other, there in reached.items():
+        station = _station(other if there else _NOBODY)
+        ip.neigh("replace", ifindex=card, dst=address(other), lladdr=station, state=_PERMANENT)
 
 
 def _choose_congestion_control(ip: Any, card: int, host: int) -> None:

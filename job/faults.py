@@ -5,7 +5,7 @@ another item changes none of its draws. Streams are lazy, as those with an `mtbf
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from math import inf
@@ -59,6 +59,15 @@ class Cut(Fault):
     separated: Callable[[int, int], bool]
     """Whether messages from one host to another do not pass."""
     kind = "cut"
+
+
+def there_at(cuts: Iterable[Cut], sent: float, arrives: float, source: int, to: int) -> float:
+    """When a message between two hosts is there, s, which cuts hold up that would arrive at `arrives`."""
+    at = arrives
+    for cut in cuts:
+        if sent < cut.until and arrives > cut.at and cut.separated(source, to):
+            at = max(at, arrives + cut.until - max(cut.at, sent))
+    return at
 
 
 def schedule(

@@ -22,7 +22,7 @@ from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event
-from lockstep.job.faults import Crash, Cut, Fault, Hang
+from lockstep.job.faults import Crash, Cut, Fault, Hang, there_at
 from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut, following, nbytes_of
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
@@ -125,10 +125,8 @@ class FaultySimulation(Simulation):
     def arrived(self, sender: int, to: int, lives: tuple[int, int], transfer: Arrival) -> None:
         """A message would be there, but for cuts; it keeps its place behind those that they hold up."""
         now, hosts = self.environment.now, self.plan.hosts
-        at = self._handed.get((sender, to), now)
-        for each in self._cuts:
-            if transfer.start < each.until and now > each.at and each.separated(hosts[sender], hosts[to]):
-                at = max(at, now + each.until - max(each.at, transfer.start))
+        at = there_at(self._cuts, transfer.start, now, hosts[sender], hosts[to])
+        at = max(at, self._handed.get((sender, to), now))
         if at > now:
             self._handed[sender, to] = at
             self._later(at, lambda: self._hand(sender, to, lives, transfer))

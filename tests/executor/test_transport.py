@@ -62,7 +62,7 @@ LARGE = 1 << 20
 
 
 def front(nbytes: object) -> bytes:
-    return f"[1,{nbytes},false,{json.dumps(HEADER)[1:]}\n".encode()
+    return f"[0,1,{nbytes},false,{json.dumps(HEADER)[1:]}\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def front(nbytes: object) -> bytes:
         [b"\xff\xfe\n"],
         [b"7\n"],
         [b"[]\n"],
-        [b'[1,-1,false,"push",0]\n'],
+        [b'[0,1,-1,false,"push",0]\n'],
         [front(-1).replace(b'"push", 0', b'"push", 1')],  # from whom nothing can come
         [front(-1) + b"12"],
         [front('"8"') + b"12345678"],

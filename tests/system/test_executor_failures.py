@@ -170,7 +170,7 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
             time.sleep(1)
 
     ended: list[bool] = []  # for it would take seconds to start again
-    monkeypatch.setattr("lockstep.executor.launch._kill_fork_server", lambda: ended.append(True))
+    monkeypatch.setattr("lockstep.executor.launch.kill_fork_server", lambda: ended.append(True))
     monkeypatch.setattr("lockstep.executor.collect.evaluator", swallows)
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))

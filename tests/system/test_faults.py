@@ -18,11 +18,16 @@ from lockstep.executor.launch import RunFailed
 from lockstep.job.incarnation import Saved
 from lockstep.scenarios.loading import made
 from lockstep.strategies.optimizers import Age
+from tests.support.testbed import needs_testbed
 
 CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
+SERVER = {"server": 0, "at": "1 s", "crash": True, "back_after": "500 ms"}
+HANG = {"worker": 1, "at": "1 s", "hang_for": "2 s"}
+LINK = {"link": {"host": 1}, "at": "1 s", "down_for": "800 ms"}
+PARTITION = {"partition": [[0, 2], [1]], "at": "1 s", "down_for": "800 ms"}
 
 
-def document(*faults: Any, **more: Any) -> dict[str, Any]:
+def document(*faults: Any, cluster: Any = None, **more: Any) -> dict[str, Any]:
     """A synchronous run of two workers and a server."""
     return {
         "name": "faults",
@@ -32,6 +37,7 @@ def document(*faults: Any, **more: Any) -> dict[str, Any]:
             "compute": {"time": {"distribution": "constant", "value": "50 ms"}},
             "detect": "300 ms",
             "faults": list(faults),
+            **(cluster or {}),
         },
         "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
         "strategy": {"name": "synchronous", "optimizer": "adam"},
@@ -81,6 +87,80 @@ def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any) -> 
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("testbed", [False, pytest.param(True, marks=needs_testbed)], ids=["here", "testbed"])
+@pytest.mark.parametrize("fault", [LINK, PARTITION], ids=["link", "partition"])
+def test_a_link_that_is_cut_holds_up_a_round(fault: Any, testbed: bool, whole: Any) -> None:
+    """In the real run as in the simulated: no update comes meanwhile, and nothing is lost."""
+    scenario = made(document(fault, cluster={"detect": "5 s", "network": {"bandwidth": "1 Gbit/s"}}))
+    found, model = lockstep.run(scenario, testbed=testbed), lockstep.simulate(scenario)
+    assert found.parameters is not None
+    assert np.array_equal(found.parameters, whole)
+    for result in (found, model):
+        updates = result.records.query("event == 'update'")["end"].sort_values()
+        assert updates.diff().max() >= 0.8
+    assert found.metrics["failures"] == found.metrics["lost_samples"] == 0
+    assert found.metrics["availability"] == pytest.approx(model.metrics["availability"], rel=0.05)
+
+
+@pytest.mark.real
+def test_a_link_that_is_cut_for_long_is_a_failure(whole: Any) -> None:
+    result = lockstep.run(made(document(LINK)))
+    assert result.parameters is not None
+    assert np.array_equal(result.parameters, whole)
+    metrics = result.metrics
+    assert metrics["failures"] == 1
+    assert metrics["time_to_detect_s"] == pytest.approx(0.3, abs=0.01)
+    assert metrics["samples"] == 60 * 2 * 32
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("strategy", "on", "fault", "rounds"),
+    [
+        ("synchronous", "continue", CRASH | {"back_after": "2 s"}, True),
+        ("synchronous", "wait", CRASH | {"back_after": "2 s"}, False),
+        ("asynchronous", "continue", HANG, True),
+        ("asynchronous", "continue", LINK | {"down_for": "2 s"}, True),
+        ("synchronous", "continue", CRASH | {"back_after": None}, True),
+    ],
+)
+def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: Any, rounds: bool) -> None:
+    """Until it is back, and takes part again."""
+    stop = {"time": "5 s"}
+    scenario = made(document(fault, strategy=strategy, stop=stop, recovery={"on_failure": on}))
+    found, model = lockstep.run(scenario), lockstep.simulate(scenario)
+    for result in (found, model):
+        updates = result.records.query("event == 'update'")
+        meanwhile = updates.query("2 < end < 2.9")
+        assert bool(len(meanwhile)) is rounds
+        assert set(meanwhile["peer"]) <= {0}
+        assert set(updates.query("end < 1")["peer"]) == {0, 1}
+        later = updates.query("end > 3.2 and peer == 1")
+        assert bool(len(later)) is (fault.get("back_after", "") is not None)
+    own, its = found.metrics, model.metrics
+    assert own["failures"] == its["failures"] == 1
+    assert own["time_to_detect_s"] == pytest.approx(its["time_to_detect_s"])
+    assert own["availability"] == pytest.approx(its["availability"], rel=0.02)
+    assert own["lost_samples"] <= 3 * 32
+    if fault.get("back_after", "") is not None:
+        assert 2.0 <= own["time_to_recover_s"] < 4.0
+
+
+@pytest.mark.real
+def test_a_worker_that_is_waited_for_takes_its_mini_batch_again() -> None:
+    """It is killed in the midst of its third; the parameters are those of a run in which nobody is."""
+    more: dict[str, Any] = {"stop": {"updates": 6}, "recovery": {"on_failure": "wait"}}
+    slow = {"compute": {"time": {"distribution": "constant", "value": "300 ms"}}}
+    crash = CRASH | {"at": "750 ms"}
+    found = lockstep.run(made(document(crash, cluster=slow, **more)))
+    assert found.parameters is not None
+    assert found.metrics["samples"] == 6 * 2 * 32
+    assert np.array_equal(
+        found.parameters, lockstep.simulate(made(document(cluster=slow, **more))).parameters
+    )
+
+
+@pytest.mark.real
 def test_a_failure_ends_a_run_that_does_not_recover() -> None:
     with pytest.raises(RunFailed, match=r"worker 1 \(rank 1\) crashed at 1 s .*on_failure is stop"):
         lockstep.run(made(document(CRASH, recovery={"on_failure": "stop"})))
@@ -89,10 +169,13 @@ def test_a_failure_ends_a_run_that_does_not_recover() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"recovery": {"on_failure": "continue"}}, "recovery.on_failure: continue is not built yet in real"),
         (
-            {"faults": [{"link": {"host": 0}, "at": "1 s", "down_for": "1 s"}]},
-            r"cluster.faults\[0\]: not built",
+            {"faults": [SERVER], "recovery": {"on_failure": "continue"}},
+            r"cluster.faults\[0\]: befalls a server, and on_failure: continue is not built yet",
+        ),
+        (
+            {"faults": [LINK], "strategy": {"name": "all-reduce", "algorithm": "native"}},
+            "cluster.faults: a link is cut, and without a testbed .* strategy.algorithm: ring",
         ),
     ],
 )

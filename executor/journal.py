@@ -1,0 +1,51 @@
+"""What a worker that may be killed has computed: on disk at once, in two small writes a mini-batch.
+
+Records are written twice a second, and a kill would take the last of them along.
+"""
+
+import os
+from collections.abc import Sequence
+from math import isnan, nan
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from lockstep.executor.port import RealPort
+from lockstep.job.port import PassOf, Work
+
+_ENTRY = Struct("=idd")  # mini-batch, start, and end in s on the run's clock; nan: it is under way
+Entry = tuple[int, float, float]
+
+
+class JournallingPort(RealPort):
+    """A worker's that notes its gradients in the file `journal`."""
+
+    journal: Path
+    _file = -1
+
+    def compute(
+        self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
+    ) -> Work:
+        """As any port's."""
+        work = super().compute(parameters, step, down_to, of)
+        self._note(step, work.start, nan)
+        work.done.then(lambda _: self._note(step, work.start, self.now))
+        return work
+
+    def _note(self, *entry: float) -> None:
+        if self._file < 0:
+            self._file = os.open(self.journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.write(self._file, _ENTRY.pack(*entry))
+
+
+def journal_of(folder: Path, rank: int) -> Path:
+    """Where it is."""
+    return folder / f"journal-{rank}"
+
+
+def read(journal: Path) -> tuple[list[Entry], Entry | None]:
+    """The gradients that have been computed, and the one that is under way."""
+    data = journal.read_bytes() if journal.exists() else b""
+    entries = list(_ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size]))
+    under_way = entries[-1] if entries and isnan(entries[-1][2]) else None
+    return [entry for entry in entries if not isnan(entry[2])], under_way
