@@ -1,7 +1,8 @@
 """Snapshots of a process's parameters as a file: numpy's, without objects."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -10,18 +11,24 @@ from lockstep.job.snapshots import Snapshots
 
 
 def write(file: Path, snapshots: Snapshots) -> None:
-    """Write them; parts on a GPU come from there now. Raises OSError."""
-    arrays: dict[str, Any] = {
-        "every": np.int64(snapshots.every),
-        "versions": np.array([*snapshots.taken], np.int64),
-        "times": np.array([time for time, _ in snapshots.taken.values()], np.float64),
-        "parts": np.array([_numbers(part) for _, part in snapshots.taken.values()]),
-    }
+    """Write them, one in memory at a time; parts on a GPU come from there now. Raises OSError."""
+    with ZipFile(file, "w") as archive:
+        for name, array in _arrays(snapshots):
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as out:
+                np.lib.format.write_array(out, array, allow_pickle=False)
+
+
+def _arrays(snapshots: Snapshots) -> Iterator[tuple[str, np.ndarray]]:
+    yield "every", np.asarray(snapshots.every, np.int64)
+    yield "versions", np.array([*snapshots.taken], np.int64)
+    yield "times", np.array([time for time, _ in snapshots.taken.values()], np.float64)
+    for version, (_, part) in snapshots.taken.items():
+        yield f"part-{version}", _numbers(part)
     if snapshots.last is not None:
         version, time, part = snapshots.last
-        arrays |= {"last_version": np.int64(version), "last_time": np.float64(time), "last": _numbers(part)}
-    with open(file, "wb") as out:
-        np.savez(out, **arrays)
+        yield "last_version", np.asarray(version, np.int64)
+        yield "last_time", np.asarray(time, np.float64)
+        yield "last", _numbers(part)
 
 
 def read(file: Path) -> Snapshots:
@@ -29,10 +36,9 @@ def read(file: Path) -> Snapshots:
     found = Snapshots(0)
     with np.load(file, allow_pickle=False) as arrays:
         found.every = int(arrays["every"])
-        parts = arrays["parts"]
         found.taken = {
-            int(version): (float(time), torch.from_numpy(part))
-            for version, time, part in zip(arrays["versions"], arrays["times"], parts, strict=True)
+            int(version): (float(time), torch.from_numpy(arrays[f"part-{version}"]))
+            for version, time in zip(arrays["versions"], arrays["times"], strict=True)
         }
         if "last" in arrays:
             last = torch.from_numpy(arrays["last"])
