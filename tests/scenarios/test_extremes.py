@@ -38,7 +38,14 @@ BASE: dict[str, Any] = {
     "cluster": {
         "workers": 4,
         "workers_per_host": 2,
-        "servers": {"count": 2, "speed": 2.0, "shares": [1.0, 2.0], "hierarchy": {"groups": 2, "fan_out": 2}},
+        "price": "3 USD/h",
+        "servers": {
+            "count": 2,
+            "price": "1 USD/h",
+            "speed": 2.0,
+            "shares": [1.0, 2.0],
+            "hierarchy": {"groups": 2, "fan_out": 2},
+        },
         "compute": {"time": {"distribution": "lognormal", "mean": "30 ms", "cv": 0.2}, "backward": 0.5},
         "cores_per_host": 1,
         "memory_bandwidth": "10 GB/s",
