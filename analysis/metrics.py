@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.bottleneck_words import sentence
+from lockstep.analysis.cost import cost, usd_per_hour
 from lockstep.analysis.losses import losses
 from lockstep.analysis.records import of
 from lockstep.analysis.result import Result
@@ -37,6 +38,7 @@ def metrics(result: Result) -> dict[str, Any]:
     reached = curve["time"][:0]
     if goal is not None and goal.metric in curve:
         reached = curve.loc[curve[goal.metric].map(goal.reached), "time"]
+    to_target = float(reached.iloc[0]) if len(reached) else None
     loss = curve["loss"].iloc[-1] if len(curve) else None
     accuracy = curve["accuracy"].iloc[-1] if len(curve) else None
     return {
@@ -67,7 +69,8 @@ def metrics(result: Result) -> dict[str, Any]:
         "metrics": {str(name): _number(curve[name].iloc[-1]) for name in curve.columns[_OTHERS:]},
         "target": goal.value if goal else None,
         "target_metric": goal.metric if goal else None,
-        "time_to_target_s": float(reached.iloc[0]) if len(reached) else None,
+        "time_to_target_s": to_target,
+        **cost(usd_per_hour(scenario.cluster, result.plan.has_servers), duration, rate, to_target),
         "parameters_sha256": _sha256(result.parameters),
         "disturbed": bool(result.disturbances),
         "attempts": result.attempts,

@@ -1,6 +1,6 @@
 """A run in words and units, for people: on a terminal, in a notebook."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep.analysis.words import NOTHING, aim, count, number, percent, size
 
@@ -43,6 +43,7 @@ def main_metrics(result: "Result") -> dict[str, str]:
         "memory": f"{size(m['memory_bytes'])} at most on a device"
         if told(keys(result.scenario) | m)
         else NOTHING,
+        "cost": _cost(m),
         "held-out loss": number(m["loss"]),
         "accuracy": percent(m["accuracy"]),
         **{f"held-out {name}": number(value) for name, value in m.get("metrics", {}).items()},
@@ -51,4 +52,14 @@ def main_metrics(result: "Result") -> dict[str, str]:
     if m["target"] is not None:
         reached = aim(m.get("target_metric"), m["target"]).removesuffix(" accuracy")
         rows[f"time to {reached}"] = number(m["time_to_target_s"], "s", "not reached")
+        if m.get("cost_to_target") is not None:
+            rows[f"cost to {reached}"] = number(m["cost_to_target"], "USD")
     return rows
+
+
+def _cost(m: dict[str, Any]) -> str:
+    if m.get("cost") is None:
+        return NOTHING
+    million = m["cost_of_million"]
+    each = "" if million is None else f" ({number(million, 'USD')} a million samples)"
+    return number(m["cost"], "USD") + each

@@ -11,6 +11,7 @@ from lockstep.scenarios import Scenario
 from lockstep.scenarios.units import Quantity
 
 _LARGE = {"B/s": ("bit/s", 8), "B": ("B", 1), "FLOP/s": ("FLOP/s", 1)}
+_PLAIN = ("USD", "USD/h")  # without prefixes
 
 
 def kinds(key: str) -> list[Any]:
@@ -67,6 +68,8 @@ def said(value: Any, key: str) -> str:
 
 def in_units(value: float, quantity: Quantity, exact: bool = True) -> str:
     """A quantity with a unit that suits it, such as "100 Mbit/s"; `exact`: read back it is the same."""
+    if quantity.unit in _PLAIN:
+        return f"{value!r} {quantity.unit}" if exact else f"{value:.4g} {quantity.unit}"
     if quantity.unit == "s":
         scaled = [(1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")]
     else:

@@ -286,15 +286,17 @@ def recommend(
     target: "Target | None" = None,
     *,
     budget: int | None = None,
+    at_most: str | None = None,
     strategies: Sequence[str] = (),
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> "Recommendation":
     """Search the strategies for the scenario's cluster and workload by simulation (docs/recommend.md).
 
-    `target`: "time" (to `stop.target_accuracy`), "throughput" or "machine-hours"; None: time if the scenario
-    has a target accuracy, throughput otherwise. `budget`: at most so many candidates that the search tries
-    (100; 200 if they learn); the ranking (40 simulations at most) and the what-ifs come on top.
+    `target`: "time" (to `stop.target_accuracy`), "throughput", "machine-hours" or "cost"; None: time if the
+    scenario has a target accuracy, throughput otherwise. `budget`: at most so many candidates that the search
+    tries (100; 200 if they learn); the ranking (40 simulations at most) and the what-ifs come on top.
+    `at_most`: what it may cost, such as "500 USD" (docs/cost.md).
     `strategies`: the names of those to try, all that the cluster can run if empty. `jobs`: processes, one a
     core if None; nothing depends on how many.
     Of what is returned, `.best` is a scenario, `.ranking` the candidates, `.table` all runs.
@@ -303,7 +305,7 @@ def recommend(
     """
     from lockstep.recommendation import Recommendation
 
-    return Recommendation(scenario, target, strategies, jobs).run(budget, progress)
+    return Recommendation(scenario, target, strategies, jobs, at_most).run(budget, progress)
 
 
 def sweep(

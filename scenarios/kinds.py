@@ -13,7 +13,7 @@ from lockstep.scenarios.units import PositiveSize, fail, shown
 class Kind(Section):
     """`count` consecutive workers, each with a device of `speed` 1 or another, and so much `memory`.
 
-    A gradient takes 1 / `speed` times as long. `price`: USD an hour of one device; nothing depends on it yet.
+    A gradient takes 1 / `speed` times as long. `price`: USD an hour of one device (docs/cost.md).
     """
 
     name: str = Field(min_length=1, description="a name, such as 'name: a100'")

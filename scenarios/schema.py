@@ -31,7 +31,7 @@ from lockstep.scenarios.servers import Servers, counted
 from lockstep.scenarios.stragglers import Persistent, Straggler
 from lockstep.scenarios.sweep import Sweep
 from lockstep.scenarios.topology import Sites
-from lockstep.scenarios.units import PositiveDuration, PositiveSize, fail, shown
+from lockstep.scenarios.units import PositiveDuration, PositiveSize, Price, fail, shown
 from lockstep.scenarios.workload import Sizes, Trained, Workload, valid_workload
 
 
@@ -48,7 +48,7 @@ class Cluster(Machine):
     `device`: what the workers of a real run compute on; auto: a GPU, where they see one. `memory` is that of
     each worker's device: what does not fit is not run. `kinds`: workers that are not alike.
     `faults`: who fails, when, and for how long (docs/faults.md); `detect`: how long it takes to notice (2 s);
-    `storage`: where checkpoints are.
+    `storage`: where checkpoints are. `price`: of a host (docs/cost.md).
     With a `preset`, a file or the name of a shipped one, what is not given here is as it says; with a
     `profile` (docs/calibrate.md) what is then still missing is as measured there. A scenario that has been
     read has taken both over, and no longer names them.
@@ -64,6 +64,7 @@ class Cluster(Machine):
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     memory: PositiveSize | None = None
+    price: Price | None = None
     kinds: tuple[Kind, ...] = Field((), strict=False)  # YAML has lists only
     stragglers: tuple[Straggler, ...] = Field((), strict=False)
     faults: tuple[Fault, ...] = Field((), strict=False)

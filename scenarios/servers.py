@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from lockstep.scenarios.section import Count, Factor, Section
-from lockstep.scenarios.units import fail, shown
+from lockstep.scenarios.units import Price, fail, shown
 
 
 class Hierarchy(Section):
@@ -52,7 +52,7 @@ class Servers(Section):
     stand in each in turn, relays where the first worker that they serve is. `speed`: how many times as fast
     as a worker each server or relay updates and codes.
     `copies`: groups of `count` servers each, with all parameters in each group, for as many groups of
-    consecutive workers.
+    consecutive workers. `price`: of each host that servers and relays have of their own; None: the cluster's.
     """
 
     shorthand: ClassVar[str] = "count"
@@ -65,6 +65,7 @@ class Servers(Section):
     hierarchy: Hierarchy | None = None
     places: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, strict=False)
     speed: Factor = 1.0
+    price: Price | None = None
 
     @property
     def even(self) -> bool:

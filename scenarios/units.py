@@ -1,7 +1,7 @@
 """Quantities with units: written `10 Gbit/s` in a scenario, a float in the base unit in Python.
 
 The registries are our own, because pint's default one has a dimensionless bit: `5 Hz` would pass as a
-bandwidth. Data and time have one each, so that neither `mB` (a thousandth of a byte) nor `Ms` slips in.
+bandwidth. Data, time and money have one each: neither `mB` (a thousandth of a byte) nor `Ms` slips in.
 """
 
 import math
@@ -21,9 +21,12 @@ _DATA = """kilo- = 1e3 = k-; mega- = 1e6 = M-; giga- = 1e9 = G-; tera- = 1e12 = 
     kibi- = 1024 = Ki-; mebi- = 1048576 = Mi-; gibi- = 1073741824 = Gi-; tebi- = 1099511627776 = Ti-
     second = [time] = s; byte = [data] = B; bit = 0.125 byte = _; bps = bit / second = _
     FLOP = [work] = _; FLOPS = FLOP / second = _"""
-_time, _data = (  # Decimal: `100 us` is 1e-4 to the last bit
-    pint.UnitRegistry[Decimal](re.split(r"[;\n]\s*", text), non_int_type=Decimal) for text in (_TIME, _DATA)
+_MONEY = "hour = [time] = h; minute = hour / 60 = min; second = hour / 3600 = s; USD = [money] = _"
+_time, _data, _money = (  # Decimal: `100 us` is 1e-4 to the last bit
+    pint.UnitRegistry[Decimal](re.split(r"[;\n]\s*", text), non_int_type=Decimal)
+    for text in (_TIME, _DATA, _MONEY)
 )
+_REGISTRIES = {"s": _time, "USD/h": _money, "USD": _money}  # by base unit; all others are data's
 # One unit or a quotient of two: pint never sees an expression to evaluate.
 _WRITTEN = re.compile(
     r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zµμ]+(?:/[a-z]+)?)\s*", re.A | re.I
@@ -96,7 +99,7 @@ class Quantity:
         written = _WRITTEN.fullmatch(text)
         try:
             number, unit = written.groups() if written else ("", "")
-            registry = _time if self.unit == "s" else _data
+            registry = _REGISTRIES.get(self.unit, _data)
             return float(registry.Quantity(Decimal(number), unit).to(self.unit).magnitude)
         except (pint.PintError, ArithmeticError, ValueError):
             return None
@@ -116,6 +119,9 @@ RATE = Quantity("a bandwidth", "B/s", "10 Gbit/s", "1 bit/s", "1e6 TB/s")
 SIZE = Quantity("a size", "B", "64 KiB", "1 B", "1e6 TB")
 FLOP_RATE = Quantity("a rate of work", "FLOP/s", "312 TFLOP/s", "1 FLOP/s", "1e12 TFLOP/s")
 TIME_FROM_0 = replace(TIME, example="50 us", above_zero=False)
+MONEY = Quantity("an amount of money", "USD", "500 USD", "1e-6 USD", "1e15 USD")
+PRICE = Quantity("a price", "USD/h", "24.48 USD/h", "1e-9 USD/h", "1e6 USD/h", above_zero=False)
+Price = Annotated[float, PRICE]
 Duration = Annotated[float, TIME_FROM_0]
 PositiveDuration = Annotated[float, TIME]
 Bandwidth = Annotated[float, RATE]

@@ -1,4 +1,4 @@
-"""Time against machine time: what is worth its price."""
+"""Time against cost or, where hosts have no price, machine time: what is worth its price."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from lockstep.analysis.words import count
 
 @styled
 def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
-    """Time to the target against that time × hosts: a point a scenario.
+    """Time to the target against its cost or, where that is not known, that time × hosts: a point a scenario.
 
     Where no target is reached, the time in which a million samples are applied, which says nothing of what
     staleness costs.
@@ -33,15 +33,18 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     reached = "time_to_target_s" in table and table["time_to_target_s"].notna().any()
     time = "time_to_target_s" if reached else "million_s"
     table = table.assign(million_s=1e6 / table["throughput"])
-    table["machine_time"] = table[time] * table["hosts"]
+    dear = "cost_to_target" if reached else "cost_of_million"
+    if dear not in table or table[dear].isna().ne(table[time].isna()).any():
+        dear = "machine_time"
+        table["machine_time"] = table[time] * table["hosts"]
     by = apart(table, by)
     keys = list(dict.fromkeys([*varied(table), by, "cluster.workers"]))
     times = intervals(table, keys, time)[["mean", "low", "high"]].add_suffix("_time")
-    points = intervals(table, keys, "machine_time").join(times)
+    points = intervals(table, keys, dear).join(times)
     if len(points) < 2:
         raise Unfit("it takes two scenarios or more that differ in a key")
     never = table.groupby(keys, dropna=False).ngroups - len(points)
-    price, delay = scale("machine_time", points["mean"]), scale(time, points["mean_time"])
+    price, delay = scale(dear, points["mean"]), scale(time, points["mean_time"])
     points[["mean", "low", "high"]] *= price.factor
     points[["mean_time", "low_time", "high_time"]] *= delay.factor
     whole = style.figure(style.SINGLE, 2.4)
@@ -59,7 +62,8 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
             ax.set(**{f"{axis}lim": (0, 1.2 * points[column].max())})
             style.numbers(ax.xaxis if axis == "x" else ax.yaxis)
     ax.grid(True)
-    ax.set(title="Time against machine time", xlabel=label("machine_time", price), ylabel=label(time, delay))
+    title = f"Time against {'machine time' if dear == 'machine_time' else 'cost'}"
+    ax.set(title=title, xlabel=label(dear, price), ylabel=label(time, delay))
     style.legend(whole, entries)
     numbered = points["cluster.workers"].nunique() > 1
     notes = ["Numbers: workers."] * numbered

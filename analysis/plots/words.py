@@ -14,6 +14,9 @@ METRICS: dict[str, tuple[str, str]] = {
     "time_to_target_s": ("time to target", "s"),
     "hosts": ("hosts", "number"),
     "million_s": ("time for a million samples", "s"),
+    "cost": ("cost", "USD"),
+    "cost_of_million": ("cost of a million samples", "USD"),
+    "cost_to_target": ("cost to target", "USD"),
     "machine_time": ("machine time: time × hosts", "host-s"),
     "relative": ("relative", ""),
     "updates": ("updates", "number"),
@@ -42,6 +45,7 @@ _QUANTITIES = {
           "mtbf", "back_after", "hang_for", "down_for", "notice", "detect"),
     "B": ("activation", "memory", "size", "queue"),
     "FLOP/s": ("peak",),
+    "USD/h": ("price",),
 }  # fmt: skip
 _UNIT_OF = {word: unit for unit, words in _QUANTITIES.items() for word in words}
 _SECTIONS = ("cluster.", "workload.", "parallelism.", "strategy.", "stop.", "recovery.")

@@ -30,11 +30,15 @@ if TYPE_CHECKING:
 
 Target = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help="time (to stop.target_accuracy), throughput or machine-hours."),
+    typer.Option(metavar="WHAT", help="time (to stop.target_accuracy), throughput, machine-hours or cost."),
 ]
 Budget = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="Candidates to try; 100, or 200 if they learn, if not given."),
+]
+AtMost = Annotated[
+    str | None,
+    typer.Option(metavar="USD", help="What it may cost, such as '500 USD' (docs/cost.md)."),
 ]
 Only = Annotated[
     list[str] | None,
@@ -51,6 +55,7 @@ def recommend(
     set_: Set = None,
     target: Target = None,
     budget: Budget = None,
+    at_most: AtMost = None,
     strategy: Only = None,
     validate_top: Top = 0,
     testbed: Testbed = False,
@@ -75,7 +80,7 @@ def recommend(
     from lockstep.recommendation.ranking import best
     from lockstep.recommendation.show import as_json, save, show
 
-    found = Recommendation(scenario, target, strategy or (), jobs)  # type: ignore[arg-type]
+    found = Recommendation(scenario, target, strategy or (), jobs, at_most)  # type: ignore[arg-type]
     ask_first(lambda: _work(found, budget, validate_top, testbed, jobs), yes)
     document: dict[str, Any] = {}
     try:

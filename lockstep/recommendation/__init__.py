@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import pandas as pd
+from pydantic_core import PydanticCustomError
 
+from lockstep.analysis.cost import usd_per_hour
 from lockstep.analysis.gains import Gain
 from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, firsts, ordered, same_run
 from lockstep.recommendation.runs import EXCHANGES, Job, Row, simulate_all, simulated, stopping
@@ -16,6 +18,7 @@ from lockstep.recommendation.space import Candidate, Target, apply, factors_of, 
 from lockstep.recommendation.what_if import CHANGES, Answer, changed, means_something
 from lockstep.resources import RESOURCES, experiments, gains
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.units import MONEY
 from lockstep.strategies import StrategyError, find
 
 __all__ = ["Recommendation", "Target"]
@@ -33,8 +36,9 @@ Progress = Callable[[float], None]
 class Recommendation:
     """A search of the strategies for a scenario's cluster and workload, and what has been found.
 
-    Raises ScenarioError for a target that the scenario cannot have, and for a strategy that is none or that
-    the cluster cannot run.
+    `at_most`: what it may cost, such as "500 USD", to the target or, without one, of a million samples.
+    Raises ScenarioError for a target that the scenario cannot have, for a strategy that is none or that
+    the cluster cannot run, and where cost matters but hosts have no price.
     """
 
     def __init__(
@@ -43,10 +47,14 @@ class Recommendation:
         target: Target | None = None,
         strategies: Sequence[str] = (),
         processes: int | None = None,
+        at_most: str | None = None,
     ) -> None:
         self.scenario = scenario
         self.target = _target(scenario, target)
-        self.goal = Goal(self.target, target_learns(scenario, self.target))
+        most = None if at_most is None else _money(at_most)
+        if self.target == "cost" or most is not None:
+            _require_prices(scenario)
+        self.goal = Goal(self.target, target_learns(scenario, self.target), most)
         for name in strategies:
             _check(name)
         found, self.left_out = spaces(scenario, self.target, strategies)
@@ -315,10 +323,23 @@ def _target(scenario: Scenario, target: str | None) -> Target:
         hint = (
             "give the accuracy to reach, such as --set stop.target_accuracy=0.9"
             if scenario.workload.learns
-            else "this workload learns nothing: use --target throughput or machine-hours"
+            else "this workload learns nothing: use --target throughput, machine-hours or cost"
         )
         raise ScenarioError(f"time needs stop.target_accuracy; {hint}", key="--target")
     return target  # type: ignore[return-value]
+
+
+def _money(text: str) -> float:
+    try:
+        return MONEY.parse(text)
+    except PydanticCustomError as error:
+        raise ScenarioError(error.message(), key="--at-most") from None
+
+
+def _require_prices(scenario: Scenario) -> None:
+    if usd_per_hour(scenario.cluster, has_servers=True) is None:
+        hint = "such as --set 'cluster.price=3 USD/h' (docs/cost.md)"
+        raise ScenarioError(f"what a host costs is not known; give it, {hint}", key="cluster.price")
 
 
 def _check(name: str) -> None:

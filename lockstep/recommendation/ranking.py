@@ -11,8 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from lockstep.recommendation.in_step import in_step
-from lockstep.recommendation.runs import Row
+from lockstep.recommendation.runs import Row, hosts, price
 from lockstep.recommendation.space import Candidate, Target
+from lockstep.scenarios import Scenario
 
 ALIKE = 0.02  # a difference for which nobody would let the workers fall out of step
 CLOSE = 0.01  # and one of settings of the same strategy, for which nobody would make exchanges rarer
@@ -21,10 +22,14 @@ _NEVER = 1e12  # s; longer than anything
 
 @dataclass(frozen=True)
 class Goal:
-    """What is optimised, of rows of the table of results; `learns`: until the target accuracy."""
+    """What is optimised, of rows of the table of results; `learns`: until the target accuracy.
+
+    `at_most`: USD that it may cost, to the target or, without one, of a million samples.
+    """
 
     target: Target
     learns: bool
+    at_most: float | None = None
 
     @property
     def high(self) -> bool:
@@ -34,13 +39,16 @@ class Goal:
     @property
     def unit(self) -> str:
         """What values are counted in."""
-        hours = "machine-hours" if self.learns else "machine-hours per million samples"
-        return {"time": "s", "throughput": "samples/s", "machine-hours": hours}[self.target]
+        each = "" if self.learns else " per million samples"
+        spent = {"machine-hours": f"machine-hours{each}", "cost": f"USD{each}"}
+        return {"time": "s", "throughput": "samples/s", **spent}[self.target]
 
     def value(self, row: Row) -> float | None:
-        """What a run is worth; None if it failed, reached nothing or applied nothing."""
-        if row["status"] != "ok":
+        """What a run is worth; None if it failed, reached nothing, applied nothing or costs too much."""
+        if row["status"] != "ok" or self.too_dear(row):
             return None
+        if self.target == "cost":
+            return self.cost(row)
         if self.learns:
             time: float | None = row["time_to_target_s"]
             return time if time is None or self.target == "time" else time * row["hosts"] / 3600
@@ -49,17 +57,36 @@ class Goal:
             return None
         return rate if self.high else row["hosts"] * 1e6 / rate / 3600
 
-    def seconds(self, value: float, hosts: int) -> float:
-        """The time to the target that is worth a value, on so many hosts."""
-        return value if self.target == "time" else value * 3600 / hosts
+    def cost(self, row: Row) -> float | None:
+        """The USD that a run needs to the target or, without one, for a million samples."""
+        found: float | None = row.get(self.costs)
+        return found
+
+    @property
+    def costs(self) -> str:
+        """The column of that."""
+        return "cost_to_target" if self.learns else "cost_of_million"
+
+    def too_dear(self, row: Row) -> bool:
+        """Whether a run needs more than it may cost."""
+        cost = self.cost(row)
+        return self.at_most is not None and cost is not None and cost > self.at_most
+
+    def seconds(self, value: float, scenario: Scenario) -> float:
+        """The time to the target that is worth a value, on the hosts of a scenario."""
+        if self.target == "time":
+            return value
+        return value * 3600 / (hosts(scenario) if self.target == "machine-hours" else price(scenario) or 1.0)
 
     def score(self, row: Row) -> float:
-        """The value as what is minimised; who did not get to the target is ranked by how near it came."""
+        """The value as what is minimised; who missed target or budget: by how near it came."""
         value = self.value(row)
         if value is not None:
             return -value if self.high else value
         if row["status"] != "ok":
             return float("inf")
+        if self.too_dear(row):
+            return _NEVER * (2 - (self.at_most or 0.0) / (self.cost(row) or 1.0))
         return _NEVER * (1 - (row["accuracy"] or 0) + (row["loss"] is None))
 
     def ratio(self, better: float, worse: float) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from math import isclose
 from typing import Any, NamedTuple
 
+from lockstep.analysis.cost import usd_per_hour
 from lockstep.job.quota import quota
 from lockstep.recommendation.in_step import averages_gradients, in_step
 from lockstep.recommendation.space import Candidate
@@ -119,6 +120,11 @@ def hosts(scenario: Scenario) -> int:
     """How many machines the scenario keeps busy: the workers' hosts, and the servers' if it has any."""
     served = STRATEGIES[scenario.strategy.name].has_servers
     return scenario.cluster.hosts + (scenario.cluster.servers.hosts if served else 0)
+
+
+def price(scenario: Scenario) -> float | None:
+    """USD an hour of all machines that the scenario keeps busy; None if one has no price."""
+    return usd_per_hour(scenario.cluster, STRATEGIES[scenario.strategy.name].has_servers)
 
 
 def timed(jobs: Sequence[Job], processes: int | None = None) -> list[Job]:

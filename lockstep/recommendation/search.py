@@ -18,7 +18,7 @@ from typing import Any
 
 from lockstep.recommendation.in_step import in_step
 from lockstep.recommendation.ranking import Goal
-from lockstep.recommendation.runs import Job, Row, hosts, simulate_all, timed
+from lockstep.recommendation.runs import Job, Row, simulate_all, timed
 from lockstep.recommendation.space import CYCLES, RATE, SHARED, UNORDERED, Candidate, Space, apply
 from lockstep.scenarios import Scenario, ScenarioError
 
@@ -61,7 +61,7 @@ class Search:
         if not self.goal.learns:
             return Job(candidate, scenario, False)
         best = min(filter(None, map(self.goal.value, self.rows.values())), default=None)
-        time = self._horizon if best is None else margin * self.goal.seconds(best, hosts(scenario))
+        time = self._horizon if best is None else margin * self.goal.seconds(best, scenario)
         return Job(candidate, scenario, True, min(time, self.longest))
 
     def run(self, budget: int, processes: int | None, done: Callable[[], None]) -> None:
@@ -214,7 +214,7 @@ class Search:
     def _too_short(self, candidate: Candidate) -> bool:
         """Whether a candidate had not the time to come to the target that it would have now."""
         row = self.rows[candidate]
-        if not self.goal.learns or row["status"] != "ok" or self.goal.value(row) or row["loss"] is None:
+        if not self.goal.learns or row["status"] != "ok" or row["time_to_target_s"] or row["loss"] is None:
             return False
         return bool(row["stop.time"] < 0.99 * (self.job(candidate).time or 0))
 

@@ -33,7 +33,9 @@ def show(found: Recommendation) -> None:
     table.pad_edge = table.show_edge = False
     table.add_column("")
     table.add_column("strategy", min_width=_WIDTH + 2)
-    for head in (goal.unit.replace(" per ", "\nper "), "effi-\nciency", "stale-\nness", "hosts"):
+    heads = [goal.unit.replace(" per ", "\nper "), "effi-\nciency", "stale-\nness", "hosts"]
+    bounded = goal.at_most is not None and goal.target != "cost"
+    for head in [*heads, *["USD"] * bounded]:
         table.add_column(head, justify="right")
     yardstick = in_step(ranking)
     if yardstick:
@@ -49,6 +51,8 @@ def show(found: Recommendation) -> None:
         ]
         cells += [_few(each.average("efficiency"), "{:.0%}"), _few(each.average("staleness.mean"), "{:.3g}")]
         cells += [number(each.average("hosts"))]
+        if bounded:
+            cells.append(number(each.average(goal.costs)))
         if yardstick:
             cells.append("in step" if each.in_step else _few(samples(each, yardstick), "< {:.2f}×"))
         table.add_row(*cells, style="bold" if each is first else None)
@@ -112,6 +116,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
         "target": found.target,
         "accuracy": found.scenario.stop.target_accuracy if goal.learns else None,
         "unit": goal.unit,
+        **({} if goal.at_most is None else {"at_most_usd": goal.at_most}),
         "better": "high" if goal.high else "low",
         "answer": " ".join(answer(found)),
         "interrupted": found.interrupted,
@@ -159,6 +164,7 @@ def _ranked(found: Recommendation, each: Ranked, ranking: Sequence[Ranked]) -> d
         "as_in_the_file": each.candidate == found.own,
         "same": [twin.label for twin in found.twins(each)],
         "machines": each.average("hosts"),
+        **({} if each.average(found.goal.costs) is None else {"cost": each.average(found.goal.costs)}),
         "throughput": each.average("throughput"),
         "efficiency": each.average("efficiency"),
         "staleness_mean": each.average("staleness.mean"),

@@ -24,7 +24,7 @@ from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, own
 from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.strategy import FACTORS
 
-Target = Literal["time", "throughput", "machine-hours"]
+Target = Literal["time", "throughput", "machine-hours", "cost"]
 
 _CYCLES = (2, 4, 8, 16, 32, 64)  # mini-batches from one exchange to the next
 KNOBS: dict[str, Callable[[int], Sequence[Any]]] = {
@@ -215,7 +215,7 @@ class Space:
 
 
 def target_learns(scenario: Scenario, target: Target) -> bool:
-    """Whether what is learned decides: a time to an accuracy, or machine-hours until then."""
+    """Whether what is learned decides: a time to an accuracy, or what it takes until then."""
     return target != "throughput" and scenario.stop.target_accuracy is not None
 
 

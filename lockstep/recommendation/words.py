@@ -13,6 +13,8 @@ _SCATTER = 0.2  # half an interval over the mean; more is said
 
 def worth(ranked: Ranked) -> str:
     """The mean and half its 95% interval; how many of the runs reached the target, if not all."""
+    if ranked.mean is None and any(map(ranked.goal.too_dear, ranked.rows)):
+        return f"more than {number(ranked.goal.at_most, 'USD')}"
     if ranked.mean is None:
         return f"not in {number(_given(ranked), 's')}" if ranked.goal.learns else "nothing applied"
     some = f" ({ranked.reached} of {len(ranked.rows)} runs)" if ranked.reached < len(ranked.rows) else ""
@@ -28,6 +30,8 @@ def answer(found: Recommendation) -> list[str]:
     """The recommendation and what has to be known about it, a sentence each."""
     ranking, goal = found.ranking, found.goal
     first = best(ranking)
+    if first.mean is None and goal.at_most is not None:
+        return [_too_dear(found)]
     if first.mean is None:
         return [
             f"No strategy reached {percent(found.scenario.stop.target_accuracy)} before a bound in stop "
@@ -51,12 +55,23 @@ def answer(found: Recommendation) -> list[str]:
     return said
 
 
+def _too_dear(found: Recommendation) -> str:
+    goal = found.goal
+    costs = [cost for row in found.search_.rows.values() if (cost := goal.cost(row)) is not None]
+    what = "to the target" if goal.learns else "for a million samples"
+    least = f"; the least that a run took is {number(min(costs), 'USD')}" if costs else ""
+    return f"Nothing that was found takes {number(goal.at_most, 'USD')} or less {what}{least}."
+
+
 def _subject(found: Recommendation, first: Ranked) -> str:
     target = {
         "time": f"Soonest at {percent(found.scenario.stop.target_accuracy)}",
         "throughput": "For throughput",
-        "machine-hours": "Cheapest",
+        "machine-hours": "Least machine time",
+        "cost": "Cheapest",
     }[found.target]
+    if found.goal.at_most is not None:
+        target += f" for {number(found.goal.at_most, 'USD')} at most"
     return f"{target}: {first.candidate.label}"
 
 

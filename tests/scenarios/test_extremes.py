@@ -15,7 +15,7 @@ import lockstep
 from lockstep import Scenario, ScenarioError, work
 from lockstep.scenarios.errors import translated
 from lockstep.scenarios.section import Section
-from lockstep.scenarios.units import FLOP_RATE, RATE, SIZE, TIME
+from lockstep.scenarios.units import FLOP_RATE, PRICE, RATE, SIZE, TIME
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.bounds import Bound, optional
@@ -29,7 +29,7 @@ WHOLE: list[Any] = [0, 1, 2, 7, 300, 10**9, 10**15, 2**62]
 NUMBERS: list[Any] = [*WHOLE, 5e-324, 1e-6, 0.01, 1 - 1e-16, 1 + 1e-15, 100.0, 1e6, 1e24, 1.7e308]
 QUANTITIES = [
     f"{value!r} {kind.unit}"
-    for kind in (TIME, RATE, SIZE, FLOP_RATE)
+    for kind in (TIME, RATE, SIZE, FLOP_RATE, PRICE)
     for value in (*kind.bounds, 0.0, 5e-324, 1.0, math.sqrt(kind.bounds[0] * kind.bounds[1]))
 ]
 CROWDED = ("workers", "count", "copies", "groups", "flows")  # an object for each: 300 are enough here
@@ -38,7 +38,14 @@ BASE: dict[str, Any] = {
     "cluster": {
         "workers": 4,
         "workers_per_host": 2,
-        "servers": {"count": 2, "speed": 2.0, "shares": [1.0, 2.0], "hierarchy": {"groups": 2, "fan_out": 2}},
+        "price": "3 USD/h",
+        "servers": {
+            "count": 2,
+            "price": "1 USD/h",
+            "speed": 2.0,
+            "shares": [1.0, 2.0],
+            "hierarchy": {"groups": 2, "fan_out": 2},
+        },
         "compute": {"time": {"distribution": "lognormal", "mean": "30 ms", "cv": 0.2}, "backward": 0.5},
         "cores_per_host": 1,
         "memory_bandwidth": "10 GB/s",
