@@ -78,7 +78,7 @@ def test_the_simulator_keeps_the_promises(row: Row) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("row", drawn(ROWS, one_in=2, family=lambda row: row.strategy["name"]), ids=str)
+@pytest.mark.parametrize("row", drawn(ROWS, one_in=3, family=lambda row: row.strategy["name"]), ids=str)
 def test_both_engines_run_the_same_strategy(row: Row) -> None:
     simulated, measured = predicted(str(row)), lockstep.run(learning(row))
     check_promises(row, measured)

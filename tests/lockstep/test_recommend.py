@@ -177,7 +177,7 @@ def test_with_twice_the_bandwidth_there_is_nothing_to_gain_out_of_step() -> None
     assert "if it needs fewer than 1.03 times the samples" in " ".join(answer(result))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few")
 def test_it_is_the_same_again_and_with_other_jobs() -> None:
     what = cluster(0.02, **NOISY)

@@ -9,6 +9,7 @@ import torch
 import lockstep
 from lockstep.job.plan import Plan
 from lockstep.workloads import build, deterministic_threads
+from tests.support.nightly import drawn
 from tests.support.pipelines import DETERMINISTIC, pipeline, sized
 
 ORDERS: list[dict[str, Any]] = [
@@ -45,7 +46,7 @@ def test_where_it_is_cut_makes_no_difference(cut: Any) -> None:
     assert parameters(pipeline(1, pipeline=2, cut=cut)) == parameters(pipeline(1, micro_batches=2))
 
 
-@pytest.mark.parametrize("strategy", DETERMINISTIC, ids=str)
+@pytest.mark.parametrize("strategy", drawn(DETERMINISTIC, one_in=3), ids=str)
 def test_replicas_of_stages_are_as_many_whole_workers(strategy: Any) -> None:
     whole = lockstep.simulate(pipeline(4, strategy, micro_batches=2))
     split = lockstep.simulate(pipeline(4, strategy, pipeline=2, micro_batches=2))

@@ -36,14 +36,14 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", drawn(KINDS, 3))
+@pytest.mark.parametrize("kind", drawn(KINDS, 6))
 def test_after_50_steps_it_is_where_the_uncut_model_is(kind: str) -> None:
     model, split = KINDS[kind]
     whole = parameters(job(1, model, micro_batches=split.get("micro_batches", 2)))
     assert apart(parameters(job(1, model, **split)), whole) < 1e-5
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
+@pytest.mark.parametrize("model", drawn(["mlp", "cnn", "transformer"], 3))
 def test_stages_times_parts_times_replicas_are_two_workers(model: str) -> None:
     """P = 2, T = 2, D = 2."""
     whole = parameters(job(2, model))
@@ -74,7 +74,7 @@ def test_pipedream_is_the_same_with_layers_cut() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kind", drawn(KINDS, 4))
+@pytest.mark.parametrize("kind", drawn(KINDS, 7))
 def test_real_processes_come_to_the_simulators_bits(kind: str) -> None:
     model, split = KINDS[kind]
     scenario = job(1 if split.get("pipeline", 1) > 1 else 2, model, 4, **split)

@@ -16,6 +16,7 @@ from lockstep.job import recovery
 from lockstep.scenarios.loading import made
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies import STRATEGIES
+from tests.support.nightly import drawn
 
 ELASTIC = [name for name, strategy in STRATEGIES.items() if strategy.elastic]
 CRASH = {"worker": 2, "at": "3 s", "crash": True, "back_after": "2 s"}
@@ -159,7 +160,7 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("strategy", ELASTIC)
+@pytest.mark.parametrize("strategy", drawn(ELASTIC, one_in=4))
 def test_elastic_strategies_survive_all_kinds_of_faults(strategy: str) -> None:
     """At three phases of a step; every gradient is applied, dropped or lost, and never two of these."""
     for number, (kind, phase) in enumerate(product(KINDS, ("600 ms", "650 ms", "699.9 ms"))):

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 import lockstep
 from lockstep import ScenarioError
 from lockstep.workloads.embedding import Embedding, Touched
+from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 
 TABLE = {"problem": "embedding", "dimension": 1600, "width": 4, "batch_size": 16}
@@ -86,7 +87,10 @@ def test_bytes_are_those_of_the_rows_touched() -> None:
     assert pushes["nbytes"].tolist() == expected
 
 
-@pytest.mark.parametrize("name", ["asynchronous", "ssp-blocking", "soft-sync", "compute-groups", "dc-asgd"])
+ANSWER = ["asynchronous", "ssp-blocking", "soft-sync", "compute-groups", "dc-asgd"]
+
+
+@pytest.mark.parametrize("name", drawn(ANSWER, one_in=5))
 def test_it_learns_with_every_server_that_answers_a_push(name: str) -> None:
     job = config(strategy={"name": name}, stop={"steps": 600})
     assert lockstep.simulate(job).metrics["loss"] < 0.66

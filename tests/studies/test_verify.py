@@ -37,7 +37,7 @@ def form(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", drawn(CASES, one_in=4, family=form))
+@pytest.mark.parametrize("name", drawn(CASES, one_in=8, family=form))
 def test_the_simulator_agrees_with_theory(name: str) -> None:
     outcome = CASES[name].check()
     assert outcome.verdict == "pass", outcome

@@ -298,6 +298,7 @@ def test_a_disk_that_is_full_ends_the_run_and_keeps_the_result_before(tmp_path: 
 
 
 @pytest.mark.real
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_small_shared_memory_is_enough_for_a_run_and_named_by_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(LOADED.replace("10 min", "0.2 s") + "sweep: {seed: [1, 2]}\n")

@@ -49,7 +49,7 @@ def loopback() -> Loopback:
     return validation.measure_loopback(1000)
 
 
-@pytest.mark.parametrize("row", drawn(filter(takes_time, ROWS), one_in=3, family=loop), ids=str)
+@pytest.mark.parametrize("row", drawn(filter(takes_time, ROWS), one_in=6, family=loop), ids=str)
 def test_throughput_and_staleness_are_predicted(row: Row, loopback: Loopback) -> None:
     config = timed(row)
     predicted = lockstep.simulate(validation.on_loopback(config, loopback))

@@ -11,6 +11,7 @@ from lockstep.scenarios import Data, Problem, ScenarioError, Sizes
 from lockstep.workloads import counting, sizes, tracing
 from lockstep.workloads.forms import FORMS
 from lockstep.workloads.layers import Layer, kept, layers
+from tests.support.nightly import drawn
 
 
 def data(model: str, dataset: str = "cifar10", batch_size: int = 4) -> Data:
@@ -19,10 +20,10 @@ def data(model: str, dataset: str = "cifar10", batch_size: int = 4) -> Data:
 
 # Some of each kind, swin_v2 with work that a batch costs whatever its size.
 SLOW = ["densenet121", "vit_b_32", "swin_v2_t", "regnet_y_400mf", "googlenet", "shufflenet_v2_x0_5"]
-MODELS = ["mlp", "cnn", "resnet18", "vgg11", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+MODELS = ["mlp", "cnn", "resnet18", "vgg11"]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", MODELS + drawn(SLOW, one_in=6))
 def test_the_layers_are_the_model(model: str) -> None:
     workload = data(model)
     found, whole = layers(workload), sizes(workload)
