@@ -123,11 +123,14 @@ async def barrier_of_slices(node: Node, rule: UpdateRule) -> None:
 
 
 def _slices(shard: Part, pieces: Sequence[slice], most: int) -> list[Part]:
-    """A shard, cut where pieces of the model meet, and then into slices of so many elements at most."""
+    """A shard, cut where pieces of the model meet, and then into slices of so many elements at most.
+
+    One without parameters has a slice too, which is empty: its server makes updates as all others do.
+    """
     found: list[Part] = []
     for run, piece in product(shard, pieces):
         start, stop = max(piece.start, run.start), min(piece.stop, run.stop)
         if start < stop:
             parts = cut(stop - start, [1] * -(-(stop - start) // most))
             found += [(slice(start + part.start, start + part.stop),) for part in parts]
-    return found
+    return found or [(slice(0, 0),)]

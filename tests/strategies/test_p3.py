@@ -123,3 +123,8 @@ def test_what_is_refused() -> None:
         lockstep.simulate(
             scenario(strategy={"name": "synchronous", "worker_loop": "p3", "consistency": "p3"})
         )
+
+
+def test_a_server_without_parameters_updates_as_all_do() -> None:
+    job = scenario(cluster__servers=3, workload={"parameters": 2}, strategy={"name": "p3"}, stop={"steps": 4})
+    assert lockstep.simulate(job).metrics["updates"] == 4
