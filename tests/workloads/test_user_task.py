@@ -329,7 +329,13 @@ def test_any_metric_is_recorded_by_name_and_can_end_a_run(folder: Path, engine: 
         " 'wrong in all': lambda output, batch: (output.argmax(1) != batch[1]).float().mean()}"
     )
     written(folder, task(metrics=metrics))
-    config = made(document(stop={"steps": 40, "target": {"metric": "wrong", "at_most": 0.1}}))
+    slowly = {"time": {"distribution": "constant", "value": "40 ms"}}  # the launcher evaluates meanwhile
+    config = made(
+        document(
+            cluster={"workers": 2, "network": {}, "compute": slowly},
+            stop={"steps": 40, "target": {"metric": "wrong", "at_most": 0.1}},
+        )
+    )
     result = ENGINES[engine](config)
     curve, found = result.curve, result.metrics
     assert list(curve.columns) == ["time", "version", "loss", "accuracy", "wrong", "wrong in all"]

@@ -1,0 +1,69 @@
+"""From one and two workers to twelve: what `lockstep fit` predicts of the testbed (as root, 6 minutes).
+
+    python benchmarks/extrapolation.py measure benchmarks/truth/extrapolation
+    python benchmarks/extrapolation.py predict benchmarks/truth/extrapolation
+
+Measured are points of the accuracy suite without stragglers, on the testbed. Two of each strategy are fitted,
+those with the fewest workers, by the two numbers of a network that no data sheet has: the latency of a message
+and the share of the bandwidth that is left for data. All else is as the scenario has it. Keys, ranges and rows
+were written down before anything was measured.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import lockstep
+from lockstep.studies.accuracy_suite.suite import chosen
+
+POINTS = {
+    "synchronous-w{}-s1-network-none": (1, 2, 4, 8, 12),
+    "synchronous-w{}-s1-balanced-none": (1, 2, 4, 8, 12),
+    "asynchronous-w{}-s1-balanced-none": (1, 2, 4, 8, 12),
+    "ssp-blocking-w{}-s1-network-none": (1, 2, 4, 8, 12),
+    "all-reduce-ring-w{}-network-none": (2, 4, 8, 12),
+}
+FREE = {"cluster.network.latency": ("50 us", "5 ms"), "cluster.network.goodput": (0.5, 0.98)}
+
+
+def measure(folder: Path) -> None:
+    """Write a table for each kind of point; what is there is not measured again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, counts in POINTS.items():
+        file = folder / f"{name.replace('-w{}', '')}.csv"
+        if file.exists():
+            continue
+        rows = []
+        for workers in counts:
+            found = lockstep.run(chosen(name.format(workers)).scenario, testbed=True, attempts=3)
+            use = "fit" if workers in counts[:2] else "predict"
+            rate, disturbed = found.metrics["throughput"], found.metrics["disturbed"]
+            rows.append({"cluster.workers": workers, "throughput": rate, "use": use, "disturbed": disturbed})
+            print(name.format(workers), f"{rate:.1f} samples/s", "disturbed" * disturbed, flush=True)
+        pd.DataFrame(rows).to_csv(file, index=False)
+
+
+def predict(folder: Path) -> None:
+    """Print a row for each predicted point, and the errors of all."""
+    errors = []
+    for name, counts in POINTS.items():
+        file = folder / f"{name.replace('-w{}', '')}.csv"
+        table = pd.read_csv(file)
+        table = table[(table["use"] == "fit") | ~table.pop("disturbed")]
+        found = lockstep.fit(chosen(name.format(counts[0])).scenario, table, FREE)
+        values = ", ".join(f"{key.split('.')[-1]} {value.value:.4g}" for key, value in found.free.items())
+        print(f"{file.stem}: {values}" + ("" if found.identifiable else " (not told apart)"))
+        for row in found.rows.to_dict("records"):
+            if row["use"] == "predict":
+                errors.append(row["error"])
+                print(f"  {row['cluster.workers']} workers: measured {row['measured']:.1f}, predicted "
+                      f"{row['predicted']:.1f} samples/s, {row['error']:+.1%}")  # fmt: skip
+    sizes = np.abs(errors)
+    middle, most = np.quantile(sizes, [0.5, 0.9])
+    print(f"{len(errors)} rows: median {middle:.1%}, 90% within {most:.1%}, largest {sizes.max():.1%}")
+
+
+if __name__ == "__main__":
+    {"measure": measure, "predict": predict}[sys.argv[1]](Path(sys.argv[2]))
