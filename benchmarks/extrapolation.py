@@ -3,10 +3,10 @@
     python benchmarks/extrapolation.py measure benchmarks/truth/extrapolation
     python benchmarks/extrapolation.py predict benchmarks/truth/extrapolation
 
-Measured are points of the accuracy suite without stragglers, on the testbed. Two of each strategy are fitted,
-those with the fewest workers, by the two numbers of a network that no data sheet has: the latency of a message
-and the share of the bandwidth that is left for data. All else is as the scenario has it. Keys, ranges and rows
-were written down before anything was measured.
+Measured are points of the accuracy suite without stragglers, on the testbed. Two of each strategy are
+fitted, those with the fewest workers, by the two numbers of a network that no data sheet has: the latency of
+a message and the share of the bandwidth that is left for data. All else is as the scenario has it. Keys,
+ranges and rows were written down before anything was measured.
 """
 
 import sys

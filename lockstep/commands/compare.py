@@ -38,7 +38,7 @@ def compare(
     markdown: Markdown = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what differs between runs, sweeps or scenarios, and what that did.
+    """Say what differs between runs, and what that did.
 
     The first is compared with each of the others: keys, metrics, and where the time of a step went.
     """
