@@ -5,8 +5,9 @@
 
 Measured are points of the accuracy suite without stragglers, on the testbed. Two of each strategy are
 fitted, those with the fewest workers, by the two numbers of a network that no data sheet has: the latency of
-a message and the share of the bandwidth that is left for data. All else is as the scenario has it. Keys,
-ranges and rows were written down before anything was measured.
+a message and the share of the bandwidth that is left for data. Keys, ranges and rows were written down before
+anything was measured. All else is as in the runs: their stop, and the testbed's queue, which were forgotten
+in the first attempt (all with the stop of the first row, no queue: median 1.8%, 90% within 12.9%, 14.4%).
 """
 
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 import lockstep
+from lockstep.executor.shaping import QUEUE
 from lockstep.studies.accuracy_suite.suite import chosen
 
 POINTS = {
@@ -52,7 +54,11 @@ def predict(folder: Path) -> None:
         file = folder / f"{name.replace('-w{}', '')}.csv"
         table = pd.read_csv(file)
         table = table[(table["use"] == "fit") | ~table.pop("disturbed")]
-        found = lockstep.fit(chosen(name.format(counts[0])).scenario, table, FREE)
+        stops = [chosen(name.format(workers)).scenario.stop for workers in table["cluster.workers"]]
+        table["stop.updates"] = [stop.updates for stop in stops]
+        found = lockstep.fit(
+            chosen(name.format(counts[0])).scenario, table, FREE, [f"cluster.network.queue={QUEUE} B"]
+        )
         values = ", ".join(f"{key.split('.')[-1]} {value.value:.4g}" for key, value in found.free.items())
         print(f"{file.stem}: {values}" + ("" if found.identifiable else " (not told apart)"))
         for row in found.rows.to_dict("records"):

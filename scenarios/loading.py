@@ -121,7 +121,10 @@ def changing(
 
     if not isinstance(source, Scenario):
         return _loaded(source, overrides, check, keep, alone=True)
-    return keep(source, {key: value for key, value in _document(source).items() if key != "sweep"}, AUTHOR)
+    document: Any = {key: value for key, value in _document(source).items() if key != "sweep"}
+    for given in overrides:
+        document = _override(document, given, {})
+    return keep(_validate(document, AUTHOR, check) if overrides else source, document, AUTHOR)
 
 
 def value(scenario: Scenario, key: str) -> Any:

@@ -252,3 +252,14 @@ def test_files_that_are_no_tables(command: Lockstep, ring: Path, tmp_path: Path)
 def test_python_refuses_in_the_same_words(ring: Path) -> None:
     with pytest.raises(ScenarioError, match="the table's row 2: throughput: must be a number above 0"):
         fitted(ring, pd.DataFrame({"throughput": [1.0, -2.0]}), BANDWIDTH)
+
+
+def test_overrides_of_a_scenario_count_as_those_of_its_file(ring: Path) -> None:
+    """With another size of mini-batches."""
+    table = pd.DataFrame({"cluster.workers": [2, 4], "throughput": [100.0, 150.0]})
+    files = [lockstep.fit(source, table, {BANDWIDTH: None}, ["workload.batch_size=8"], jobs=1)
+             for source in (ring, lockstep.load(ring))]  # fmt: skip
+    assert files[0].free == files[1].free
+    assert files[0].scenario.workload.batch_size == files[1].scenario.workload.batch_size == 8
+    with pytest.raises(ScenarioError, match="must be"):
+        lockstep.fit(lockstep.load(ring), table, {BANDWIDTH: None}, ["workload.batch_size=-1"], jobs=1)
