@@ -129,6 +129,7 @@ def _ended(side: Side) -> Side:
 def _varying(runs: pd.DataFrame) -> list[str]:
     """The keys that tell the points of one side apart."""
     keys = [str(column) for column in runs if is_key(str(column)) and column not in _CHANCE]
+    keys = [key for key in keys if not key.startswith("stop.")]  # `recommend` lets good candidates run longer
     return [key for key in keys if len({_plain(value) for value in runs[key]}) > 1]
 
 

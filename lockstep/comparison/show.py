@@ -82,19 +82,23 @@ def _lines(pairs: Sequence[Pair]) -> None:
     places = list(dict.fromkeys(key for pair in pairs for key in pair.where))
     several = len({pair.sides for pair in pairs}) > 1
     metrics = [name for name in _HEADLINE if all(name in pair.metrics for pair in pairs)]
+    scales = {
+        name: scale(name, [v for p in pairs for v in (p.metrics[name].first, p.metrics[name].second)])
+        for name in metrics
+    }
     rows = []
     for pair in pairs[:_MOST]:
         cells = [pair.sides[1]] * several
         cells += [_cell(scale(key, _numbers([pair.where.get(key)])), pair.where.get(key)) for key in places]
         for name in metrics:
-            each = pair.metrics[name]
-            its = scale(name, [each.first, each.second])
+            each, bare = pair.metrics[name], Scale(scales[name].factor, "")
             told = percent(each.relative, True) if each.certain and each.relative is not None else "="
-            cells += [f"{_cell(its, each.first)} → {_cell(its, each.second)}", told]
+            cells += [f"{_cell(bare, each.first)} → {_cell(bare, each.second)}", told]
         rows.append(tuple(cells))
     heads = ["against the first"] * several + [words(key) for key in places]
     for name in metrics:
-        heads += [words(name), "change"]
+        unit = "" if scales[name].unit in _NO_UNITS else f" ({scales[name].unit})"
+        heads += [f"{words(name)}{unit}".replace(" ", "\n", 1), "change"]
     _print(f"{pairs[0].sides[0]} → {'the others' if several else pairs[0].sides[1]}", rows, heads)
     if len(pairs) > _MOST:
         print(f"and {count(len(pairs) - _MOST, 'more pair')}.")
