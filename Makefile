@@ -41,6 +41,7 @@ nightly: install
 	$(BIN)/python -m pytest -m 'nightly and alone'
 
 bench: install
+	$(BIN)/python benchmarks/goals.py
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/simulation_speed.py
 	$(BIN)/python benchmarks/sweep_speed.py

@@ -127,10 +127,11 @@ def _distribution(rates: pd.DataFrame) -> Figure:
         ax.set(ylim=(0, 1.02), xlim=(0, None), ylabel="share of runs")
         ax.axhline(0.5, color="grey", lw=0.6, ls=":")
         ax.axhline(0.9, color="grey", lw=0.6, ls=":")
+        if ax.get_legend_handles_labels()[0]:  # a panel may have no runs
+            ax.legend(frameon=False, loc="lower right", title="regime (runs)")
         _plain(ax)
     axes[0].set(title="Throughput", xlabel="absolute error (%)")
     axes[1].set(title="Staleness", xlabel="Kolmogorov–Smirnov distance")
-    axes[0].legend(frameon=False, loc="lower right")
     return figure
 
 

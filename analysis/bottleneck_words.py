@@ -52,7 +52,7 @@ def bound_by(found: Bottleneck) -> str:
     if found.who is not None:
         return f"{_who(found, found.who)} ({_busy(found)})"
     more = f": {_who_is_slow(found)}" if found.kind == "waiting" else ""
-    return f"{_NAMES[found.kind]} ({found.share:.0%} of the workers' time{more or _besides(found)})"
+    return f"{_NAMES[found.kind]} ({found.share:.0%} of the median worker's time{more or _besides(found)})"
 
 
 def _who(found: Bottleneck, who: ResourceId) -> str:

@@ -1,5 +1,8 @@
 """Where each worker's time went."""
 
+from collections.abc import Callable
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 
@@ -7,6 +10,7 @@ from lockstep.analysis.computations import computations
 from lockstep.analysis.records import of
 
 PARTS = ("compute", "update", "send", "network", "wait")
+_AT_ONCE = 1 << 18  # spans, in memory besides the records
 
 
 def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) -> pd.DataFrame:
@@ -43,11 +47,8 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     sent = covered([*computing, *updating, *sending, leaving], workers, begin, finish)
     # Waiting is measured on a clock that stands still while nobody computes or updates.
     times, clock = while_working(pd.concat([gradients, work]), begin, finish)
-    busy = [
-        (node, pd.Series(np.interp(start, times, clock)), pd.Series(np.interp(end, times, clock)))
-        for node, start, end in (*computing, *updating, *sending, *under_way)
-    ]
-    wait = clock[-1] - covered(busy, workers, 0.0, clock[-1])
+    busy = [*computing, *updating, *sending, *under_way]
+    wait = clock[-1] - covered(busy, workers, 0.0, clock[-1], lambda at: np.interp(at, times, clock))
     cumulative = [part / duration for part in (active, worked, sent, duration - wait)]
     bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
     shares = np.diff(np.maximum.accumulate(bounds), axis=0)
@@ -59,10 +60,11 @@ def while_working(spans: pd.DataFrame, begin: float, finish: float) -> tuple[np.
 
     Both in s; the clock shows 0 at `begin`, and goes evenly from one of the times to the next.
     """
-    ordered = spans.sort_values("start")
+    start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
+    order = np.argsort(start)
     # Nobody works from each of `until` to the next of `since`, from there to the next of `until` somebody.
-    until = np.append(begin, np.clip(ordered["end"].cummax(), begin, finish))
-    since = np.maximum(np.append(np.clip(ordered["start"], begin, finish), finish), until)
+    until = np.append(begin, np.clip(np.maximum.accumulate(end[order]), begin, finish))
+    since = np.maximum(np.append(np.clip(start[order], begin, finish), finish), until)
     shown = np.append(0.0, np.cumsum(until[1:] - since[:-1]))
     times, clock = np.column_stack([until, since]).ravel(), np.repeat(shown, 2)
     moves = np.diff(times, prepend=-np.inf) > 0
@@ -70,17 +72,39 @@ def while_working(spans: pd.DataFrame, begin: float, finish: float) -> tuple[np.
 
 
 def covered(
-    spans: list[tuple[pd.Series, pd.Series, pd.Series]], workers: int, begin: float, finish: float
+    spans: list[tuple[pd.Series, pd.Series, pd.Series]],
+    workers: int,
+    begin: float,
+    finish: float,
+    shown: Callable[[np.ndarray], np.ndarray] = lambda at: at,
 ) -> np.ndarray:
     """For each worker the seconds between `begin` and `finish` in which one or more spans are open.
 
     Spans are (node, start, end), arrays of one length each; those of servers and those with a NaN do not
-    count. Shape (workers,).
+    count. `shown`: what the clock of `begin` and `finish` shows at their times. Shape (workers,).
     """
+    columns = [tuple(column.to_numpy() for column in span) for span in spans]
+    parts = 1 + sum(len(node) for node, *_ in columns) // _AT_ONCE
+    bounds = np.linspace(0, workers, parts + 1).astype(int).tolist()
+    return np.concatenate(
+        [_covered(columns, *some, begin, finish, shown) for some in pairwise(bounds)] or [np.zeros(0)]
+    )
+
+
+def _covered(
+    spans: list[tuple[np.ndarray, ...]],
+    first: int,
+    last: int,
+    begin: float,
+    finish: float,
+    shown: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """`covered` of the workers from the first one to before the last: of all together millions of spans."""
     kept = []
-    for columns in spans:
-        node, start, end = (column.to_numpy() for column in columns)
-        keep = (node < workers) & (end > begin) & (start < finish)
+    for node, start, end in spans:
+        here = (node >= first) & (node < last)
+        node, start, end = node[here] - first, shown(start[here]), shown(end[here])
+        keep = (end > begin) & (start < finish)
         kept.append((node[keep], np.maximum(start[keep], begin), np.minimum(end[keep], finish)))
     node, start, end = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     order = np.lexsort((start, node))
@@ -90,4 +114,4 @@ def covered(
     before = np.append(begin, reached[:-1])
     before[np.diff(node, prepend=-1) != 0] = begin
     new = np.maximum(end - np.maximum(start, before), 0.0)
-    return np.bincount(node, new, workers)
+    return np.bincount(node, new, last - first)

@@ -26,17 +26,18 @@ def usd_per_hour(cluster: Cluster, has_servers: bool) -> float | None:
 
 
 def cost(
-    rate: float | None, duration_s: float, throughput: float | None, to_target_s: float | None
+    rate: float | None, duration_s: float, goodput: float | None, to_target_s: float | None
 ) -> dict[str, float | None]:
     """The metrics of cost in USD, from the USD an hour of all hosts; none of them if that is not known.
 
-    `throughput` in samples/s; None where there is none, or the target was not reached.
+    `goodput` in samples/s: what was lost again is paid, and does not count. None where there is none, or the
+    target was not reached.
     """
     if rate is None:
         return {}
     a_second = rate / 3600
     return {
         "cost": a_second * duration_s,
-        "cost_of_million": a_second * 1e6 / throughput if throughput else None,
+        "cost_of_million": a_second * 1e6 / goodput if goodput else None,
         "cost_to_target": None if to_target_s is None else a_second * to_target_s,
     }

@@ -3,6 +3,8 @@
 from math import nan
 from typing import NamedTuple
 
+import pandas as pd
+
 HAPPENS, TOLD = ("wait", "compute", "part"), ("time", "count", "all_reduce")
 WORDS = {"begin", "go on", "retire", "message", *HAPPENS, *TOLD}  # of entries
 
@@ -36,3 +38,20 @@ class Entry(NamedTuple):
     number: int = -1
     version: int = -1
     answer: float = nan
+
+
+def check(log: pd.DataFrame) -> None:
+    """Raise ValueError for a table that is no log of a run; KeyError for a column."""
+    for name in Entry._fields:
+        kind = log[name].dtype.kind
+        if name in ("word", "kind"):
+            if not all(isinstance(value, str) for value in log[name].unique()):
+                raise ValueError(f"the log's {name} is no word somewhere")
+        elif kind not in ("iuf" if name == "answer" else "iu"):
+            raise ValueError(f"the log's {name} is no number everywhere")
+    if log.empty or log["node"].min() < 0:
+        raise ValueError("the log is of nobody somewhere")
+    if (log["number"][log["word"].isin((*HAPPENS, "message"))] < 0).any():
+        raise ValueError("the log's number is negative somewhere")
+    if not all(kind.split() for kind in log["kind"][log["word"] == "begin"]):
+        raise ValueError("the log does not say what began somewhere")

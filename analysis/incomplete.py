@@ -117,7 +117,10 @@ def scenario_of(out: Path) -> Path:
 
 def why(folder: Path) -> str:
     """Why there is no result, in words."""
-    return str(json.loads((folder / STATUS).read_text(encoding="utf-8"))["why"])
+    try:
+        return str(json.loads((folder / STATUS).read_text(encoding="utf-8"))["why"])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):  # it was killed while it said so
+        return "it was killed"
 
 
 def records(folder: Path) -> pd.DataFrame | None:

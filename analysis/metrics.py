@@ -70,7 +70,12 @@ def metrics(result: Result) -> dict[str, Any]:
         "target": goal.value if goal else None,
         "target_metric": goal.metric if goal else None,
         "time_to_target_s": to_target,
-        **cost(usd_per_hour(scenario.cluster, result.plan.has_servers), duration, rate, to_target),
+        **cost(
+            usd_per_hour(scenario.cluster, result.plan.has_servers),
+            duration,
+            lost.get("goodput", rate),
+            to_target,
+        ),
         "parameters_sha256": _sha256(result.parameters),
         "disturbed": bool(result.disturbances),
         "attempts": result.attempts,

@@ -89,12 +89,15 @@ class Recorder:
     """Collects the records of one engine, or of one process of it: packed, 24 to 44 bytes each."""
 
     def __init__(self) -> None:
+        self._kinds: dict[str, int] = {"": 0}
+        self._begin()
+
+    def _begin(self) -> None:
         self._packed = {event: bytearray() for event in EVENTS}
         # The three that a run consists of are at hand: looking them up would be felt.
         self._gradients, self._messages, self._updates = (
             self._packed[event] for event in ("gradient", "message", "update")
         )
-        self._kinds: dict[str, int] = {"": 0}
 
     @property
     def nbytes(self) -> int:
@@ -177,8 +180,10 @@ class Recorder:
         return self._kinds.setdefault(kind, len(self._kinds))
 
     def frame(self) -> pd.DataFrame:
-        """All records as a table: see `table`."""
-        return table([np.frombuffer(self._packed[event], TYPES[event]) for event in EVENTS], self._kinds)
+        """Take all records out, as a table: see `table`. Nobody may be adding some."""
+        packed = [np.frombuffer(self._packed[event], TYPES[event]) for event in EVENTS]
+        self._begin()  # `table` frees them one by one
+        return table(packed, self._kinds)
 
     def drain(self) -> tuple[list[np.ndarray], list[str]]:
         """Take the records out, other threads adding some: those of each event, and the names of kinds."""
@@ -190,50 +195,101 @@ class Recorder:
         return taken, list(self._kinds)
 
 
-def table(packed: Sequence[np.ndarray], names: Iterable[str]) -> pd.DataFrame:
+def table(packed: list[np.ndarray], names: Iterable[str]) -> pd.DataFrame:
     """Records as a table, in the order in which things ended: rows of each event, and the names of kinds.
 
     What ended at the same instant is ordered by its other columns, so that the table does not depend on
-    the order in which things were recorded.
+    the order in which things were recorded. `packed` is emptied: with millions of rows each copy of them is
+    felt, so there is one column at a time besides those that were and those that are to be.
     """
     names = list(names)
     events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])
     kinds = sorted(names)
-    place: np.ndarray = np.array([kinds.index(kind) for kind in names])
+    place: np.ndarray = np.array([kinds.index(kind) for kind in names], "i4")
+    pieces: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+    while packed:
+        rows = packed.pop(0)
+        for name, found in pieces.items():
+            found.append(_column(rows, name))
 
     def column(name: str) -> np.ndarray:
-        values: np.ndarray = np.concatenate([_column(rows, name) for rows in packed])
+        values: np.ndarray = np.concatenate(pieces[name])
         return np.take(place, values) if name == "kind" else values
 
     def who() -> np.ndarray:
-        node: np.ndarray = column("node").astype("i8") + 1
-        return np.asarray((events.astype("i8") << 56) + (node << 28) + column("peer") + 1)
+        found: np.ndarray = events.astype("i8") << 56
+        found += (column("node").astype("i8") + 1) << 28
+        found += column("peer")
+        found += 1
+        return found
 
-    # one at a time: with millions of rows a copy of all would be felt
     others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")
     ties = (np.nan_to_num(column(name)) for name in others)
     order = order_of(chain([column("end")], (who() for _ in [0]), ties))
     columns: dict[str, Any] = {"event": pd.Categorical.from_codes(events[order], categories=pd.Index(EVENTS))}
-    columns |= {name: column(name)[order] for name in _COLUMNS}
+    for name in _COLUMNS:
+        columns[name] = column(name)[order]
+        del pieces[name]
     columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(kinds))
     return pd.DataFrame(columns, copy=False)
 
 
 def _column(rows: np.ndarray, name: str) -> np.ndarray:
-    """One column of the records of one event."""
+    """One column of the records of one event, in memory of its own; without any where all is the same."""
     if name == "start" and name not in rows.dtype.fields:  # type: ignore[operator]
         name = "end"
     if name in rows.dtype.fields:  # type: ignore[operator]
-        return np.asarray(rows[name])
+        return np.array(rows[name])
     kind, nothing = _COLUMNS[name]
-    return np.full(len(rows), nothing, kind)
+    return np.broadcast_to(np.array(nothing, kind), len(rows))
 
 
 def of(records: pd.DataFrame, event: str, columns: Sequence[str]) -> pd.DataFrame:
     """Some columns of the records of one event: with millions of rows the others would be felt."""
-    rows = np.asarray(records["event"].array == event)
+    events: Any = records["event"].array
+    code = events.categories.get_indexer([event])[0]  # −1 also stands for no event: there are none of these
+    rows = np.flatnonzero(events.codes == code)
     # as records.loc would have it, whose fixed cost is what a small run would feel
-    return pd.DataFrame({name: records[name].array[rows] for name in columns}, index=records.index[rows])
+    found = {name: records[name].array.take(rows) for name in columns}
+    return pd.DataFrame(found, index=records.index[rows], copy=False)
+
+
+def checked(records: pd.DataFrame, nodes: int) -> pd.DataFrame:
+    """Return the records in a file; ValueError if it has none of a run of so many processes.
+
+    Times are finite, nobody else takes part, nothing ends before it starts, and words are categories: all
+    that reads records relies on that.
+    """
+    for name, (kind, _) in _COLUMNS.items():
+        if name not in records:
+            raise ValueError(f"the records have no column {name!r}")
+        if name != "kind" and records[name].dtype.kind not in ("iu" if kind[0] == "i" else "iuf"):
+            raise ValueError(f"the records' {name} is no {'whole ' * (kind[0] == 'i')}number everywhere")
+    for name, known in (("event", EVENTS), ("kind", None)):
+        for value in records[name].unique() if name in records else [None]:
+            if not isinstance(value, str) or (known and value not in known):
+                raise ValueError(f"the records' {name} is {str(value)[:30]!r} somewhere")
+    if len(records) and not abs(records["staleness"]).max() < 1 << 31:
+        raise ValueError("the records' staleness is too large somewhere")
+    if not np.isfinite(records[["start", "end"]].to_numpy()).all():
+        raise ValueError("a time of the records is not finite")
+    if (records["end"] < records["start"]).any():
+        raise ValueError("a record ends before it starts")
+    peers = records["peer"][records["event"] != "pass"]  # of a pass it is a piece of the model
+    for name, ranks in (("node", records["node"]), ("peer", peers)):
+        if len(ranks) and not -1 <= ranks.min() <= ranks.max() < nodes:
+            raise ValueError(f"the records' {name} is not of the run's {nodes} processes everywhere")
+    types: dict[str, Any] = {"event": "category", "kind": "category"}
+    for name, (kind, nothing) in _COLUMNS.items():
+        if name == "kind":
+            continue
+        types[name] = np.dtype(kind)
+        if kind[0] == "i" and len(records) and name != "staleness":
+            least, most = records[name].min(), records[name].max()
+            if not nothing <= least <= most <= np.iinfo(kind).max:
+                raise ValueError(f"the records' {name} is negative, or too large, somewhere")
+    others = {name: kind for name, kind in types.items() if records[name].dtype != kind}
+    return records.astype(others) if others else records
 
 
 def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

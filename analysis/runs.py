@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from lockstep.analysis.result import Result
-from lockstep.analysis.saved import check_ended, is_run, load
+from lockstep.analysis.saved import UNREADABLE, check_ended, is_run, load, said
 from lockstep.analysis.table import keys, row
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.renamed import COLUMNS
@@ -97,8 +97,8 @@ def _rows(folders: Sequence[Path]) -> pd.DataFrame:
 def _table(file: Path) -> pd.DataFrame:
     try:
         table = pd.read_parquet(file).rename(columns=COLUMNS)
-    except (OSError, ValueError) as error:
-        raise ScenarioError(f"cannot be read as a table ({error})", file=str(file)) from None
+    except UNREADABLE as error:
+        raise ScenarioError(f"cannot be read as a table ({said(error)})", file=str(file)) from None
     if missing := {"strategy.name", "cluster.workers"} - {*table}:
         problem = f"has no column {min(missing)}; give the results.parquet of 'lockstep sweep'"
         raise ScenarioError(problem, file=str(file))

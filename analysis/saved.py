@@ -2,6 +2,9 @@
 
 import json
 from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -9,12 +12,23 @@ import pandas as pd
 from lockstep import scenarios
 from lockstep.analysis import before, incomplete
 from lockstep.analysis.folders import INCOMPLETE, settle
-from lockstep.analysis.records import in_order
+from lockstep.analysis.records import checked, in_order
 from lockstep.analysis.result import Result
+from lockstep.analysis.utilisation import check as check_utilisation
 from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
 
 _RUN = ("scenario.yaml", "result.json", "records.parquet")
+UNREADABLE = (
+    *(OSError, EOFError, BadZipFile, ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+    *(RecursionError, NotImplementedError, SyntaxError, TokenError),
+)
+"""What libraries raise that read a damaged file: JSON, numpy's and Parquet."""
+_NUMBERS = (
+    *("duration_s", "updates", "updates_per_s", "samples", "throughput", "dropped", "speedup", "efficiency"),
+    *("bytes_sent", "memory_bytes", "loss", "accuracy", "target", "time_to_target_s", "attempts"),
+)
+_WORDS = ("engine", "scenario", "strategy", "target_metric", "bottleneck", "parameters_sha256")
 
 
 def is_run(folder: Path) -> bool:
@@ -49,28 +63,61 @@ def load(folder: str | Path) -> Result:
         )
     try:
         scenario = scenarios.load(folder / "scenario.yaml", alone=True, beside=False)
-        metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        metrics = _metrics(folder / "result.json")
         records, utilisation, interleaving = (
             pd.read_parquet(file) if (file := folder / f"{name}.parquet").is_file() else None
             for name in ("records", "utilisation", "interleaving")
         )
         assert records is not None
+        plan = Plan.of(scenario)
+        records = checked(records, len(plan.roles))
         if not records["end"].is_monotonic_increasing:  # another program has written them
             records = in_order(records)
+        if utilisation is not None:
+            utilisation = before.with_identities(utilisation)
+            check_utilisation(utilisation)
         parameters = np.load(file) if (file := folder / "parameters.npy").is_file() else None
+        if parameters is not None and (parameters.ndim != 1 or parameters.dtype.kind != "f"):
+            raise ValueError("parameters.npy is no vector of numbers")
         speedup, throughput = metrics["speedup"], metrics["throughput"]
         result = Result(
             engine=metrics["engine"],
-            plan=Plan.of(scenario),
+            plan=plan,
             records=records,
             gradient_s=scenario.workload.batch_size * speedup / throughput if speedup else 0.0,
             parameters=parameters,
             warnings=metrics["warnings"],
-            utilisation=None if utilisation is None else before.with_identities(utilisation),
+            utilisation=utilisation,
             interleaving=interleaving,
         )
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
-        problem = f"its files cannot be read ({type(error).__name__}: {error})"
+    except UNREADABLE as error:
+        problem = f"its files cannot be read ({said(error)})"
         raise ScenarioError(problem, file=str(folder)) from None
     vars(result)["metrics"] = metrics  # what was computed then, not again
     return result
+
+
+def said(error: BaseException) -> str:
+    """What a library says of a damaged file, in short."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def _metrics(file: Path) -> dict[str, Any]:
+    """What `Result.to_json` wrote: those that are known of their types. Raises what is in UNREADABLE."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not a number")
+
+    found = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
+    for names, kinds in ((_NUMBERS, int | float), (_WORDS, str), (("staleness", "breakdown"), dict)):
+        for name in names:
+            if not isinstance(found.get(name), kinds | None):
+                raise ValueError(f"{name} is {str(found[name])[:30]!r}")
+    for name in ("staleness", "breakdown"):
+        if not all(isinstance(each, int | float | dict | None) for each in (found[name] or {}).values()):
+            raise ValueError(f"{name} has what is not a number")
+    if found["engine"] not in ("simulator", "executor"):
+        raise ValueError(f"engine is {str(found['engine'])[:30]!r}")
+    if not all(isinstance(each, str) for each in found["warnings"]):
+        raise ValueError("warnings are not all texts")
+    return dict(found)

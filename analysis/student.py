@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 
 def half_width(standard_error: Any, count: Any) -> Any:
@@ -11,6 +10,8 @@ def half_width(standard_error: Any, count: Any) -> Any:
 
     Numbers or arrays of the same shape. A single value has no standard error; give 0 for it.
     """
+    from scipy.special import stdtrit  # which takes longer to load than a small simulation
+
     return standard_error * stdtrit(np.maximum(np.subtract(count, 1), 1), 0.975)
 
 

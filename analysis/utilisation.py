@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from lockstep.strategies.resource import FIELDS, ResourceId
@@ -10,6 +11,22 @@ if TYPE_CHECKING:
     from lockstep.analysis.result import Result
 
 MOST = 64  # resources named in the metrics
+
+
+def check(table: pd.DataFrame) -> None:
+    """Raise ValueError for a table from a file that is no `Result.utilisation`; KeyError for a column."""
+    for name in ("start", "end", "busy", "bytes"):
+        numbers = table[name]
+        if (
+            numbers.dtype.kind not in "iuf"
+            or np.isinf(numbers).any()
+            or (name != "bytes" and numbers.isna().any())
+        ):
+            raise ValueError(f"the utilisation's {name} is not finite somewhere")
+    if not all(isinstance(name, str) for name in table["resource"].unique()):
+        raise ValueError("the utilisation has what is no resource")
+    for fields in table[list(FIELDS)].drop_duplicates().to_dict("records"):
+        ResourceId.of(fields)  # type: ignore[arg-type]
 
 
 def of_those_there(result: "Result") -> pd.DataFrame | None:

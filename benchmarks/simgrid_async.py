@@ -26,7 +26,9 @@ def serve(inbox: Mailbox, mailboxes: list[Mailbox], nbytes: int, messages: int) 
 
 def main() -> None:
     engine = Engine(sys.argv)
-    workers, steps, nbytes, bandwidth, latency, file = (w for w in sys.argv[1:] if not w.startswith("--"))
+    words = (word for word in sys.argv[1:] if not word.startswith("--"))
+    workers, shards, steps, nbytes, bandwidth, latency, file = words
+    assert shards == "0", "only simgrid_async.cpp has shards"
     count, each = int(workers), int(steps)
     seconds = array("d", Path(file).read_bytes())
 

@@ -69,7 +69,9 @@ def theirs(command: list[str], described: Scenario, folder: Path) -> tuple[float
     drawn = array("d", (times.draw(0.0) for times in compute_times(described, size) for _ in range(steps)))
     file = folder / "compute_times"
     file.write_bytes(drawn.tobytes())
-    values = map(str, [workers, steps, size.nbytes, network.bandwidth, network.latency, file])
+    servers = described.cluster.servers
+    shards = servers.count if servers.colocated else 0
+    values = map(str, [workers, shards, steps, size.nbytes, network.bandwidth, network.latency, file])
     done = subprocess.run([*command, *values, *CONFIGURATION], capture_output=True, text=True, check=True)
     virtual, real = map(float, done.stdout.split())
     return virtual, real
@@ -77,13 +79,17 @@ def theirs(command: list[str], described: Scenario, folder: Path) -> tuple[float
 
 def compared(command: list[str], workers: int, folder: Path) -> tuple[float, float, float]:
     """Our rate, SimGrid's, and the relative difference of the durations of the first steps."""
-    first = scenario("asynchronous", workers, CHECKED)
-    mine, its = ours(first)[0], theirs(command, first, folder)[0]
     steps = max(CHECKED, 20_000 // workers)
+    checked = [times[0] for times in once(command, scenario("asynchronous", workers, CHECKED), folder)]
     whole = scenario("asynchronous", workers, steps)
-    pairs = [(ours(whole)[1], theirs(command, whole, folder)[1]) for _ in range(REPEATS)]
+    pairs = [[times[1] for times in once(command, whole, folder)] for _ in range(REPEATS)]
     rates = [workers * steps / min(seconds) for seconds in zip(*pairs, strict=True)]
-    return rates[0], rates[1], abs(mine - its) / its
+    return rates[0], rates[1], abs(checked[0] - checked[1]) / checked[1]
+
+
+def once(command: list[str], described: Scenario, folder: Path) -> list[tuple[float, float]]:
+    """Ours and SimGrid's virtual instant of the last answer, and the processor's time, in s."""
+    return [ours(described), theirs(command, described, folder)]
 
 
 def main() -> None:

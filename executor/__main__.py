@@ -34,6 +34,7 @@ from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump, load
 from lockstep.scenarios.code import trusting
+from lockstep.workloads.heap import use_large_pages
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
 _HEARD_S = 2.0  # for the others to hear that the run ends
@@ -42,6 +43,7 @@ _HEARD_S = 2.0  # for the others to hear that the run ends
 @record
 def main() -> int:
     """Exit status: 0 fine, 2 bad input, 3 the host where the processes report is gone, 143 told to end."""
+    use_large_pages()
     options = _options()
     for number in signals.ENDING:
         signal.signal(number, signals.terminate)

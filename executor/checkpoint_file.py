@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lockstep.job.incarnation import Saved
+from lockstep.job.incarnation import Saved, saver
 from lockstep.job.plan import Plan
 
 
@@ -39,7 +39,7 @@ def keeping(
 
 def newest(plan: Plan, folder: Path) -> int:
     """The newest version that all have written who write some; 0: none."""
-    savers = plan.owners.evaluated
+    savers = plan.savers
     written = [{_version(file) for file in folder.glob(_name("*", rank))} for rank in savers]
     return max(set.intersection(*written), default=0)
 
@@ -47,18 +47,14 @@ def newest(plan: Plan, folder: Path) -> int:
 def whole(plan: Plan, folder: Path) -> tuple[int, Mapping[int, Saved]]:
     """The newest version that all have written, and what they have; 0 and nothing: none."""
     version = newest(plan, folder)
-    ranks = plan.owners.evaluated if version else ()
+    ranks = plan.savers if version else ()
     return version, {rank: read(folder / _name(version, rank)) for rank in ranks}
 
 
 def goes_on_from(plan: Plan, folder: Path, version: int, rank: int) -> Saved | None:
     """What a rank goes on from, of a version: its own, or of who holds the same; None: nothing."""
-    savers = plan.owners.evaluated
-    if rank not in savers:
-        same = [other for other in plan.group(rank).workers if other in savers and not plan.has_servers]
-        rank = same[0] if same else -1
-    file = folder / _name(version, rank)
-    return read(file) if version and rank >= 0 else None
+    by = saver(plan, rank)
+    return None if by is None or not version else read(folder / _name(version, by))
 
 
 def write(file: Path, saved: Saved) -> None:
@@ -74,7 +70,7 @@ def write(file: Path, saved: Saved) -> None:
         arrays[name] = state.detach().contiguous().cpu().view(torch.uint8).numpy()
         return {"vector": name, "type": str(state.dtype).removeprefix("torch.")}
 
-    tree = json.dumps({"version": saved.version, "state": shape(saved.state)})
+    tree = json.dumps({"version": saved.version, "step": saved.step, "state": shape(saved.state)})
     with open(file, "wb") as out:
         np.savez(out, tree=np.array(tree), **arrays)
 
@@ -91,7 +87,7 @@ def read(file: Path) -> Saved:
                 return shape
             return torch.from_numpy(arrays[shape["vector"]]).view(getattr(torch, shape["type"]))
 
-        return Saved(int(tree["version"]), state(tree["state"]))
+        return Saved(int(tree["version"]), int(tree["step"]), state(tree["state"]))
 
 
 def _name(version: int | str, rank: int) -> str:

@@ -114,8 +114,11 @@ class Hub:
                 raise ValueError
             said = json.loads(bytes(frames[0].buffer))
             reply, body = self._reply(rank, said, bytes(frames[1].buffer) if len(frames) > 1 else b"")
-        except (ValueError, TypeError, KeyError, IndexError):
-            self.refused += 1  # none of ours talks like that
+        except OSError as error:
+            self.tell(f"a file of rank {rank} cannot be written ({error.strerror or error})")
+            return
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError):
+            self.refused += 1  # none of ours talks like that; RuntimeError: the store's, or too deep
             return
         socket.send_multipart([sender, json.dumps(reply).encode(), body], copy=False)
 

@@ -34,6 +34,7 @@ from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.injector import Injector
 from lockstep.executor.replacing import Replacing
+from lockstep.executor.room import held
 from lockstep.executor.sockets import Place
 from lockstep.executor.steal_time import StealTime
 from lockstep.executor.stores import FileStore
@@ -50,7 +51,6 @@ Progress = Callable[[float], None]
 Waiting = Callable[[str], None]
 _LOST = 255  # the exit code of a process whose fork server has died
 _LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to learn; the rest is shared
-_COPIES = 4  # of all shards together: parameters, an optimizer's state, what is on its way
 _BETWEEN_HOSTS = 10e6  # bytes/s of a network of which nothing is known
 INSIDE = 5e8  # bytes/s that messages between processes of a machine have at least
 _IN_TURN = 10  # as often as everybody's largest message may be in others' way
@@ -341,10 +341,10 @@ def path_s(plan: Plan, rate: float | None) -> float:
 
 def _check_room(plan: Plan) -> None:
     """Raise ScenarioError for more processes than memory has room for: the machine would go down."""
-    workers, processes = len(plan.workers), len(plan.roles)
-    others = processes - workers  # hold shards, and no data
-    nbytes = processes * _LEAST_BYTES + workers * bytes_of(plan.scenario.workload, plan.sizes)
-    nbytes += min(others, 1) * _COPIES * plan.sizes.nbytes
+    workload, its, processes = plan.scenario.workload, plan.sizes, len(plan.roles)
+    nbytes = processes * _LEAST_BYTES
+    nbytes += sum(bytes_of(workload, its, held(plan, rank)) for rank in plan.workers)
+    nbytes += sum(held(plan, rank) for rank in range(len(plan.workers), processes))
     what = f"a run of its {processes:,} processes"
     require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")
 

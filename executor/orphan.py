@@ -11,6 +11,10 @@ import shutil
 from multiprocessing import forkserver
 from pathlib import Path
 
+from lockstep.workloads.heap import use_large_pages
+
+use_large_pages()
+
 
 def _tidy_up() -> None:
     address = Path(forkserver._forkserver._forkserver_address)  # type: ignore[attr-defined]

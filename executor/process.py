@@ -20,7 +20,6 @@ from lockstep.executor import checkpoint_file, native, signals, sockets
 from lockstep.executor.barrier import barrier
 from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.devices import Place, choose, computes_on, sharing, use, visible
-from lockstep.executor.heap import keep_freed_memory
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import RecordedPort
 from lockstep.executor.journal import JournallingPort, journal_of
@@ -33,6 +32,7 @@ from lockstep.executor.report import Report
 from lockstep.executor.running import run_to_end
 from lockstep.executor.snapshot_file import write
 from lockstep.executor.stopping import say
+from lockstep.executor.stored import StoredSnapshots
 from lockstep.executor.stores import FileStore, PrefixStore, Store
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
@@ -48,6 +48,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies.node import Message
 from lockstep.workloads import Reader, build
 from lockstep.workloads.compute_time import compute_times
+from lockstep.workloads.heap import keep_freed_memory
 
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _LOOK_S = 0.05  # how often one that waits for its turn looks whether the run is over
@@ -97,6 +98,9 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         learner = build(scenario.workload, plan.replicas, scenario.seed, device)
     group = plan.group(rank)
     initial = group.slice_of(learner.initial()) if learner else torch.zeros(group.length, dtype=dtype)
+    learner = (
+        learner if is_worker else None
+    )  # a server has the first parameters of it, and no use for a model
     assert initial.nbytes == group.length * size.itemsize, "what job/memory.py counts with"
     transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)
 
@@ -120,7 +124,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if scenario.with_faults:
         saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
         life = replace(life, saved={} if saved is None else {rank: saved})
-    node = running(port, _snapshots(plan, rank, initial) if learner else None, recorded, life)
+    snapshots = _snapshots(plan, rank, initial, control.kept) if scenario.workload.learns else None
+    node = running(port, snapshots, recorded, life)
     if cuts_links(plan) and not on_testbed:
         port.take_in = held_up(port, port.take_in, life.start)
     if plan.owners.in_one_memory:
@@ -213,11 +218,12 @@ def _connected(plan: Plan, rank: int) -> Sequence[int]:
     return [] if alone else plan.neighbours(rank)
 
 
-def _snapshots(plan: Plan, rank: int, initial: torch.Tensor) -> Snapshots | None:
+def _snapshots(plan: Plan, rank: int, initial: torch.Tensor, folder: Path) -> Snapshots | None:
     """What keeps the snapshots of a process, if its parameters are evaluated."""
     if not plan.owners.keeps(rank):
         return None
-    return Snapshots(plan.owners.copies * plan.sizes.nbytes, initial if plan.owners.apart else None)
+    own = initial if plan.owners.apart else None
+    return StoredSnapshots(plan.owners.copies * plan.sizes.nbytes, own, folder)
 
 
 def _exchange(store: Store, rank: int, world: int, gpus: tuple[str, ...]) -> list[Place]:

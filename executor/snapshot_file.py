@@ -7,6 +7,7 @@ from zipfile import ZipFile
 import numpy as np
 import torch
 
+from lockstep.executor.stored import Stored
 from lockstep.job.snapshots import Snapshots
 
 
@@ -46,5 +47,6 @@ def read(file: Path) -> Snapshots:
     return found
 
 
-def _numbers(part: torch.Tensor) -> np.ndarray:
-    return part.cpu().numpy()
+def _numbers(part: torch.Tensor | Stored) -> np.ndarray:
+    found: np.ndarray = part.numpy() if isinstance(part, Stored) else part.cpu().numpy()
+    return found

@@ -2,22 +2,26 @@
 
 Every process binds one PULL socket, its inbox, and connects a PUSH socket to each peer it sends to: from one
 process to another, messages are one stream, keep their order, and are numbered; if either
-begins anew, so does the stream. Large bodies are neither
-copied nor changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ: docs/design.md; who
-can connect: sockets.py.
+begins anew, so does the stream. Large bodies are copied once where both ends are on one host (bodies.py), and
+else neither copied nor changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ:
+docs/design.md; who can connect: sockets.py.
 """
 
 import json
 import secrets
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Container, Generator, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import torch
 import zmq
 
+from lockstep.executor.bodies import Borrowed, Lent
 from lockstep.executor.devices import to_host
 from lockstep.executor.sockets import Doors, Place
 from lockstep.executor.stores import Store
@@ -73,6 +77,8 @@ class Transport:
         self.dtype = initial.dtype
         self.most_bytes = max(_MOST_TIMES * initial.nbytes, activation) + _MOST_MORE
         self._senders = senders
+        self._lent = Lent() if place.address is None and sys.platform == "linux" else None
+        self._borrowed = Borrowed()
         self._doors = Doors(str(rank), place)
         self._door = self._doors.listen(zmq.PULL, f"{rank}", self.most_bytes)
         self.inbox = self._door.socket
@@ -96,7 +102,8 @@ class Transport:
         """Queue a message: a header, its values of the types of `_HEADER`, and perhaps a body.
 
         A body is a flat vector of the workload's type, or an encoded one, of bytes or a narrower type: which
-        is said in front, with the number of bytes (−1: no body). A large body is a frame of its own.
+        is said in front, with the number of bytes (−1: no body). A large body is a frame of its own, or
+        somewhere in memory, which is said behind the front.
         """
         nbytes = -1 if body is None else body.nbytes
         if nbytes > self.most_bytes:
@@ -110,18 +117,20 @@ class Transport:
         data = to_host(body).view(torch.uint8).numpy()
         if nbytes < _COPY_BELOW:
             return self._send(to, front, data.tobytes())
-        return self._send(to, front, whole=data.data)
+        return self._send(to, front, whole=data)
 
-    def _send(self, to: int, front: list[Any], data: bytes = b"", whole: memoryview | None = None) -> Sent:
+    def _send(self, to: int, front: list[Any], data: bytes = b"", whole: np.ndarray | None = None) -> Sent:
         with self._sending:
             peer = self._peer(to)
             self.sent[to] += 1
             line = _write([self.life + self.lives[to], self.sent[to], *front]).encode() + b"\n"
+            if whole is not None and self._lent is not None and (where := self._lent.lend(to, whole)):
+                data, whole = _write(where).encode(), None
             if whole is None:
                 peer.send(line + data)
                 return Sent()
             peer.send(line, zmq.SNDMORE)
-            return Sent(peer.send(whole, copy=False, track=True))
+            return Sent(peer.send(whole.data, copy=False, track=True))
 
     def there(self) -> bool:
         """Whether a message can be received now: a fifth of the price of trying to."""
@@ -144,7 +153,7 @@ class Transport:
             return None
         try:
             return self._parsed(front, known)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             came = f"{front[:40]!r}, {len(front)} bytes"
             raise ValueError(f"no message of a run came in, but {came}: who else sends here?") from error
 
@@ -167,8 +176,8 @@ class Transport:
         # Nobody changes a body in place, so the message's own memory will do.
         data: Any = bytearray(memoryview(front)[end + 1 :])
         if nbytes >= _COPY_BELOW:
-            data = self.inbox.recv(copy=False).buffer if self.inbox.rcvmore else b""
-        if len(data) != max(nbytes, 0):
+            data = self._large(sender, bytes(data), nbytes)
+        if data is not None and len(data) != max(nbytes, 0):
             raise ValueError(f"{len(data)} bytes instead of {nbytes}")
         if connection < self.life + self.lives[sender]:
             return None
@@ -177,10 +186,23 @@ class Transport:
         self.taken[sender] += 1
         if number != self.taken[sender]:
             raise MessagesLost(self._missing(sender, number))
+        if data is None:
+            return None
         if nbytes < 0:
             return header, None
         dtype = _TYPES[kind] or self.dtype
         return header, torch.frombuffer(data, dtype=dtype) if nbytes else torch.empty(0, dtype=dtype)
+
+    def _large(self, sender: int, where: bytes, nbytes: int) -> Any:
+        """A large body as a buffer; None if it is gone with its sender."""
+        if not where:
+            return self.inbox.recv(copy=False).buffer if self.inbox.rcvmore else b""
+        match _read(where.decode())[0]:
+            case [int(process), int(file)]:
+                with suppress(FileNotFoundError):
+                    return self._borrowed.body(sender, (process, file), nbytes)
+                return None
+        raise ValueError(f"a body at {where!r}")
 
     def _begin_anew(self, peer: int, life: int) -> None:
         """A peer has died, and another has taken its place: what was on its way to it is lost."""
@@ -188,6 +210,9 @@ class Transport:
             if (before := self._peers.pop(peer, None)) is not None:
                 before.close(0)
             self.lives[peer], self.sent[peer], self.taken[peer] = life, 0, 0
+            self._borrowed.forget(peer)
+            if self._lent is not None:
+                self._lent.forget(peer)
 
     def forget(self, peer: int) -> None:
         """A peer is gone: what comes of it from now on is of nobody."""
@@ -230,3 +255,5 @@ class Transport:
     def close(self) -> None:
         """Close all sockets; what has not been sent by now is dropped."""
         self._doors.close()
+        if self._lent is not None:
+            self._lent.close()

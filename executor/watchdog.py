@@ -5,6 +5,7 @@ No I/O, no clock: `hear` and `stall` are given the time.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any
 
 LEAST_S = 20.0  # without a sign, or without getting on
@@ -45,12 +46,25 @@ class Status:
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> "Status":
-        """What another process said."""
+        """What another process said. Raises ValueError, TypeError or AttributeError if it is no status."""
         for key in ("sent", "taken"):
-            said[key] = {int(rank): count for rank, count in said.get(key, {}).items()}
+            said[key] = {int(rank): int(count) for rank, count in said.get(key, {}).items()}
         if said.get("waits") is not None:
-            said["waits"] = tuple((kind, sender) for kind, sender in said["waits"])
-        return cls(**said)
+            said["waits"] = tuple(_waited_for(*each) for each in said["waits"])
+        found = cls(**said)
+        for key, value in vars(found).items():
+            usual = type(getattr(_NOTHING, key))
+            if key != "waits" and not (type(value) is usual or (usual is float and type(value) is int)):
+                raise ValueError(f"{key}: {value!r}")
+            if usual is float and not isfinite(value):
+                raise ValueError(f"{key}: {value!r}")
+        return found
+
+
+def _waited_for(kind: str | None, sender: int | None) -> tuple[str | None, int | None]:
+    if not isinstance(kind, str | None) or not isinstance(sender, int | None):
+        raise ValueError(f"waits for {kind!r} of {sender!r}")
+    return kind, sender
 
 
 _NOTHING = Status()

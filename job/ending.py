@@ -36,7 +36,10 @@ class Ending:
         self.made = 0  # updates that brought the end closer
         self._owners = len(plan.owners.ranks)
         copied = plan.has_servers and plan.scenario.cluster.servers.copies > 1
-        self._linked = plan.relayed or copied or len(plan.groups) > 1  # owners may need each other's workers
+        # a server that goes back to its checkpoint is behind the others, which its workers need, too
+        goes_back = plan.scenario.with_faults and plan.scenario.on_failure in ("continue", "wait")
+        # owners may need each other's workers
+        self._linked = plan.relayed or copied or len(plan.groups) > 1 or goes_back
         self._places = plan.places
         self._count, self._tell = count, tell
         self._reserved: dict[int, int] = {}  # the mini-batch that is each worker's

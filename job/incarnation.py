@@ -25,6 +25,8 @@ class Saved:
     """What a node has written to a checkpoint."""
 
     version: int
+    step: int
+    """Of a worker: the mini-batch that it goes on with."""
     state: State
 
 
@@ -79,7 +81,7 @@ class Checkpoints:
     """What has been saved: of each version, the states of those who have written it."""
 
     def __init__(self, plan: Plan) -> None:
-        self._savers = frozenset(plan.owners.evaluated)
+        self._savers = frozenset(plan.savers)
         self._plan = plan
         self._kept: dict[int, dict[int, Saved]] = {}
         self.latest: dict[int, Saved] = {}
@@ -104,14 +106,16 @@ class Checkpoints:
         if not complete:
             return 0, {}
         kept = self._kept[max(complete)]
-        everyone = {rank: kept.get(rank) or self._alike(rank, kept) for rank in range(len(self._plan.roles))}
-        return max(complete), {rank: saved for rank, saved in everyone.items() if saved is not None}
+        everyone = {rank: saver(self._plan, rank) for rank in range(len(self._plan.roles))}
+        return max(complete), {rank: kept[by] for rank, by in everyone.items() if by is not None}
 
-    def _alike(self, rank: int, kept: Mapping[int, Saved]) -> Saved | None:
-        """What another has written of the same parameters; None for who owns none."""
-        if self._plan.has_servers:
-            return None
-        return next((kept[other] for other in self._plan.group(rank).workers if other in kept), None)
+
+def saver(plan: Plan, rank: int) -> int | None:
+    """Who writes what a rank goes on from: itself, or who holds the same; None: nobody does."""
+    if rank in plan.savers:
+        return rank
+    alike = () if plan.has_servers else plan.group(rank).workers
+    return next((other for other in alike if other in plan.savers), None)
 
 
 def following(
@@ -125,8 +129,7 @@ def following(
         version, steps = before.version, before.steps
         saved = before.saved
     else:
-        applied = _taken(plan, records)
-        steps = {worker: before.steps.get(worker, 0) + applied.get(worker, 0) for worker in plan.workers}
+        steps = _next_steps(plan, before, saved, records)
     return Incarnation(before.number + 1, before.start, version, steps, saved)
 
 
@@ -161,8 +164,19 @@ def cut(
     return found
 
 
+def _next_steps(
+    plan: Plan, before: Incarnation, saved: Mapping[int, Saved], records: pd.DataFrame
+) -> dict[int, int]:
+    """Of each worker, the mini-batch that it goes on with: after those that are in what was saved."""
+    if plan.has_servers:
+        taken = _taken(plan, records)
+        return {worker: before.steps.get(worker, 0) + taken.get(worker, 0) for worker in plan.workers}
+    savers = {worker: saver(plan, worker) for worker in plan.workers}
+    return {worker: saved[by].step for worker, by in savers.items() if by is not None}
+
+
 def _taken(plan: Plan, records: pd.DataFrame) -> dict[int, int]:
-    """Of each worker, the mini-batches that are in the parameters of all owners, or were dropped."""
+    """Of each worker, the mini-batches that are in the parameters of all servers, or were dropped."""
     counts: dict[int, int] = {}
     found = {e: of(records, e, ["node", "peer", "batches"]) for e in ("update", "drop")}
     for group in plan.groups:
@@ -173,12 +187,5 @@ def _taken(plan: Plan, records: pd.DataFrame) -> dict[int, int]:
                 own = rows[(rows["peer"] == worker) & rows["node"].isin(group.owners.ranks)]
                 for owner in {*by, *own["node"]}:
                     by[owner] = by.get(owner, 0) + int(own.loc[own["node"] == owner, "batches"].sum())
-            if plan.has_servers:
-                counts[worker] = min(by.values(), default=0)
-            elif plan.owners.apart:
-                counts[worker] = by.get(worker, 0)
-            else:  # all are at the same version: who wrote it knows
-                saver = owners[0]
-                own = found["update"]
-                counts[worker] = int(own[(own["node"] == saver) & (own["peer"] == saver)]["batches"].sum())
+            counts[worker] = min(by.values(), default=0)
     return counts

@@ -6,7 +6,7 @@ Identity, mailbox, counters and records are here; time, messages and the device 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from math import nan
+from math import inf, nan
 from random import Random
 from typing import Any, TypeVar
 
@@ -15,10 +15,12 @@ from lockstep.job.arithmetic import Arithmetic
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Later, Retired, ready
 from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, keeps_nothing, nbytes_of
+from lockstep.job.joining import ALWAYS
 from lockstep.job.member import Member
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port, Work
+from lockstep.job.recovery import Notices
 from lockstep.job.snapshots import Snapshots
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.node import Collective, Contribution, Group, Message, Source, Vector
@@ -38,6 +40,7 @@ class Node:
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
         *("worked_s", "met", "saved", "keep", "_every", "_write_s", "touching", "matrices", "_is_worker"),
+        *("_notices", "_leaves_at"),
     )
 
     def __init__(
@@ -68,6 +71,7 @@ class Node:
         self.saved: Saved | None = incarnation.saved.get(rank)
         self.keep: Keep = keeps_nothing  # what it saves
         self._every, self._write_s = plan.checkpoints(rank)
+        self._notices = None if self._every is None else Notices(plan, incarnation.start)
         self.loss = nan
         self.memory: Any = None
         self.port, self.clock = port, port.clock
@@ -84,7 +88,12 @@ class Node:
         self.collectives = 0
         self.met: dict[Group, int] = {}  # collectives in which it was a member of a group
         self.computing: dict[int, float] = {}  # whose end is not known: when the gradient of a step was begun
-        self.mail: deque[Message] = deque()
+        self.mail: deque[Message] = deque(
+            Message("leave", worker)  # it is still to join
+            for worker, (since, _) in plan.presence.items()
+            if since > incarnation.start and worker in role.children
+        )
+        self._leaves_at = plan.presence.get(rank, ALWAYS)[1]
         self.waiting: list[Waiting] = []
         self.interrupt: tuple[str, Event] | None = None  # what ends a gradient that is under way
         self.busy_until = 0.0  # with updates and codecs that are charged
@@ -166,6 +175,8 @@ class Node:
     # ---------------------------------------------------------------- gradients
 
     async def next_batch_available(self) -> bool:
+        if self._leaves_at < inf and self.now >= self._leaves_at:
+            return False
         return self.ending.available(self.rank, self.step)
 
     async def gradient(self, parameters: Vector) -> Vector:
@@ -321,11 +332,13 @@ class Node:
                 self.port.show(version, kept)
         if self.ending.updated(owner, version, self.program_ended):
             raise Retired
-        return self._every is not None and version % self._every == 0
+        if self._every is None or self._notices is None:
+            return False
+        return self._notices.due(now) | (version % self._every == 0)
 
-    async def save(self, version: int, state: State) -> None:
+    async def save(self, version: int, state: State, step: int | None = None) -> None:
         start, nbytes = self.clock.now, nbytes_of(state)
-        kept = self.keep(Saved(version, state))
+        kept = self.keep(Saved(version, self.step if step is None else step, state))
         end = start + nbytes * self._write_s
         await self.port.wait(max(0.0, end - self.clock.now))
         kept()

@@ -4,21 +4,24 @@ The strategy with its factors, who does what on which host, who owns which param
 there are, and what in the scenario means nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lockstep.job import asked
 from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, stages_of
+from lockstep.job.joining import ALWAYS, joining
 from lockstep.job.memory import HighWater, high_water
 from lockstep.job.quota import Quota, quota
 from lockstep.job.spread import spread
 from lockstep.job.stages import Piece, micro_batches_of, pieces_of, whole
 from lockstep.job.within import parts_of
 from lockstep.scenarios import Cluster, Scenario, ScenarioError
+from lockstep.scenarios.faults import presence
 from lockstep.scenarios.workload import Data, Problem
 from lockstep.strategies import Strategy, StrategyError, find, fits, unused
+from lockstep.strategies.kept import Savers
 from lockstep.strategies.node import Stage
 from lockstep.strategies.owners import Owners, Split
 from lockstep.strategies.placement import Role, as_if_on_one_host, hosts, roles_of
@@ -202,11 +205,17 @@ class Plan:
             return [self.workers] * len(self.roles)
         return [[*self.neighbours(rank), rank] for rank in range(len(self.roles))]
 
+    @cached_property
+    def savers(self) -> Collection[int]:
+        """Ranks that write checkpoints, in order."""
+        by = {Savers.OWNERS: self.owners.evaluated, Savers.WORKERS: self.workers, Savers.NOBODY: ()}
+        return dict.fromkeys(by[self.strategy.savers]).keys()  # which are quick to find
+
     def checkpoints(self, rank: int) -> tuple[int | None, float]:
         """After how many updates a rank writes a checkpoint, and the seconds a byte takes; None: never."""
         recovery, storage = self.scenario.recovery, self.scenario.cluster.storage
         rate = storage.write if storage else None
-        if recovery is None or recovery.checkpoint is None or rank not in self.owners.evaluated:
+        if recovery is None or recovery.checkpoint is None or rank not in self.savers:
             return None, 0.0
         return recovery.checkpoint.every, 1 / rate if rate else 0.0
 
@@ -234,7 +243,14 @@ class Plan:
 
     def program(self, rank: int) -> Program:
         """What a rank runs."""
-        return self.strategy.program(self.roles[rank].kind, self.scenario.strategy.parameters)
+        program = self.strategy.program(self.roles[rank].kind, self.scenario.strategy.parameters)
+        joins_at, _ = self.presence.get(rank, ALWAYS)
+        return joining(program, joins_at) if joins_at else program
+
+    @cached_property
+    def presence(self) -> Mapping[int, tuple[float, float]]:
+        """Of the workers that join or leave by plan: from when until when they are there, s."""
+        return presence(self.scenario.cluster.faults)
 
     def epoch(self, rank: int) -> int:
         """Mini-batches in one pass over a worker's samples if all get as many; 1 if they are endless."""

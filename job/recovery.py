@@ -1,15 +1,18 @@
 """What a job does about failures: what is asked of it, checked beforehand, and when it can go on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf, nan
 
 from lockstep.analysis.records import Recorder
 from lockstep.job.faults import Crash, Fault, schedule
 from lockstep.job.incarnation import Incarnation, nbytes_of
+from lockstep.job.joining import ALWAYS
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
-from lockstep.scenarios.faults import Resize
+from lockstep.scenarios.faults import Preemption, Resize
 from lockstep.strategies import STRATEGIES, Strategy
+from lockstep.strategies.kept import Savers
 
 DETECT_S = 2.0
 """After how long a failure is noticed, unless the scenario says."""
@@ -20,29 +23,36 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
     """Raises ScenarioError for faults, checkpoints and recoveries that a job cannot have."""
     if not scenario.with_faults:
         return
-    name = scenario.strategy.name
+    name, hierarchy = scenario.strategy.name, scenario.cluster.servers.hierarchy
     for index, item in enumerate(scenario.cluster.faults):
-        if isinstance(item, Resize):
-            problem = "workers that join or leave by plan are not built yet; give a crash with back_after"
+        if isinstance(item, Resize) and (in_passes or not strategy.elastic or hierarchy is not None):
+            able = ", ".join(other for other, known in STRATEGIES.items() if known.elastic)
+            problem = (
+                f"{name} cannot have workers that join or leave by plan; those that can, without relays and "
+                f"passes: {able}"
+            )
             raise ScenarioError(problem, key=f"cluster.faults[{index}].workers")
         if getattr(item, "server", None) is not None and not strategy.has_servers:
             raise ScenarioError(f"{name} has no servers", key=f"cluster.faults[{index}].server")
-    where = "cluster.faults" if scenario.cluster.faults else "recovery.checkpoint"
-    if in_passes:
-        problem = "not built yet for gradients that are computed in passes (parallelism, units, fsdp, p3)"
-        raise ScenarioError(problem, key=where)
-    if scenario.recovery is not None and scenario.recovery.checkpoint is not None and not strategy.saves:
-        able = ", ".join(other for other, known in STRATEGIES.items() if known.saves)
+    saves = strategy.savers is not Savers.NOBODY
+    if scenario.recovery is not None and scenario.recovery.checkpoint is not None and not saves:
+        able = ", ".join(other for other, known in STRATEGIES.items() if known.savers is not Savers.NOBODY)
         problem = f"{name} writes no checkpoints; those that do: {able}"
         raise ScenarioError(problem, key="recovery.checkpoint")
     if scenario.on_failure in ("continue", "wait"):
+        if in_passes:
+            problem = (
+                "not built yet for gradients that are computed in passes (parallelism, units, fsdp, p3): "
+                "must be stop, restart or spare"
+            )
+            raise ScenarioError(problem, key="recovery.on_failure")
         if not strategy.elastic:
             able = ", ".join(other for other, known in STRATEGIES.items() if known.elastic)
             problem = (
                 f"{name} cannot go on without a worker; must be stop, restart or spare, or one of: {able}"
             )
             raise ScenarioError(problem, key="recovery.on_failure")
-        if scenario.cluster.servers.hierarchy is not None:
+        if hierarchy is not None:
             problem = "not built yet for relays: must be stop, restart or spare with servers.hierarchy"
             raise ScenarioError(problem, key="recovery.on_failure")
 
@@ -65,12 +75,21 @@ class Faults:
 
     def __init__(self, plan: Plan) -> None:
         scenario, cluster = plan.scenario, plan.scenario.cluster
-        self._stream: Iterator[Fault] = schedule(
-            cluster.faults, scenario.seed, plan.roles, plan.hosts, cluster.group_of
+        self._stream = self._there(
+            schedule(cluster.faults, scenario.seed, plan.roles, plan.hosts, cluster.group_of), plan.presence
         )
         self._scenario = scenario
         self.next: Fault | None = next(self._stream, None)
         self._been: list[tuple[int, float, float, float, str]] = []
+
+    @staticmethod
+    def _there(faults: Iterator[Fault], presence: Mapping[int, tuple[float, float]]) -> Iterator[Fault]:
+        """Nothing befalls a worker that has not joined yet, or has left."""
+        for fault in faults:
+            spans = {rank: presence.get(rank, ALWAYS) for rank in fault.ranks}
+            ranks = tuple(rank for rank, (since, until) in spans.items() if since <= fault.at < until)
+            if ranks or not fault.ranks:
+                yield fault if len(ranks) == len(spans) else replace(fault, ranks=ranks)
 
     def pop(self) -> Fault:
         """The next one."""
@@ -123,6 +142,37 @@ def says(plan: Plan, fault: Fault, ranks: Sequence[int]) -> str:
         f"{who}{more} {what} at {fault.at:g} s (cluster.faults[{fault.item}]), which was noticed at "
         f"{known:g} s; recovery.on_failure is {plan.scenario.on_failure}"
     )
+
+
+class Notices:
+    """Of a node that writes checkpoints: those that are due because a machine is about to be taken away.
+
+    Two updates after a notice are saved: where all make the same updates nobody is more than one ahead, so
+    that all have one of the two.
+    """
+
+    def __init__(self, plan: Plan, since: float) -> None:
+        """since: when the node's life begins, s; what was said before was saved before."""
+        items = plan.scenario.cluster.faults
+        self._longest = max((item.notice for item in items if isinstance(item, Preemption)), default=0.0)
+        self._faults = Faults(plan) if self._longest else None
+        self._coming: list[float] = []
+        self._left = 0
+        self.due(since)
+        self._left = 0
+
+    def due(self, now: float) -> bool:
+        """Whether the update that is made now is saved."""
+        if self._faults is None:
+            return False
+        while (fault := self._faults.next) is not None and fault.at <= now + self._longest:
+            self._faults.pop()
+            if isinstance(fault, Crash) and fault.notice:
+                self._coming.append(fault.at - fault.notice)
+        if any(at <= now for at in self._coming):
+            self._coming, self._left = [at for at in self._coming if at > now], 2
+        due, self._left = self._left > 0, max(0, self._left - 1)
+        return due
 
 
 class Progress:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockstep.strategies.owners import Owners
     from lockstep.workloads.base import Evaluation
 
-_BUDGET = 64 << 20  # bytes of parameters held by all owners together
+BUDGET = 64 << 20  # bytes of parameters held by all owners together
 
 
 class Snapshots:
@@ -28,7 +28,7 @@ class Snapshots:
     """
 
     def __init__(self, total_bytes: int, own: Any = None) -> None:
-        self.limit = min(64, max(8, _BUDGET // max(1, total_bytes)))
+        self.limit = min(64, max(8, BUDGET // max(1, total_bytes)))
         self.every = 1
         self.taken: dict[int, tuple[float, Any]] = {}  # version → (time, part of the parameters)
         self.last: tuple[int, float, Any] | None = None if own is None else (0, 0.0, own)

@@ -5,7 +5,7 @@ A run is the folder that `lockstep run --out` left: its scenario, its records, i
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import pandas as pd
 from lockstep import scenarios
 from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.entries import WORDS, Entry
+from lockstep.analysis.entries import check as check_log
 from lockstep.analysis.folders import settle
-from lockstep.analysis.records import of
+from lockstep.analysis.records import checked, of
 from lockstep.analysis.result import Result
+from lockstep.analysis.saved import UNREADABLE, said
 from lockstep.analysis.words import count
 from lockstep.executor.devices import computes_on
 from lockstep.job.plan import Plan
@@ -69,9 +71,13 @@ def load(folder: str | Path) -> Run:
         metrics["parameters_sha256"]
         if missing:
             raise KeyError(min(missing))
+        check_log(run.interleaving)
+        # that the log is of another number is said by the replay
+        nodes = max(len(run.plan.roles), int(run.interleaving["node"].max()) + 1)
+        run = replace(run, records=checked(run.records, nodes))
         _refuse(run)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _refusal(folder, f"its files cannot be read ({error}); {wanted}") from None
+    except UNREADABLE as error:
+        raise _refusal(folder, f"its files cannot be read ({said(error)}); {wanted}") from None
     return run
 
 

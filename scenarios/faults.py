@@ -5,8 +5,9 @@ every worker by itself), what happens, and when: once, `at`, or again and again,
 failures) being the mean time for which it is up. Times that vary are drawn (job/faults.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -25,6 +26,7 @@ from lockstep.scenarios.units import (
     shown,
 )
 
+_MOST = 100_000  # workers
 SCOPES = ("worker", "server", "host", "rack")
 Rank = Annotated[int, Field(ge=0)]
 
@@ -178,16 +180,24 @@ class Partition(_When):
         return self
 
 
+Ranks = Annotated[tuple[Rank, ...] | None, Field(strict=False, min_length=1)]
+
+
 class Change(Section):
-    """Workers that join, or that leave in good order."""
+    """Workers that join, or that leave in good order.
+
+    `add`: so many more than `cluster.workers`. A scenario that has been read has them among its workers, and
+    says which they are: they `join`.
+    """
 
     add: Count | None = None
-    remove: tuple[Rank, ...] | None = Field(None, strict=False, min_length=1)
+    join: Ranks = None
+    remove: Ranks = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.add is None) == (self.remove is None):
-            fail("give exactly one of add (how many) and remove (which, such as [5])")
+        if [self.add, self.join, self.remove].count(None) != 2:
+            fail("give exactly one of add (how many), join and remove (which, such as [5])")
         return self
 
 
@@ -195,7 +205,63 @@ class Resize(Section):
     """A planned change of the number of workers."""
 
     workers: Change
-    at: Duration
+    at: PositiveDuration
+
+
+def with_those_added(cluster: Any) -> Any:
+    """A cluster as it was written, but `{add: 2}` to 4 workers is 6 of them, of which `{join: [4, 5]}`."""
+    if not isinstance(cluster, dict) or not isinstance(cluster.get("faults"), list | tuple):
+        return cluster
+    workers, items = cluster.get("workers"), []
+    if not isinstance(workers, int) or isinstance(workers, bool):
+        return cluster
+    for item in cluster["faults"]:
+        match item:
+            case {"workers": {"add": int(more), **rest}, **others} if 0 < more <= _MOST and more is not True:
+                change = {**rest, "join": [*range(workers, workers + more)]}
+                items.append({**others, "workers": change})
+                workers += more
+            case _:
+                items.append(item)
+    return {**cluster, "workers": workers, "faults": items}
+
+
+def presence(items: Sequence[Any]) -> dict[int, tuple[float, float]]:
+    """Of the workers that join or leave by plan: from when until when they are there, s."""
+    found: dict[int, tuple[float, float]] = {}
+    for item in items:
+        if isinstance(item, Resize):
+            for worker in item.workers.join or ():
+                found[worker] = item.at, found.get(worker, (0.0, inf))[1]
+            for worker in item.workers.remove or ():
+                found[worker] = found.get(worker, (0.0, inf))[0], item.at
+    return found
+
+
+def check_resizes(items: Sequence[Any], workers: int) -> None:
+    """Raise a validation error for a worker that joins or leaves twice, and for a job without any."""
+    said: set[tuple[str, int]] = set()
+    for index, item in enumerate(items):
+        if not isinstance(item, Resize):
+            continue
+        for key in ("join", "remove"):
+            for place, worker in enumerate(getattr(item.workers, key) or ()):
+                if (key, worker) in said:
+                    fail(f"worker {worker} is listed twice; keep one", "faults", index, "workers", key, place)
+                said.add((key, worker))
+    for worker, (since, until) in presence(items).items():
+        if since >= until:
+            fail(f"worker {worker} leaves at {until:g} s, before it joins at {since:g} s", "faults")
+    changes = [
+        (at, change) for span in presence(items).values() for at, change in zip(span, (1, -1), strict=True)
+    ]
+    there = workers - len(presence(items)) + sum(at == 0 for at, _ in changes)
+    for at, change in sorted(change for change in changes if 0 < change[0] < inf):
+        there += change
+        if not there:
+            fail(f"no worker is left at {at:g} s; one must be there", "faults")
+    if workers == sum(since > 0 for since, _ in presence(items).values()):
+        fail("no worker is there when the run begins; one must be", "faults")
 
 
 class Trace(Section):
@@ -319,7 +385,8 @@ def named(item: Any) -> Iterator[tuple[Any, ...]]:
             for place, group in enumerate(item.partition):
                 yield from (("host", host, "partition", place) for host in group)
         case Resize():
-            for place, worker in enumerate(item.workers.remove or ()):
-                yield "worker", worker, "workers", "remove", place
+            for key in ("join", "remove"):
+                for place, worker in enumerate(getattr(item.workers, key) or ()):
+                    yield "worker", worker, "workers", key, place
         case Trace():
             yield from (("host", host, "trace") for _, host, _ in item.changes)

@@ -64,6 +64,7 @@ def gradients(path: Path) -> Gradients:
         TypeError,
         LookupError,
         AttributeError,
+        ArithmeticError,
         RecursionError,
     ):
         fail(f"cannot read {shown(path.name)}; give a trace of the PyTorch profiler, .json or .json.gz")

@@ -38,15 +38,25 @@ TAKEN_OVER = ("cluster.preset", "cluster.profile", "workload.preset")
 """Keys of files only: what a file says there has become part of the scenario."""
 
 
+class Written(NamedTuple):
+    """The text of a scenario that is in no file: what it names relatively is in `folder`."""
+
+    text: str
+    folder: Path
+
+    def __str__(self) -> str:
+        return "the text"
+
+
 def load(
-    source: str | Path,
+    source: str | Path | Written,
     overrides: Sequence[str] = (),
     check: Check | None = None,
     *,
     alone: bool = False,
     beside: bool = True,
 ) -> Scenario:
-    """Return the scenario in the file `source`, or the shipped one of that name.
+    """Return the scenario in the file `source`, in a text, or the shipped one of that name.
 
     `overrides` are `dotted.key=YAML` and win over the file. `check` sees the scenario and, like the schema,
     each swept value by itself; it may raise `ScenarioError(problem, key)`. `alone`: its sweep is of no use,
@@ -143,7 +153,7 @@ def _itself(scenario: Scenario, *_: object) -> Scenario:
 
 
 def _loaded(
-    source: str | Path,
+    source: str | Path | Written,
     overrides: Sequence[str],
     check: Check | None,
     then: Callable[[Scenario, dict[str, Any], Context], T],
@@ -206,7 +216,11 @@ def _document(scenario: Scenario) -> dict[str, Any]:
     return document | {"strategy": scenario.strategy.model_dump(), "sweep": scenario.sweep}
 
 
-def _read(source: str | Path) -> tuple[Path, str]:
+def _read(source: str | Path | Written) -> tuple[Path, str]:
+    if isinstance(source, Written):
+        if len(source.text.encode(errors="replace")) > BYTES:
+            raise ScenarioError("over 1 MiB; a scenario is smaller")
+        return source.folder / "pasted", source.text
     path, known = Path(source), shipped()
     name = str(source).removesuffix(".yaml")
     try:

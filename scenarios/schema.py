@@ -76,6 +76,11 @@ class Cluster(Machine):
         schema = super().__get_pydantic_json_schema__(core, handler)
         return needs(schema, ["preset"], ["workers", "compute"], ["workers", "profile"])
 
+    @model_validator(mode="before")
+    @classmethod
+    def _those_who_join_are_workers(cls, data: Any) -> Any:
+        return fault_kinds.with_those_added(data)
+
     @model_validator(mode="after")
     def _every_worker_has_a_kind(self) -> Self:
         kinds.check(self.kinds, self.workers, self.memory)
@@ -210,6 +215,7 @@ class Cluster(Machine):
                     last = len(there[scope]) - 1
                     problem = f"must be a {scope}'s number, from 0 to {last}, not {number}"
                     fail(problem, "faults", index, *path)
+        fault_kinds.check_resizes(self.faults, self.workers)
         return self
 
 

@@ -2,16 +2,16 @@
 
 The registries are our own, because pint's default one has a dimensionless bit: `5 Hz` would pass as a
 bandwidth. Data, time and money have one each: neither `mB` (a thousandth of a byte) nor `Ms` slips in.
+The usual units are in a table too, because to load pint takes longer than many a simulation.
 """
 
 import math
 import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, NoReturn
 
-import pint
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -22,11 +22,19 @@ _DATA = """kilo- = 1e3 = k-; mega- = 1e6 = M-; giga- = 1e9 = G-; tera- = 1e12 = 
     second = [time] = s; byte = [data] = B; bit = 0.125 byte = _; bps = bit / second = _
     FLOP = [work] = _; FLOPS = FLOP / second = _"""
 _MONEY = "hour = [time] = h; minute = hour / 60 = min; second = hour / 3600 = s; USD = [money] = _"
-_time, _data, _money = (  # Decimal: `100 us` is 1e-4 to the last bit
-    pint.UnitRegistry[Decimal](re.split(r"[;\n]\s*", text), non_int_type=Decimal)
-    for text in (_TIME, _DATA, _MONEY)
-)
-_REGISTRIES = {"s": _time, "USD/h": _money, "USD": _money}  # by base unit; all others are data's
+# base unit → unit → how many of it
+_PREFIXES = dict(zip(("", *"kMGTP"), (Decimal(1000) ** n for n in range(6)), strict=True))
+_BINARY = dict(zip(("Ki", "Mi", "Gi", "Ti"), (Decimal(1024) ** n for n in range(1, 5)), strict=True))
+_BYTES = {f"{prefix}B": times for prefix, times in (_PREFIXES | _BINARY).items()}
+_BITS = {f"{prefix}bit": times / 8 for prefix, times in _PREFIXES.items()}
+_USUAL: dict[str, dict[str, Decimal]] = {
+    "s": {name: Decimal(of) for name, of in (("s", 1), ("ms", "1e-3"), ("us", "1e-6"), ("ns", "1e-9"))},
+    "B": _BYTES | _BITS,
+    "B/s": {f"{name}/s": times for name, times in (_BYTES | _BITS).items()},
+    "FLOP/s": {f"{prefix}FLOP/s": times for prefix, times in _PREFIXES.items()},
+    "USD": {"USD": Decimal(1)},
+    "USD/h": {"USD/h": Decimal(1)},
+}
 # One unit or a quotient of two: pint never sees an expression to evaluate.
 _WRITTEN = re.compile(
     r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zµμ]+(?:/[a-z]+)?)\s*", re.A | re.I
@@ -43,6 +51,26 @@ def shown(value: object) -> str:
     text = "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)
     text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _by_pint(number: str, unit: str, base: str) -> float:
+    """Raises ValueError for a unit that is none, or that the base unit does not measure."""
+    import pint
+
+    try:
+        return float(_registry(base).Quantity(Decimal(number), unit).to(base).magnitude)
+    except pint.PintError as error:
+        raise ValueError from error
+
+
+@cache
+def _registry(base: str) -> Any:
+    """Of pint's, what knows a base unit, and what is measured in it."""
+    import pint
+
+    text = {"s": _TIME, "USD/h": _MONEY, "USD": _MONEY}.get(base, _DATA)
+    # Decimal: `100 us` is 1e-4 to the last bit
+    return pint.UnitRegistry[Decimal](re.split(r"[;\n]\s*", text), non_int_type=Decimal)
 
 
 @dataclass(frozen=True)
@@ -97,11 +125,13 @@ class Quantity:
 
     def _in_base_units(self, text: str) -> float | None:
         written = _WRITTEN.fullmatch(text)
+        if written is None:
+            return None
+        number, unit = written.groups()
         try:
-            number, unit = written.groups() if written else ("", "")
-            registry = _REGISTRIES.get(self.unit, _data)
-            return float(registry.Quantity(Decimal(number), unit).to(self.unit).magnitude)
-        except (pint.PintError, ArithmeticError, ValueError):
+            times = _USUAL[self.unit].get(unit)
+            return float(Decimal(number) * times) if times else _by_pint(number, unit, self.unit)
+        except (ArithmeticError, ValueError):
             return None
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> Any:

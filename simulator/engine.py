@@ -41,7 +41,7 @@ from lockstep.simulator.topology import topology
 from lockstep.simulator.traffic import compete, vary
 from lockstep.simulator.usage import Usage
 from lockstep.strategies.strategy import Program
-from lockstep.workloads import Learner, build, deterministic_threads
+from lockstep.workloads import Learner, build, learning
 from lockstep.workloads.compute_time import compute_times, mean_gradient_s
 from lockstep.workloads.memory import require
 
@@ -348,7 +348,7 @@ def simulate(plan: Plan, progress: Progress | None = None) -> Result:
         from lockstep.simulator.faults import simulate_with_faults
 
         return simulate_with_faults(plan, progress)
-    with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
+    with learning() if plan.scenario.workload.learns else nullcontext():
         simulation = Simulation(plan)
         try:
             simulation.run(progress)

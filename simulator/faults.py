@@ -34,7 +34,7 @@ from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Process, Timeout
 from lockstep.simulator.port import VirtualPort
 from lockstep.strategies.node import Message
-from lockstep.workloads import deterministic_threads
+from lockstep.workloads import learning
 from lockstep.workloads.compute_time import compute_times
 
 _MANY = 64  # activities of a node, of which most have ended
@@ -254,7 +254,10 @@ class FaultySimulation(Simulation):
             kept.taken = {v: found for v, found in kept.taken.items() if v <= version}
         self._new(rank, 0, saved)
         for worker in self.roles[rank].children:  # their connections are broken: they begin again from it
-            if worker not in self._down and self.programs[worker].alive:
+            ended = worker not in self._down and not self.programs[worker].alive
+            if ended or (worker in self._down and self._policy == "continue"):
+                self.inboxes[rank](Told(Message("leave", worker), self.environment.now))
+            elif worker not in self._down:
                 self._end_life(worker)
                 self._rejoin(worker)
 
@@ -299,7 +302,7 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
     faults, checkpoints, lives = Faults(plan), Checkpoints(plan), Lives()
     life, frames, parameters = FIRST, [], None
     extra, until = Recorder(), plan.scenario.stop.time or inf
-    with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
+    with learning() if plan.scenario.workload.learns else nullcontext():
         while True:
             simulation = FaultySimulation(plan, life, faults, checkpoints)
             simulation.run(progress)

@@ -1,14 +1,16 @@
 """The beginning of a run, to tell how long all of it would take."""
 
+from collections.abc import Sequence
 from math import inf
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simpy.core import StopSimulation
 
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
 from lockstep.simulator.engine import Simulation, no_garbage
+from lockstep.simulator.events import Process
 from lockstep.simulator.ring import Disturbed
 
 _EVENTS = 256  # between two looks at the clock
@@ -62,5 +64,49 @@ def _run(simulation: Simulation, seconds: float) -> Pilot:
             steps, under_way = simulation.steps, sum(node.step > 0 for node in workers)
             done = simulation.fraction(steps - under_way / 2)  # on average
             tells = done > 0 and steps >= 2 * len(workers)  # a round of messages may be all of the work
+    _leave(queue)
     took, records = monotonic() - begin, simulation.recorder.nbytes * simulation.copies
     return Pilot(1.0 if ended else max(done, _NOTHING), simulation.steps, environment.now, took, records)
+
+
+def _leave(queue: Sequence[Any]) -> None:
+    """Activities that were begun, and that nobody will await, are not to be missed by Python."""
+    for *_, event in queue:
+        for callback in event.callbacks or ():
+            if isinstance(process := getattr(callback, "__self__", None), Process):
+                process.kill()
+
+
+_ROUNDS = 5  # of all workers, at least: the first ones are unlike the others
+
+
+def instant(scenario: Scenario, events: int, nbytes: int) -> float | None:
+    """The virtual time (s) that a run reaches with so many events, or bytes of records; None: it ends.
+
+    All workers make some mini-batches at least. It does not depend on how fast this machine is.
+    """
+    plan = Plan.of(scenario)
+    try:
+        return _reached(Simulation(plan), events, nbytes)
+    except Disturbed:
+        return _reached(Simulation(plan, shortcuts=False), events, nbytes)
+
+
+def _reached(simulation: Simulation, events: int, nbytes: int) -> float | None:
+    environment, queue, made = simulation.environment, simulation.environment._queue, 0
+    until = simulation.scenario.stop.time or inf
+    rounds = _ROUNDS * len(simulation.programs)
+    with no_garbage():
+        while queue and queue[0][0] < until:
+            enough = made >= events or simulation.recorder.nbytes * simulation.copies >= nbytes
+            if enough and simulation.steps >= rounds and environment.now > 0:
+                _leave(queue)
+                return environment.now
+            try:
+                for _ in range(_EVENTS):
+                    if queue:
+                        environment.step()
+            except StopSimulation:
+                return None
+            made += _EVENTS
+    return None

@@ -25,7 +25,7 @@ from lockstep.simulator.events import Process, Scheduled
 from lockstep.strategies.collectives import RING
 from lockstep.strategies.node import Collective, Group, Message, Vector
 from lockstep.strategies.strategy import Program
-from lockstep.workloads import deterministic_threads
+from lockstep.workloads import learning
 
 
 class Divergence(SimulationError):
@@ -258,7 +258,7 @@ class Replay(Simulation):
 
 def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = None) -> Result:
     """Repeat the real run that left this log (a row an `Entry`); raises Divergence if it cannot."""
-    with deterministic_threads() if plan.scenario.workload.learns else nullcontext():
+    with learning() if plan.scenario.workload.learns else nullcontext():
         simulation = Replay(plan, interleaving)
         simulation.run(progress)
         return simulation.result()

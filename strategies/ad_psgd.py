@@ -15,7 +15,7 @@ async def ad_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring
     side of a bipartite graph ask, and those on the other answer at once, or some could wait for each other
     for ever; edges of `graph` inside the sides are left out. Both models go to the same mean, so that their
     sum stays.
-    Failure: a worker that dies ends the run.
+    Failure: see `OwnModel`.
     """
     model = OwnModel(node, optimizer)
     links, asks = bipartite(graph, len(node.workers))

@@ -23,13 +23,15 @@ async def ako(node: Node, optimizer: Transformation, *, partitions: Annotated[Pa
     rounds. Nobody waits, but for its messages of the round before to have left. What has not been sent in
     the end is sent then, and what comes later is added too: models end alike, to rounding. With sgd a step is
     −η·gradient; each counts in full, as with `asynchronous`. Theirs chooses p for the bandwidth there is; it
-    is the scenario's here. Failure: a worker that dies ends the run.
+    is the scenario's here. Failure: see `OwnModel`; what was on its way, or not sent yet, is lost, so that
+    models stay apart by that.
     """
     model = OwnModel(node, optimizer)
     places = cut(len(model.parameters), [1] * partitions)
     others = [worker for worker in node.workers if worker != node.rank]
     steps: deque[Any] = deque(maxlen=partitions)  # the last own ones
-    sent = {(to, part): 0 for to in others for part in range(partitions)}  # own steps that are there
+    # own steps that are there
+    sent = {(to, part): model.version for to in others for part in range(partitions)}
     leaving: list[Awaitable[None]] = []
 
     def send(to: int, part: int) -> list[Awaitable[None]]:

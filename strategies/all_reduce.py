@@ -7,6 +7,7 @@ optimizer's state; after a crash all go on from there.
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
+from lockstep.strategies import kept
 from lockstep.strategies.bounds import Parts
 from lockstep.strategies.clipping import clipped
 from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, Threshold
@@ -50,12 +51,11 @@ class Replica:
 
     def __init__(self, node: Node, optimizer: Transformation, buckets: int) -> None:
         self.node, self.optimizer, self.clipping = node, optimizer.of_parts, optimizer.clipping
-        self.parameters, self.version = node.initial_parameters(), 0
+        self.version, self.parameters, states = kept.begin(
+            node, node.initial_parameters(), [optimizer.initial] * buckets
+        )
         self.slices = cut(len(self.parameters), [1] * buckets)
-        self.states = [optimizer.initial] * buckets
-        if node.saved is not None:
-            self.version, (self.parameters, states) = node.saved.version, node.saved.state
-            self.states = [restored(state) for state in states]
+        self.states = [restored(state) for state in states]
 
     async def step(self, total: Callable[[int, Vector], Awaitable[Vector]]) -> None:
         """Step by the mean of everyone's gradients; `total(bucket, gradient)` sums those of a bucket."""
@@ -72,8 +72,8 @@ class Replica:
             )
         self.parameters = node.add_parts(self.parameters, self.slices, steps)
         self.version += 1
-        if await node.updated(self.version, self.parameters, [Contribution(node.rank, 0, 1)]):
-            await node.save(self.version, (self.parameters, tuple(self.states)))
+        by = Contribution(node.rank, 0, 1)
+        await kept.updated(node, self.version, self.parameters, [by], self.parameters, tuple(self.states))
 
     @property
     def state(self) -> State:

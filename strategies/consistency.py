@@ -285,8 +285,8 @@ async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
             waiting = [(worker, clock) for worker, clock in waiting if worker != message.sender]
         if message.kind == "leave":
             clocks.pop(message.sender, None)
-        elif message.kind == "join":  # it is as far as the slowest
-            clocks.setdefault(message.sender, min(clocks.values(), default=0))
+        elif message.kind == "join":  # as far as the slowest: what servers know of it may differ
+            clocks[message.sender] = min(clocks.values(), default=0)
         if message.kind in ("push", "commit"):
             clocks[message.sender] += 1
             await shard.update([message], over=1)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from lockstep.strategies import kept
 from lockstep.strategies.bounds import Graph
 from lockstep.strategies.graphs import weights
 from lockstep.strategies.node import Contribution, Message, Node, Vector
@@ -19,10 +20,8 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
     are taken in the order of ranks. Failure: each worker saves its model and its
     optimizer's state; after a crash all go on from the newest version that all have saved.
     """
-    parameters, version, state = node.initial_parameters(), 0, optimizer.initial
-    if node.saved is not None:
-        version, (parameters, state) = node.saved.version, node.saved.state
-        state = restored(state)
+    version, parameters, state = kept.begin(node, node.initial_parameters(), optimizer.initial)
+    state = restored(state)
     indices = weights(graph, len(node.workers), node.index)
     row = {node.workers[index]: weight for index, weight in indices.items()}
     neighbours = [other for other in row if other != node.rank]
@@ -34,8 +33,8 @@ async def d_psgd(node: Node, optimizer: Transformation, *, graph: Graph = "ring"
         parameters = await _average(node, row, parameters, models) + step
         merged = [part for model in models for part in model.contributions(version)]
         version += 1
-        if await node.updated(version, parameters, [*merged, Contribution(node.rank, 0, 1)]):
-            await node.save(version, (parameters, state))
+        by = [*merged, Contribution(node.rank, 0, 1)]
+        await kept.updated(node, version, parameters, by, parameters, state)
 
 
 async def _average(node: Node, row: dict[int, "Fraction"], own: Vector, models: list[Message]) -> Vector:

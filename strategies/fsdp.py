@@ -1,21 +1,22 @@
 """Sharded data parallelism: no server, and no worker that holds everything.
 
 Each worker owns a share of every unit of the parameters, sums gradients for it and steps it (ZeRO:
-Rajbhandari et al. 2020). It learns what all-reduce learns. Failure: a worker that dies ends the run.
+Rajbhandari et al. 2020). It learns what all-reduce learns. Failure: each worker saves its
+shares and the optimizer's state of them; after a crash all go on from the newest version that all have.
 """
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Annotated
 
-from lockstep.strategies import tensor
+from lockstep.strategies import kept, tensor
 from lockstep.strategies.bounds import Bound, Count, Parts, Whole
 from lockstep.strategies.clipping import clipped
 from lockstep.strategies.collectives import all_gather, reduce_scatter, ring
 from lockstep.strategies.marks import BelongsTo, InPasses
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Collective, Contribution, Group, Node, Vector
-from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.optimizers import Transformation, restored
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.shares import Shares, place_in, sharded, sharded_in_groups
 
@@ -86,6 +87,9 @@ async def _train(node: Node, optimizer: Transformation, shares: Shares) -> None:
 async def _in_buckets(node: Node, own: "_Share", exchange: "_Exchange", shares: Shares) -> None:
     """Everyone computes with all parameters, and after each step gathers them from their owners."""
     parameters = node.initial_parameters()
+    if own.version:  # after a failure
+        gathering = [exchange.gather(part) for part in own.parts]
+        parameters = node.concatenate([await whole for whole in gathering])
     while await node.next_batch_available():
         ready = node.backward(parameters, shares.units)
         summed = [(unit, exchange.sum(await ready[unit])) for unit in reversed(range(len(ready)))]
@@ -98,7 +102,7 @@ async def _in_buckets(node: Node, own: "_Share", exchange: "_Exchange", shares: 
 
 async def _in_units(node: Node, own: "_Share", exchange: "_Exchange", shares: Shares) -> None:
     """Everyone computes unit by unit, with parameters that are gathered from their owners for it."""
-    units, number = range(len(shares.units)), 0
+    units, number = range(len(shares.units)), node.step * node.micro_batches
 
     def gather(unit: int) -> Awaitable[Vector]:
         return exchange.gather(own.parts[unit])
@@ -154,9 +158,11 @@ class _Share:
     def __init__(self, node: Node, optimizer: Transformation, shares: Shares) -> None:
         self.node, self.optimizer, self._clipping = node, optimizer.of_parts, optimizer.clipping
         _, place = place_in(shares.groups, node.index)
-        whole = node.initial_parameters()
-        self.parts = [whole[part] for part in shares.owned(place)]
-        self.states, self.version = [optimizer.initial] * len(self.parts), 0
+        initial = node.initial_parameters()
+        parts = [initial[part] for part in shares.owned(place)]
+        self.version, parts, states = kept.begin(node, parts, [optimizer.initial] * len(parts))
+        self.parts: list[Vector] = [*parts]
+        self.states = [restored(state) for state in states]
 
     def means(
         self, totals: Iterable[tuple[int, Awaitable[Vector]]], exchange: "_Exchange"
@@ -180,7 +186,8 @@ class _Share:
         """All units have made a step."""
         self.version += 1
         whole = self.node.concatenate(self.parts)
-        await self.node.updated(self.version, whole, [Contribution(self.node.rank, 0, 1)])
+        by = [Contribution(self.node.rank, 0, 1)]
+        await kept.updated(self.node, self.version, whole, by, tuple(self.parts), tuple(self.states))
 
 
 class _Exchange:

@@ -22,7 +22,7 @@ async def gossip(
     `peers` random others, and push (x, a) to them. Before a mini-batch, of all that has come:
     x ← (a x + a_s x_s)/(a + a_s), a ← a + a_s. What comes after the last one is merged too, so that no weight
     is lost. The paper has p = 0.01, for tens of thousands of mini-batches; 0.1 is one push every ten of them,
-    as often as model averaging averages by default. Failure: a worker that dies ends the run.
+    as often as model averaging averages by default. Failure: see `OwnModel`.
     """
     model = OwnModel(node, optimizer, weight=1 / len(node.workers))
     others = [worker for worker in node.workers if worker != node.rank]

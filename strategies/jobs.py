@@ -21,7 +21,7 @@ async def in_jobs(
     driver takes `task_overhead_s` for each of the n tasks, so that a mini-batch takes 2n·`task_overhead_s`
     besides the slowest gradient and the sum. Task k sums slice k and hands it to all, which is the algorithm
     parameter-server. The first worker's host has the driver. The default is ours: they publish none.
-    Failure: a worker that dies ends the run.
+    Failure: as `all-reduce`.
     """
     replica = Replica(node, optimizer, 1)
 

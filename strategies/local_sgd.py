@@ -1,13 +1,14 @@
 """Local steps without a server: every worker steps by itself, and now and then all go on from the mean.
 
-What is summed is how far the models have moved. Failure: of `local_sgd` worker 0 saves the model and the
-state of its own optimizer, and after a crash all go on from there; the others begin anew.
+What is summed is how far the models have moved. Failure: each worker saves the model and its own optimizer's
+state after a round; after a crash all go on from the newest round that all have saved.
 """
 
 from collections.abc import Sequence
 from math import ceil, isfinite
-from typing import Any, Literal
+from typing import Literal
 
+from lockstep.strategies import kept
 from lockstep.strategies.all_reduce import Replica
 from lockstep.strategies.bounds import Momentum, Parts, Rate, Seconds, Steps
 from lockstep.strategies.collectives import ALGORITHMS, Algorithm
@@ -36,10 +37,8 @@ async def local_sgd(
 
     The optimizer's state is kept, or reset, or averaged along, which sends each of its moments too.
     """
-    parameters, state, version = node.initial_parameters(), optimizer.initial, 0
-    if node.saved is not None:
-        version, (parameters, state) = node.saved.version, node.saved.state
-        state = restored(state)
+    version, parameters, (state,) = kept.begin(node, node.initial_parameters(), (optimizer.initial,))
+    state = restored(state)
     await _rounds(node, optimizer, parameters, state, version, averaging_period, algorithm, optimizer_state)
 
 
@@ -86,8 +85,8 @@ async def _rounds(
         elif optimizer_state == "reset":
             state = optimizer.afresh(node.step)
         parameters, version = parameters + moved, version + 1
-        if await node.updated(version, parameters, [Contribution(node.rank, 0, made)]):
-            await node.save(version, (parameters, state))
+        by = Contribution(node.rank, 0, made)  # saved as a `Replica` is: one may have gone before
+        await kept.updated(node, version, parameters, [by], parameters, (state,))
 
 
 async def adacomm(
@@ -107,10 +106,12 @@ async def adacomm(
     model all have then; it and the clock are averaged along with the models. Where nothing is learned the
     period stays.
     """
-    parameters, state, version = node.initial_parameters(), optimizer.initial, 0
-    # by the loss alone, at the first rate; and with the rate
-    due, period = float(averaging_period), averaging_period
-    first_loss, begun = 0.0, 0.0
+    # the period due by the loss alone, at the first rate; and with the rate
+    version, parameters, state, due, period, first_loss, begun = kept.begin(
+        node, node.initial_parameters(), optimizer.initial,
+        float(averaging_period), averaging_period, 0.0, 0.0,
+    )  # fmt: skip
+    state = restored(state)
     while await node.next_batch_available():
         total, state, made = await walk(node, optimizer, parameters, state, 1)
         known = node.vector([node.loss, node.now])
@@ -126,7 +127,8 @@ async def adacomm(
             if decayed := optimizer.rate(node.step):
                 period = max(1, ceil(due / decayed**0.5))
         parameters, version = parameters + moved, version + 1
-        await node.updated(version, parameters, [Contribution(node.rank, 0, made)])
+        by = Contribution(node.rank, 0, made)
+        await kept.updated(node, version, parameters, [by], parameters, state, due, period, first_loss, begun)
 
 
 async def diloco(
@@ -144,14 +146,17 @@ async def diloco(
     H = 500 steps of AdamW, here with a weight decay of 0.1 (OpenDiLoCo's) unless another optimizer is given,
     outer rate 0.7, momentum 0.9. The inner optimizer's state is kept.
     """
-    parameters, state, version = node.initial_parameters(), optimizer.initial, 0
     outer = server_optimizer(
         server_optimizer="nesterov", server_learning_rate=outer_learning_rate, server_momentum=outer_momentum
     )
-    outer_state: Any = outer.initial
+    version, parameters, *states = kept.begin(
+        node, node.initial_parameters(), optimizer.initial, outer.initial
+    )
+    state, outer_state = map(restored, states)
     while await node.next_batch_available():
         total, state, made = await walk(node, optimizer, parameters, state, averaging_period)
         (moved,) = await means(node, algorithm, [total])
         step, outer_state = outer.step(moved, outer_state, parameters)
         parameters, version = parameters + step, version + 1
-        await node.updated(version, parameters, [Contribution(node.rank, 0, made)])
+        by = Contribution(node.rank, 0, made)
+        await kept.updated(node, version, parameters, [by], parameters, state, outer_state)

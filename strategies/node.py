@@ -132,6 +132,8 @@ class Saved(Protocol):
     @property
     def version(self) -> int: ...
     @property
+    def step(self) -> int: ...
+    @property
     def state(self) -> tuple[Any, ...]: ...
 
 
@@ -382,10 +384,11 @@ class Node(Protocol):
         """
         ...
 
-    def save(self, version: int, state: tuple[Any, ...]) -> Awaitable[None]:
+    def save(self, version: int, state: tuple[Any, ...], step: int | None = None) -> Awaitable[None]:
         """Write a checkpoint: vectors and numbers in tuples. It takes the time that the storage takes.
 
-        After a failure it is `saved` here; where all workers hold the same, one writes for all.
+        After a failure it is `saved` here; where all workers hold the same, one writes for all. `step`: the
+        mini-batch that a worker goes on with then; None: the one after the last that it has begun.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from lockstep.strategies import kept
 from lockstep.strategies.node import Contribution, Message, Node, Vector
 from lockstep.strategies.optimizers import Transformation, restored
 from lockstep.strategies.touched import passes_of_step
@@ -22,14 +23,11 @@ class OwnModel:
 
     def __init__(self, node: Node, optimizer: Transformation, weight: float = 1.0) -> None:
         self.node = node
-        self.parameters = node.initial_parameters()
-        self.version = 0
-        self.weight = weight
-        self._optimizer, self._state = optimizer, optimizer.initial
+        self.version, self.parameters, self.weight, state = kept.begin(
+            node, node.initial_parameters(), weight, optimizer.initial
+        )
+        self._optimizer, self._state = optimizer, restored(state)
         self._passes = passes_of_step(optimizer)
-        if node.saved is not None:
-            self.version, (self.parameters, self.weight, state) = node.saved.version, node.saved.state
-            self._state = restored(state)
         self._merged: list[Contribution] = []
         self._ended = False
 
@@ -42,8 +40,7 @@ class OwnModel:
             return step, self._told(Contribution(self.node.rank, 0, 1))
 
         step, told = await self.node.apply(change, self._passes * gradient.nbytes)
-        if await self.node.updated(*told):
-            await self.node.save(self.version, (self.parameters, self.weight, self._state))
+        await kept.updated(self.node, *told, self.parameters, self.weight, self._state)
         return step
 
     async def add(self, message: Message, place: slice) -> None:

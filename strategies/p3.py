@@ -44,7 +44,7 @@ async def by_priority(
     ready: dict[int, list[int]] = {to: [] for to in node.parents}  # heaps of slices, by number
     sending: set[int] = set()  # servers
     gradients: dict[int, Vector] = {}
-    micro = 0
+    micro = node.step * node.micro_batches
 
     async def send(to: int) -> None:
         while ready[to]:

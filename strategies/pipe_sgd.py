@@ -3,11 +3,12 @@
 from collections import deque
 from collections.abc import Awaitable
 
+from lockstep.strategies import kept
 from lockstep.strategies.bounds import Whole
 from lockstep.strategies.collectives import ALGORITHMS, Algorithm
 from lockstep.strategies.multiple import Multiple
 from lockstep.strategies.node import Contribution, Node, Vector
-from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.optimizers import Transformation, restored
 from lockstep.strategies.own_step import own_step
 
 
@@ -19,11 +20,13 @@ async def pipe_sgd(
     Li et al. 2018, "Pipe-SGD: a decentralized pipelined SGD framework for distributed deep net training",
     algorithm 1 (from memory); their pipeline's width K is `delay` + 1, and they take K = 2. A step takes
     max(compute, sum) instead of compute + sum where the network is full, every gradient is `delay` updates
-    old, and the last ones are waited for; 0 is `all-reduce`. The algorithm native is a ring here. Failure: a
-    worker that dies ends the run.
+    old, and the last ones are waited for; 0 is `all-reduce`. The algorithm native is a ring here. Failure:
+    worker 0 waits for the sums that are under way, and saves them, parameters and the optimizer's state;
+    after a crash all go on from there.
     """
-    parameters, state, version = node.initial_parameters(), optimizer.initial, 0
-    under_way: deque[Awaitable[Vector]] = deque()
+    version, parameters, state, *sums = kept.begin(node, node.initial_parameters(), optimizer.initial)
+    state = restored(state)
+    under_way: deque[Awaitable[Vector]] = deque(map(kept.Known, sums))
     more = True
     while more or under_way:
         if more := more and await node.next_batch_available():
@@ -34,4 +37,7 @@ async def pipe_sgd(
             step, state = await own_step(node, optimizer, mean, state, parameters)
             parameters, version = parameters + step, version + 1
             staleness = min(version - 1, delay)
-            await node.updated(version, parameters, [Contribution(node.rank, staleness, 1)])
+            if await node.updated(version, parameters, [Contribution(node.rank, staleness, 1)]):
+                sums = [await each for each in under_way]
+                under_way = deque(map(kept.Known, sums))
+                await node.save(version, (parameters, state, *sums))

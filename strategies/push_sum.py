@@ -12,8 +12,8 @@ class PushSum:
     Its model is x/w (Kempe, Dobra and Gehrke 2003). What is sent is in nobody's part until it is merged.
     """
 
-    def __init__(self, node: Node) -> None:
-        self.node, self.x, self.weight = node, node.initial_parameters(), 1.0
+    def __init__(self, node: Node, x: Vector, weight: float) -> None:
+        self.node, self.x, self.weight = node, x, weight
 
     @property
     def model(self) -> Vector:

@@ -19,6 +19,7 @@ from lockstep.strategies.fsdp import fsdp, hsdp
 from lockstep.strategies.gossip import gossip
 from lockstep.strategies.hogwild import hogwild
 from lockstep.strategies.jobs import in_jobs
+from lockstep.strategies.kept import Savers
 from lockstep.strategies.mistakes import StrategyError, nearest, one_of
 from lockstep.strategies.owners import OneModelEach, SharedMemory
 from lockstep.strategies.p3 import barrier_of_slices, by_priority
@@ -179,18 +180,20 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         in_step=True,
         alike=True,
-        saves=True,
+        savers=Savers.OWNERS,
         summary="the mean of all gradients, summed without a server",
     ),
     "all-reduce-jobs": Strategy(
         in_jobs,
         equal_steps=True,
+        savers=Savers.OWNERS,
         summary="all-reduce as jobs, whose tasks a driver starts in turn (BigDL: Dai et al. 2019)",
     ),
     "pipe-sgd": Strategy(
         pipe_sgd,
         equal_steps=True,
         keeps=1,  # a gradient that is being summed
+        savers=Savers.OWNERS,
         summary="all-reduce of the last gradients while the next are computed (Li et al. 2018)",
     ),
     "local-sgd": Strategy(
@@ -198,7 +201,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         alike=True,
         keeps=1,  # the sum of steps
-        saves=True,
+        savers=Savers.WORKERS,
         summary="local steps, then the mean of all models, without a server (Stich 2019)",
     ),
     "post-local-sgd": Strategy(
@@ -206,6 +209,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         alike=True,
         keeps=1,  # the sum of steps
+        savers=Savers.WORKERS,
         summary="synchronous first, local SGD later (Lin et al. 2020)",
     ),
     "adacomm": Strategy(
@@ -213,6 +217,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         alike=True,
         keeps=1,  # the sum of steps
+        savers=Savers.WORKERS,
         summary="local SGD whose period falls with the loss (Wang and Joshi 2019)",
     ),
     "diloco": Strategy(
@@ -221,6 +226,7 @@ STRATEGIES: dict[str, Strategy] = {
         alike=True,
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
         keeps=2,  # the sum of steps, and the outer momentum
+        savers=Savers.WORKERS,
         summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
     ),
     "fsdp": Strategy(
@@ -228,6 +234,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         in_step=True,
         shares=sharded,
+        savers=Savers.WORKERS,
         summary="all-reduce whose workers share out state, gradients, parameters (Zhao et al. 2023; ZeRO)",
     ),
     "hsdp": Strategy(
@@ -235,6 +242,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         in_step=True,
         shares=sharded_in_groups,
+        savers=Savers.WORKERS,
         summary="fsdp inside groups of workers, and a sum between these (Zhao et al. 2023)",
     ),
     "streaming-diloco": Strategy(
@@ -242,6 +250,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
         keeps=3,  # the common model, the sum of steps, and the outer momentum
+        savers=Savers.WORKERS,
         summary="diloco a fragment at a time, summed meanwhile, perhaps in 4 bits (Douillard et al. 2025)",
     ),
     "d-psgd": Strategy(
@@ -249,7 +258,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         owners=OneModelEach,
         keeps=2,  # neighbours' models: two on a ring
-        saves=True,
+        savers=Savers.OWNERS,
         summary="a step, and the weighted mean of the neighbours' models (Lian et al. 2017)",
     ),
     "sgp": Strategy(
@@ -257,6 +266,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         owners=OneModelEach,
         keeps=2,  # the model that is averaged, and the half that is sent
+        savers=Savers.OWNERS,
         summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
     ),
     "osgp": Strategy(
@@ -264,26 +274,28 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         owners=OneModelEach,
         keeps=3,  # as sgp, and a half that has come
+        savers=Savers.OWNERS,
         summary="sgp whose messages travel for up to overlap steps meanwhile (Assran et al. 2019)",
     ),
     "ad-psgd": Strategy(
         ad_psgd,
         owners=OneModelEach,
         keeps=1,  # a neighbour's model
-        saves=True,
+        savers=Savers.OWNERS,
         summary="the mean with one random neighbour's model; nobody waits (Lian et al. 2018)",
     ),
     "gossip": Strategy(
         gossip,
         owners=OneModelEach,
         keeps=1,  # another's model
-        saves=True,
+        savers=Savers.OWNERS,
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
     ),
     "ako": Strategy(
         ako,
         owners=OneModelEach,
         keeps=1,  # another's part; and the last steps, as many as partitions
+        savers=Savers.OWNERS,
         summary="own steps at once, and a part of the last ones to each other worker (Ako, 2016)",
     ),
     "pipedream": Strategy(
@@ -293,6 +305,7 @@ STRATEGIES: dict[str, Strategy] = {
         micro_batches=1,
         own_passes=True,
         versions=in_flight,
+        savers=Savers.OWNERS,
         summary="a pipeline without a flush: each mini-batch updates each stage (Narayanan et al. 2019)",
     ),
     "pipedream-2bw": Strategy(
@@ -301,6 +314,7 @@ STRATEGIES: dict[str, Strategy] = {
         alike=True,
         own_passes=True,
         versions=two,
+        savers=Savers.OWNERS,
         summary="a pipeline without a flush, two versions of the parameters (Narayanan et al. 2021)",
     ),
     "hogwild": Strategy(
@@ -337,7 +351,7 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
 def composed(name: str, values: Mapping[str, Any]) -> Strategy:
     """The named strategy with the factors that are taken from others."""
     if name not in STRATEGIES:
-        raise StrategyError("strategy.name", f"unknown strategy {name!r}{nearest(name, STRATEGIES)}")
+        raise StrategyError("strategy.name", f"unknown strategy {name[:60]!r}{nearest(name, STRATEGIES)}")
     return composition.composed(STRATEGIES, name, values)
 
 

@@ -1,9 +1,10 @@
 """Stochastic gradient push: SGD with push-sum averages over a directed graph that changes at every step."""
 
+from lockstep.strategies import kept
 from lockstep.strategies.bounds import Graph, Whole
 from lockstep.strategies.graphs import exchange
 from lockstep.strategies.node import Contribution, Message, Node
-from lockstep.strategies.optimizers import Transformation
+from lockstep.strategies.optimizers import Transformation, restored
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.push_sum import PushSum
 
@@ -14,10 +15,12 @@ async def sgp(node: Node, optimizer: Transformation, *, graph: Graph = "exponent
     P at step k: keep a half, send the other to one worker of the `graph` (graphs.exchange), by default the
     one 2^(k mod ⌈lg n⌉) ahead: then everyone hears from one, w stays 1, and lg n steps average over all n
     workers, a power of two. Where some hear from several, or from none, w makes up for it. Sums are taken in
-    the order of ranks. Failure: a worker that dies ends the run.
+    the order of ranks. Failure: each worker saves x, w and its optimizer's state; after a crash all go on
+    from the newest version that all have saved.
     """
-    own, version, state, n = PushSum(node), 0, optimizer.initial, len(node.workers)
-    z = own.x
+    version, *parts, state = kept.begin(node, node.initial_parameters(), 1.0, optimizer.initial)
+    own, state, n = PushSum(node, *parts), restored(state), len(node.workers)
+    z = own.model
     while await node.next_batch_available():
         step, state = await own_step(node, optimizer, await node.gradient(z), state, z)
         own.x, halves = own.x + step, list[Message]()
@@ -28,7 +31,8 @@ async def sgp(node: Node, optimizer: Transformation, *, graph: Graph = "exponent
             await own.merge(halves)
         merged = [part for half in halves for part in half.contributions(version)]
         z, version = own.model, version + 1
-        await node.updated(version, z, [*merged, Contribution(node.rank, 0, 1)])
+        by = [*merged, Contribution(node.rank, 0, 1)]
+        await kept.updated(node, version, z, by, own.x, own.weight, state)
 
 
 async def osgp(
@@ -40,10 +44,11 @@ async def osgp(
     each, and wait only for what was sent τ steps ago: nothing, if it travels for less than τ steps. w is less
     than 1 while halves are under way. With τ = 0 it is `sgp`. The oldest halves are added first, then in the
     order of ranks; one from a step that is still to come here waits for it. In the end every half is merged.
-    Failure: a worker that dies ends the run.
+    Failure: as `sgp`; halves that were on their way are lost, and their part of w with them.
     """
-    own, version, state, n = PushSum(node), 0, optimizer.initial, len(node.workers)
-    z = own.x
+    version, *parts, state = kept.begin(node, node.initial_parameters(), 1.0, optimizer.initial)
+    own, state, n = PushSum(node, *parts), restored(state), len(node.workers)
+    z = own.model
     due: set[tuple[int, int]] = set()  # halves that are still to be merged: at which step sent, and by whom
     came: dict[tuple[int, int], Message] = {}
 
@@ -67,7 +72,8 @@ async def osgp(
             due |= {(version, node.workers[other]) for other in heard[node.index]}
         merged = await merge(version - overlap)
         z, version = own.model, version + 1
-        await node.updated(version, z, [*merged, Contribution(node.rank, 0, 1)])
+        by = [*merged, Contribution(node.rank, 0, 1)]
+        await kept.updated(node, version, z, by, own.x, own.weight, state)
     if due:
         merged = await merge(version)
         await node.updated(version, own.model, merged)

@@ -17,6 +17,7 @@ from lockstep.strategies.factors import (
     Synchronisation,
     WorkerLoop,
 )
+from lockstep.strategies.kept import Savers
 from lockstep.strategies.marks import (
     AtMostWorkers,
     BelongsTo,
@@ -77,8 +78,8 @@ class Strategy:
     """Of a mini-batch, unless the scenario says; None: as many as a replica has stages."""
     own_passes: bool = False
     """It does the passes of its gradients by itself, of several mini-batches at once."""
-    saves: bool = False
-    """Whether it writes checkpoints, and can go on from them; with servers it does."""
+    savers: Savers = Savers.NOBODY
+    """Who writes checkpoints, from which all can go on (kept.py); with servers these do."""
     keeps: int = 0
     """Vectors of its parameters' size that a worker has besides them, a gradient and its optimizer's state;
     with servers it is the worker loop that says so."""
@@ -90,7 +91,7 @@ class Strategy:
     def __post_init__(self) -> None:
         if self.consistency is not None:
             object.__setattr__(self, "equal_steps", self.consistency.equal_steps)
-            object.__setattr__(self, "saves", True)
+            object.__setattr__(self, "savers", Savers.OWNERS)
         if isinstance(self.worker_loop, WorkerLoop):
             object.__setattr__(self, "keeps", self.worker_loop.keeps)
         if isinstance(self.worker_loop, WorkerLoop) and self.consistency is not None:
@@ -238,6 +239,13 @@ class Strategy:
         if not self._steps_locally:
             return None
         return optimizer(**_chosen(optimizer, self._filled(values))).moments
+
+    def server_moments(self, values: Mapping[str, Any]) -> int:
+        """Vectors of state of the servers' optimizer."""
+        if self.consistency is None:
+            return 0
+        made = self._server_optimizer
+        return int(made(**_chosen(made, self._filled(values))).moments)
 
     @property
     def _steps_locally(self) -> bool:

@@ -5,14 +5,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from lockstep.strategies import tensor
+from lockstep.strategies import kept, tensor
 from lockstep.strategies.bounds import Momentum, Parts, Probability, Rate, Steps, Whole
 from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, Threshold
 from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.marks import BelongsTo, InParts, InPasses
 from lockstep.strategies.node import Contribution, Node, Vector
-from lockstep.strategies.optimizers import Transformation, server_optimizer
+from lockstep.strategies.optimizers import State, Transformation, restored, server_optimizer
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.parts import cut
 
@@ -51,7 +51,8 @@ async def streaming_diloco(
     fragment's next turn, and in the end all that has moved is summed once more. A version is that of the
     common model, which is evaluated: there is a new one when all that was begun at a step has been taken in.
     With one fragment, τ = 0 and α = 0 it is `diloco`. Inner optimizer and outer rate are `diloco`'s. Failure:
-    a worker that dies ends the run.
+    each worker waits for the sums that are under way, and saves them, its own and the common model, and the
+    optimizers' states; after a crash all go on from the newest version that all have saved.
     """
     outer = server_optimizer(
         server_optimizer="nesterov", server_learning_rate=outer_learning_rate, server_momentum=outer_momentum
@@ -78,9 +79,17 @@ async def _whole(
     node: Node, optimizer: Transformation, parts: "list[_Part]", period: int, late: int, mixing: float
 ) -> None:
     """Every gradient is of the whole model; sums are begun after a step, and waited for before the next."""
-    own, state = node.initial_parameters(), optimizer.initial
-    moved, made, version, told = 0.0 * own, 0, 0, 0
-    under_way: deque[_Turn] = deque()
+    initial = node.initial_parameters()
+    version, own, moved, state, made, told, common, turns = kept.begin(
+        node, initial, 0.0 * initial, optimizer.initial, 0, 0, [part.state for part in parts], []
+    )
+    state = restored(state)
+    for part, each in zip(parts, common, strict=True):
+        part.go_on_from(each)
+    under_way = deque(
+        _Turn(at, begun, [(parts[number], kept.Known(total)) for number, total in sums])
+        for at, begun, sums in turns
+    )
 
     async def begin(due: list[_Part]) -> None:
         sums = []
@@ -92,6 +101,7 @@ async def _whole(
     async def take_in(until: int) -> None:
         """Wait for the sums that were begun until that step, and go on from what they come to."""
         nonlocal own, moved, version, told
+        due = False
         while under_way and under_way[0].at <= until:
             turn = under_way.popleft()
             for part, total in turn.sums:
@@ -104,7 +114,16 @@ async def _whole(
             )
             by = Contribution(node.rank, version - turn.version, turn.at - told)
             version, told = version + 1, turn.at
-            await node.updated(version, node.concatenate([part.common for part in parts]), [by])
+            due |= await node.updated(version, node.concatenate([part.common for part in parts]), [by])
+        if due:
+            for turn in under_way:
+                turn.sums[:] = [(part, kept.Known(await total)) for part, total in turn.sums]
+            turns = []
+            for turn in under_way:
+                sums = [(parts.index(part), await total) for part, total in turn.sums]
+                turns.append((turn.at, turn.version, tuple(sums)))
+            common = tuple(part.state for part in parts)
+            await node.save(version, (own, moved, state, made, told, common, tuple(turns)))
 
     while await node.next_batch_available():
         step, state = await own_step(node, optimizer, await node.gradient(own), state, own, additions=2)
@@ -122,10 +141,19 @@ async def _by_units(
     node: Node, optimizer: Transformation, units: "list[_Part]", period: int, late: int, mixing: float
 ) -> None:
     """Gradients are computed unit by unit; sums are begun and waited for as the passes come to a unit."""
-    own = [unit.common for unit in units]
-    moved, states = [0.0 * each for each in own], [optimizer.initial] * len(units)
-    made = micro = version = told = 0
-    coming: dict[int, tuple[_UnitsTurn, Awaitable[Vector]]] = {}  # by unit; in the order they were begun
+    initial = [unit.common for unit in units]
+    version, own, moved, states, made, told, common, turns, sums = kept.begin(
+        node, initial, [0.0 * each for each in initial], [optimizer.initial] * len(units), 0, 0,
+        [unit.state for unit in units], [], [],
+    )  # fmt: skip
+    own, moved, states = [*own], [*moved], [restored(state) for state in states]
+    for unit, each in zip(units, common, strict=True):
+        unit.go_on_from(each)
+    turns, micro, due_to_save = [_UnitsTurn(*each) for each in turns], made * node.micro_batches, False
+    # by unit; in the order they were begun
+    coming: dict[int, tuple[_UnitsTurn, Awaitable[Vector]]] = {
+        number: (turns[turn], kept.Known(total)) for number, turn, total in sums
+    }
 
     async def begin(number: int, turn: _UnitsTurn) -> None:
         units[number].begun_at = turn.at
@@ -133,7 +161,7 @@ async def _by_units(
 
     async def take_in(number: int) -> None:
         """Wait for a unit's sum, and go on from what it comes to."""
-        nonlocal version, told
+        nonlocal version, told, due_to_save
         turn, total = coming.pop(number)
         unit = units[number]
         unit.step(await total / len(node.workers))
@@ -143,7 +171,19 @@ async def _by_units(
         if not turn.left:
             by = Contribution(node.rank, version - turn.version, turn.at - told)
             version, told = version + 1, turn.at
-            await node.updated(version, node.concatenate([each.common for each in units]), [by])
+            whole = node.concatenate([each.common for each in units])
+            due_to_save |= await node.updated(version, whole, [by])
+
+    async def save() -> None:
+        """After a step, with all that is under way then."""
+        for number, (turn, total) in coming.items():
+            coming[number] = turn, kept.Known(await total)
+        turns = [*dict.fromkeys(turn for turn, _ in coming.values())]
+        sums = [(number, turns.index(turn), await total) for number, (turn, total) in coming.items()]
+        told_of = tuple((turn.at, turn.version, turn.left) for turn in turns)
+        common = tuple(unit.state for unit in units)
+        mine = tuple(own), tuple(moved), tuple(states)
+        await node.save(version, (*mine, made, told, common, told_of, tuple(sums)))
 
     async def step(number: int, gradient: Vector) -> None:
         step, states[number] = await own_step(
@@ -172,6 +212,9 @@ async def _by_units(
                         await begin(number, turn)
             micro += 1
         made += 1
+        if due_to_save:
+            due_to_save = False
+            await save()
     for number in [*coming]:
         await take_in(number)
     rest = [number for number, unit in enumerate(units) if unit.begun_at < made]
@@ -190,12 +233,22 @@ class _Part:
     ) -> None:
         """offset: of the steps at which it has its turn, in a period."""
         self.place, self.common, self.offset, self.sum = place, common, offset, coded_sum
-        self.outer, self.state = outer, outer.initial
+        self.outer, self.outer_state = outer, outer.initial
         self.begun_at = 0  # at which step the last sum was
+
+    @property
+    def state(self) -> State:
+        """What a checkpoint has of it."""
+        return self.common, self.outer_state, self.begun_at
+
+    def go_on_from(self, state: State) -> None:
+        """Be as it was saved."""
+        self.common, outer, self.begun_at = state
+        self.outer_state = restored(outer)
 
     def step(self, mean: Vector) -> None:
         """Take the outer optimizer's, given the mean of how far all workers have moved."""
-        step, self.state = self.outer.step(mean, self.state, self.common)
+        step, self.outer_state = self.outer.step(mean, self.outer_state, self.common)
         self.common = self.common + step
 
 

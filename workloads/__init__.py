@@ -2,7 +2,7 @@
 
 from lockstep.scenarios import Workload
 from lockstep.scenarios import workload as described
-from lockstep.workloads.base import Evaluation, Learner, Reader, Sizes, deterministic_threads
+from lockstep.workloads.base import Evaluation, Learner, Reader, Sizes, deterministic_threads, learning
 from lockstep.workloads.compute_time import ComputeTime
 from lockstep.workloads.sizes import sizes
 
@@ -14,6 +14,7 @@ __all__ = [
     "Sizes",
     "build",
     "deterministic_threads",
+    "learning",
     "modules",
     "require_importable",
     "sizes",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from lockstep.workloads.heap import freed_memory_kept
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -114,3 +116,10 @@ def deterministic_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def learning() -> Iterator[None]:
+    """Compute real gradients inside: with `deterministic_threads`, and freed memory kept (heap.py)."""
+    with deterministic_threads(), freed_memory_kept():
+        yield

@@ -1,6 +1,7 @@
 """A network that learns: the `Learner` of a task."""
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from math import nan
@@ -52,6 +53,24 @@ class _Filling:
         return self._gradient
 
 
+@dataclass
+class _Constant:
+    """A buffer, and what it had before any forward pass."""
+
+    where: dict[str, Tensor | None]  # the buffers of its module
+    name: str
+    buffer: Tensor
+    first: Tensor
+    version: int
+
+    def restore(self) -> None:
+        """Undo what has been written into it, or has taken its place."""
+        self.where[self.name] = self.buffer
+        if self.buffer._version != self.version:
+            self.buffer.copy_(self.first)
+            self.version = self.buffer._version
+
+
 class Classifier:
     """The gradients of a task's loss; the module and the data live on `device`."""
 
@@ -86,9 +105,12 @@ class Classifier:
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
         running = {id(buffer) for layer in self._norms for buffer in layer.buffers()}
-        others = [buffer for buffer in self.module.buffers() if id(buffer) not in running]
-        self._constants = [(buffer, buffer.clone()) for buffer in others]
-        self._versions = [buffer._version for buffer in others]
+        self._constants = [
+            _Constant(module._buffers, name, buffer, buffer.clone(), buffer._version)
+            for module in self.module.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+            if id(buffer) not in running
+        ]
 
     def initial(self) -> Tensor:
         """Return the model's initialisation, a new vector of shape (parameters,)."""
@@ -204,7 +226,5 @@ class Classifier:
 
     def forget(self) -> None:
         """Undo what forward passes have written into buffers, other than running averages."""
-        for number, (buffer, first) in enumerate(self._constants):
-            if buffer._version != self._versions[number]:
-                buffer.copy_(first)
-                self._versions[number] = buffer._version
+        for constant in self._constants:
+            constant.restore()

@@ -16,14 +16,15 @@ _BYTES_PER_FLOP = 0.03  # of activations, kept for the backward pass: 0.01 to 0.
 _WHILE_NORMALISED = 28  # bytes a pixel: float32, and three float64 at once (datasets.load)
 
 
-def bytes_of(workload: Workload, its: Sizes) -> int:
+def bytes_of(workload: Workload, its: Sizes, vectors: int | None = None) -> int:
     """Return about how many bytes a process needs at most for a workload: data set, model and mini-batch.
 
     What every process has for itself, Python and torch, is not included; nor what a strategy keeps besides
     (an optimizer's state, models of others): multiples of `its.nbytes`. Where nothing is learned there are
-    only the vectors that travel. `its`: what `sizes` says of the workload.
+    only the vectors that travel. `its`: what `sizes` says of the workload; `vectors`: bytes of all vectors,
+    if they are known.
     """
-    vectors = _VECTORS * its.nbytes
+    vectors = _VECTORS * its.nbytes if vectors is None else vectors
     if not workload.learns:
         return vectors
     match workload:

@@ -72,7 +72,7 @@ def check(name: str) -> None:
     if name not in OWN and name not in names():
         near = difflib.get_close_matches(name, names(), 1)
         hint = f"did you mean '{near[0]}'?" if near else "give mlp, cnn or a classifier of torchvision"
-        raise ScenarioError(f"unknown model {name!r}; {hint}", key="workload.model")
+        raise ScenarioError(f"unknown model {name[:60]!r}; {hint}", key="workload.model")
 
 
 def build(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:

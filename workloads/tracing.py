@@ -6,7 +6,7 @@ slice of the flat vector, and no weight is used on both sides. And the next piec
 activation function or a pooling belongs to what is before it. Pieces lie between all such cuts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ class Piece(NamedTuple):
     calls: tuple[str, ...]  # the names of the modules in it that have none inside
     inputs: tuple[int, ...]  # the shape of one sample before it
     tied: str  # the parameter that forbids a cut within, because it is used twice; "" if there is none
+    written: tuple[str, ...] = ()  # the names of the buffers that it writes into
 
     @property
     def weights(self) -> list[nn.Parameter]:
@@ -33,8 +34,9 @@ class Piece(NamedTuple):
         return [self.module.get_parameter(name) for name in self.parameters]
 
     def __call__(self, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-        """Compute with these weights instead."""
+        """Compute with these weights instead; what it writes into buffers is gone afterwards."""
         given = dict(zip(self.parameters, weights, strict=True))
+        given |= {name: self.module.get_buffer(name).clone() for name in self.written}
         found: Tensor = torch.func.functional_call(self.module, given, (x,))
         return found
 
@@ -71,6 +73,12 @@ class _Tracer(fx.Tracer):
         return isinstance(m, nn.Dropout) or super().is_leaf_module(m, module_qualified_name)
 
 
+class _WritingTracer(_Tracer):
+    """Reads and writes of buffers are part of the graph, too."""
+
+    proxy_buffer_attributes = True
+
+
 class _Cut(NamedTuple):
     at: int  # the node that is the first behind it
     crossing: fx.Node
@@ -81,7 +89,8 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
 
     The model and `x` may lie on the meta device. Raises what torch raises if they do not fit.
     """
-    traced = fx.GraphModule(model, _Tracer().trace(model))
+    graph, written = _traced(model)
+    traced = fx.GraphModule(model, graph)
     with torch.no_grad(), models.seeded(x.device, 0):
         ShapeProp(traced).propagate(x)
     names = [*trained(model)]
@@ -90,14 +99,54 @@ def pieces(model: nn.Module, x: Tensor) -> list[Piece]:
     used = list(_used(traced, nodes, number))
     if unused := {*range(len(names))}.difference(*used):
         raise ValueError(f"the parameter {names[min(unused)]} is not used")
-    cuts, tied = _owning(list(_narrow(nodes, len(x))), used)
+    narrow = [cut for cut in _narrow(nodes, len(x)) if not written or not _splits(nodes, cut.at, written)]
+    cuts, tied = _owning(narrow, used)
     (output,) = (node.args[0] for node in traced.graph.nodes if node.op == "output")
     found = [
-        _piece(traced, nodes, before, behind, names, used, tied)
+        _piece(traced, nodes, before, behind, names, used, tied, written)
         for before, behind in pairwise([_Cut(1, nodes[0]), *cuts, _Cut(len(nodes), output)])
     ]
     assert [name for piece in found for name in piece.parameters] == names
     return found
+
+
+def _traced(model: nn.Module) -> tuple[fx.Graph, set[str]]:
+    """The graph of a model, and the buffers that it writes into, by name. The model is left as it was.
+
+    A buffer is usually a constant, and so is what is computed of buffers alone: it is no part of the graph.
+    What writes into one has written while it was traced, and the graph would not: it is traced again. Raises
+    ValueError if it assigns to a buffer, which a graph cannot do.
+    """
+    places = [
+        (module._buffers, own, f"{path}.{own}" if path else own, buffer, buffer.clone(), buffer._version)
+        for path, module in model.named_modules(remove_duplicate=False)
+        for own, buffer in module.named_buffers(recurse=False)
+    ]
+    written: set[str] = set()
+    graph = fx.Graph()
+    for tracer in (_Tracer, _WritingTracer):
+        graph = tracer().trace(model)
+        assigned = [name for where, own, name, buffer, *_ in places if where[own] is not buffer]
+        for where, own, name, buffer, first, version in places:
+            where[own] = buffer
+            if buffer._version != version:
+                buffer.copy_(first)
+                written.add(name)
+        if assigned:
+            problem = f"its forward pass assigns to the buffer {assigned[0]}, as += does"
+            raise ValueError(f"{problem}; change it in place, as with add_")
+        if not written:
+            break
+    return graph, written
+
+
+def _splits(nodes: Sequence[fx.Node], at: int, written: Collection[str]) -> bool:
+    """Whether a buffer that is written into is used on both sides of a cut."""
+    before, behind = (
+        {str(each.target) for node in side for each in node.all_input_nodes if each.op == "get_attr"}
+        for side in (nodes[:at], nodes[at:])
+    )
+    return not before.isdisjoint(behind & {*written})
 
 
 def _used(traced: fx.GraphModule, nodes: Sequence[fx.Node], number: Mapping[int, int]) -> Iterator[set[int]]:
@@ -147,6 +196,7 @@ def _piece(
     names: list[str],
     used: Sequence[set[int]],
     tied: set[int],
+    written: Collection[str],
 ) -> Piece:
     graph, own = fx.Graph(), nodes[before.at : behind.at]
     there = {before.crossing: graph.placeholder("x")}
@@ -166,4 +216,5 @@ def _piece(
         tuple(str(node.target) for node in own if node.op == "call_module"),
         tuple(before.crossing.meta["tensor_meta"].shape[1:]),
         next((names[number] for number in sorted(numbers & tied)), ""),
+        tuple(str(node.target) for node in graph.nodes if node.op == "get_attr" and node.target in written),
     )

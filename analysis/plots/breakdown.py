@@ -10,18 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lockstep.analysis.plots import style
+from lockstep.analysis.plots import activities, style
 from lockstep.analysis.plots.series import Unfit, apart, lines, once, panels, ready, varied, within
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.table import intervals
 
-# Colours that differ in grey too, and hatches.
+# Hatches tell apart what is alike in grey.
 _PARTS: dict[str, dict[str, Any]] = {
-    "computing": {"facecolor": "#0072B2"},
-    "own updates": {"facecolor": "#56B4E9"},
-    "sending": {"facecolor": "#E69F00", "hatch": "xxxx", "edgecolor": "white"},
-    "network": {"facecolor": "#E69F00", "hatch": "////", "edgecolor": "white"},
-    "waiting for others": {"facecolor": "#DDDDDD"},
+    "computing": {"facecolor": activities.COMPUTING},
+    "own updates": {"facecolor": activities.UPDATE},
+    "sending": {"facecolor": activities.SENDING, "hatch": "xxxx", "edgecolor": "white"},
+    "network": {"facecolor": activities.RECEIVING, "hatch": "////", "edgecolor": "white"},
+    "waiting for others": {"facecolor": activities.WAITING},
 }
 NAMES = {
     "compute": "computing",
@@ -48,9 +48,19 @@ def breakdown(table: pd.DataFrame, by: str | None = None) -> Figure:
     if by is None and not varied(table) and table["cluster.workers"].iloc[0] <= _MOST_WORKERS:
         whole, notes = _by_worker(table)
     else:
-        whole, notes = _by_key(table, apart(table, by))
+        whole, notes = _by_key(_sending_apart(table), apart(table, by))
     style.note(whole, once([*notes, failed]))
     return whole
+
+
+def _sending_apart(table: pd.DataFrame) -> pd.DataFrame:
+    """With what the mean worker sends as a column of its own: in the table it is part of the network."""
+    runs = [json.loads(text) for text in table["breakdown_by_worker"]]
+    if not all("send" in run for run in runs):
+        return table
+    send = np.array([np.mean(run["send"]) for run in runs])
+    network = (table["breakdown.network"] - send).clip(lower=0.0)
+    return table.assign(**{"breakdown.send": send, "breakdown.network": network})
 
 
 def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
@@ -65,7 +75,7 @@ def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
     for ax, (_, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
             notes += _bar(ax, number, within(each, rows)[[columns[part] for part in names]], names)
-        _finish(ax, [each.name for each in compared], count)
+        _finish(ax, [each.name for each in compared], count, "the mean worker's")
     _legend(whole, names)
     style.make_room(whole, all_axes, 0.19 * count)
     return whole, notes
@@ -80,7 +90,7 @@ def _by_worker(table: pd.DataFrame) -> tuple[Figure, list[str]]:
     for worker in range(workers):
         rows = pd.DataFrame([{part: run[part][worker] for part in names} for run in runs])
         notes += _bar(ax, worker, rows, names)
-    _finish(ax, [f"worker {worker}" for worker in range(workers)], workers)
+    _finish(ax, [f"worker {worker}" for worker in range(workers)], workers, "each worker's")
     _legend(whole, names)
     return whole, notes
 
@@ -111,12 +121,12 @@ def _bar(ax: Axes, number: int, rows: pd.DataFrame, parts: dict[str, str]) -> li
     return [_BARS] * (len(rows) > 1)
 
 
-def _finish(ax: Axes, names: Sequence[str], count: int) -> None:
+def _finish(ax: Axes, names: Sequence[str], count: int, whose: str) -> None:
     ax.set_yticks(np.arange(len(names)), names)
     ax.set_ylim(count - 0.4, -0.6)
     ax.set_xlim(0, 100)
     if ax.xaxis.get_tick_params()["labelbottom"]:
-        ax.set_xlabel("share of the workers' time (%)")
+        ax.set_xlabel(f"share of {whose} time (%)")
 
 
 def _legend(whole: Figure, parts: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from lockstep.analysis.arrows import arrows
-from lockstep.analysis.plots import style
+from lockstep.analysis.plots import activities, style
 from lockstep.analysis.plots.series import Unfit, titles
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import Scale, scale
@@ -19,27 +19,26 @@ from lockstep.analysis.records import of
 from lockstep.analysis.result import Result
 from lockstep.analysis.runs import describe
 from lockstep.analysis.summary import DONE
-from lockstep.analysis.tracks import Tracks, lanes, slices, tracks_of
+from lockstep.analysis.tracks import lanes, slices, tracks_of
 from lockstep.analysis.words import count
 from lockstep.strategies.placement import Role
 from lockstep.strategies.resource import ResourceId
 
 _ITERATIONS = 3
-_MOST = {"worker": 4, "server": 2, "relay": 2}  # of each kind that are drawn
+_MOST = {"server": 2, "relay": 2}  # of each kind that are drawn
+_WORKERS, _WORKERS_EACH = 8, 4  # that are all drawn: of one run, and of each of several
 _MOST_PANELS = 4
 _MOST_ARROWS = 40
-_GREEN, _PURPLE, _ORANGE, _SKY, _RED = "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00"
-_LIGHT, _WAITS = "#7FCEB9", "#E4E4E4"
-_BLUE, _PALE, _GREY = "#0072B2", "#F0B8A8", "#999999"
+_RED = "#D55E00"
 _BARS = {  # event: its colour, and what the legend calls it
-    "fault": (_PALE, "down"),
-    "checkpoint": (_GREY, "checkpoint"),
-    "gradient": (_GREEN, "computing"),
-    "forward": (_LIGHT, "forward"),
-    "backward": (_GREEN, "backward"),
-    "work": (_BLUE, "own updates"),
-    "collective": (_PURPLE, "collective"),
-    "memory": (_PURPLE, "collective"),
+    "fault": (activities.DOWN, "down"),
+    "checkpoint": (activities.CHECKPOINT, "checkpoint"),
+    "gradient": (activities.COMPUTING, "computing"),
+    "forward": (activities.FORWARD, "forward"),
+    "backward": (activities.COMPUTING, "backward"),
+    "work": (activities.UPDATE, "own updates"),
+    "collective": (activities.COLLECTIVE, "collective"),
+    "memory": (activities.COLLECTIVE, "collective"),
 }
 _INCHES = 0.16  # of a process's row; a link's is narrower
 _LINK = 0.62
@@ -69,7 +68,8 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
     shown = [known[place] for place in distinct[:_MOST_PANELS]]
     until = float(np.median([_window(result, iterations) for result in shown]))
     over = scale("duration_s", [until])
-    rows = [_rows(tracks_of(result)) for result in shown]
+    workers = [_workers(result, _WORKERS if len(shown) == 1 else _WORKERS_EACH) for result in shown]
+    rows = [_rows(result, some) for result, some in zip(shown, workers, strict=True)]
     heights = [each[-1].top + each[-1].height for each in rows]
     whole = style.figure(width, sum(_INCHES * height + 0.22 for height in heights) + 0.3)
     panels = whole.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
@@ -80,21 +80,21 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
         ax.set_ylim(each[-1].top + each[-1].height, 0)
     panels[-1].set(xlabel=f"time since the first mini-batch ({over.unit})", xlim=(0, until * over.factor))
     style.legend(whole, {name: entries[name] for name in _LEGEND if name in entries})
-    style.note(whole, _left_out(shown, len(distinct) - len(shown)))
+    style.note(whole, _left_out(shown, workers, len(distinct) - len(shown)))
     return whole
 
 
 _LEGEND = {
-    "computing": Patch(color=_GREEN),
-    "forward": Patch(color=_LIGHT),
-    "backward": Patch(color=_GREEN),
-    "own updates": Patch(color=_BLUE),
-    "waiting": Patch(color=_WAITS),
-    "down": Patch(color=_PALE),
-    "checkpoint": Patch(color=_GREY),
-    "sending": Patch(color=_SKY),
-    "receiving": Patch(color=_ORANGE),
-    "collective": Patch(color=_PURPLE),
+    "computing": Patch(color=activities.COMPUTING),
+    "forward": Patch(color=activities.FORWARD),
+    "backward": Patch(color=activities.COMPUTING),
+    "own updates": Patch(color=activities.UPDATE),
+    "waiting": Patch(color=activities.WAITING),
+    "down": Patch(color=activities.DOWN),
+    "checkpoint": Patch(color=activities.CHECKPOINT),
+    "sending": Patch(color=activities.SENDING),
+    "receiving": Patch(color=activities.RECEIVING),
+    "collective": Patch(color=activities.COLLECTIVE),
     "update": Line2D([], [], color="black", lw=1.2, marker="|", ls="none", ms=7, mew=1.2),
     "dropped": Line2D([], [], color=_RED, marker="x", ls="none", ms=4, mew=1.2),
     "push → update": Line2D([], [], color="#555555", lw=0.6),
@@ -111,12 +111,39 @@ def _window(result: Result, iterations: int) -> float:
     return float(np.median(ends)) - result.span[0]
 
 
-def _rows(found: Tracks) -> list[_Row]:
-    """The rows that are drawn, from top to bottom: of some processes, and of their hosts' links."""
+def _workers(result: Result, most: int) -> list[int]:
+    """The workers that are drawn: all, or of more than `most` the fastest, a median one and the slowest.
+
+    By the mean time of a mini-batch's gradient.
+    """
+    gradients = of(result.records, "gradient", ["node", "start", "end"])
+    workers = range(result.scenario.cluster.workers)
+    if len(workers) <= most:
+        return [*workers]
+    takes = (gradients["end"] - gradients["start"]).groupby(gradients["node"]).mean().dropna()
+    order = takes.sort_values(kind="stable").index
+    return sorted({int(order[place]) for place in (0, (len(order) - 1) // 2, -1)})
+
+
+def _rows(result: Result, workers: Sequence[int]) -> list[_Row]:
+    """The rows that are drawn, from top to bottom: of some processes, and of their hosts' links.
+
+    Links on which nothing can take time have no row: the card of a host that is alone, and the link inside a
+    host where the scenario does not say how fast it is.
+    """
+    found = tracks_of(result)
     links = dict.fromkeys(found.up.tolist(), "sending") | dict.fromkeys(found.down.tolist(), "receiving")
-    drawn = {rank for rank, role in enumerate(found.roles) if role.index < _MOST[role.kind]}
+    links |= dict.fromkeys(found.inner.tolist(), "sending")
+    drawn = {
+        rank
+        for rank, role in enumerate(found.roles)
+        if (role.index in workers if role.kind == "worker" else role.index < _MOST[role.kind])
+    }
     own = {int(found.own[rank]) for rank in drawn}
-    wanted = {int(track) for rank in drawn for track in (found.up[rank], found.down[rank])}
+    several = len(set(found.host.tolist())) > 1
+    inside = result.plan.scenario.cluster.network.intra_host is not None
+    kinds = [found.up, found.down] * several + [found.inner] * inside
+    wanted = {int(kind[rank]) for rank in drawn for kind in kinds}
     rows: list[_Row] = []
     top = 0.0
     for track, whose in enumerate(found.whose):
@@ -146,7 +173,7 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
         here = (table["track"] == row.track).to_numpy()
         if not row.link:
             if row.waits:
-                ax.barh(row.top + 0.5, until * over.factor, 0.86, color=_WAITS, lw=0)
+                ax.barh(row.top + 0.5, until * over.factor, 0.86, color=activities.WAITING, lw=0)
                 entries.append("waiting")
             events = table["event"].to_numpy()[here]
             entries += _process(ax, row, events, since[here], takes[here], until * over.factor)
@@ -200,7 +227,7 @@ def _link(ax: Axes, row: _Row, since: np.ndarray, takes: np.ndarray, lane: np.nd
     count = lane.max() + 1
     height = 0.86 * row.height / count
     look: Any = {"edgecolor": "white", "lw": 0.4} if count == 1 else {"lw": 0}
-    colour = _SKY if row.link == "sending" else _ORANGE
+    colour = activities.SENDING if row.link == "sending" else activities.RECEIVING
     for place in range(count):
         bars = list(zip(since[lane == place], takes[lane == place], strict=True))
         low = row.top + 0.07 * row.height + place * height
@@ -231,14 +258,20 @@ def _arrows(
     return ["push → update"]
 
 
-def _left_out(shown: Sequence[Result], panels: int) -> str:
+def _left_out(shown: Sequence[Result], workers: Sequence[Sequence[int]], panels: int) -> str:
     """What is not drawn, in words."""
     roles = max((tracks_of(result).roles for result in shown), key=len)
-    texts = []
+    texts, notes = [], []
+    more = max(
+        result.scenario.cluster.workers - len(some) for result, some in zip(shown, workers, strict=True)
+    )
+    if more > 0:
+        notes.append("Workers shown where not all are: the fastest, a median one and the slowest.")
+        texts.append(count(more, "more worker"))
     for kind, most in _MOST.items():
         more = sum(role.kind == kind for role in roles) - most
         if more > 0:
             texts.append(count(more, f"more {kind}"))
     if panels:
         texts.append(count(panels, "more scenario"))
-    return f"Not shown: {', '.join(texts)}." if texts else ""
+    return " ".join([*notes, *[f"Not shown: {', '.join(texts)}."] * bool(texts)])

@@ -1,6 +1,6 @@
 """The answer in one sentence, and what makes it less certain than it sounds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,21 @@ def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | 
     elif best.bottleneck:
         sentence += f"; it is bound by {bound_by(best.bottleneck)}"
     return Answer(f"{sentence}.", [*_notes(ranking, aim, wanted), *_failures(points)], ranking, aim, wanted)
+
+
+def recommended(document: Mapping[str, Any], ranking: list[Point]) -> Answer:
+    """The answer of a recommendation, in its own words; `ranking`: its points, the recommended one first."""
+    search, wanted = document["search"], document["accuracy"]
+    notes = [
+        f"{count(search['simulated'], 'candidate')} of {len(search['strategies'])} strategies searched; on "
+        "this page are the best of them, simulated again with seeds that the search has not seen."
+    ]
+    first = next(each for each in document["ranking"] if each["label"] == document["recommended"])
+    faster = "time_to_target_s" if wanted is not None else "throughput"
+    aim = Goal(faster, "s" if wanted is not None else "samples/s", -1 if wanted is not None else 1)
+    if first["warnings"]:
+        notes += first["warnings"]
+    return Answer(document["answer"], notes, ranking, aim, wanted)
 
 
 def _one(point: Point, _: list[Point], aim: Goal, wanted: float | None) -> str:

@@ -17,7 +17,7 @@ from lockstep.scenarios import Scenario, ScenarioError, dump
 from lockstep.scenarios import load as load_scenario
 from lockstep.scenarios.renamed import COLUMNS
 
-_EXPECTED = "give the --out of simulate, run, validate or sweep, or a folder of such folders"
+_EXPECTED = "give the --out of simulate, run, validate, sweep or recommend, or a folder of such folders"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Gathered:
     """
 
     kind: str
-    """ "run", "runs", "sweep" or "validation"."""
+    """ "run", "runs", "sweep", "recommendation" or "validation"."""
     folder: Path
     scenario: Scenario
     yaml: str
@@ -41,6 +41,8 @@ class Gathered:
     """Of a validation: what `validate --json` prints, strategy by strategy."""
     left_out: list[str] = field(default_factory=list)
     """What in the folder could not be read, and why."""
+    recommendation: dict[str, Any] | None = None
+    """What `recommend --json` prints; `runs` are then those of its ranking."""
 
     @property
     def ended(self) -> pd.DataFrame:
@@ -90,8 +92,10 @@ def _sweep(folder: Path) -> Gathered:
     scenario = load_scenario(folder / "scenario.yaml", alone=True)
     try:
         table = pd.read_parquet(folder / "results.parquet").rename(columns=COLUMNS)
-    except (OSError, ValueError) as error:
-        raise ScenarioError(f"cannot be read ({error})", file=str(folder / "results.parquet")) from None
+    except saved.UNREADABLE as error:
+        raise ScenarioError(
+            f"cannot be read ({saved.said(error)})", file=str(folder / "results.parquet")
+        ) from None
     missing = {"run", "status", "strategy.name", "cluster.workers"} - {*table}
     if missing or table.empty:
         problem = f"has no column {min(missing)}" if missing else "has no rows: no point has ended yet"
@@ -99,26 +103,50 @@ def _sweep(folder: Path) -> Gathered:
     known = [] if "engine" not in table else [*table["engine"].dropna()]
     engine = known[0] if known else "simulator"  # of all of them; a run that failed does not say it
     table = table.astype(object).where(table.notna(), None).assign(engine=engine)
+    document = _recommendation(folder)
+    if document is not None and (table["stage"] == "ranking").any():
+        table = table[table["stage"] == "ranking"]  # the search's winners may owe it to luck
     columns = [column for column in map(str, table) if is_key(column)]
     commands: list[Any] = []
     folders: list[Any] = []
-    for _, row in table.iterrows():
-        commands.append(command(engine, "scenario.yaml", scenario, {k: row[k] for k in columns}))
-        kept = f"runs/{row['run']}"
-        folders.append(kept if (folder / kept / "result.json").is_file() else "")
+    try:
+        for _, row in table.iterrows():
+            commands.append(command(engine, "scenario.yaml", scenario, {k: row[k] for k in columns}))
+            kept = f"runs/{row['run']}"
+            folders.append(kept if (folder / kept / "result.json").is_file() else "")
+    except saved.UNREADABLE as error:
+        problem = f"has what no scenario can have ({saved.said(error)})"
+        raise ScenarioError(problem, file=str(folder / "results.parquet")) from None
     runs = _typed(table.assign(command=commands, folder=folders))
     results, left_out = _results(folder, filter(None, folders))
     return Gathered(
-        "sweep", folder, scenario, dump(scenario), runs, _drawable(runs, folder, results), left_out=left_out
-    )
+        "sweep" if document is None else "recommendation",
+        folder, scenario, dump(scenario), runs, _drawable(runs, folder, results),
+        recommendation=document, left_out=left_out,
+    )  # fmt: skip
+
+
+def _recommendation(folder: Path) -> dict[str, Any] | None:
+    """What `recommend` has left in a folder; None if it has not, or recommends nothing."""
+    file = folder / "recommendation.json"
+    if not file.is_file():
+        return None
+    try:
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        known = document["recommended"] is not None and all("point" in each for each in document["ranking"])
+    except saved.UNREADABLE as error:
+        raise ScenarioError(f"cannot be read ({saved.said(error)})", file=str(file)) from None
+    return document if known else None
 
 
 def _validation(folder: Path) -> Gathered:
     try:
         comparisons = json.loads((folder / "validation.json").read_text(encoding="utf-8"))["points"]
         names = [comparison["measured"]["strategy"] for comparison in comparisons]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ScenarioError(f"cannot be read ({error!r})", file=str(folder / "validation.json")) from None
+    except saved.UNREADABLE as error:
+        raise ScenarioError(
+            f"cannot be read ({saved.said(error)})", file=str(folder / "validation.json")
+        ) from None
     places = [folder / name / side for name in names for side in ("predicted", "measured")]
     return _runs(folder, places, "validation", comparisons)
 

@@ -12,11 +12,12 @@ import pandas as pd
 from lockstep.analysis.bottleneck import typical_run
 from lockstep.analysis.gains import Gain, lines
 from lockstep.analysis.report import tables
-from lockstep.analysis.report.answer import Answer, answer, validation
+from lockstep.analysis.report.answer import Answer, answer, recommended, validation
 from lockstep.analysis.report.asked import asked
+from lockstep.analysis.report.brief import Brief, brief, of_validation
 from lockstep.analysis.report.gather import Gathered
 from lockstep.analysis.report.groups import Group, groups, works
-from lockstep.analysis.report.pictures import pictures
+from lockstep.analysis.report.pictures import first, pictures
 from lockstep.analysis.report.points import Point, points, varied
 from lockstep.analysis.words import count
 from lockstep.scenarios.sweep import parts
@@ -26,6 +27,7 @@ _KINDS = {
     "run": "one run",
     "runs": "several runs",
     "sweep": "a sweep",
+    "recommendation": "a recommendation",
     "validation": "predicted and measured",
 }
 T = TypeVar("T")
@@ -67,12 +69,23 @@ def best_run(gathered: Gathered) -> pd.Series | None:
 
 def _answers(gathered: Gathered, gains: Sequence[Gain] | None = None) -> dict[Group, Answer]:
     """The answer of each group of runs; `gains` are those of `_tried`'s."""
+    if gathered.recommendation is not None:
+        return {next(iter(groups(gathered.runs))): recommended(gathered.recommendation, _ranking(gathered))}
     found = {}
     for group, runs in groups(gathered.runs).items():
         at = points(runs, varied(runs, _swept(gathered)))
         found[group] = (at, runs[runs["status"] == "ok"])
     first = _tried(found)
     return {group: answer(*each, gains if each is first else None) for group, each in found.items()}
+
+
+def _ranking(gathered: Gathered) -> list[Point]:
+    """The points of a recommendation, the recommended one first."""
+    document = gathered.recommendation or {}
+    entries = sorted(document["ranking"], key=lambda each: each["label"] != document["recommended"])
+    places = {each["point"]: place for place, each in enumerate(entries)}
+    found = points(gathered.runs, varied(gathered.runs))
+    return sorted(found, key=lambda each: min(places.get(p, len(places)) for p in each.runs["point"]))
 
 
 def _tried(groups: Mapping[Group, T]) -> T:
@@ -100,6 +113,8 @@ def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]
     sentences, notes = _said(answers, gathered)
     single = len(runs) == 1
     compared = _compared(runs, keys)
+    drawn = pictures(gathered)
+    at_top = first(drawn, gathered.kind, next(iter(answers.values())).goal.metric)
     return {
         "title": gathered.scenario.name if runs["name"].nunique() == 1 else gathered.folder.absolute().name,
         "kind": _KINDS[gathered.kind],
@@ -109,7 +124,9 @@ def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]
         "tiles": _tiles(*answers.values()) if len(answers) == 1 and not validated else [],
         "asked": asked(gathered.scenario, compared, works(runs).unique().tolist()),
         "yaml": gathered.yaml if runs["name"].nunique() == 1 else "",
-        "pictures": pictures(gathered),
+        "first_picture": at_top,
+        "brief": _brief(answers, gathered, gains),
+        "pictures": [each for each in drawn if each is not at_top],
         "gains": lines(gains) if gains else [],
         "gains_of": "" if single else _tried(answers).ranking[0].name,
         "comparisons": tables.of_comparisons(gathered.comparisons) if gathered.comparisons else None,
@@ -146,6 +163,16 @@ def _said(answers: Mapping[Group, Answer], gathered: Gathered) -> tuple[list[str
     return sentences[:_SENTENCES], [*notes, *left_out]
 
 
+def _brief(answers: Mapping[Group, Answer], gathered: Gathered, gains: Sequence[Gain] | None) -> Brief:
+    """What would change the answer, what it costs, how sure it is; of several groups that which is tried."""
+    if gathered.kind == "validation":
+        return of_validation(gathered.comparisons)
+    its = _tried(answers)
+    group = next(group for group, each in answers.items() if each is its)
+    found = brief(its, group.engine, gains, gathered.recommendation)
+    return [(f"{head}: {group.title}" if len(answers) > 1 else head, lines) for head, lines in found]
+
+
 def _compared(runs: Any, keys: list[str]) -> dict[str, list[Any]]:
     """The values of every key that is not the same in all runs, in the order in which they come."""
     found = {}
@@ -167,6 +194,8 @@ def _tiles(answered: Answer) -> list[tuple[str, str, str]]:
         ("speedup", "×", 1.0, "speedup over one worker"),
         ("efficiency", "%", 100.0, "efficiency"),
         ("accuracy", "%", 100.0, "final accuracy"),
+        ("cost_to_target", "USD", 1.0, "to the target"),
+        ("cost_of_million", "USD", 1.0, "a million samples"),
     ]
     return [
         (best.metrics[metric].text(times=times), unit, what)

@@ -1,6 +1,7 @@
 """The pictures of a report: those of `analysis.plots` that suit what there is."""
 
 from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,16 @@ _KINDS = {
     "decision": ("What is best", "the best of all that else varies, over two keys"),
 }
 
+_OTHERS = {
+    "mean": ("Where the mean worker's time goes", "a bar of computing, network and waiting"),
+    "ranking": ("The ranking", "a bar for each of the best, with its interval over seeds"),
+}
+_BY_METRIC = {
+    "time_to_target_s": ("time-to-target", "throughput"),
+    "accuracy": ("loss-time", "throughput", "breakdown"),
+}
+_FIRST = {"run": ("mean", "breakdown"), "validation": ("predicted",), "recommendation": ("ranking",)}
+
 _BARS = ("time-to-target", "throughput", "speedup", "heat-map", "decision", "pareto")
 _LEFT_OUT = {"run": _BARS, "validation": _BARS}  # what the tables say better
 _WIDE = 5  # inches: what is wider is not legible on a phone
@@ -44,6 +55,7 @@ _WIDE = 5  # inches: what is wider is not legible on a phone
 _DARK = {
     "#000000": "#e6e9ed", "#444444": "#a2abb6", "#555555": "#a2abb6", "#cccccc": "#56606c",
     "#dddddd": "#39424c", "#e4e4e4": "#39424c", "#eeeeee": "#222930", "#d5d5d5": "#39424c",
+    "#332288": "#8f84dd",
 }  # fmt: skip
 _BACK = "#14181d"
 
@@ -59,13 +71,23 @@ class Picture(NamedTuple):
     """The same for a phone, panels below one another; nothing where the picture suits a phone as it is."""
     scrolls: bool
     """Whether what a phone gets is wider than it."""
+    kind: str
+    """That of `lockstep plot`; "ranking" is of a recommendation."""
 
 
 def pictures(gathered: Gathered) -> list[Picture]:
     """All that can be drawn of what was gathered; not of several workloads in one."""
-    from lockstep.analysis.plots import Unfit
+    from lockstep.analysis.plots import Unfit, draw
 
     found = []
+    if gathered.recommendation is not None:
+        from lockstep.analysis.plots.ranked import ranked
+
+        found.append(_shown("ranking", "", partial(ranked, gathered.recommendation)))
+    if gathered.kind == "run":
+        with suppress(Unfit):
+            by: dict[str, str] = {"by": "strategy.name"}
+            found.append(_shown("mean", "", lambda: draw("breakdown", gathered.drawable, by)))
     for work, runs in _by_work(gathered).items():
         for kind in _KINDS:
             if kind in _LEFT_OUT.get(gathered.kind, ()):
@@ -73,6 +95,13 @@ def pictures(gathered: Gathered) -> list[Picture]:
             with suppress(Unfit):  # these runs cannot carry it
                 found.append(_picture(kind, runs, work))
     return found
+
+
+def first(found: list[Picture], kind: str, metric: str) -> Picture | None:
+    """The picture that says most about what was gathered (its kind), and the metric that counts there."""
+    by_metric = _BY_METRIC.get(metric, ("throughput", "breakdown"))
+    wanted = _FIRST.get(kind, by_metric)
+    return next((each for name in wanted for each in found if each.kind == name), None)
 
 
 def _by_work(gathered: Gathered) -> dict[str, Runs]:
@@ -88,21 +117,27 @@ def _of(runs: "pd.DataFrame", work: str) -> "pd.DataFrame":
 
 
 def _picture(kind: str, runs: Runs, work: str) -> Picture:
-    from lockstep.analysis.plots import draw, style
+    from lockstep.analysis.plots import draw
 
-    title, sees = _KINDS[kind]
+    return _shown(kind, work, lambda: draw(kind, runs, {}))
+
+
+def _shown(kind: str, work: str, draw: Callable[[], Any]) -> Picture:
+    from lockstep.analysis.plots import style
+
+    title, sees = {**_KINDS, **_OTHERS}[kind]
     title = f"{title}: {work}" if work else title
-    figure = draw(kind, runs, {})
+    figure = draw()
     alt = f"{title}: {sees}; numbers below."
     wide = figure.get_figwidth() > _WIDE
     if not wide:
-        return Picture(title, _source(figure), wide, alt, "", False)
+        return Picture(title, data_uri(figure), wide, alt, "", False, kind)
     with style.narrow():
-        other = draw(kind, runs, {})
-    return Picture(title, _source(figure), wide, alt, _source(other), other.get_figwidth() > _WIDE)
+        other = draw()
+    return Picture(title, data_uri(figure), wide, alt, data_uri(other), other.get_figwidth() > _WIDE, kind)
 
 
-def _source(figure: Any) -> str:
+def data_uri(figure: Any) -> str:
     """A figure as a data URI: an SVG image that is dark where the page is."""
     from lockstep.analysis.plots import save
 

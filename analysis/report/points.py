@@ -15,7 +15,7 @@ from lockstep.scenarios import TAKEN_OVER
 
 METRICS = (
     "time_to_target_s", "throughput", "duration_s", "speedup", "efficiency", "staleness.mean",
-    "loss", "accuracy", "memory_bytes",
+    "loss", "accuracy", "memory_bytes", "hosts", "cost", "cost_of_million", "cost_to_target",
 )  # fmt: skip
 
 

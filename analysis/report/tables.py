@@ -45,6 +45,8 @@ def of_points(points: Sequence[Point], target: float | None, which: str = "") ->
         ("Speedup", "speedup", 1),
         ("Mean staleness", "staleness.mean", 1),
         ("Accuracy (%)", "accuracy", 100),
+        ("USD to the target", "cost_to_target", 1),
+        ("USD a million samples", "cost_of_million", 1),
     ]
     metrics = [item for item in metrics if any(point.metrics[item[1]].runs for point in points)]
     if "accuracy" not in (item[1] for item in metrics) and any(
@@ -142,7 +144,7 @@ def of_one(row: Mapping[str, Any] | pd.Series) -> list[tuple[str, str]]:
         "Updates": f"{row['updates']:,} ({number(row['updates_per_s'])}/s)",
         "Staleness": "" if stale["mean"] == NOTHING
         else "mean {mean}, median {p50}, 99th percentile {p99}, maximum {max} versions".format(**stale),
-        "Workers' time": ", ".join(f"{name} {share}" for name, share in parts.items()),
+        "Mean worker's time": ", ".join(f"{name} {share}" for name, share in parts.items()),
         "Bottleneck": sentence(of_row(row)) or NOTHING,
         "Dropped": f"{row['dropped']:,} mini-batches" if row["dropped"] else "",
         "Sent": size(row["bytes_sent"]),

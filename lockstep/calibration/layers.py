@@ -6,11 +6,14 @@ from statistics import median
 from typing import Any
 
 from scipy import stats
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from lockstep.calibration.process import alone
 from lockstep.executor.devices import Place, choose, settle, visible
 from lockstep.scenarios.workload import Trained
 from lockstep.workloads.classifier import Classifier
+from lockstep.workloads.task import trained
 
 _TURNS, _WARM, _LEAST_S = 30, 3, 0.5
 
@@ -29,7 +32,7 @@ def split(workload: Trained) -> dict[str, Any]:
 def _split(workload: Trained) -> dict[str, Any]:
     learner = Classifier(workload, 1, 0, choose([Place("here", visible())], 0)[0])
     names = {module: name for name, module in learner.module.named_modules() if not list(module.children())}
-    weights = dict(learner.module.named_parameters())
+    weights = trained(learner.module)
     events: list[tuple[float, str, str]] = []  # instant, what happens, to which layer or tensor
 
     def now() -> float:
@@ -42,14 +45,16 @@ def _split(workload: Trained) -> dict[str, Any]:
     def left(name: str) -> Any:
         def hook(_module: Any, _inputs: Any, output: Any) -> None:
             events.append((now(), "forward to", name))
-            if output.requires_grad:
-                output.register_hook(note("backward from", name))
+            made = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.requires_grad]
+            if made:
+                made[0].register_hook(note("backward from", name))  # type: ignore[no-untyped-call]
 
         return hook
 
     for module, name in names.items():
         module.register_forward_pre_hook(note("forward from", name))
         module.register_forward_hook(left(name))
+    learner.module.register_forward_hook(note("forward", ""))  # where its own code computes, no layer's
     for name, weight in weights.items():
         weight.register_hook(note("ready", name))  # type: ignore[no-untyped-call]
     took: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -68,14 +73,22 @@ def _split(workload: Trained) -> dict[str, Any]:
             for key, value in _measured(events, start, end).items():
                 took[key].append(value)
     found = {key: median(values) for key, values in took.items()}
-    low, high = stats.quantile_test(took["backward", ""]).confidence_interval()
+    low, high = stats.quantile_test(took["share", ""]).confidence_interval()
     return {
-        "backward": found["backward", ""],
+        "backward": found["share", ""],
         "interval": [float(low), float(high)],
         "layers": [
-            [name, found["forward", name], found.get(("backward", name), 0.0)] for name in names.values()
+            [name, *(found.get((way, name), 0.0) for way in ("forward", "backward"))]
+            for name in names.values()
         ],
-        "tensors": [[name, weight.numel(), found["ready", name]] for name, weight in weights.items()],
+        "tensors": [
+            [
+                name,
+                weight.numel(),
+                found.get(("ready", name), 1.0),
+            ]  # of what the loss does not use: at the end
+            for name, weight in weights.items()
+        ],
     }
 
 
@@ -85,11 +98,12 @@ def _measured(events: list[tuple[float, str, str]], start: float, end: float) ->
     forward_from: dict[str, float] = {}
     backward = [event for event in events if event[1] == "backward from"]
     for at, what, name in events:
+        if what in ("forward to", "forward"):
+            found["share", ""] = (end - at) / (end - start)  # from the last of them on
         if what == "forward from":
             forward_from[name] = at
         elif what == "forward to":
             found["forward", name] += at - forward_from[name]
-            found["backward", ""] = (end - at) / (end - start)  # from the last of them on
         elif what == "ready":
             found["ready", name] = (at - start) / (end - start)
     ends = [*(at for at, _, _ in backward[1:]), end]

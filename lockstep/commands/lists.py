@@ -15,6 +15,7 @@ _GROUPS = {
     "strategies": "One for each strategy",
     "systems": "The systems of the articles, which 'lockstep systems' explains",
     "systems/published": "Systems at sizes of which figures were published",
+    "faults": "Machines that are taken away, as others saw it",
     "claims": "What papers claim, which 'lockstep claims' tries",
 }
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="The --out of simulate, run, validate or sweep, or a folder of them."),
+    typer.Argument(
+        metavar="DIR", help="The --out of simulate, run, validate, sweep or recommend, or a folder of them."
+    ),
 ]
 Html = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The page to write; DIR/report.html.")
@@ -51,6 +53,11 @@ def _gains(gathered: "Gathered") -> "list[Gain] | None":
     from lockstep.analysis.report import best_run
     from lockstep.analysis.report.reproduce import settings
 
+    if gathered.recommendation is not None:  # it has tried that
+        from lockstep.analysis.gains import Gain
+
+        tried = gathered.recommendation["why"].get(gathered.recommendation["recommended"])
+        return None if tried is None else [Gain(**each) for each in tried]
     run = best_run(gathered)
     if run is None or run["engine"] != "simulator" or gathered.kind == "validation":
         return None

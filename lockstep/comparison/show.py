@@ -34,15 +34,12 @@ def _whole(pair: Pair) -> None:
         print(f"The same: {first} and {second} differ in no key and in no metric.")
         return
     if pair.keys:
-        _print(f"What differs: {first} → {second}", [
-            (key, *(_cell(scale(key, _numbers(values)), value) for value in values))
-            for key, values in pair.keys.items()
-        ], ("key", "first", "second"))  # fmt: skip
+        _print(f"What differs: {first} → {second}", keys_of(pair), ("key", "first", "second"))
     else:
         print("No key of the scenarios differs.")
     told = [name for name, change in pair.metrics.items() if name in METRICS and change.certain]
     untold = [name for name, change in pair.metrics.items() if name in METRICS and not change.certain]
-    rows = [_row(name, pair.metrics[name]) for name in METRICS if name in told and "breakdown" not in name]
+    rows = metrics_of(pair, [name for name in METRICS if name in told and "breakdown" not in name])
     if rows:
         heads = ("metric", "first", "second", "change", "", "95% interval")
         _print("What that did", rows, heads if max(pair.runs) > 1 else heads[:5])
@@ -54,6 +51,19 @@ def _whole(pair: Pair) -> None:
     for name, limit in zip(("first", "second"), pair.bottlenecks, strict=True):
         if limit:
             print(f"Bottleneck, {name}: {limit}")
+
+
+def keys_of(pair: Pair) -> list[tuple[str, ...]]:
+    """The keys that differ, and their values on both sides."""
+    return [
+        (key, *(_cell(scale(key, _numbers(values)), value) for value in values))
+        for key, values in pair.keys.items()
+    ]
+
+
+def metrics_of(pair: Pair, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Of these metrics those that both sides have: in words, first, second, the change, and relative."""
+    return [_row(name, pair.metrics[name]) for name in names if name in pair.metrics]
 
 
 def _steps(pair: Pair) -> None:

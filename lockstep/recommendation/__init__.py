@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from lockstep.analysis.cost import usd_per_hour
 from lockstep.analysis.gains import Gain
+from lockstep.recommendation.checkpoints import Advice, advise
 from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, firsts, ordered, same_run
 from lockstep.recommendation.runs import EXCHANGES, Job, Row, simulate_all, simulated, stopping
 from lockstep.recommendation.search import Search
@@ -65,6 +66,7 @@ class Recommendation:
         self.finals: dict[Candidate, list[Row]] = {}
         self.answers: list[Answer] = []
         self.gains: dict[Candidate, list[Gain]] = {}
+        self.checkpoints: Advice | None = None
         self.interrupted = False
         self.beyond: list[str] = []  # strategies that the budget ends before
         self._processes, self._named = processes, bool(strategies)
@@ -86,6 +88,7 @@ class Recommendation:
             self.rank()
             self.what_if()
             self.why()
+            self.checkpoints = advise(self.best) if self.scenario.cluster.faults else None
         except KeyboardInterrupt:
             self.interrupted = True
             raise

@@ -52,7 +52,7 @@ class Goal:
         if self.learns:
             time: float | None = row["time_to_target_s"]
             return time if time is None or self.target == "time" else time * row["hosts"] / 3600
-        rate: float | None = row["throughput"]
+        rate: float | None = row["throughput"] if row.get("goodput") is None else row["goodput"]
         if not rate:
             return None
         return rate if self.high else row["hosts"] * 1e6 / rate / 3600

@@ -6,8 +6,6 @@ exchange something `EXCHANGES` times or more, estimated by a short run, the pilo
 where that says as much: where all steps are the same, and of a candidate that others are far ahead of.
 """
 
-import gc
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from math import isclose
 from typing import Any, NamedTuple
@@ -81,7 +79,7 @@ class Job(NamedTuple):
         compute, network = cluster.compute, cluster.network
         known = isinstance(compute, Compute) and isinstance(compute.time, Constant | None)
         steady = all(isinstance(each, Persistent) for each in cluster.stragglers)
-        steady = steady and not (network.varying or network.background or network.burst)
+        steady = steady and not (network.varying or network.background or network.burst or cluster.faults)
         strategy = find(given.name, given.parameters)
         return not self.learns and known and steady and averages_gradients(strategy, given.parameters)
 
@@ -93,10 +91,7 @@ class Job(NamedTuple):
 
     def takes(self) -> float:
         """About how many seconds here its simulation takes, by the beginning of its pilot."""
-        with warnings.catch_warnings():  # of exchanges that were begun, and that nobody will await
-            warnings.simplefilter("ignore", RuntimeWarning)
-            seen = pilot(self.pilot, _LOOK_S)
-            gc.collect()
+        seen = pilot(self.pilot, _LOOK_S)
         return seen.took_s / seen.done * EXCHANGES * self.candidate.cycle / self._few
 
     def seconds(self, pilot: Row) -> float:

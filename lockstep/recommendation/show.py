@@ -135,6 +135,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
             }
             for each in found.answers
         ],
+        **({} if found.checkpoints is None else {"checkpoints": asdict(found.checkpoints)}),
         "search": {
             "simulated": search.simulated,
             "candidates": search.size,
@@ -150,6 +151,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
 def _ranked(found: Recommendation, each: Ranked, ranking: Sequence[Ranked]) -> dict[str, Any]:
     mean = each.mean
     return {
+        "point": [*found.search_.rows].index(each.candidate),  # in results.parquet
         "strategy": each.candidate.strategy,
         "label": each.candidate.label,
         "settings": {key: _plain(value) for key, value in each.candidate.settings},

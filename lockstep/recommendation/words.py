@@ -42,6 +42,7 @@ def answer(found: Recommendation) -> list[str]:
     said = [f"{_subject(found, first)}: {worth(first)} {goal.unit}."]
     said += _rivals(first, peers(ranking, first))
     said += _price(ranking) if not goal.learns else []
+    said += [str(found.checkpoints)] if found.checkpoints is not None else []
     own = next((each for each in ranking if each.candidate == found.own), None)
     if own is not None and own is not first and own.mean is not None:
         said.append(_than_own(first, own))

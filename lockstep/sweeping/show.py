@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,17 @@ _TOO_WIDE: tuple[tuple[str, ...], ...] = (
     ("speedup", "bottleneck", "mean staleness"),
 )
 _ENDS = {"time_to_target_s": "s to target", "loss": "held-out loss"}  # the first of them that is there
+_COSTS = {"cost_to_target": "USD to target", "cost_of_million": "USD a million"}  # likewise
 
 
 def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     """Print the points, what failed, the best of them, and where everything is."""
     table = swept.table
     good = table[table["status"] == "ok"]
-    end = [name for name in _ENDS if name in good and good[name].notna().any()][:1]
-    shown = {name: title for name, title in (_METRICS | _ENDS).items() if name in _METRICS or name in end}
+    if "goodput" in good:  # of a machine that fails: what was lost again does not count
+        good = good.assign(throughput=good["goodput"].fillna(good["throughput"]))
+    chosen = [*_METRICS, *_first(good, _ENDS), *_first(good, _COSTS)]
+    shown = {name: title for name, title in (_METRICS | _ENDS | _COSTS).items() if name in chosen}
     found = {name: _by_point(good, name) for name in shown if name in good}
     labels = {key: [_label(changes, key) for changes in plan.points] for key in plan.swept}
     labels = {key: texts for key, texts in labels.items() if len(set(texts)) > 1}
@@ -78,6 +81,11 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         _warn(good)
     if out is not None:
         print(f"Written to {out}: results.parquet, scenario.yaml.")
+
+
+def _first(table: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """The first of the metrics that some run has."""
+    return [name for name in names if name in table and table[name].notna().any()][:1]
 
 
 def _heads(keys: Sequence[str]) -> dict[str, str]:

@@ -12,19 +12,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow
 from pyarrow import parquet
 
+from lockstep.analysis.saved import UNREADABLE, said
 from lockstep.machine import processor, system
-from lockstep.scenarios import ScenarioError
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.studies.accuracy_suite.digest import Digest
 from lockstep.studies.accuracy_suite.grid import Cables
 from lockstep.studies.accuracy_suite.point import FACTORS, Point
 from lockstep.validation import Loopback, measure_loopback
 
+_NUMBER = float | int | None
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("name", "part", "strategy", "regime", "stragglers", "scenario"), str),
+    **dict.fromkeys(("error", "bottleneck"), str | None),
+    **{"workers": int, "shards": float | int | None},
+    **dict.fromkeys(("throughput", "duration_s", "samples", "updates", "dropped"), _NUMBER),
+    **dict.fromkeys(("step_time_s", "staleness_mean", "compute", "network", "wait"), _NUMBER),
+    **dict.fromkeys(("staleness", "staleness_count", "curve_s", "curve_loss", "curve_accuracy"), list | None),
+    "warnings": list | None,
+}
+"""Of the columns of a table that was measured: those that it must have."""
 _WANTED = "give a folder that 'lockstep validate --suite' has written"
 
 
@@ -128,14 +141,33 @@ def load(folder: Path, file: str = "measured.parquet") -> list[dict[str, Any]]:
     """The rows of a table, with plain Python values."""
     try:
         found = parquet.read_table(folder / file).to_pylist()
-    except (OSError, ValueError) as error:  # pyarrow's errors are one or the other
-        problem = f"cannot read {str(folder / file)!r}: {error}"
-        raise ScenarioError(problem.splitlines()[0], key="--measured") from None
-    needed = {"name", "scenario", "error", *FACTORS} if file == "measured.parquet" else set()
-    if not found or not needed <= found[0].keys():
+    except UNREADABLE as error:
+        raise ScenarioError(f"cannot read {str(folder / file)!r}: {said(error)}", key="--measured") from None
+    measured = file == "measured.parquet"
+    if not found or (measured and not _TYPES.keys() <= found[0].keys()):
         problem = f"{str(folder / file)!r} has no points of the suite; {_WANTED}"
         raise ScenarioError(problem, key="--measured")
+    try:
+        for row in found if measured else ():
+            _check(row)
+    except (ValueError, RecursionError) as error:
+        problem = f"{str(folder / file)!r} cannot be used: {said(error)}; {_WANTED}"
+        raise ScenarioError(problem, key="--measured") from None
     return list(found)
+
+
+def _check(row: Mapping[str, Any]) -> None:
+    """Raise ValueError for what is no row of a point."""
+    for key, value in row.items():
+        if not isinstance(value, _TYPES.get(key, object)):
+            raise ValueError(f"the {key} of a point is {str(value)[:30]!r}")
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and not isfinite(number):
+                raise ValueError(f"the {key} of a point is {number}")
+    document = json.loads(row["scenario"])
+    if not isinstance(document, dict):
+        raise ValueError("the scenario of a point is none")
+    Scenario.model_validate(document)
 
 
 def points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:

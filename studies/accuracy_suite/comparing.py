@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.units import shown
 from lockstep.studies.accuracy_suite.learning import TARGET_LOSS
 from lockstep.studies.accuracy_suite.point import FACTORS
 from lockstep.validation import ks_distance, relative_error
@@ -28,6 +30,8 @@ def compare(measured: Sequence[Row], predicted: Sequence[Row]) -> pd.DataFrame:
     A point of which a side failed has its `error`, and no metrics.
     """
     by_name = {row["name"]: row for row in predicted}
+    if unknown := [row["name"] for row in measured if row["name"] not in by_name]:
+        raise ScenarioError(f"{shown(unknown[0])} was measured, and not predicted")
     return pd.DataFrame([_row(m, by_name[m["name"]]) for m in measured])
 
 

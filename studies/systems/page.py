@@ -23,8 +23,8 @@ def sections() -> str:
 
 
 def published() -> str:
-    """Published beside predicted, samples/s."""
-    head = ("system", "what", "published", "predicted", "error", "verdict", "source")
+    """Published beside predicted."""
+    head = ("system", "what", "published, samples/s", "predicted, samples/s", "error", "verdict", "source")
     return _table(head, (_compared(s, each) for s in SYSTEMS for each in s.published))
 
 

@@ -176,8 +176,8 @@ def test_the_values_beneath_the_words() -> None:
     assert waits is not None
     assert (waits.kind, waits.slowest, round(waits.slowest_times, 3)) == ("waiting", 3, 3.0)
     slow = "worker 3 is the slowest (3.0 times the median gradient)"
-    assert bound_by(waits) == f"waiting for others (57% of the workers' time: {slow})"
-    assert bound_by(updating(0.9, 0, 0.1).bottleneck) == "computing (90% of the workers' time)"
+    assert bound_by(waits) == f"waiting for others (57% of the median worker's time: {slow})"
+    assert bound_by(updating(0.9, 0, 0.1).bottleneck) == "computing (90% of the median worker's time)"
 
 
 def test_a_run_that_did_nothing_has_none() -> None:

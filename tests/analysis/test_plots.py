@@ -170,9 +170,10 @@ def test_staleness(swept: pd.DataFrame) -> None:
 def test_breakdown(swept: pd.DataFrame) -> None:
     figure = plots.breakdown(swept[swept["cluster.workers"] == 4])
     (ax,) = figure.axes
-    assert ax.get_xlabel() == "share of the workers' time (%)"
-    assert legend(figure) == ["computing", "network", "waiting for others"]
-    assert sum(patch.get_width() for patch in ax.patches[:3]) == pytest.approx(100)
+    assert ax.get_xlabel() == "share of the mean worker's time (%)"
+    assert {*legend(figure)} == {"computing", "sending", "network", "waiting for others"}
+    bars = {round(patch.get_y(), 6) for patch in ax.patches}
+    assert sum(patch.get_width() for patch in ax.patches) == pytest.approx(100 * len(bars))
     one = plots.breakdown(swept[swept["strategy.name"].eq("ssp") & swept["cluster.workers"].eq(4)])
     assert [tick.get_text() for tick in one.axes[0].get_yticklabels()] == [f"worker {n}" for n in range(4)]
     assert "sending" in legend(one)

@@ -1,5 +1,6 @@
 """The table of records: it does not depend on the order of recording, and several are joined."""
 
+import tracemalloc
 from math import nan
 
 import numpy as np
@@ -79,3 +80,18 @@ def test_many_records_are_packed_in_blocks() -> None:
     frame = recorder.frame()
     assert list(frame["version"]) == list(range(count))
     assert (frame["node"] == frame["version"] % 7).all()
+
+
+def test_records_are_put_in_order_with_little_memory_besides_them() -> None:
+    recorder, count = Recorder(), 200_000
+    at = np.random.default_rng(1).random(count)
+    recorder.many("message", "push", node=1, peer=2, start=at, left=at, end=at + 1, nbytes=8)
+    packed = recorder.nbytes
+    tracemalloc.start()
+    try:
+        frame = recorder.frame()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert recorder.nbytes == 0
+    assert peak < packed + frame.memory_usage().sum() + 24 * count  # an order, and a column twice

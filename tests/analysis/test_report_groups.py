@@ -44,7 +44,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sentences(page: str) -> list[str]:
-    return [unescape(text) for text in re.findall(r'class="answer">(.*?)</p>', page, re.DOTALL)]
+    return [unescape(text) for text in re.findall(r'class="answer[^"]*">(.*?)</p>', page, re.DOTALL)]
 
 
 @pytest.mark.slow

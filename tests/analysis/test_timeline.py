@@ -1,6 +1,7 @@
 """Timelines: their structure, what is on which track, which message led to what; from both engines."""
 
 import json
+from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -232,21 +233,58 @@ def test_a_file_that_cannot_be_written(
 # --- the still picture --------------------------------------------------------------------------------------
 
 
-def test_a_gantt_picture_has_a_row_for_each_worker_server_and_link() -> None:
+@pytest.mark.parametrize(
+    ("workers", "shown"),
+    [(8, range(8)), (9, (0, 7, 8))],  # of nine: the fastest, the slowest, and a median one
+)
+def test_a_gantt_picture_has_a_row_for_each_worker_server_and_link(
+    workers: int, shown: Sequence[int]
+) -> None:
     from lockstep.analysis.plots import gantt
 
     network = {"bandwidth": "100 Mbit/s", "latency": "1 ms"}
-    found = lockstep.simulate(scenario(cluster__workers=6, cluster__network=network))
+    slowdowns = {worker: 1 + 5 * worker % 9 / 20 for worker in range(1, workers)}
+    stragglers = [{"worker": worker, "slowdown": slowdown} for worker, slowdown in slowdowns.items()]
+    found = lockstep.simulate(
+        scenario(cluster__workers=workers, cluster__network=network, cluster__stragglers=stragglers)
+    )
     for width in (3.5, 7.0):
         figure = gantt([found], width=width)
         (panel,) = figure.axes
         rows = [label.get_text() for label in panel.get_yticklabels()]
         assert rows == [
             row
-            for who in (*(f"worker {worker}" for worker in range(4)), "server 0")
+            for who in (*(f"worker {worker}" for worker in shown), "server 0")
             for row in (who, "up-link", "down-link")
         ]
         assert figure.get_figwidth() == width
         assert panel.get_xlabel() == "time since the first mini-batch (ms)"
         assert {text.get_text() for text in figure.legends[0].texts} >= {"computing", "sending", "update"}
-        assert "2 more workers" in str(figure.get_supxlabel())
+        assert ("6 more workers" in str(figure.get_supxlabel())) == (workers > len(shown))
+
+
+@pytest.mark.parametrize(
+    ("intra_host", "per_host", "links"),
+    [
+        ({"bandwidth": "100 MB/s"}, 2, ["inner link"]),
+        (None, 2, []),
+        ({"bandwidth": "100 MB/s"}, 1, ["up-link", "down-link"]),
+    ],
+)
+def test_a_gantt_picture_has_the_links_on_which_something_takes_time(
+    intra_host: dict[str, str] | None, per_host: int, links: list[str]
+) -> None:
+    from lockstep.analysis.plots import gantt
+
+    network = {"bandwidth": "100 Mbit/s"} | ({"intra_host": intra_host} if intra_host else {})
+    found = lockstep.simulate(
+        scenario(
+            cluster__workers=2,
+            cluster__workers_per_host=per_host,
+            cluster__network=network,
+            strategy={"name": "all-reduce"},
+        )
+    )
+    (panel,) = gantt([found]).axes
+    rows = [label.get_text() for label in panel.get_yticklabels()]
+    assert [row for row in rows if "link" in row] == links * (2 // per_host)

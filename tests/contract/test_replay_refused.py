@@ -171,7 +171,10 @@ def with_word(word: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
             lambda run: edit(run, with_word("all_reduce", "")),
             "the native all-reduce adds in an order of its own",
         ),
-        (lambda run: edit(run, lambda log: log.drop(columns="peer")), "its files cannot be read .'peer'."),
+        (
+            lambda run: edit(run, lambda log: log.drop(columns="peer")),
+            "its files cannot be read .KeyError: 'peer'.",
+        ),
         (lambda run: (run / "interleaving.parquet").write_text("?"), "its files cannot be read"),
         (lambda run: (run / "result.json").unlink(), "there is no result.json; give the --out of a"),
         (lambda run: (run / "scenario.yaml").write_text("name: x"), "x: 'cluster' is missing|cluster"),

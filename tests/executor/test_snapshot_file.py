@@ -1,11 +1,14 @@
 """Snapshots on their way to the launcher take little memory, and come as they were."""
 
 import tracemalloc
+import weakref
 from pathlib import Path
 
+import pytest
 import torch
 
 from lockstep.executor import snapshot_file
+from lockstep.executor.stored import StoredSnapshots
 from lockstep.job.snapshots import Snapshots
 
 LENGTH, VERSIONS = 1 << 20, 9
@@ -41,3 +44,44 @@ def test_they_are_written_one_at_a_time(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 3 * 4 * LENGTH
+
+
+def test_those_of_a_large_model_are_in_files_without_names(tmp_path: Path) -> None:
+    """As many as in memory, and of the same versions; what nobody wants any longer is closed."""
+    stored = StoredSnapshots(1 << 30, None, tmp_path)
+    alive = []
+    for version in range(40):
+        part = torch.full((LENGTH,), float(version))
+        stored.offer(version, version / 8, part)
+        alive.append(weakref.ref(part))
+        del part
+    for _, part in stored.taken.values():
+        part.wait()
+    assert [version for version, part in enumerate(alive) if part() is not None] == [39]  # the last one
+    assert [*tmp_path.iterdir()] == []
+    in_memory = Snapshots(1 << 30)
+    for version in range(40):
+        in_memory.offer(version, version / 8, None)
+    assert [*stored.taken] == [*in_memory.taken]
+    snapshot_file.write(tmp_path / "file", stored)
+    for version, (_, part) in snapshot_file.read(tmp_path / "file").taken.items():
+        assert torch.equal(part, torch.full((LENGTH,), float(version)))
+
+
+def test_those_of_a_small_model_stay_in_memory(tmp_path: Path) -> None:
+    small = StoredSnapshots(1 << 20, None, tmp_path)
+    small.offer(0, 0.0, part := torch.zeros(8))
+    assert small.taken[0][1] is part
+
+
+def test_on_a_full_disk_they_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, data: object) -> None:
+            raise OSError("no space left")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("lockstep.executor.stored.TemporaryFile", lambda dir: Full())
+    stored = StoredSnapshots(1 << 30, None, tmp_path)
+    stored.offer(0, 0.0, part := torch.ones(8))
+    assert stored.taken[0][1].numpy().tolist() == part.tolist()

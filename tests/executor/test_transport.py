@@ -5,6 +5,7 @@ import marshal
 import os
 import pickle
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 import zmq
 
-from lockstep.executor import process, signals
+from lockstep.executor import bodies, process, signals
 from lockstep.executor.sockets import Place
 from lockstep.executor.transport import Transport
 from lockstep.job.plan import Plan
@@ -58,6 +59,76 @@ def test_a_message_without_a_body_and_the_order_of_several(transports: list[Tran
         assert arrived is None if body is None else torch.equal(arrived, body)
 
 
+# ------------------------------------------------------------------ large bodies, in memory that both map
+
+
+def sent(transports: list[Transport], value: float, length: int = 100_000) -> torch.Tensor:
+    """A body, after its way."""
+    transports[0].send(1, HEADER, torch.full((length,), float(value)))
+    _, arrived = transports[1].receive(5) or pytest.fail("nothing came")
+    assert arrived is not None
+    return arrived
+
+
+def pieces(transport: Transport) -> int:
+    assert transport._lent is not None
+    return len(transport._lent._pieces[1])
+
+
+def test_memory_of_a_body_that_nobody_holds_any_more_is_used_again(transports: list[Transport]) -> None:
+    for value in range(5):
+        part = sent(transports, value)[7:9]
+        assert part.tolist() == [value, value]
+        del part
+    assert pieces(transports[0]) == 1
+
+
+def test_bodies_that_are_held_keep_their_values(transports: list[Transport]) -> None:
+    held = [sent(transports, value)[-3:] for value in range(5)]
+    assert [each.tolist() for each in held] == [[value] * 3 for value in range(5)]
+    assert pieces(transports[0]) == 5
+    sent(transports, 9.0, length=50_000)  # fits into a larger piece, once one is free
+    assert pieces(transports[0]) == 6
+    del held
+    sent(transports, 9.0, length=50_000)
+    assert pieces(transports[0]) == 6
+
+
+def test_bodies_beyond_what_one_receiver_may_hold_are_sent(
+    transports: list[Transport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "_MOST", 2)
+    held = [sent(transports, value) for value in range(4)]
+    assert [each[0].item() for each in held] == [0, 1, 2, 3]
+    assert pieces(transports[0]) == 2
+
+
+def test_memory_of_bodies_has_no_name_and_goes_with_its_owners(transports: list[Transport]) -> None:
+    named = set(Path("/dev/shm").iterdir())
+    arrived = sent(transports, 3.0)
+    assert transports[0]._lent is not None
+    ((piece,),) = transports[0]._lent._pieces.values()
+    assert os.readlink(f"/proc/self/fd/{piece.file}") == "/memfd:lockstep-body (deleted)"
+    assert set(Path("/dev/shm").iterdir()) == named
+    transports[0].close()
+    assert arrived[-1] == 3  # the reader's as long as it reads
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(piece.file)
+
+
+def test_a_body_that_is_gone_with_its_sender_is_lost_with_what_it_says(
+    transports: list[Transport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    monkeypatch.setattr(transports[0]._lent, "lend", lambda to, data: (dead.pid, 3))
+    transports[0].send(1, HEADER, torch.ones(100_000))
+    assert transports[1].receive(5) is None
+    assert transports[1].taken[0] == 1
+    monkeypatch.undo()
+    assert sent(transports, 2.0)[0] == 2
+
+
 LARGE = 1 << 20
 
 
@@ -81,6 +152,9 @@ def front(nbytes: object) -> bytes:
         [front(8) + b"1234567"],
         [front(LARGE)],  # nothing follows
         [front(LARGE), bytes(LARGE - 4)],
+        [front(LARGE) + b"[1,"],
+        [front(LARGE) + b'[1,"2"]'],
+        [front(LARGE) + f"[{os.getpid()},0]".encode()],  # no memory of bodies
         [marshal.dumps((("push", 0), False, b"1234"))],
         [pickle.dumps(print)],
     ],

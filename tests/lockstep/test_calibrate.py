@@ -294,4 +294,4 @@ def _left_after_freeing(nbytes: int) -> int:
 @pytest.mark.real
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")
 def test_what_is_measured_keeps_its_memory_as_a_real_run_does() -> None:
-    assert process.alone(_left_after_freeing, 64_000_000) > 50_000_000
+    assert process.alone(_left_after_freeing, 30_000_000) > 25_000_000  # of less than 32 MiB: heap.py

@@ -13,7 +13,7 @@ from lockstep.recommendation.ranking import Goal, Ranked
 from lockstep.recommendation.space import Candidate
 from lockstep.recommendation.words import answer, worth
 from lockstep.scenarios import Cluster, ScenarioError
-from tests.support.command_line import Lockstep
+from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import scenario
 
 COMPUTE = {"time": {"distribution": "constant", "value": "1 s"}}
@@ -58,6 +58,31 @@ def test_a_run_costs_its_hosts_for_as_long_as_it_lasts() -> None:
     assert of["cost_to_target"] is None
     assert cost(36, 10, 128, 4.0)["cost_to_target"] == pytest.approx(0.01 * 4)
     assert "cost" not in lockstep.simulate(scenario(stop={"steps": 1})).metrics
+
+
+def test_samples_that_a_failure_lost_are_paid_and_do_not_count() -> None:
+    """Rounds of one second: a crash in the eighth, whose seven updates nobody had saved, and 20 s at all."""
+    struck = scenario(
+        cluster__price="36 USD/h",
+        cluster__compute=COMPUTE,
+        cluster__detect="1 s",
+        cluster__faults=[{"worker": 1, "at": "7.5 s", "crash": True, "back_after": "1 s"}],
+        strategy="synchronous",
+        recovery={"on_failure": "restart"},
+        stop={"time": "20 s"},
+    )
+    of = lockstep.simulate(struck).metrics
+    assert of["lost_samples"] >= 7 * 128
+    assert of["throughput"] > of["goodput"]
+    assert of["cost_of_million"] == pytest.approx(0.01 * 5 * 1e6 / of["goodput"])
+
+
+@pytest.mark.slow
+def test_the_table_of_a_sweep_says_what_each_point_costs(command: Lockstep, sizes_only: Any) -> None:
+    priced = ("--set", "cluster.price=36 USD/h", "--set", "sweep={cluster.workers: [1, 2]}", "--jobs", 1)
+    heads = fine(command("sweep", sizes_only, *priced)).split("───")[0]
+    assert "million" in heads
+    assert "million" not in fine(command("sweep", sizes_only, *priced[2:])).split("───")[0]
 
 
 def test_a_price_stays_what_it_is(tmp_path: Any) -> None:

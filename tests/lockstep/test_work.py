@@ -18,7 +18,7 @@ from lockstep.workloads import memory, sizes
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import scenario
 
-SHIPPED = [name for name in scenarios.shipped() if not name.startswith("claims/")]
+SHIPPED = [name for name in scenarios.shipped() if not name.startswith(("claims/", "faults/"))]
 
 
 @pytest.mark.parametrize("name", SHIPPED)

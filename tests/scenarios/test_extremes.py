@@ -155,7 +155,10 @@ OTHERS: list[tuple[str, list[Any]]] = [
                 {"link": {"host": 0}, "at": "20 ms", "down_for": "1 s"},
                 {"partition": [[0], [1]], "at": "20 ms", "down_for": "1 s"},
             ],
-            [{"workers": {"add": 2}, "at": "1 s"}, {"workers": {"remove": [1]}, "at": "1 s"}],
+            [
+                {"workers": {change: of}, "at": "1 s"}
+                for change, of in {"add": 2, "join": [0], "remove": [1]}.items()
+            ],
         ],
     ),
     ("cluster.cores_per_host", [None]),

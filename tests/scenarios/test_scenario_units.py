@@ -1,3 +1,4 @@
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from lockstep.scenarios.units import Bandwidth, Duration, FlopRate, PositiveDuration, Size
+from lockstep.scenarios.units import _USUAL, Bandwidth, Duration, FlopRate, PositiveDuration, Size, _by_pint
 
 ADAPTERS = {kind: TypeAdapter(kind) for kind in (Bandwidth, Duration, FlopRate, PositiveDuration, Size)}
 
@@ -41,6 +42,12 @@ ADAPTERS = {kind: TypeAdapter(kind) for kind in (Bandwidth, Duration, FlopRate, 
 )
 def test_a_quantity_is_a_float_in_base_units(kind: Any, text: str, value: float) -> None:
     assert ADAPTERS[kind].validate_python(text) == value
+
+
+@pytest.mark.parametrize(("base", "unit"), [(base, unit) for base, units in _USUAL.items() for unit in units])
+@pytest.mark.parametrize("number", ["1", "0.1", "-3", "3.3e-7", "1_000", "24.481234567890123456"])
+def test_the_table_of_usual_units_says_what_pint_says(base: str, unit: str, number: str) -> None:
+    assert float(Decimal(number) * _USUAL[base][unit]) == _by_pint(number, unit, base)
 
 
 @pytest.mark.parametrize(

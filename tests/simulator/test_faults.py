@@ -16,6 +16,7 @@ from lockstep.job import recovery
 from lockstep.scenarios.loading import made
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies import STRATEGIES
+from lockstep.strategies.kept import Savers
 from tests.support.nightly import drawn
 
 ELASTIC = [name for name, strategy in STRATEGIES.items() if strategy.elastic]
@@ -99,6 +100,14 @@ def test_a_warning_is_noticed_sooner() -> None:
     assert run(taken, on="spare").metrics["duration_s"] == pytest.approx(3.0 + 8.0)
 
 
+def test_a_checkpoint_is_written_when_notice_is_given() -> None:
+    """Noticed at 2.05 s: updates 21 and 22 are saved, long before the next checkpoint that is due."""
+    taken = {"worker": 2, "at": "3.05 s", "notice": "1 s", "back_after": "2 s"}
+    metrics = run(taken, every=1000).metrics
+    assert metrics["checkpoints"] == 2
+    assert metrics["duration_s"] == pytest.approx(5.05 + 7.8)
+
+
 @pytest.mark.parametrize("fault", [HANG, LINK])
 def test_what_is_over_before_it_is_noticed_only_delays(fault: Any) -> None:
     """The round that it falls into waits for it; nothing is lost."""
@@ -151,6 +160,66 @@ def test_others_do_not_wait_in_asynchronous_training() -> None:
     assert metrics["updates"] == pytest.approx(4 * 100 - 20, abs=2)
 
 
+JOIN = {"workers": {"add": 2}, "at": "3 s"}
+LEAVE = {"workers": {"remove": [1]}, "at": "3 s"}
+
+
+@pytest.mark.parametrize(("change", "before", "after"), [(JOIN, 4, 6), (LEAVE, 4, 3)])
+def test_rounds_are_of_those_who_are_there_by_plan(change: Any, before: int, after: int) -> None:
+    """A round under way is not broken off; nobody fails, and nothing is lost."""
+    result = run(change, on="stop", every=None)
+    updates = result.records[result.records["event"] == "update"]
+    members = updates.groupby("version").size()
+    assert set(members[:29]) == {before}
+    assert set(members[31:]) == {after}
+    assert result.metrics["duration_s"] == pytest.approx(10.0, abs=0.11)
+    assert result.metrics["failures"] == result.metrics["lost_samples"] == 0
+    assert result.metrics["availability"] == 1.0
+
+
+def test_workers_that_join_and_leave_make_as_many_gradients_as_they_have_time_for() -> None:
+    changes = [JOIN, {"workers": {"remove": [0, 5]}, "at": "7.95 s"}]
+    result = run(*changes, on="stop", every=None, strategy="asynchronous", stop={"time": "10.05 s"})
+    gradients = result.records[(result.records["event"] == "gradient") & (result.records["end"] < 10.05)]
+    assert [*gradients.groupby("node").size()] == [80, 100, 100, 100, 70, 50]
+
+
+@pytest.mark.parametrize("strategy", drawn(ELASTIC, one_in=4))
+def test_elastic_strategies_have_workers_that_join_and_leave(strategy: str) -> None:
+    for phase in ("600 ms", "650 ms", "699.9 ms"):
+        changes = [JOIN | {"at": phase}, LEAVE | {"at": phase}]
+        result = run(*changes, strategy=strategy, on="stop", every=None, stop={"steps": 14})
+        conserved(result)
+        assert set(result.records[result.records["event"] == "gradient"]["node"]) == {*range(6)}
+
+
+def test_who_is_not_there_does_not_fail() -> None:
+    early, late = CRASH | {"worker": 5, "at": "1 s"}, CRASH | {"worker": 1, "at": "5 s"}
+    assert run(JOIN, LEAVE, early, late, on="stop", every=None).metrics["failures"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([{"workers": {"remove": [4]}, "at": "1 s"}], r"remove\[0\]: must be a worker's number, from 0 to 3"),
+        ([LEAVE, LEAVE], r"faults\[1\].workers.remove\[0\]: worker 1 is listed twice"),
+        ([{"workers": {"remove": [0, 1, 2, 3]}, "at": "1 s"}], "no worker is left at 1 s"),
+        ([{"workers": {"join": [0, 1, 2, 3]}, "at": "1 s"}], "no worker is there when the run begins"),
+        ([JOIN, {"workers": {"remove": [4]}, "at": "1 s"}], "worker 4 leaves at 1 s, before it joins at 3 s"),
+        ([{"workers": {"add": 2, "remove": [1]}, "at": "1 s"}], "give exactly one of add"),
+        ([{"workers": {"add": 0}, "at": "1 s"}], "workers.add"),
+    ],
+)
+def test_plans_that_cannot_be(changes: list[Any], message: str) -> None:
+    with pytest.raises(lockstep.ScenarioError, match=message):
+        run(*changes, on="stop", every=None)
+
+
+def test_those_who_join_are_workers_of_the_scenario() -> None:
+    cluster = run(JOIN, on="stop", every=None).scenario.cluster
+    assert (cluster.workers, cluster.faults[0].workers.join) == (6, (4, 5))
+
+
 KINDS: list[dict[str, Any]] = [
     {"worker": 2, "crash": True, "back_after": "300 ms"},
     {"server": 0, "crash": True, "back_after": "300 ms"},
@@ -170,16 +239,83 @@ def test_elastic_strategies_survive_all_kinds_of_faults(strategy: str) -> None:
         conserved(run(kind | {"at": phase}, strategy=strategy, on=on, every=3, **quickly))
 
 
-@pytest.mark.parametrize("strategy", [name for name, found in STRATEGIES.items() if found.saves])
-def test_strategies_that_save_restart(strategy: str) -> None:
-    if strategy == "p3":  # in passes
-        return
+@pytest.mark.parametrize(
+    "settings",
+    drawn(
+        [
+            {"parallelism": {"pipeline": 2}},
+            {"parallelism": {"pipeline": 2, "order": "interleaved", "chunks": 1}},
+            {"parallelism": {"pipeline": 2, "order": "zero-bubble"}, "strategy": "all-reduce"},
+            {"parallelism": {"tensor": 2}, "strategy": {"name": "all-reduce", "optimizer": "adam"}},
+            {"parallelism": {"pipeline": 2}, "strategy": {"name": "pipedream-2bw", "optimizer": "adam"}},
+            {"parallelism": {"pipeline": 2}, "strategy": "local-sgd"},
+            {"strategy": "p3"},
+        ],
+        one_in=3,
+    ),
+)
+def test_split_models_go_on_where_they_were(settings: dict[str, Any]) -> None:
+    workload = {"dataset": "digits", "model": "mlp", "batch_size": 8}
+    settings = {"strategy": "synchronous", "workload": workload, "stop": {"steps": 30}, "every": 2} | settings
+    whole = run(**settings)
+    at = whole.metrics["duration_s"] / 2.2
+    failed = run(CRASH | {"at": f"{at} s"}, **settings)
+    assert failed.metrics["failures"] == 1
+    assert np.array_equal(failed.parameters, whole.parameters)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    drawn([name for name, found in STRATEGIES.items() if found.savers is not Savers.NOBODY], one_in=4),
+)
+def test_strategies_restart(strategy: str) -> None:
     stop = {"steps": 50} if strategy.startswith("fed") else {"steps": 100}
-    result = run(CRASH, strategy=strategy, every=3, stop=stop)
+    result = run(CRASH, strategy={"name": strategy, **FEW.get(strategy, {})}, every=3, stop=stop)
     conserved(result)
     assert result.metrics["updates"] > 0
     recovered = result.records[result.records["event"] == "recovery"]
     assert len(recovered) == 1
+    assert result.metrics["checkpoints"] > 0
+
+
+FEW = {
+    name: {"averaging_period": 4}
+    for name in ("local-sgd", "post-local-sgd", "adacomm", "diloco", "streaming-diloco")
+}
+"""Local steps between averagings."""
+# what another order of messages changes, or what was lost on its way
+INEXACT = {"osgp", "ako", "ad-psgd", "gossip", "pipedream", "hogwild"}
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    drawn(
+        [
+            *(
+                name
+                for name, s in STRATEGIES.items()
+                if s.savers is not Savers.NOBODY and name not in INEXACT and not s.has_servers
+            ),
+            *("post-local-sgd-later", "streaming-diloco-units", "fsdp-2"),
+        ],
+        one_in=4,
+    ),
+)
+def test_who_has_no_servers_goes_on_where_it_was(strategy: str) -> None:
+    """A run that fails ends with the bits of one that does not: all that matters is in the checkpoint."""
+    more = {
+        "post-local-sgd-later": {"name": "post-local-sgd", "switch_step": 7, "buckets": 2, **FEW["diloco"]},
+        "streaming-diloco-units": {"name": "streaming-diloco", "units": 2, "overlap": 2, **FEW["diloco"]},
+        "fsdp-2": {"name": "fsdp", "zero": 2, "buckets": 2},
+    }
+    chosen = more.get(strategy, {"name": strategy, **FEW.get(strategy, {})})
+    workload = {"dataset": "digits", "model": "mlp", "batch_size": 8}
+    settings: dict[str, Any] = {"strategy": chosen | {"optimizer": "adam"}, "workload": workload}
+    settings |= {"every": 2, "stop": {"steps": 30}}
+    whole = run(**settings)
+    failed = run(CRASH | {"at": "2.21 s"}, **settings)
+    assert failed.metrics["failures"] == 1
+    assert np.array_equal(failed.parameters, whole.parameters)
 
 
 def conserved(result: Any) -> None:
@@ -217,8 +353,11 @@ def test_a_far_fault_and_checkpoints_that_take_no_time_change_nothing(strategy: 
         ({"strategy": "all-reduce", "on": "continue"}, "recovery.on_failure: all-reduce cannot go on"),
         ({"strategy": "hogwild"}, "recovery.checkpoint: hogwild writes no checkpoints"),
         ({"strategy": "all-reduce", "faults": [SERVER]}, r"cluster.faults\[0\].server: all-reduce has no"),
-        ({"faults": [{"workers": {"add": 2}, "at": "1 s"}]}, r"cluster.faults\[0\].workers: .* not built"),
-        ({"parallelism": {"pipeline": 2}}, "cluster.faults: not built yet for gradients"),
+        (
+            {"strategy": "all-reduce", "faults": [{"workers": {"add": 2}, "at": "1 s"}]},
+            r"cluster.faults\[0\].workers: all-reduce cannot have workers that join",
+        ),
+        ({"parallelism": {"pipeline": 2}, "on": "continue"}, "on_failure: not built yet for gradients"),
         (
             {"on": "wait", "cluster": {"servers": {"hierarchy": {"groups": 2}}}},
             "on_failure: not built yet for relays",

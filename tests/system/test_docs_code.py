@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from lockstep.analysis.plots import KINDS
 from lockstep.cli import app
 from lockstep.scenarios import Scenario, shipped
 from lockstep.sweeping.points import plan
-from tests.support import ROOMS, ROOT
+from tests.support import ROOMS, ROOT, pages
 from tests.support.command_line import Lockstep
+from tests.support.pages import blocks
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # test_add_a_strategy.py does what this page says, in a copy of the source; here its strategies are unknown
@@ -31,25 +31,9 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    text = page.read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-
-
 def commands(page: Path) -> Iterator[list[str]]:
-    """The words of each `lockstep …`; a line ends where quotes are closed, and where no backslash is."""
-    for block in blocks(page, "sh"):
-        line = ""
-        for piece in block.replace("\\\n", " ").splitlines():
-            line = f"{line}\n{piece}" if line else piece
-            try:
-                words = shlex.split(line, comments=True)
-            except ValueError:  # quotes are still open
-                continue
-            line = ""
-            if words[:1] == ["lockstep"]:
-                yield words[1 : words.index(">")] if ">" in words else words[1:]
-        assert not line, line
+    """The words of each `lockstep …`."""
+    return (words for block in blocks(page, "sh") for words in pages.commands(block))
 
 
 def parsed(words: list[str]) -> dict[str, Any]:

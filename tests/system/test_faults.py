@@ -18,6 +18,7 @@ from lockstep.executor.launch import RunFailed
 from lockstep.job.incarnation import Saved
 from lockstep.scenarios.loading import made
 from lockstep.strategies.optimizers import Age
+from tests.support.nightly import drawn
 from tests.support.testbed import needs_testbed
 
 CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
@@ -160,6 +161,62 @@ def test_a_worker_that_is_waited_for_takes_its_mini_batch_again() -> None:
     )
 
 
+AVERAGED = {"averaging_period": 3, "optimizer": "adam"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "diloco": {"strategy": {"name": "diloco", **AVERAGED}},
+    "streaming-diloco": {"strategy": {"name": "streaming-diloco", "fragments": 3, **AVERAGED}},
+    "post-local-sgd": {"strategy": {"name": "post-local-sgd", "switch_step": 5, **AVERAGED}},
+    "pipe-sgd": {"strategy": {"name": "pipe-sgd", "optimizer": "adam"}},
+    "all-reduce-jobs": {"strategy": "all-reduce-jobs"},
+    "sgp": {"strategy": {"name": "sgp", "optimizer": "adam"}},
+    "fsdp": {"strategy": {"name": "fsdp", "units": 2, "optimizer": "adam"}},
+    "fsdp-2": {"strategy": {"name": "fsdp", "zero": 2, "optimizer": "adam"}},
+    "hsdp": {"strategy": {"name": "hsdp", "group_size": 1, "optimizer": "adam"}},
+    "p3": {"strategy": {"name": "p3", "units": 2}},
+    "pipeline": {"parallelism": {"pipeline": 2}},
+    "tensor": {"parallelism": {"tensor": 2}, "strategy": {"name": "all-reduce", "optimizer": "adam"}},
+    "pipedream-2bw": {"parallelism": {"pipeline": 2}, "strategy": {"name": "pipedream-2bw"}},
+}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", drawn([*SETTINGS], one_in=5))
+def test_other_strategies_end_with_the_same_parameters(name: str) -> None:
+    more = {
+        "recovery": {"checkpoint": {"every": "2 updates"}, "on_failure": "restart"},
+        "stop": {"steps": 36},
+    }
+    failed = lockstep.run(made(document(CRASH, **more, **SETTINGS[name])))
+    assert failed.metrics["failures"] == 1
+    assert failed.parameters is not None
+    whole = lockstep.simulate(made(document(**more, **SETTINGS[name]))).parameters
+    assert np.array_equal(failed.parameters, whole)
+
+
+@pytest.mark.real
+def test_workers_join_and_leave_by_plan() -> None:
+    changes = [{"workers": {"add": 1}, "at": "1 s"}, {"workers": {"remove": [0]}, "at": "2 s"}]
+    more: dict[str, Any] = {"stop": {"time": "3 s"}, "recovery": {"on_failure": "stop"}}
+    scenario = made(document(*changes, **more))
+    for result in (lockstep.run(scenario), lockstep.simulate(scenario)):
+        updates = result.records.query("event == 'update'")
+        at = [updates[updates["end"].between(*span)] for span in ((0, 1), (1.2, 2), (2.2, 3))]
+        assert [set(each["peer"]) for each in at] == [{0, 1}, {0, 1, 2}, {1, 2}]
+        assert set(at[1].groupby("version").size()) == {3}
+        assert result.metrics["failures"] == 0
+
+
+@pytest.mark.real
+def test_a_notice_saves_a_checkpoint() -> None:
+    taken = CRASH | {"notice": "400 ms"}
+    del taken["crash"]
+    more = {"recovery": {"checkpoint": {"every": "1000 updates"}, "on_failure": "restart"}}
+    scenario = made(document(taken, **more))
+    for result in (lockstep.run(scenario), lockstep.simulate(scenario)):
+        assert result.metrics["failures"] == 1
+        assert result.metrics["lost_samples"] <= 12 * 2 * 32  # of 20 rounds until then
+
+
 @pytest.mark.real
 def test_a_failure_ends_a_run_that_does_not_recover() -> None:
     with pytest.raises(RunFailed, match=r"worker 1 \(rank 1\) crashed at 1 s .*on_failure is stop"):
@@ -190,7 +247,7 @@ def test_a_checkpoint_on_disk_has_every_bit(tmp_path: Path) -> None:
     import torch
 
     vector, half = torch.tensor([0.1, -0.0, float("inf")]), torch.arange(3, dtype=torch.bfloat16)
-    saved = Saved(7, ((vector, (Age(3, 2), half, 0.0)), 1.5))
+    saved = Saved(7, 9, ((vector, (Age(3, 2), half, 0.0)), 1.5))
     checkpoint_file.write(tmp_path / "checkpoint-7-0.npz", saved)
     found = checkpoint_file.read(tmp_path / "checkpoint-7-0.npz")
     ((own, (age, other, moment)), number) = found.state

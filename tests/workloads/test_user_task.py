@@ -160,7 +160,7 @@ class Tied(nn.Module):
         self.register_buffer("calls", torch.zeros((), dtype=torch.long))
 
     def forward(self, x):
-        self.calls += 1
+        self.calls.add_(1)
         return self.b(self.a(x)) + self.frozen(x) * self.calls
 """
 

@@ -45,6 +45,9 @@ def synchronised(pieces: Sequence[Piece], own: range) -> Recipe:
     starts = [0, *accumulate(len(piece.parameters) for piece in pieces)]
     found: list[Step] = []
     for layer in own:
+        if pieces[layer].written:
+            problem = f"must be local, because the model writes into the buffer {pieces[layer].written[0]}"
+            raise ScenarioError(problem, key="workload.batch_norm")
         found += norms.steps_of(pieces[layer], layer, range(starts[layer], starts[layer + 1]))
     last = own.stop == len(pieces)
     return Recipe([*found, Compute(_lose)] if last else found, own, last)
@@ -115,7 +118,22 @@ def _layer(model: nn.Module, piece: Piece, number: int, weights: Sequence[int]) 
     (module,) = weighty
     assert isinstance(module, nn.Linear | nn.Conv2d)
     place = modules.index(module)
+    if (reason := _uncut(module, modules[:place], piece.inputs)) is not None:
+        problem = f"{piece.owners[0]} cannot be cut between devices: {reason}; must be 1"
+        raise ScenarioError(problem, key="parallelism.tensor")
     return stack.Layer(number, piece.owners[0], module, modules[:place], modules[place + 1 :], list(weights))
+
+
+def _uncut(module: nn.Linear | nn.Conv2d, before: Sequence[nn.Module], inputs: Sequence[int]) -> str | None:
+    """Why a layer of a user's cannot be cut as the shipped ones are; None: it can. inputs: of a sample."""
+    if not all(weight.requires_grad for weight in module.parameters()):
+        return "one of its parameters is frozen"
+    if isinstance(module, nn.Linear):
+        flat = len(inputs) == 1 or any(isinstance(each, nn.Flatten) for each in before)
+        return None if flat else f"each sample has shape {tuple(inputs)} there, and not features alone"
+    if module.groups > 1:
+        return f"its channels are in {module.groups} groups"
+    return None if module.padding_mode == "zeros" else f"its padding is {module.padding_mode}"
 
 
 def local(weight: Tensor, dim: int, ranges: Sequence[tuple[int, int]]) -> Tensor:

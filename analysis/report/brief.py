@@ -1,0 +1,150 @@
+"""What a decision takes besides the answer: what would change it, what it costs, how sure it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lockstep.analysis.gains import LEAST, Gain, in_words
+from lockstep.analysis.report.answer import Answer, overlap
+from lockstep.analysis.report.points import Point
+from lockstep.analysis.words import count, number, percent
+
+# Of held-out runs (docs/accuracy.md): the median, the 90th percentile, the maximum.
+THROUGHPUT_ERRORS = (0.011, 0.033, 0.067)
+TIME_TO_TARGET_ERROR = 0.019
+"""Of the worst strategy, the median over seeds (docs/accuracy.md)."""
+MEASURED_WORKERS = 12
+"""The most that the accuracy suite runs (docs/accuracy.md)."""
+_MOST = 3  # what-ifs
+_PRICE = "--set 'cluster.price=3 USD/h'"
+_SAME = 1e-6  # of the mean: what is left of rounding
+_CHEAPER = 0.99  # of the cost: what is as dear is not named
+
+Brief = list[tuple[str, list[str]]]
+
+
+def brief(
+    answered: Answer,
+    engine: str,
+    gains: Sequence[Gain] | None = None,
+    recommendation: Mapping[str, Any] | None = None,
+) -> Brief:
+    """Heads, and a few lines below each, on the best point of some runs; nothing if none has ended."""
+    best = answered.ranking[0]
+    if best.runs.empty:
+        return []
+    what_ifs = _tried(engine, gains) if recommendation is None else _asked(recommendation)
+    return [
+        ("What would change it", what_ifs),
+        ("What it costs", _costs(answered)),
+        ("How sure it is", _sure(answered, engine)),
+    ]
+
+
+def of_validation(comparisons: Sequence[Mapping[str, Any]]) -> Brief:
+    """The same of predicted and measured runs: how sure their errors are."""
+    runs = count(len(comparisons), "pair")
+    lines = [
+        f"{runs} of a predicted and a measured run, on the cluster of this page.",
+        "Each was measured once: what chance does to a measurement is in the errors.",
+    ]
+    return [("How sure it is", lines)]
+
+
+def _tried(engine: str, gains: Sequence[Gain] | None) -> list[str]:
+    """The parts of the cluster that would save most, of those that were tried."""
+    if engine != "simulator":
+        return [
+            "Not tried: a measured run cannot be changed. Predict it to see: lockstep simulate, then report."
+        ]
+    if gains is None:
+        return ["Not tried."]
+    found = [gain for gain in gains if abs(gain.gain) >= LEAST][:_MOST]
+    if not found:
+        return ["Nothing of the cluster that was made a tenth faster saved any time."]
+    return [f"{each.who}, a tenth faster: {in_words(each)}" for each in found]
+
+
+def _asked(recommendation: Mapping[str, Any]) -> list[str]:
+    """The what-ifs that change the answer, then those that change most what it is worth."""
+    name, unit = recommendation["recommended"], recommendation["unit"]
+    now = next(each["mean"] for each in recommendation["ranking"] if each["label"] == name)
+
+    def moves(each: Mapping[str, Any]) -> tuple[bool, float]:
+        then = each["values"].get(name)
+        return each["best"] == name, -abs(then / now - 1) if then and now else 0.0
+
+    lines = []
+    for each in sorted(recommendation["what_if"], key=moves)[:_MOST]:
+        then = each["values"].get(each["best"])
+        who = "the same answer" if each["best"] == name else each["best"]
+        lines.append(f"{each['change']}: {who}, {number(then, unit)} instead of {number(now)}")
+    return lines or ["No other cluster was tried."]
+
+
+def _costs(answered: Answer) -> list[str]:
+    best = answered.ranking[0]
+    hosts, took = best.metrics["hosts"].mean, best.metrics["duration_s"]
+    metric = "cost_to_target" if answered.goal.metric == "time_to_target_s" else "cost_of_million"
+    what = "to the target" if metric == "cost_to_target" else "a million samples"
+    until = "time_to_target_s" if metric == "cost_to_target" else "duration_s"
+    lines = []
+    if best.metrics[metric].mean is not None:
+        dear, whole = (best.metrics[each].text("USD") for each in (metric, "cost"))
+        lines.append(f"{dear} {what}; {whole} as long as it ran.")
+        cheapest = min(answered.ranking, key=lambda each: _known(each, metric))
+        if _known(cheapest, metric) < _CHEAPER * _known(best, metric):
+            lines.append(f"Cheapest: {cheapest.name}, {cheapest.metrics[metric].text('USD')}.")
+    else:
+        lines.append(f"In USD not known: hosts have no price. Give one to the command that ran it: {_PRICE}.")
+    if hosts is not None and took.mean is not None:
+        taken = (best.metrics[until].mean or took.mean) * hosts / 3600
+        lines.append(f"{count(round(hosts), 'host')}; {number(taken)} host-hours {_ran(until)}.")
+    return lines
+
+
+def _ran(until: str) -> str:
+    return "to the target" if until == "time_to_target_s" else "as long as it ran"
+
+
+def _known(point: Point, metric: str) -> float:
+    found = point.metrics[metric].mean
+    return float("inf") if found is None else found
+
+
+def _sure(answered: Answer, engine: str) -> list[str]:
+    best, aim = answered.ranking[0], answered.goal
+    lines = [_chance(best, answered)]
+    if engine != "simulator":
+        return [
+            *lines,
+            "Measured with real processes, on the machine that ran them; others are faster or slower.",
+        ]
+    median, most, worst = (percent(error) for error in THROUGHPUT_ERRORS)
+    off = f"throughput was {median} off in the middle, {most} or less in nine of ten, {worst} at most"
+    if aim.metric == "time_to_target_s":
+        off = f"time to target was {percent(TIME_TO_TARGET_ERROR)} off for the worst strategy; {off}"
+    lines.append(
+        f"Predicted, not measured. Where predictions were held against real runs, {off} (docs/accuracy.md)."
+    )
+    row = best.runs.iloc[0]
+    if not row.get("cluster.profile"):
+        lines.append(
+            "Those had a measured profile; here the file's numbers are as given (lockstep calibrate)."
+        )
+    if row["cluster.workers"] > MEASURED_WORKERS:
+        lines.append(f"It has not been measured with more than {MEASURED_WORKERS} workers.")
+    return lines
+
+
+def _chance(best: Point, answered: Answer) -> str:
+    """What seeds say."""
+    estimate = best.metrics[answered.goal.metric]
+    if estimate.mean is None or estimate.runs < 2:
+        return "One run: how much of it is chance is not known; sweep it with --seeds 5 to see."
+    seeds = count(estimate.runs, "seed")
+    if estimate.half <= _SAME * abs(estimate.mean):
+        return f"{seeds} gave the same: nothing in it is left to chance."
+    half = percent(estimate.half / abs(estimate.mean))
+    close = [each for each in answered.ranking[1:] if overlap(estimate, each.metrics[answered.goal.metric])]
+    than = f" {count(len(close), 'other point')} may be as good." if close else ""
+    return f"{seeds}: the 95% interval of the mean is ± {half}.{than}"

@@ -1,0 +1,246 @@
+"""Where speed is wanted: each case with its rival, or with the limit that no code can pass, in one run.
+
+    python benchmarks/goals.py [--large] [PART OF A ROW'S NAME …]
+
+Each row has a ratio of two measurements that took turns, and the ratio to reach; the seconds are of the best
+turn. `--large`: also what takes minutes. A row that this machine cannot measure says why. RESULTS.md keeps
+the last table.
+"""
+
+import argparse
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import executor_speed
+import memory
+import simgrid_speed
+from simulation_speed import raw_timeouts
+from start_up import COMMAND
+from sweep_speed import SCENARIO
+
+import lockstep
+from lockstep import ScenarioError
+from lockstep.job.plan import Plan
+from lockstep.simulator.engine import Simulation
+from lockstep.workloads import build, deterministic_threads
+
+TURNS = 3
+PUSH_PULLS = 40
+
+Measured = tuple[float, float]  # ours, and the rival's or the limit: the ratio is the first ÷ the second
+
+
+class Row(NamedTuple):
+    """A case: what is divided by what, how to measure it once, and the ratio to reach."""
+
+    name: str
+    of: str
+    measure: Callable[[], Measured]
+    reach: float
+    large: bool = False
+
+
+class Skipped(Exception):
+    """Why a row cannot be measured here."""
+
+
+def processor_s(function: Callable[[], object]) -> float:
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def simulation_s(*changes: str, base: str = "sizes-only") -> float:
+    """The processor's time of a simulation with records, without its set-up and metrics."""
+    simulation = Simulation(Plan.of(lockstep.load(base, changes)))
+    return processor_s(simulation.run)
+
+
+def star(workers: int, strategy: str = "asynchronous", *more: str, steps: int | None = None) -> list[str]:
+    """The star with one server, as in simulation_speed.py."""
+    return [
+        *(f"cluster.workers={workers}", "cluster.servers=1", f"strategy={strategy}"),
+        *(f"stop.steps={steps or max(20, 20_000 // workers)}", "workload.parameters=1_000_000", *more),
+    ]
+
+
+def timeouts(workers: int) -> Measured:
+    """Raw SimPy timeouts in the time of a worker-iteration, and one timeout."""
+    steps = max(20, 20_000 // workers)
+    return simulation_s(*star(workers)) / (workers * steps), 1 / raw_timeouts()
+
+
+def per_message(*changes: str, messages: float) -> Measured:
+    """The processor's time of a message, and that of a raw timeout."""
+    return simulation_s(*changes) / messages, 1 / raw_timeouts()
+
+
+def queue(strategy: str, workers: int) -> Measured:
+    """With `network.queue`, and without."""
+    changes = star(workers, strategy, steps=20)
+    return (simulation_s(*changes, "cluster.network.queue=64 KiB"), simulation_s(*changes))
+
+
+def rings(algorithm: str) -> Measured:
+    """An all-reduce by messages, inside hosts too, and as many workers' plain ring, which is computed."""
+    near = "cluster.network.intra_host={bandwidth: 100 Gbit/s}"
+    changes = star(64, "all-reduce", "cluster.workers_per_host=8", near, steps=10)
+    found = simulation_s(*changes, f"strategy={{name: all-reduce, algorithm: {algorithm}}}")
+    return found, simulation_s(*star(64, "all-reduce", steps=10))
+
+
+def simgrid(workers: int, steps: int, *more: str) -> Measured:
+    """Ours and SimGrid's time of the same run, of a step of all workers."""
+    with tempfile.TemporaryDirectory() as name:
+        found = simgrid_speed.program(Path(name))
+        if found is None:
+            raise Skipped("SimGrid is not installed (Debian: libsimgrid-dev and g++)")
+        if found[0] != "C++" and more:
+            raise Skipped("shards are only in the C++ program (Debian: libsimgrid-dev and g++)")
+        scenario = lockstep.load("sizes-only", star(workers, "asynchronous", *more, steps=steps))
+        (mine, ours), (its, theirs) = simgrid_speed.once(found[1], scenario, Path(name))
+        if steps <= simgrid_speed.CHECKED and abs(mine - its) > 1e-6 * its:
+            raise SystemExit(f"{workers} workers take {mine} s, of SimGrid {its} s")
+    return ours / steps, theirs / steps
+
+
+def learning(model: str) -> Measured:
+    """A simulation that learns, and the gradients that it computes, alone."""
+    scenario = lockstep.load(
+        "quickstart",
+        ["cluster.workers=8", "strategy=asynchronous", f"workload.model={model}", "stop={steps: 40}"],
+    )
+    plan = Plan.of(scenario)
+    learner = build(scenario.workload, plan.replicas, scenario.seed)
+    parameters = learner.initial()
+    whole = processor_s(lambda: lockstep.simulate(scenario))
+    with deterministic_threads():
+        gradients = product(range(40), range(8))
+        bare = processor_s(lambda: [learner.gradient(parameters, worker, step) for step, worker in gradients])
+    return whole, bare
+
+
+def sweep(points: int) -> Measured:
+    """`lockstep sweep --jobs 1` from the command to the table, and its simulations alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scenario.yaml"
+        file.write_text(SCENARIO.format(seeds=points // 20))
+        whole = command_s("-c", COMMAND, "sweep", str(file), "--out", f"{folder}/out", "--quiet", "--jobs=1")
+        from lockstep.sweeping.points import plan
+
+        runs = plan(file).runs
+        simulations = [Simulation(Plan.of(run.scenario)) for run in runs]
+        start = time.monotonic()
+        for simulation in simulations:
+            simulation.run()
+        return whole, time.monotonic() - start
+
+
+def command_s(*words: str) -> float:
+    """How long a command of this Python takes."""
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return time.monotonic() - start
+
+
+def cold_start() -> Measured:
+    """A sizes-only simulation, and the import of what it cannot do without."""
+    ours = command_s("-c", COMMAND, "simulate", "sizes-only")
+    return ours, command_s("-c", "import simpy, pandas, pydantic")
+
+
+def first_gradient() -> Measured:
+    """`lockstep run` of 8 processes and one step, to its end; and `import torch`."""
+    changes = {"cluster.workers": 7, "stop": "{steps: 1}", "strategy": "asynchronous"}
+    flags = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    run = command_s("-c", COMMAND, "run", "quickstart", *flags, "--set", "cluster.stragglers=[]", "--quiet")
+    return run, command_s("-c", "import torch")
+
+
+def push_pull() -> Measured:
+    """25 MB and back between processes of one host, with the addition; and bare ZeroMQ."""
+    return executor_speed.push_pull(executor_speed.LARGE, PUSH_PULLS, whole=True)()
+
+
+def records_memory(steps: int) -> Measured:
+    """The most bytes of a run with its records, and 32 for each record."""
+    peak, records = memory.peak(steps)
+    return peak, 32.0 * records
+
+
+def rows() -> Iterator[Row]:
+    for workers, reach in ((16, 1.0), (32, 1.0), (64, 1 / 3)):
+        shards = f"cluster.servers={{count: {workers}, colocated: true}}"
+        measure = partial(simgrid, workers, 2, shards, "workload.parameters=1_024_000")
+        yield Row(f"shards on all hosts, {workers}: a step", "SimGrid", measure, reach, workers > 32)
+    yield Row("star, 128 workers: a step", "SimGrid", partial(simgrid, 128, 150), 1 / 1.5)
+    for workers, reach in ((16, 12.0), (1000, 14.0), (10_000, 18.0)):
+        name = f"star, {workers} workers: an iteration"
+        yield Row(name, "raw timeout", partial(timeouts, workers), reach, workers > 1000)
+    yield Row("network.queue, star, 128 workers", "no queue", partial(queue, "asynchronous", 128), 1.5)
+    yield Row("network.queue, ring, 32 workers", "no queue", partial(queue, "all-reduce", 32), 1.5)
+    for workers, large in ((128, False), (1000, True)):
+        degree = len({ahead for i in range(10) if 2**i < workers for ahead in (2**i, workers - 2**i)})
+        d_psgd = [*star(workers, "{name: d-psgd, graph: exponential}", steps=10)]
+        measure = partial(per_message, *d_psgd, messages=workers * 10.0 * degree)
+        yield Row(f"d-psgd, exponential, {workers} workers: a message", "raw timeout", measure, 26.0, large)
+    for algorithm, reach in (("ring", 1.8), ("two-level", 0.12), ("halving-doubling", 0.39)):
+        name = f"{algorithm} inside hosts, 8 x 8 workers"
+        yield Row(name, "plain ring", partial(rings, algorithm), reach)
+    for model, reach in (("mlp", 1.1), ("cnn", 1.15)):
+        yield Row(f"quickstart learns, {model}", "gradients", partial(learning, model), reach)
+    yield Row("sweep of 100 points", "simulations", partial(sweep, 100), 1.2)
+    yield Row("sweep of 1,000 points", "simulations", partial(sweep, 1000), 1.2, large=True)
+    yield Row("25 MB push and pull, in a host", "bare ZeroMQ", push_pull, 0.5)
+    yield Row("cold start, sizes only", "3 imports", cold_start, 1.3)
+    yield Row("run of 8 processes, one step", "import torch", first_gradient, 1.5)
+    yield Row("memory, 10,000 workers x 10 steps", "32 B a record", partial(records_memory, 10), 3.0)
+    yield Row("memory, 10,000 workers x 100 steps", "32 B a record", partial(records_memory, 100), 3.0, True)
+
+
+def shown(value: float, seconds: bool) -> str:
+    if not seconds:
+        return f"{value / 1e6:,.0f} MB"
+    unit, factor = next(((u, f) for u, f in (("s", 1), ("ms", 1e3)) if value * f >= 1), ("us", 1e6))
+    return f"{value * factor:.3g} {unit}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="only rows with this in their names")
+    parser.add_argument("--large", action="store_true", help="also what takes minutes")
+    given = parser.parse_args()
+    print(
+        f"{platform.platform()}, Python {platform.python_version()}; ratios: median [least, most] of {TURNS}"
+    )
+    print(f"{'':42} {'ours':>9} {'':>9}  {'of':13} {'ratio':>7} {'':15} {'to reach':>8}")
+    for row in rows():
+        if (given.parts and not any(part in row.name for part in given.parts)) or row.large > given.large:
+            continue
+        try:
+            turns = [row.measure() for _ in range(1 if row.large else TURNS)]
+        except (Skipped, ScenarioError) as why:
+            print(f"{row.name:42} left out: {why}", flush=True)
+            continue
+        ratios = sorted(ours / other for ours, other in turns)
+        spread = f"[{ratios[0]:.3g}, {ratios[-1]:.3g}]"
+        ours, other = (shown(min(values), "memory" not in row.name) for values in zip(*turns, strict=True))
+        middle = ratios[len(ratios) // 2]
+        print(
+            f"{row.name:42} {ours:>9} {other:>9}  {row.of:13} {middle:7.3g} {spread:15} {row.reach:8.3g}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Simulated runs with faults of all kinds, drawn at random."""
+
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import lockstep
+from lockstep.job.plan import Plan
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.loading import changing
+from lockstep.simulator.errors import SimulationError
+from lockstep.strategies.kept import Savers
+from lockstep.studies.chaos import Trial
+from lockstep.studies.chaos.invariants import broken
+
+_MOST = 4  # faults of a run
+
+
+def trials(scenario: Scenario, seed: int) -> Iterator[Trial]:
+    """One after the other, without end. Raises ScenarioError if the scenario cannot be simulated."""
+    whole = lockstep.simulate(scenario)
+    end = max(whole.span[1], 1e-3)
+    number = 0
+    while True:
+        random = Random(f"{seed}/chaos/{number}")
+        items = [_fault(random, whole.plan, end) for _ in range(random.randint(1, _MOST))]
+        recovery = _recovery(random, whole.plan)
+        yield _trial(number, scenario, items, recovery, end)
+        number += 1
+
+
+def _trial(
+    number: int, scenario: Scenario, items: list[dict[str, Any]], recovery: dict[str, Any], end: float
+) -> Trial:
+    began = time.monotonic()
+    struck = (*map(_words, items), f"recovery: {_words(recovery)}")
+    changes = {"cluster.faults": items, "recovery": recovery, "cluster.detect": f"{end / 20} s"}
+
+    def trial(end: str, said: str = "", *wrong: str) -> Trial:
+        return Trial(number, struck, end, said, wrong, time.monotonic() - began)
+
+    try:
+        result = lockstep.simulate(changing(scenario).changed(changes))
+    except (SimulationError, ScenarioError) as error:
+        said = str(error)
+        if "failed:" in said or "wait for each other" in said:  # a strategy's error, or a deadlock
+            return trial("broken", said, said)
+        return trial("said", said)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        return trial("broken", said, said)
+    wrong = [*broken(result)]
+    return trial("broken" if wrong else "ended", "", *wrong)
+
+
+def _recovery(random: Random, plan: Plan) -> dict[str, Any]:
+    policies = ["restart", "spare"]
+    if plan.strategy.elastic and not plan.stages and not plan.relayed:
+        policies += ["continue", "wait"]
+    recovery: dict[str, Any] = {"on_failure": random.choice(policies)}
+    if plan.strategy.savers is not Savers.NOBODY and random.random() < 0.8:
+        recovery["checkpoint"] = {"every": f"{random.choice([1, 2, 5, 20])} updates"}
+    return recovery
+
+
+def _fault(random: Random, plan: Plan, end: float) -> dict[str, Any]:
+    """Of any kind, at an instant uniform in the run."""
+    cluster, servers = plan.scenario.cluster, len(plan.roles) > len(plan.workers)
+    at, lasts = f"{random.uniform(0, end)} s", f"{random.expovariate(10 / end)} s"
+    worker, host = random.choice(plan.workers), random.choice(plan.hosts)
+    crash = {"crash": True, "at": at, "back_after": lasts}
+    kinds: list[dict[str, Any]] = [
+        {"worker": worker, **crash},
+        {"host": host, **crash},
+        {"worker": worker, "at": at, "notice": f"{end / 10} s", "back_after": lasts},
+        {"worker": worker, "at": at, "hang_for": lasts},
+        {
+            "link": {"host": host, "direction": random.choice(["up", "down", "both"])},
+            "at": at,
+            "down_for": lasts,
+        },
+        {"mtbf": f"{end * cluster.workers} s", "back_after": lasts},
+    ]
+    if servers:
+        kinds.append({"server": random.randrange(cluster.servers.count), **crash})
+    hosts = sorted(set(plan.hosts))
+    if len(hosts) > 1:
+        cut = random.randrange(1, len(hosts))
+        kinds.append({"partition": [hosts[:cut], hosts[cut:]], "at": at, "down_for": lasts})
+    return random.choice(kinds)
+
+
+def _words(item: dict[str, Any]) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in item.items())
