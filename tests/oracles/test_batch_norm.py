@@ -20,7 +20,8 @@ from tests.support.nightly import drawn
 from tests.support.split_jobs import apart, job, parameters
 
 SHUFFLENET = {"dataset": "fake", "model": "shufflenet_v2_x0_5", "batch_size": 4, "batch_norm": "synchronised"}
-MODELS = ["mobilenet_v3_small", "resnet18", "vgg11_bn"]
+MODELS = ["mobilenet_v3_small", "resnet18"]
+LARGE = pytest.param("vgg11_bn", marks=pytest.mark.nightly)  # 133 million parameters
 
 
 @pytest.mark.parametrize("mean", [0, 10])
@@ -86,7 +87,7 @@ def in_one_batch(known: Classifier, parameters: Tensor, micros: list[Micro]) -> 
     return loss.item(), torch.cat([each.flatten() for each in gradients])
 
 
-@pytest.mark.parametrize("model", drawn(MODELS, 3))
+@pytest.mark.parametrize("model", [*drawn(MODELS, 2), LARGE])
 def test_two_halves_of_a_batch_have_the_gradient_of_the_whole(model: str) -> None:
     known = learner(model, 8)
     layers = len(tracing.pieces(known.module, known.batch(0, 0)[0]))

@@ -67,7 +67,7 @@ def jobs(draw: st.DrawFn) -> Scenario:
     )
 
 
-@so_many(60, 1500)
+@so_many(25, 1500)
 @given(jobs())
 def test_a_split_job_ends_and_keeps_its_books(scenario: Scenario) -> None:
     keeps_its_books(lockstep.simulate(scenario))

@@ -141,7 +141,7 @@ def test_the_page_works_as_it_is_written(tree: Path) -> None:
     assert f"The first takes {took[0]} of virtual time, the second {took[1]}" in " ".join(PAGE.split())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_code_is_as_tidy_as_the_rest(tree: Path) -> None:
     linters = [words for words in checks() if "pytest" not in words]
     assert [words[0] for words in linters] == ["ruff", "ruff", "mypy"]

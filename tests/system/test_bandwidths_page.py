@@ -9,6 +9,7 @@ import pytest
 from lockstep.studies.accuracy_suite.tables import between_markers
 from lockstep.studies.published.table import read
 from tests.support import ROOT
+from tests.support.nightly import drawn
 
 PAGE = (ROOT / "docs" / "bandwidths.md").read_text(encoding="utf-8")
 
@@ -22,7 +23,8 @@ def make() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize(
-    "method", ["data-parallel", "diloco", "streaming-diloco", "streaming-diloco-overlapped-4-bit"]
+    "method",
+    drawn(["data-parallel", "diloco", "streaming-diloco", "streaming-diloco-overlapped-4-bit"], one_in=2),
 )
 def test_the_smallest_model_s_rows(make: ModuleType, method: str) -> None:
     assert f"\n{make.table_row(method, '1B')}\n" in PAGE, "out of date: make docs"

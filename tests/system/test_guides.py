@@ -47,7 +47,7 @@ def lines(text: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", drawn([page.stem for page in GUIDES], one_in=3))
+@pytest.mark.parametrize("page", drawn([page.stem for page in GUIDES], one_in=7))
 def test_a_guide(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Lockstep) -> None:
     monkeypatch.chdir(tmp_path)
     printed: list[str] = []

@@ -14,6 +14,7 @@ from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.workload import Dirichlet, Labels, Partition
 from lockstep.workloads import build, seeds
 from lockstep.workloads.partition import deal
+from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 
 DIGITS = {"dataset": "digits", "batch_size": 16}
@@ -81,7 +82,7 @@ def test_a_label_that_ends_inside_a_piece_adds_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.1, 0.5, 10.0])
+@pytest.mark.parametrize("alpha", drawn([0.1, 0.5, 10.0], one_in=3))
 def test_shares_vary_as_dirichlet_says(alpha: float) -> None:
     """A share of Dirichlet(α, … α) over n has mean 1/n and variance (1/n)(1 − 1/n) / (nα + 1)."""
     n, classes, each = 4, 1500, 200
