@@ -294,7 +294,7 @@ class _Run:
             raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
         while injector.dead:
             self._replace(*injector.dead.popleft())
-        return injector.gone if self.plan.scenario.on_failure not in ("continue", "wait") else {}
+        return {rank: fault for rank, fault in injector.gone.copy().items() if not injector.goes_on(fault)}
 
     def _failure(self, exitcodes: Sequence[int | None]) -> RunFailed:
         """What went wrong first: a process that dies lets others fail who were talking to it."""
