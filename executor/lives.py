@@ -110,7 +110,9 @@ def why(plan: Plan, over: LifeOver) -> str:
     said = says(plan, over.fault, over.fault.ranks)
     if plan.scenario.on_failure == "stop":
         return said
-    return f"{said}, and it does not come back, or fails again and again before a checkpoint"
+    if over.fault.until == inf:
+        return f"{said}, and it does not come back (back_after)"
+    return f"{said}, and fails again and again before a checkpoint, or others do not come back"
 
 
 def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
