@@ -269,6 +269,7 @@ class _Run:
 
     def _replace(self, rank: int, fault: Fault, at: float) -> None:
         """Put another process in the place of one that has been killed; it waits until it is to be there."""
+        self.processes[rank].kill()  # if it was to die again before it took this place
         self.processes[rank].join()
         if (life := self.replacing.bury(rank, fault, at)) is not None:
             contact = replace(self._contact, life=life, origin=self.origin, rejoins=True)

@@ -63,7 +63,9 @@ class Replacing:
     def _mourn(self, worker: int, at: float) -> int:
         """Keep what a worker had computed that its records do not have; the mini-batch that comes next."""
         found = streams.records([streams.file_of(self._kept, worker, streams.RECORDS)])
-        noted = journal.read(journal.journal_of(self._folder, worker))
+        file = journal.journal_of(self._folder, worker)
+        noted = journal.read(file)
+        file.unlink(missing_ok=True)  # who takes its place may be killed before it computes anything
         known = set() if found is None else set(of(found, "gradient", ["start"])["start"])
         lost = Recorder()
         for step, start, end in noted.done:

@@ -61,9 +61,11 @@ def test_what_does_not_add_up_is_found() -> None:
     last = records.index[records["event"] == "update"][-1]
     records.loc[last, "version"] += 7
     records.loc[0, "end"] = records.loc[0, "start"] - 1
+    records.loc[len(records)] = records[records["event"] == "gradient"].iloc[-1]
     wrong = [*broken(replace(result, records=records))]
     assert any("one after the other" in each for each in wrong)
     assert any("before they begin" in each for each in wrong)
+    assert "1 gradients are there twice" in wrong
 
 
 def test_chaos_from_python() -> None:

@@ -150,6 +150,16 @@ def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: 
 
 
 @pytest.mark.real
+def test_a_worker_that_is_killed_again_before_it_is_there_is_counted_once() -> None:
+    again = [CRASH | {"at": at, "back_after": "10 ms"} for at in ("800 ms", "830 ms")]
+    more: dict[str, Any] = {"recovery": {"on_failure": "continue"}, "stop": {"updates": 25}}
+    found = lockstep.run(made(document(*again, **more)))
+    assert found.metrics["failures"] == 2
+    assert found.metrics["lost_samples"] <= 4 * 32
+    assert not [*broken(found)]
+
+
+@pytest.mark.real
 def test_a_worker_that_is_waited_for_takes_its_mini_batch_again() -> None:
     """It is killed in the midst of its third; the parameters are those of a run in which nobody is."""
     more: dict[str, Any] = {"stop": {"updates": 6}, "recovery": {"on_failure": "wait"}}
@@ -165,34 +175,26 @@ def test_a_worker_that_is_waited_for_takes_its_mini_batch_again() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("servers", "on", "strategy"),
-    [
-        (1, "continue", "synchronous"),
-        pytest.param(2, "wait", "synchronous", marks=pytest.mark.nightly),
-        pytest.param(2, "continue", "ssp", marks=pytest.mark.nightly),
-    ],
+    ("servers", "on"), [(1, "continue"), pytest.param(2, "wait", marks=pytest.mark.nightly)]
 )
-def test_a_server_that_is_back_goes_on_from_its_checkpoint(servers: int, on: str, strategy: str) -> None:
+def test_a_server_that_is_back_goes_on_from_its_checkpoint(servers: int, on: str) -> None:
     """Its workers lose the gradients that they were at: as in the simulation, bit for bit."""
     cluster = {
         "servers": servers,
-        "compute": {"time": {"distribution": "constant", "value": "500 ms"}},
+        "compute": {"time": {"distribution": "constant", "value": "800 ms"}},
     }
-    crash = SERVER | {"at": "1350 ms"}  # in a third gradient that may be 350 ms late
+    crash = SERVER | {"at": "2200 ms"}  # in a third gradient, which may begin 600 ms late
     more: dict[str, Any] = {
         "stop": {"updates": 4},
-        "strategy": {"name": strategy, "optimizer": "adam"},
         "recovery": {"checkpoint": {"every": "1 updates"}, "on_failure": on},
     }
-    if strategy == "ssp":  # two workers that push at once come in any order
-        cluster["workers"] = 1
     scenario = made(document(crash, cluster=cluster, **more))
     found, model = lockstep.run(scenario), lockstep.simulate(scenario)
     assert found.parameters is not None
     assert np.array_equal(found.parameters, model.parameters)
     for key in ("samples", "updates", "lost_samples", "failures"):
         assert found.metrics[key] == model.metrics[key], key
-    assert found.metrics["lost_samples"] == len(model.plan.workers) * 32
+    assert found.metrics["lost_samples"] == 2 * 32
     assert found.metrics["time_to_recover_s"] >= 0.5
     assert not [*broken(found)]
     assert len(found.curve) == len(model.curve)  # what was before the crash has been kept
