@@ -50,10 +50,13 @@ def _undone(result: Result) -> int:
 
 
 def _recovered(failures: pd.DataFrame, recoveries: pd.DataFrame) -> pd.Series:
-    """From each failure until who failed, or the job, went on: s. Without those of which none is known."""
+    """From each failure until who failed, or the job, went on: s. Without those of which none is known.
+
+    Who is replaced may be back before anybody has noticed.
+    """
     found = []
-    for node, start, known in failures[["node", "start", "left"]].to_numpy(float):
-        own = recoveries[recoveries["node"].isin((-1, node)) & (recoveries["end"] >= known)]
+    for node, start in failures[["node", "start"]].to_numpy(float):
+        own = recoveries[recoveries["node"].isin((-1, node)) & (recoveries["end"] >= start)]
         if len(own):
             found.append(float(own["end"].min()) - start)
     return pd.Series(found, dtype=float)

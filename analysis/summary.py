@@ -33,6 +33,7 @@ def main_metrics(result: "Result") -> dict[str, str]:
     rows = {
         "duration": number(m["duration_s"], "s"),
         "throughput": number(m["throughput"], "samples/s"),
+        **(_losses(m, result.scenario.workload.batch_size) if "goodput" in m else {}),
         "speedup": f"{number(m['speedup'])} (efficiency {percent(m['efficiency'])})",
         "updates": f"{m['updates']:,} ({number(m['updates_per_s'])}/s)",
         "staleness": f"mean {stale['mean']}, median {stale['p50']}, max {stale['max']}",
@@ -55,6 +56,22 @@ def main_metrics(result: "Result") -> dict[str, str]:
         if m.get("cost_to_target") is not None:
             rows[f"cost to {reached}"] = number(m["cost_to_target"], "USD")
     return rows
+
+
+def _losses(m: dict[str, Any], batch_size: int) -> dict[str, str]:
+    """Of a run with faults or checkpoints."""
+    took = {"noticed after": m["time_to_detect_s"], "back after": m["time_to_recover_s"]}
+    times = [f"{words} {number(seconds, 's')}" for words, seconds in took.items() if seconds is not None]
+    computed = m["samples"] + m["lost_samples"] + m["dropped"] * batch_size
+    lost = f" ({percent(m['lost_samples'] / computed)} of all computed)" if computed else ""
+    written = f"{m['checkpoints']:,} in {number(m['checkpoint_s'], 's')}"
+    return {
+        "goodput": number(m["goodput"], "samples/s"),
+        "lost work": f"{count(m['lost_samples'], 'sample')}{lost}",
+        "failures": ", ".join([f"{m['failures']:,}", *times]),
+        "availability": percent(m["availability"]),
+        "checkpoints": written if m["checkpoints"] else NOTHING,
+    }
 
 
 def _cost(m: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Checkpoints of a real run on disk: a file for each version and process, numpy's, without objects."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from lockstep.job.plan import Plan
 
 
 def keeping(
-    plan: Plan, folder: Path, rank: int, flush: Callable[[], None]
+    plan: Plan, folder: Path, rank: int, flush: Sequence[Callable[[], None]]
 ) -> Callable[[Saved], Callable[[], None]]:
     """What writes a process's part of checkpoints; those before the last that is whole are removed.
 
-    flush: brings to the disk what has been recorded, which says whose gradients are in the checkpoint.
+    flush: bring to the disk what has been recorded, which says whose gradients are in the checkpoint.
     """
 
     def keep(saved: Saved) -> Callable[[], None]:
@@ -25,7 +25,8 @@ def keeping(
         write(part, saved)
 
         def kept() -> None:
-            flush()
+            for bring in flush:
+                bring()
             part.rename(folder / _name(saved.version, rank))
             last = newest(plan, folder)
             for file in folder.glob(_name("*", rank)):
@@ -44,11 +45,21 @@ def newest(plan: Plan, folder: Path) -> int:
     return max(set.intersection(*written), default=0)
 
 
+def latest(folder: Path, rank: int) -> int:
+    """The newest version that a rank has written; 0: none."""
+    return max(map(_version, folder.glob(_name("*", rank))), default=0)
+
+
 def whole(plan: Plan, folder: Path) -> tuple[int, Mapping[int, Saved]]:
     """The newest version that all have written, and what they have; 0 and nothing: none."""
     version = newest(plan, folder)
     ranks = plan.savers if version else ()
     return version, {rank: read(folder / _name(version, rank)) for rank in ranks}
+
+
+def own(folder: Path, version: int, rank: int) -> Saved | None:
+    """What a rank has written of a version; None of version 0."""
+    return read(folder / _name(version, rank)) if version else None
 
 
 def goes_on_from(plan: Plan, folder: Path, version: int, rank: int) -> Saved | None:

@@ -64,6 +64,10 @@ class Inbox:
                 self._arrivals.append(found)
             return found is not None
 
+    def drop_all(self) -> None:
+        """Hand over nothing of what has arrived by now."""
+        self._arrivals.clear()
+
     def nudge(self) -> None:
         """Let those who wait look again: an event of theirs has happened, and no message will tell them."""
         with self._news:

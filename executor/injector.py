@@ -45,6 +45,14 @@ class Injector:
         self._await_next()
         self._thread.start()
 
+    def goes_on(self, fault: Fault) -> bool:
+        """Whether the others do without those whom it befalls, or wait for them."""
+        servers = any(rank >= self._scenario.cluster.workers for rank in fault.ranks)
+        comes_back = fault.until < inf
+        return (self._policy == "continue" and (comes_back or not servers)) or (
+            self._policy == "wait" and comes_back
+        )
+
     def end(self) -> None:
         """Nothing fails any more."""
         self._over.set()
@@ -75,7 +83,7 @@ class Injector:
         known = noticed(self._scenario, fault)
         if ranks:
             self._faults.befell(fault, ranks)
-            goes_on = self._policy == "continue" or (self._policy == "wait" and fault.until < inf)
+            goes_on = self.goes_on(fault)
             if isinstance(fault, Crash) and goes_on:
                 self._lose(ranks, fault)
             elif isinstance(fault, Crash):

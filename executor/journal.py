@@ -5,6 +5,7 @@ Records are written twice a second, and a kill would take the last of them along
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
 from struct import Struct
@@ -13,7 +14,8 @@ from typing import Any
 from lockstep.executor.port import RealPort
 from lockstep.job.port import PassOf, Work
 
-_ENTRY = Struct("=idd")  # mini-batch, start, and end in s on the run's clock; nan: it is under way
+# mini-batch, start, and end in s on the run's clock; nan: it is under way, negative: it was given up then
+_ENTRY = Struct("=idd")
 Entry = tuple[int, float, float]
 
 
@@ -21,6 +23,7 @@ class JournallingPort(RealPort):
     """A worker's that notes its gradients in the file `journal`."""
 
     journal: Path
+    hears = True
     _file = -1
 
     def compute(
@@ -31,6 +34,11 @@ class JournallingPort(RealPort):
         self._note(step, work.start, nan)
         work.done.then(lambda _: self._note(step, work.start, self.now))
         return work
+
+    def give_up(self) -> None:
+        """What is under way will not be computed."""
+        for step, start in self.node.computing.items():
+            self._note(step, start, -self.now)
 
     def _note(self, *entry: float) -> None:
         if self._file < 0:
@@ -43,9 +51,21 @@ def journal_of(folder: Path, rank: int) -> Path:
     return folder / f"journal-{rank}"
 
 
-def read(journal: Path) -> tuple[list[Entry], Entry | None]:
-    """The gradients that have been computed, and the one that is under way."""
+@dataclass(frozen=True)
+class Journal:
+    """Of the gradients that have been computed, and of those that were given up."""
+
+    done: list[Entry]
+    given_up: list[Entry]
+    under_way: Entry | None
+
+
+def read(journal: Path) -> Journal:
+    """What a worker has noted."""
     data = journal.read_bytes() if journal.exists() else b""
     entries = list(_ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size]))
-    under_way = entries[-1] if entries and isnan(entries[-1][2]) else None
-    return [entry for entry in entries if not isnan(entry[2])], under_way
+    return Journal(
+        [entry for entry in entries if entry[2] >= 0],
+        [(step, start, -end) for step, start, end in entries if end < 0],
+        entries[-1] if entries and isnan(entries[-1][2]) else None,
+    )

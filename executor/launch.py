@@ -269,6 +269,7 @@ class _Run:
 
     def _replace(self, rank: int, fault: Fault, at: float) -> None:
         """Put another process in the place of one that has been killed; it waits until it is to be there."""
+        self.processes[rank].kill()  # if it was to die again before it took this place
         self.processes[rank].join()
         if (life := self.replacing.bury(rank, fault, at)) is not None:
             contact = replace(self._contact, life=life, origin=self.origin, rejoins=True)
@@ -294,7 +295,7 @@ class _Run:
             raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
         while injector.dead:
             self._replace(*injector.dead.popleft())
-        return injector.gone if self.plan.scenario.on_failure not in ("continue", "wait") else {}
+        return {rank: fault for rank, fault in injector.gone.copy().items() if not injector.goes_on(fault)}
 
     def _failure(self, exitcodes: Sequence[int | None]) -> RunFailed:
         """What went wrong first: a process that dies lets others fail who were talking to it."""

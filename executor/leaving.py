@@ -12,33 +12,41 @@ from lockstep.job.recovery import Faults, noticed
 from lockstep.strategies.node import Message
 
 
-def hear_of_leaving(port: RealPort, since: float) -> None:
-    """Let a server hear of its workers' failures from `since` (s) on."""
+def hear_of_leaving(port: RealPort, since: float, rejoins: bool) -> None:
+    """Let a server hear of its workers' failures from `since` (s) on.
+
+    rejoins: whether the others have gone on until then, so that some may be gone already.
+    """
     faults, down = Faults(port.plan), dict[int, float]()  # until when
-    while faults.next is not None and faults.next.at < since:
-        faults.pop()
 
     def tell(rank: int, fault: Fault) -> None:
-        port.transport.forget(rank)
+        if fault.at >= since:  # else the connection is a new one anyway
+            port.transport.forget(rank)
         if port.plan.scenario.on_failure == "wait":
             return
         port.take_in(Arrived(Message("leave", rank), port.now, 0))
         if fault.until == inf:
             port.node.ending.left(rank)
 
-    def happens(_: object) -> None:
-        fault = faults.pop()
+    def befalls(fault: Fault) -> None:
         known = noticed(port.plan.scenario, fault)
-        ranks = [rank for rank in fault.ranks if down.get(rank, -inf) <= fault.at]
+        ranks = [r for r in fault.ranks if r in port.plan.workers and down.get(r, -inf) <= fault.at]
         if known < inf:
             down.update(dict.fromkeys(ranks, fault.until))
         if known < (fault.until if isinstance(fault, Crash) else inf):
-            for rank in ranks:
-                port.at(known).then(lambda _, rank=rank: tell(rank, fault))  # type: ignore[misc]
-        await_next()
+            for rank in ranks if fault.until > since else ():
+                port.at(max(known, since)).then(lambda _, rank=rank: tell(rank, fault))  # type: ignore[misc]
 
     def await_next() -> None:
         if faults.next is not None and faults.next.at < inf:
             port.at(faults.next.at).then(happens)
 
+    def happens(_: object) -> None:
+        befalls(faults.pop())
+        await_next()
+
+    while faults.next is not None and faults.next.at < since:
+        before = faults.pop()
+        if rejoins:
+            befalls(before)
     await_next()

@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +22,11 @@ from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file
 from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
-from lockstep.job.faults import Cut, Fault, schedule
+from lockstep.job.faults import Cut, Fault
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.faults import Trace
 
 if TYPE_CHECKING:
     from lockstep.executor.launch import _Run
@@ -57,22 +55,6 @@ def check(plan: Plan, testbed: bool) -> None:
             "take --testbed, or strategy.algorithm: ring"
         )
         raise ScenarioError(problem, key="cluster.faults")
-    if plan.scenario.on_failure in ("continue", "wait"):
-        _check_servers(plan)
-
-
-def _check_servers(plan: Plan) -> None:
-    """No server of a real run comes back by itself."""
-    scenario = plan.scenario
-    for index, item in enumerate(scenario.cluster.faults):
-        faults = schedule([item], scenario.seed, plan.roles, plan.hosts, scenario.cluster.group_of)
-        for fault in faults if isinstance(item, Trace) else islice(faults, 1):
-            if any(rank not in plan.workers for rank in fault.ranks):
-                problem = (
-                    f"befalls a server, and on_failure: {scenario.on_failure} is not built yet for that in "
-                    "real runs; must be stop, restart or spare"
-                )
-                raise ScenarioError(problem, key=f"cluster.faults[{index}]")
 
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
@@ -92,7 +74,8 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
         run = begin(private, own, life, origin, faults)
         try:
             result = live(run)
-            frames += [result.records, *run.replacing.frames]
+            own_records = cut(result.records, [], run.replacing.back)
+            frames += [own_records, *run.replacing.frames, *run.replacing.rest()]
             run.replacing.note_recoveries(extra, result.records)
         except LifeOver as over:
             origin = run.origin
@@ -127,7 +110,9 @@ def why(plan: Plan, over: LifeOver) -> str:
     said = says(plan, over.fault, over.fault.ranks)
     if plan.scenario.on_failure == "stop":
         return said
-    return f"{said}, and it does not come back, or fails again and again before a checkpoint"
+    if over.fault.until == inf:
+        return f"{said}, and it does not come back (back_after)"
+    return f"{said}, and fails again and again before a checkpoint, or others do not come back"
 
 
 def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:

@@ -13,6 +13,7 @@ import torch
 
 from lockstep.executor import native
 from lockstep.executor.activities import Activities, Program
+from lockstep.executor.anew import ANEW, Anew
 from lockstep.executor.backward import Beside
 from lockstep.executor.devices import settle, to_device, use
 from lockstep.executor.inbox import Arrived, Inbox
@@ -44,6 +45,8 @@ class RealPort:
     node: Node
     take_in: Callable[[Arrival], None]
     """What messages are handed to: the node's."""
+    hears = False
+    """Whether messages are taken in, too, while an emulated gradient goes on."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class RealPort:
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
         self.longest_s = 0.0  # the longest piece of work
         self.in_collective = False
+        self.broken = False  # whether a server has begun anew, and with it the connections to it
         self.held_up = 0  # messages that have arrived, and may not be handed over yet
         self.join_workers: Callable[[], None] = lambda: None  # all, for native collectives
         self.process_group: Any = None  # those of the node's data group, once they have joined; None: all
@@ -105,6 +109,9 @@ class RealPort:
         if kind == _BYE:
             self.node.ending.left(sender)
             return False
+        if kind == ANEW:
+            self.broken = True
+            return False
         nbytes = 0 if body is None else body.nbytes
         if body is not None:
             body = to_device(body, self.initial.device)
@@ -135,7 +142,7 @@ class RealPort:
             do = self._begun.pop(0)
             with self.turns.others():
                 do()
-        if isinstance(event, Blocking):
+        if isinstance(event, Blocking) and not (self.hears and isinstance(event, Timer)):
             with self.turns.others():
                 event.block()
         else:
@@ -205,10 +212,15 @@ class RealPort:
         return ending.over
 
     def look_for_the_end(self) -> None:
-        """Raise Retired at the end of the run, unless others may wait for this worker in a collective."""
+        """Raise Retired at the end of the run, unless others may wait for this worker in a collective.
+
+        Raises Anew if connections are broken.
+        """
         self._raise_failure()
         if self._closing or (self.over() and (self.node.children or self.stopping.alone())):
             raise Retired
+        if self.broken:
+            raise Anew
 
     # ---------------------------------------------------------------- the device
 
@@ -358,8 +370,17 @@ class RealPort:
         self._raise_failure()
         if node.memory is not None:
             node.memory.leave()
-        for parent in node.parents:
+        self.say_farewell()
+
+    def say_farewell(self) -> None:
+        """Tell those above that this node will send no more."""
+        for parent in self.node.parents:
             self.transport.send(parent, (_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0), None)
+
+    def drop_all(self) -> None:
+        """Let nothing happen any more of what is under way or has arrived."""
+        self._pending, self._begun, self.held_up, self.broken = [], [], 0, False
+        self.inbox.drop_all()
 
     def hold_on(self) -> bool:
         """Let a moment pass, and take in what arrives; whether the run is over."""

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from lockstep.analysis.records import Recorder
-from lockstep.executor import checkpoint_file, native, signals, sockets
+from lockstep.executor import checkpoint_file, native, signals, snapshot_file, sockets
+from lockstep.executor.anew import ANEW, Anew, await_others, begin_anew
 from lockstep.executor.barrier import barrier
 from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.devices import Place, choose, computes_on, sharing, use, visible
@@ -30,7 +31,6 @@ from lockstep.executor.peers import check_ends
 from lockstep.executor.port import RealPort
 from lockstep.executor.report import Report
 from lockstep.executor.running import run_to_end
-from lockstep.executor.snapshot_file import write
 from lockstep.executor.stopping import say
 from lockstep.executor.stored import StoredSnapshots
 from lockstep.executor.stores import FileStore, PrefixStore, Store
@@ -125,9 +125,16 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
         life = replace(life, saved={} if saved is None else {rank: saved})
     snapshots = _snapshots(plan, rank, initial, control.kept) if scenario.workload.learns else None
+    if snapshots is not None and control.rejoins:
+        snapshot_file.restore(snapshots, control.private, rank, life.version)
     node = running(port, snapshots, recorded, life)
-    if cuts_links(plan) and not on_testbed:
-        port.take_in = held_up(port, port.take_in, life.start)
+
+    def listen() -> None:
+        port.take_in = recorded.taking_in(port.node.take_in)
+        if cuts_links(plan) and not on_testbed:
+            port.take_in = held_up(port, port.take_in, 0.0 if control.rejoins else control.life.start)
+
+    listen()
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))
@@ -143,7 +150,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
     if control.rejoins:
-        transport.life = life.number
+        transport.begin_anew(life.number)
+        transport.hear_of_lives(plan.neighbours(rank))
         # Who waits for its turn gets on, for however long.
         control.heartbeat.look = lambda: Status(done=int(1e3 * time.monotonic()))
         _take_place(port, control.origin, life.start)
@@ -152,16 +160,25 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         same_host = len({place.host for place in places}) == 1
         port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
     if goes_on and not is_worker:
-        hear_of_leaving(port, life.start)
+        hear_of_leaving(port, life.start, control.rejoins)
     report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
     if scenario.with_faults:
-        node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank, report.write)
-    program = recorded.run(plan.program(rank)(node))
+        flush = [report.write]
+        if goes_on and snapshots is not None:
+            flush.append(snapshot_file.keeping(snapshots, control.private, rank))
+        node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank, flush)
     with ExitStack() as deaf:
         try:
             try:
-                run_to_end(program, port, node.end)
+                while True:
+                    try:
+                        program = recorded.run(plan.program(rank)(port.node))
+                        run_to_end(program, port, port.node.end)
+                        break
+                    except Anew:
+                        assert isinstance(port, JournallingPort)
+                        begin_anew(port, listen)
                 port.finish()
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
@@ -170,15 +187,18 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
             for file in report.files:
                 if file.exists():
                     control.leave(file.name, file)
-            if (snapshots := node.snapshots) is not None:
-                _leave(control, f"snapshots-{rank}.npz", lambda file: write(file, snapshots))
+            if (snapshots := port.node.snapshots) is not None:
+                _leave(control, f"snapshots-{rank}.npz", lambda file: snapshot_file.write(file, snapshots))
             shared = sharing(places[:workers], rank) if is_worker else []
             said = json.dumps({"overruns": port.overruns, "rank": rank, "sharing": shared}).encode()
             _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
     if isinstance(learner, Reader):
         learner.end_reading()
     control.heartbeat.end()
-    barrier(store, "end", world)
+    if isinstance(port, JournallingPort):
+        await_others(port)
+    else:
+        barrier(store, "end", world)
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -259,13 +279,15 @@ def _start_together(
 
 
 def _take_place(port: RealPort, origin: float | None, start: float) -> None:
-    """Wait until one that has died is to be back, unless the run is over before, and tell its servers."""
+    """Wait until one that has died is to be back, unless the run is over before, and tell the others."""
     assert origin is not None
     port.zero = origin
     while (left_s := start - port.now) > 0 and not port.stopping.said():
         time.sleep(min(left_s, _LOOK_S))
     for parent in port.node.parents:
         port.post(parent, Message("join", port.rank))
+    for child in port.node.children:
+        port.post(child, Message(ANEW, port.rank))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Processes of a real run that die while the job goes on: what they leave, and who takes their place."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.records import Recorder, of
-from lockstep.executor import journal
+from lockstep.executor import checkpoint_file, journal
 from lockstep.executor.hub import Hub
 from lockstep.executor.stores import Store
+from lockstep.executor.transport import lives_so_far
 from lockstep.job.ending import pool
 from lockstep.job.faults import Fault
-from lockstep.job.incarnation import Incarnation, cut
+from lockstep.job.incarnation import Incarnation, cut, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import noticed
 
@@ -27,6 +29,8 @@ class Replacing:
         """What the dead had no time to write."""
         self.absent: set[int] = set()
         """Whose place nobody takes."""
+        self.back: list[tuple[int, int, float]] = []
+        """Servers that went back to earlier parameters: which, to which version, and when."""
         self._plan, self._folder, self._kept, self._hub, self._store = plan, folder, kept, hub, store
         self._number, self._lives = number, Counter[int]()
         self._steps: dict[int, int] = {}
@@ -35,22 +39,13 @@ class Replacing:
     def bury(self, rank: int, fault: Fault, at: float) -> Incarnation | None:
         """What begins in the place of one that was killed at `at` (s); None if nothing does."""
         plan = self._plan
-        before = streams.file_of(self._kept, rank, streams.RECORDS)
-        found = streams.records([before])
-        done, under_way = journal.read(journal.journal_of(self._folder, rank))
-        known = set() if found is None else set(of(found, "gradient", ["start"])["start"])
-        lost = Recorder()
-        for step, start, end in done:
-            self._steps[rank] = step + 1
-            if start not in known:
-                lost.gradient(rank, start, end, step)
-        if under_way is not None:
-            step, start, _ = under_way
-            self._steps[rank] = step
-            lost.gradient(rank, start, at + 1, step)  # it would have ended later: see `cut`
-            if plan.quota.together is not None:  # it is in the pool again
-                self._store.add(pool(plan.places[rank][0]), -1)
-        self.frames.append(cut(lost.frame(), [(rank, at)], []))
+        steps, version, start = dict[int, int](), 0, fault.until
+        if rank in plan.workers:
+            steps = {rank: self._mourn(rank, at)}
+        else:
+            version = checkpoint_file.latest(self._kept.parent, rank)
+            self.back.append((rank, version, start))
+            start = min(start + self._read_s(rank, version), plan.scenario.stop.time or inf)
         for what in (streams.RECORDS, streams.LOG):
             file = streams.file_of(self._kept, rank, what)
             if file.exists():
@@ -58,19 +53,62 @@ class Replacing:
         self._lives[rank] += 1
         self._deaths.append((rank, fault))
         self._hub.forget(rank)
-        if fault.until >= (plan.scenario.stop.time or inf):
+        if rank in plan.workers and start >= (plan.scenario.stop.time or inf):
             self.absent.add(rank)
             self._store.add("barrier/end", 1)  # nobody is to wait for it
             return None
-        return Incarnation(
-            self._number + self._lives[rank], fault.until, steps={rank: self._steps.get(rank, 0)}
-        )
+        number = max(self._number, lives_so_far(self._store, rank)) + 1
+        return Incarnation(number, start, version, steps)
+
+    def _mourn(self, worker: int, at: float) -> int:
+        """Keep what a worker had computed that its records do not have; the mini-batch that comes next."""
+        found = streams.records([streams.file_of(self._kept, worker, streams.RECORDS)])
+        file = journal.journal_of(self._folder, worker)
+        noted = journal.read(file)
+        file.unlink(missing_ok=True)  # who takes its place may be killed before it computes anything
+        known = set() if found is None else set(of(found, "gradient", ["start"])["start"])
+        lost = Recorder()
+        for step, start, end in noted.done:
+            self._steps[worker] = step + 1
+            if start not in known:
+                lost.gradient(worker, start, end, step)
+        self.frames.append(lost.frame())
+        given_up = noted.given_up
+        if noted.under_way is not None:
+            step, start, _ = noted.under_way
+            self._steps[worker] = step
+            given_up = [*given_up, (step, start, at)]
+            if self._plan.quota.together is not None:  # it is in the pool again
+                self._store.add(pool(self._plan.places[worker][0]), -1)
+        self.frames.append(_cut_off(worker, given_up))
+        return self._steps.get(worker, 0)
+
+    def rest(self) -> Iterator[pd.DataFrame]:
+        """At the end: what workers have given up that are there."""
+        for worker in self._plan.workers:
+            yield _cut_off(worker, journal.read(journal.journal_of(self._folder, worker)).given_up)
+
+    def _read_s(self, rank: int, version: int) -> float:
+        """Seconds that a server's checkpoint takes to be read."""
+        storage = self._plan.scenario.cluster.storage
+        saved = checkpoint_file.own(self._kept.parent, version, rank)
+        return nbytes_of(saved.state) / storage.read if saved and storage and storage.read else 0.0
 
     def note_recoveries(self, recorder: Recorder, records: pd.DataFrame) -> None:
-        """Who took a dead one's place was at work with its first gradient."""
-        gradients = of(records, "gradient", ["node", "start"])
+        """Who took a dead one's place was at work with its first gradient, or a server's first message."""
+        gradients = of(records, "gradient", ["node", "start"]).rename(columns={"start": "at"})
+        messages = of(records, "message", ["peer", "end"]).rename(columns={"peer": "node", "end": "at"})
         for rank, fault in self._deaths:
-            starts = gradients["start"][(gradients["node"] == rank) & (gradients["start"] >= fault.until)]
-            if len(starts):
-                back = float(starts.min())
+            works = gradients if rank in self._plan.workers else messages
+            found = works["at"][(works["node"] == rank) & (works["at"] >= fault.until)]
+            if len(found):
+                back = float(found.min())
                 recorder.note("recovery", rank, min(noticed(self._plan.scenario, fault), back), back, -1)
+
+
+def _cut_off(worker: int, given_up: Sequence[journal.Entry]) -> pd.DataFrame:
+    """Records of gradients that did not come to their ends, but to these."""
+    lost = Recorder()
+    for step, start, end in given_up:
+        lost.gradient(worker, start, end + 1, step)  # it would have ended later: see `cut`
+    return cut(lost.frame(), [(worker, end) for _, _, end in given_up], [])

@@ -14,7 +14,7 @@ class Report:
 
     def __init__(self, port: RealPort, log: Interleaving, kept: Path) -> None:
         """kept: the folder for its records."""
-        self.port, self.node, self.log = port, port.node, log
+        self.port, self.log = port, log
         self.files = [streams.file_of(kept, port.rank, what) for what in (streams.RECORDS, streams.LOG)]
         self._streams = [streams.Stream(file) for file in self.files]
         self._writing, self._closed = Lock(), False
@@ -22,7 +22,7 @@ class Report:
 
     def status(self) -> Status:
         """What the node is at, which may change meanwhile."""
-        node, port, transport = self.node, self.port, self.port.transport
+        node, port, transport = self.port.node, self.port, self.port.transport
         sent, taken = dict(transport.sent), dict(transport.taken)
         looked, transport.looked = transport.looked, False
         self._refused += transport.refused
@@ -40,13 +40,14 @@ class Report:
 
     def _done_share(self) -> float:
         """How much of the run this process knows to be done, from 0 to 1."""
-        ending, found = self.node.ending, [self.port.stopping.done_share]
+        node = self.port.node
+        ending, found = node.ending, [self.port.stopping.done_share]
         if until := self.port.plan.scenario.stop.time:
             found.append(self.port.now / until)
         if ending.quota.each:
-            found.append(self.node.step / ending.quota.each)
+            found.append(node.step / ending.quota.each)
         if ending.limit:
-            found.append(ending.versions.get(self.node.owner, 0) / ending.limit)
+            found.append(ending.versions.get(node.owner, 0) / ending.limit)
         return max(found)
 
     def write(self) -> None:
@@ -54,7 +55,10 @@ class Report:
         with self._writing:
             if self._closed:
                 return
-            found = (streams.columns_of(*self.node.recorder.drain()), streams.log_columns(*self.log.drain()))
+            found = (
+                streams.columns_of(*self.port.node.recorder.drain()),
+                streams.log_columns(*self.log.drain()),
+            )
             for stream, columns in zip(self._streams, found, strict=True):
                 if columns is not None:
                     stream.write(columns)

@@ -1,6 +1,6 @@
 """Snapshots of a process's parameters as a file: numpy's, without objects."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lockstep.executor.stored import Stored
-from lockstep.job.snapshots import Snapshots
+from lockstep.job.snapshots import Snapshots, merged
 
 
 def write(file: Path, snapshots: Snapshots) -> None:
@@ -45,6 +45,35 @@ def read(file: Path) -> Snapshots:
             last = torch.from_numpy(arrays["last"])
             found.last = int(arrays["last_version"]), float(arrays["last_time"]), last
     return found
+
+
+def keeping(snapshots: Snapshots, folder: Path, rank: int) -> Callable[[], None]:
+    """What writes those snapshots that it has not written yet: for a process that may be killed."""
+    written: set[int] = set()
+
+    def keep() -> None:
+        new = Snapshots(0)
+        new.every = snapshots.every
+        new.taken = {v: found for v, found in snapshots.taken.items() if v not in written}
+        if new.taken:
+            part = folder / f".{_kept(rank, max(new.taken))}"
+            write(part, new)
+            part.rename(folder / _kept(rank, max(new.taken)))
+            written.update(new.taken)
+
+    return keep
+
+
+def restore(snapshots: Snapshots, folder: Path, rank: int, version: int) -> None:
+    """Have what `keeping` has written, up to a version."""
+    if files := [*folder.glob(_kept(rank, "*"))]:
+        found = merged([*map(read, files)])
+        snapshots.every = found.every
+        snapshots.taken = {v: kept for v, kept in found.taken.items() if v <= version}
+
+
+def _kept(rank: int, version: int | str) -> str:
+    return f"kept-snapshots-{rank}-{version}.npz"
 
 
 def _numbers(part: torch.Tensor | Stored) -> np.ndarray:

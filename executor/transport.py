@@ -214,6 +214,18 @@ class Transport:
             if self._lent is not None:
                 self._lent.forget(peer)
 
+    def begin_anew(self, life: int) -> None:
+        """This process begins anew with everybody, for the so-manieth time: what was on its way is lost."""
+        self.store.set(_life(self.rank), str(life))
+        self.life = life
+        for peer in {*self.sent, *self.taken}:
+            self._begin_anew(peer, self.lives[peer])
+
+    def hear_of_lives(self, others: Sequence[int]) -> None:
+        """Learn how often others have begun anew: of a process that comes later than they did."""
+        for other in others:
+            self.lives[other] = lives_so_far(self.store, other)
+
     def forget(self, peer: int) -> None:
         """A peer is gone: what comes of it from now on is of nobody."""
         self._begin_anew(peer, self.lives[peer] + 1)
@@ -257,3 +269,12 @@ class Transport:
         self._doors.close()
         if self._lent is not None:
             self._lent.close()
+
+
+def lives_so_far(store: Store, rank: int) -> int:
+    """How often a process has begun anew, as it has told."""
+    return int(store.get(_life(rank))) if store.check([_life(rank)]) else 0
+
+
+def _life(rank: int) -> str:
+    return f"life/{rank}"

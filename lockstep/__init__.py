@@ -34,6 +34,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "Task",
+    "chaos",
     "claims",
     "compare",
     "fit",
@@ -411,3 +412,27 @@ def claims(
     from lockstep.studies.reproductions.experiment import judge
 
     return judge(chosen(patterns), progress, out)
+
+
+def chaos(
+    scenario: "Scenario",
+    *,
+    simulated: int | None = None,
+    mtbf_s: float = 5.0,
+    for_s: float = 60.0,
+    testbed: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Strike runs at random: what `lockstep chaos --json` prints (docs/chaos.md).
+
+    `simulated`: so many runs in virtual time with faults that are drawn; None: real runs for `for_s` seconds,
+    one of whose processes is killed or stopped every `mtbf_s`, on average. Of what is returned, `broken` has
+    the runs that did not end well. Raises ScenarioError; RunFailed if a real run fails that nobody strikes.
+    """
+    from lockstep.studies.chaos import loop
+
+    check(scenario, testbed)
+    if simulated is not None:
+        return loop.document(loop.simulated(scenario, simulated, seed, progress))
+    return loop.document(loop.real(scenario, mtbf_s, for_s, testbed, seed, progress))

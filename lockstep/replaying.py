@@ -62,6 +62,8 @@ def load(folder: str | Path) -> Run:
     settle(folder)
     for name in ("scenario.yaml", "records.parquet", "interleaving.parquet", "result.json"):
         if not (folder / name).is_file():
+            if name == "interleaving.parquet":
+                _refuse_faults(folder)
             raise _refusal(folder, f"there is no {name}; {wanted}")
     try:
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -79,6 +81,14 @@ def load(folder: str | Path) -> Run:
     except UNREADABLE as error:
         raise _refusal(folder, f"its files cannot be read ({said(error)}); {wanted}") from None
     return run
+
+
+def _refuse_faults(folder: Path) -> None:
+    """Raise ScenarioError for a run of which no one log tells what happened."""
+    if scenarios.load(folder / "scenario.yaml", beside=False).with_faults:
+        raise _refusal(
+            folder, "it has faults or checkpoints, and processes that begin anew write no log of it all"
+        )
 
 
 def _refuse(run: Run) -> None:

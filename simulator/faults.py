@@ -216,7 +216,8 @@ class FaultySimulation(Simulation):
                 self._down[rank] = fault
             self.failed = fault
             raise StopSimulation(None)
-        if self._policy == "wait" and fault.until == inf:
+        servers = any(rank not in self.workers for rank in ranks)
+        if fault.until == inf and (self._policy == "wait" or servers):
             raise SimulationError(says(self.plan, fault, ranks) + ", and it does not come back (back_after)")
         if not isinstance(fault, Crash):  # what it still does counts no longer
             self._kill(ranks, fault)

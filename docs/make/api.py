@@ -17,7 +17,7 @@ RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendatio
 
 ONE_RUN = ("load", "scenario", "model", "simulate", "why", "run", "records", "validate", "replay")
 MANY_RUNS = ("sweep", "recommend", "compare", "fit")
-CHECKS = ("verify", "claims")
+CHECKS = ("verify", "claims", "chaos")
 ERRORS = {
     "lockstep.ScenarioError": ("scenarios/problem.py", "ScenarioError"),
     "lockstep.analysis.plots.Unfit": ("analysis/plots/series.py", "Unfit"),

@@ -39,12 +39,14 @@ def _goodput(strategy: str, faults: list[Any], on: str) -> float | None:
 
 
 def _table() -> str:
-    crash = [{"worker": 2, "at": "3.05 s", "crash": True, "back_after": "2 s"}]
-    lines = ["| strategy | " + " | ".join(f"`{on}`" for on in POLICIES) + " |"]
-    lines.append("|---|" + "---|" * len(POLICIES))
+    crash = {"at": "3.05 s", "crash": True, "back_after": "2 s"}
+    worker, server = [{"worker": 2, **crash}], [{"server": 0, **crash}]
+    lines = ["| strategy | " + " | ".join(f"`{on}`" for on in POLICIES) + " | a server: `continue` |"]
+    lines.append("|---|" + "---|" * (len(POLICIES) + 1))
     for name in STRATEGIES:
         whole = _goodput(name, [], "restart")
-        found = [_goodput(name, crash, on) if whole else None for on in POLICIES]
+        found = [_goodput(name, worker, on) if whole else None for on in POLICIES]
+        found.append(_goodput(name, server, "continue") if whole else None)
         shares = ["–" if each is None or not whole else f"{each / whole:.0%}" for each in found]
         lines.append(f"| `{name}` | " + " | ".join(shares) + " |")
     return "\n".join(lines)

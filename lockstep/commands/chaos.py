@@ -1,11 +1,7 @@
 """`lockstep chaos`: runs that are struck at random."""
 
-import time
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,29 +42,22 @@ def chaos(
 
     A run that does not end, leaves something behind, or does not add up makes the exit status 3.
     """
-    from lockstep.studies.chaos import ENDS
+    from lockstep.studies.chaos import ENDS, loop
 
     printing = Printing(json_, csv, markdown)
     mean, long = _seconds(mtbf, "--mtbf"), _seconds(for_, "--for")
     scenario = lockstep.load(file, set_ or ())
     lockstep.check(scenario, testbed)
-    began = time.monotonic()
-    found: list[Trial] = []
     doing = "striking" if simulated is None else "simulating"
     with terminal.progress(doing, quiet or bool(printing)) as progress:
-        for trial in _trials(scenario, seed, mean, testbed, simulated):
-            found.append(trial)
-            done = len(found) / simulated if simulated else (time.monotonic() - began) / long
-            if progress is not None:
-                progress(min(1.0, done))
-            if simulated is None and time.monotonic() >= began + long:
-                break
-    wrong = [trial for trial in found if trial.wrong]
-    ended = dict(Counter(trial.end for trial in found))
-    document = {"runs": len(found), "ends": ended, "broken": [*map(asdict, wrong)]}
+        if simulated is None:
+            found = loop.real(scenario, mean, long, testbed, seed, progress)
+        else:
+            found = loop.simulated(scenario, simulated, seed, progress)
+    document = loop.document(found)
     if not printing.print(document, lambda: map(asdict, found)):
         _show(found, ENDS)
-    if wrong:
+    if document["broken"]:
         raise typer.Exit(3)
 
 
@@ -81,16 +70,6 @@ def _seconds(text: str, key: str) -> float:
         return float(TIME.parse(text))
     except PydanticCustomError as error:
         raise ScenarioError(error.message(), key=key) from None
-
-
-def _trials(scenario: Any, seed: int, mtbf: float, testbed: bool, simulated: int | None) -> "Iterator[Trial]":
-    if simulated is not None:
-        from lockstep.studies.chaos import drawn
-
-        return islice(drawn.trials(scenario, seed), simulated)
-    from lockstep.studies.chaos import blows
-
-    return blows.trials(scenario, seed, mtbf, testbed)
 
 
 def _show(found: "list[Trial]", ends: dict[str, str]) -> None:

@@ -21,10 +21,17 @@ from lockstep.sweeping.sweep import Swept
 _ROWS = 100  # of a table that is still read
 _WARNINGS = 5
 _METRICS = {"throughput": "samples/s", "speedup": "speedup", "staleness.mean": "mean staleness"}
+# Of runs in which something fails.
+_LOSSES = {
+    "lost_samples": "lost samples",
+    "time_to_recover_s": "s to recover",
+    "availability": "availability",
+}
+_FEWER = ("s to recover", "availability")
 # What to leave out until the table fits a terminal; at last as with the narrowest, and cells are broken.
 _TOO_WIDE: tuple[tuple[str, ...], ...] = (
-    *((), ("speedup",), ("bottleneck",), ("speedup", "bottleneck")),
-    ("speedup", "bottleneck", "mean staleness"),
+    *((), _FEWER, (*_FEWER, "speedup"), (*_FEWER, "bottleneck"), (*_FEWER, "speedup", "bottleneck")),
+    (*_FEWER, "speedup", "bottleneck", "mean staleness"),
 )
 _ENDS = {"time_to_target_s": "s to target", "loss": "held-out loss"}  # the first of them that is there
 _COSTS = {"cost_to_target": "USD to target", "cost_of_million": "USD a million"}  # likewise
@@ -36,8 +43,11 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     good = table[table["status"] == "ok"]
     if "goodput" in good:  # of a machine that fails: what was lost again does not count
         good = good.assign(throughput=good["goodput"].fillna(good["throughput"]))
-    chosen = [*_METRICS, *_first(good, _ENDS), *_first(good, _COSTS)]
-    shown = {name: title for name, title in (_METRICS | _ENDS | _COSTS).items() if name in chosen}
+    fails = "failures" in good and good["failures"].fillna(0).any()
+    chosen = [*_METRICS, *(_LOSSES if fails else ()), *_first(good, _ENDS), *_first(good, _COSTS)]
+    shown = {name: title for name, title in (_METRICS | _LOSSES | _ENDS | _COSTS).items() if name in chosen}
+    if "goodput" in good:
+        shown["throughput"] = "goodput samples/s"
     found = {name: _by_point(good, name) for name in shown if name in good}
     labels = {key: [_label(changes, key) for changes in plan.points] for key in plan.swept}
     labels = {key: texts for key, texts in labels.items() if len(set(texts)) > 1}

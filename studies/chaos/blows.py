@@ -1,4 +1,7 @@
-"""Real runs of which processes are killed or stopped at random, the launcher's among them."""
+"""Real runs of which processes are killed or stopped at random, the launcher's among them, and links cut.
+
+Links are cut as `cluster.faults` says, on a testbed for real: with whom the run talks is not to be cut off.
+"""
 
 import os
 import signal
@@ -6,18 +9,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 import psutil
 
 import lockstep
+from lockstep.analysis.result import Result
 from lockstep.analysis.saved import load
 from lockstep.scenarios import Scenario, dump
+from lockstep.scenarios.loading import changing
 from lockstep.studies.chaos import Trial
+from lockstep.studies.chaos.drawn import cuts, words
 from lockstep.studies.chaos.invariants import broken
 
 _MARK = "LOCKSTEP_CHAOS"
@@ -35,20 +42,37 @@ def trials(scenario: Scenario, seed: int, mtbf_s: float, testbed: bool = False) 
     Raises RunFailed if the scenario does not even run unharmed, ScenarioError if it cannot.
     """
     began = time.monotonic()
-    lockstep.run(scenario, testbed=testbed)
+    unharmed = lockstep.run(scenario, testbed=testbed)
     usual_s = time.monotonic() - began
     number = 0
     while True:
         with tempfile.TemporaryDirectory(prefix="lockstep-chaos-") as folder:
             random = Random(f"{seed}/chaos/{number}")
-            yield _Run(Path(folder), scenario, testbed).trial(number, random, mtbf_s, usual_s)
+            links = _links(Random(f"{seed}/chaos/{number}/links"), unharmed, testbed)
+            yield _Run(Path(folder), scenario, testbed, links).trial(number, random, mtbf_s, usual_s)
         number += 1
+
+
+def _links(random: Random, unharmed: Result, testbed: bool) -> list[dict[str, Any]]:
+    """A cut in every second run: of a link, or between hosts. Only a testbed cuts off native collectives."""
+    plan, end = unharmed.plan, unharmed.span[1]
+    if len(set(plan.hosts)) == 1 or (plan.native and not testbed) or random.random() < 0.5:
+        return []
+    lasts = random.expovariate(10 / end)
+    return [random.choice(cuts(random, plan, f"{random.uniform(0, end):.4g} s", f"{lasts:.4g} s"))]
 
 
 class _Run:
     """A `lockstep run` whose processes, and temporary files, can be told from all others."""
 
-    def __init__(self, folder: Path, scenario: Scenario, testbed: bool) -> None:
+    def __init__(
+        self, folder: Path, scenario: Scenario, testbed: bool, links: Sequence[dict[str, Any]]
+    ) -> None:
+        """links: those that are cut, as items of `cluster.faults`."""
+        self._links = links
+        if links:
+            faults = scenario.cluster.model_dump(mode="json", exclude_none=True)["faults"]
+            scenario = changing(scenario).changed({"cluster.faults": [*faults, *links]})
         self.out, self.temporary, self._said = folder / "out", folder / "tmp", folder / "said"
         self.temporary.mkdir()
         self._file = folder / "scenario.yaml"
@@ -62,7 +86,7 @@ class _Run:
     def trial(self, number: int, random: Random, mtbf_s: float, usual_s: float) -> Trial:
         """Strike it until it has ended, and look at what is left."""
         began = time.monotonic()
-        struck: list[str] = []
+        struck = [*map(words, self._links)]
         wrong: list[str] = []
         launcher = self._start([str(self._file), "--out", str(self.out)])
         alive = self._strike(launcher, random, mtbf_s, usual_s, struck)

@@ -34,7 +34,7 @@ def _trial(
     number: int, scenario: Scenario, items: list[dict[str, Any]], recovery: dict[str, Any], end: float
 ) -> Trial:
     began = time.monotonic()
-    struck = (*map(_words, items), f"recovery: {_words(recovery)}")
+    struck = (*map(words, items), f"recovery: {words(recovery)}")
     changes = {"cluster.faults": items, "recovery": recovery, "cluster.detect": f"{end / 20} s"}
 
     def trial(end: str, said: str = "", *wrong: str) -> Trial:
@@ -75,21 +75,25 @@ def _fault(random: Random, plan: Plan, end: float) -> dict[str, Any]:
         {"host": host, **crash},
         {"worker": worker, "at": at, "notice": f"{end / 10} s", "back_after": lasts},
         {"worker": worker, "at": at, "hang_for": lasts},
-        {
-            "link": {"host": host, "direction": random.choice(["up", "down", "both"])},
-            "at": at,
-            "down_for": lasts,
-        },
+        *cuts(random, plan, at, lasts),
         {"mtbf": f"{end * cluster.workers} s", "back_after": lasts},
     ]
     if servers:
         kinds.append({"server": random.randrange(cluster.servers.count), **crash})
-    hosts = sorted(set(plan.hosts))
-    if len(hosts) > 1:
-        cut = random.randrange(1, len(hosts))
-        kinds.append({"partition": [hosts[:cut], hosts[cut:]], "at": at, "down_for": lasts})
     return random.choice(kinds)
 
 
-def _words(item: dict[str, Any]) -> str:
+def cuts(random: Random, plan: Plan, at: str, lasts: str) -> list[dict[str, Any]]:
+    """A host's link, and if there are several hosts two groups that do not reach each other."""
+    hosts, when = sorted(set(plan.hosts)), {"at": at, "down_for": lasts}
+    link = {"host": random.choice(plan.hosts), "direction": random.choice(["up", "down", "both"])}
+    found: list[dict[str, Any]] = [{"link": link, **when}]
+    if len(hosts) > 1:
+        cut = random.randrange(1, len(hosts))
+        found.append({"partition": [hosts[:cut], hosts[cut:]], **when})
+    return found
+
+
+def words(item: dict[str, Any]) -> str:
+    """An item of a scenario, for people."""
     return ", ".join(f"{key}: {value}" for key, value in item.items())

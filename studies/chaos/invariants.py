@@ -37,6 +37,10 @@ def _times(result: Result) -> Iterator[str]:
         yield f"{backwards} records end before they begin"
     if (early := int((records["start"] < -_ROUNDING).sum())) != 0:
         yield f"{early} records begin before the run"
+    gradients = of(records, "gradient", ["node", "start", "end"])
+    gradients = gradients[gradients["end"] > gradients["start"]]
+    if (twice := int(gradients.duplicated(["node", "start"]).sum())) != 0:
+        yield f"{twice} gradients are there twice"
     availability = result.metrics.get("availability")
     if availability is not None and not -_ROUNDING <= availability <= 1 + _ROUNDING:
         yield f"availability is {availability}"

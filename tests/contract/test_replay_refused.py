@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import lockstep
-from lockstep import Result, ScenarioError
+from lockstep import Result, ScenarioError, replaying
 from lockstep.replaying import ReplayDiffers
 from lockstep.simulator.errors import SimulationError
 from tests.support.command_line import Lockstep
@@ -31,6 +31,16 @@ def measured() -> Result:
 def run(measured: Result, tmp_path: Path) -> Path:
     measured.save(tmp_path / "run")
     return tmp_path / "run"
+
+
+def test_a_run_with_checkpoints_is_refused_in_a_line(run: Path) -> None:
+    (run / "interleaving.parquet").unlink()
+    with pytest.raises(ScenarioError, match=r"no interleaving\.parquet; give the --out"):
+        replaying.load(run)
+    with open(run / "scenario.yaml", "a", encoding="utf-8") as file:
+        file.write("recovery: {checkpoint: {every: 5 updates}}\n")
+    with pytest.raises(ScenarioError, match="cannot be replayed: it has faults or checkpoints"):
+        replaying.load(run)
 
 
 def test_without_the_log_something_else_comes_of_it(measured: Result) -> None:

@@ -51,6 +51,39 @@ def test_a_split_model_is_said_to_be_one(changes: list[str], said: str, command:
     assert f"sizes-only: {said}\n" in "".join(f"{line.rstrip()}\n" for line in fine(ended).splitlines())
 
 
+FAILING = [
+    *SMALL,
+    *("--set", "strategy=synchronous", "--set", "stop={updates: 40}", "--set", "cluster.detect=20 ms"),
+    *("--set", "cluster.faults=[{worker: 1, at: 1500 ms, crash: true, back_after: 50 ms}]"),
+    *("--set", "recovery={on_failure: restart, checkpoint: {every: 5 updates}}"),
+]
+
+
+def test_what_failures_cost_is_said(command: Lockstep) -> None:
+    result = lockstep.simulate(lockstep.load(SMALL[0], FAILING[2::2]))
+    shown = {
+        words[0].strip(): words[1].strip()
+        for line in fine(command("simulate", *FAILING)).splitlines()
+        if len(words := line.strip("│").split("│")) == 2
+    }
+    m = result.metrics
+    share = m["lost_samples"] / (m["samples"] + m["lost_samples"])
+    assert m["lost_samples"] > 0
+    assert shown["goodput"] == f"{m['goodput']:.4g} samples/s"
+    assert shown["lost work"] == f"{m['lost_samples']} samples ({share:.1%} of all computed)"
+    assert shown["failures"] == "1, noticed after 0.02 s, back after 0.05 s"
+    assert shown["availability"] == f"{m['availability']:.1%}"
+    assert shown["checkpoints"].startswith(f"{m['checkpoints']} in ")
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_failures_cost_is_in_the_table_of_a_sweep(fails: bool, command: Lockstep) -> None:
+    options = ["--set", "sweep={cluster.workers: [2, 3]}", "--jobs", "1"]
+    shown = fine(command("sweep", *(FAILING if fails else SMALL), *options))
+    for words in ("goodput", "lost", "availability", "recover"):
+        assert (words in shown) == fails
+
+
 def test_one_run_is_not_one_runs(tmp_path: Path) -> None:
     said = CliRunner().invoke(app(), ["sweep", *SMALL, "--jobs", "1", "--out", str(tmp_path)])
     assert said.exit_code == 0

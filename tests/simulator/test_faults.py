@@ -371,6 +371,19 @@ def test_what_is_not_built_is_said(change: dict[str, Any], message: str) -> None
         run(*faults, **change)
 
 
+def test_who_is_back_before_it_is_noticed_has_recovered_then() -> None:
+    again = [CRASH | {"at": at, "back_after": "200 ms"} for at in ("3 s", "6 s")]
+    metrics = run(*again, on="continue").metrics
+    assert metrics["failures"] == 2
+    assert metrics["time_to_recover_s"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("on", ["continue", "wait"])
+def test_a_server_that_does_not_come_back_ends_the_run(on: str) -> None:
+    with pytest.raises(SimulationError, match=r"server 0 .* at 3 s .* it does not come back \(back_after\)"):
+        run({"server": 0, "at": "3 s", "crash": True}, on=on, stop={"time": "10 s"})
+
+
 def test_a_timeline_has_the_gaps(tmp_path: Path) -> None:
     result = run(CRASH, cluster={"storage": {"write": "100 kB/s"}})
     write([result], tmp_path / "run.json")

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from itertools import islice
+from random import Random
 from typing import Any
 
 import pytest
 
 import lockstep
-from lockstep.scenarios.loading import made
+from lockstep.scenarios.loading import changing, made
 from lockstep.strategies import STRATEGIES
 from lockstep.studies.chaos import blows, drawn
 from lockstep.studies.chaos.invariants import broken
@@ -60,9 +61,33 @@ def test_what_does_not_add_up_is_found() -> None:
     last = records.index[records["event"] == "update"][-1]
     records.loc[last, "version"] += 7
     records.loc[0, "end"] = records.loc[0, "start"] - 1
+    records.loc[len(records)] = records[records["event"] == "gradient"].iloc[-1]
     wrong = [*broken(replace(result, records=records))]
     assert any("one after the other" in each for each in wrong)
     assert any("before they begin" in each for each in wrong)
+    assert "1 gradients are there twice" in wrong
+
+
+def test_chaos_from_python() -> None:
+    told: list[float] = []
+    found = lockstep.chaos(scenario(), simulated=5, seed=1, progress=told.append)
+    assert found["runs"] == sum(found["ends"].values()) == 5
+    assert found["broken"] == []
+    assert told == [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+def test_links_are_cut_in_every_second_real_run() -> None:
+    unharmed = lockstep.simulate(scenario())
+    end = unharmed.span[1]
+    found = [blows._links(Random(f"{number}"), unharmed, testbed=False) for number in range(100)]
+    assert 30 < sum(map(bool, found)) < 70
+    kinds = [key for (item,) in filter(None, found) for key in item if key in ("link", "partition")]
+    assert {*kinds} == {"link", "partition"}
+    for (item,) in filter(None, found):
+        cut = changing(scenario()).changed({"cluster.faults": [item]}).cluster.faults[0]
+        assert 0 <= cut.at <= end
+    native = lockstep.simulate(changing(scenario("all-reduce")).changed({"strategy.algorithm": "native"}))
+    assert not any(blows._links(Random(number), native, testbed=False) for number in range(20))
 
 
 @pytest.mark.real

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import lockstep
+from lockstep.analysis.losses import CUT_OFF
 from lockstep.executor import checkpoint_file
 from lockstep.executor.launch import RunFailed
 from lockstep.job.incarnation import Saved
 from lockstep.scenarios.loading import made
 from lockstep.strategies.optimizers import Age
+from lockstep.studies.chaos.invariants import broken
 from tests.support.nightly import drawn
 from tests.support.testbed import needs_testbed
 
@@ -148,6 +150,16 @@ def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: 
 
 
 @pytest.mark.real
+def test_a_worker_that_is_killed_again_before_it_is_there_is_counted_once() -> None:
+    again = [CRASH | {"at": at, "back_after": "10 ms"} for at in ("800 ms", "830 ms")]
+    more: dict[str, Any] = {"recovery": {"on_failure": "continue"}, "stop": {"updates": 25}}
+    found = lockstep.run(made(document(*again, **more)))
+    assert found.metrics["failures"] == 2
+    assert found.metrics["lost_samples"] <= 4 * 32
+    assert not [*broken(found)]
+
+
+@pytest.mark.real
 def test_a_worker_that_is_waited_for_takes_its_mini_batch_again() -> None:
     """It is killed in the midst of its third; the parameters are those of a run in which nobody is."""
     more: dict[str, Any] = {"stop": {"updates": 6}, "recovery": {"on_failure": "wait"}}
@@ -159,6 +171,48 @@ def test_a_worker_that_is_waited_for_takes_its_mini_batch_again() -> None:
     assert np.array_equal(
         found.parameters, lockstep.simulate(made(document(cluster=slow, **more))).parameters
     )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("servers", "on"), [(1, "continue"), pytest.param(2, "wait", marks=pytest.mark.nightly)]
+)
+def test_a_server_that_is_back_goes_on_from_its_checkpoint(servers: int, on: str) -> None:
+    """Its workers lose the gradients that they were at: as in the simulation, bit for bit."""
+    cluster = {
+        "servers": servers,
+        "compute": {"time": {"distribution": "constant", "value": "800 ms"}},
+    }
+    crash = SERVER | {"at": "2200 ms"}  # in a third gradient, which may begin 600 ms late
+    more: dict[str, Any] = {
+        "stop": {"updates": 4},
+        "recovery": {"checkpoint": {"every": "1 updates"}, "on_failure": on},
+    }
+    scenario = made(document(crash, cluster=cluster, **more))
+    found, model = lockstep.run(scenario), lockstep.simulate(scenario)
+    assert found.parameters is not None
+    assert np.array_equal(found.parameters, model.parameters)
+    for key in ("samples", "updates", "lost_samples", "failures"):
+        assert found.metrics[key] == model.metrics[key], key
+    assert found.metrics["lost_samples"] == 2 * 32
+    assert found.metrics["time_to_recover_s"] >= 0.5
+    assert not [*broken(found)]
+    assert len(found.curve) == len(model.curve)  # what was before the crash has been kept
+
+
+@pytest.mark.real
+@pytest.mark.nightly
+def test_a_server_that_is_back_ends_the_gradients_under_way() -> None:
+    slow = {"compute": {"time": {"distribution": "constant", "value": "4 s"}}}
+    crash = SERVER | {"at": "200 ms", "back_after": "500 ms"}
+    more: dict[str, Any] = {"stop": {"updates": 1}, "recovery": {"on_failure": "continue"}}
+    found = lockstep.run(made(document(crash, cluster=slow, **more)))
+    gradients = found.records.query("event == 'gradient'")
+    assert [*gradients["version"]] == [0] * 4
+    assert [*gradients["kind"]] == [CUT_OFF] * 2 + [""] * 2
+    assert gradients["start"].iloc[2:].min() >= gradients["end"].iloc[:2].max() >= 0.7
+    assert found.metrics["lost_samples"] == 0
+    assert not [*broken(found)]
 
 
 AVERAGED = {"averaging_period": 3, "optimizer": "adam"}
@@ -226,10 +280,6 @@ def test_a_failure_ends_a_run_that_does_not_recover() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"faults": [SERVER], "recovery": {"on_failure": "continue"}},
-            r"cluster.faults\[0\]: befalls a server, and on_failure: continue is not built yet",
-        ),
         (
             {"faults": [LINK], "strategy": {"name": "all-reduce", "algorithm": "native"}},
             "cluster.faults: a link is cut, and without a testbed .* strategy.algorithm: ring",

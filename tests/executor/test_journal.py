@@ -1,0 +1,40 @@
+"""A worker's journal: what it had computed, gave up and was at, whenever it was killed."""
+
+from math import nan
+from pathlib import Path
+from struct import Struct
+
+import pytest
+
+from lockstep.executor import journal
+
+ENTRY = Struct("=idd")
+ENTRIES = [(0, 0.0, nan), (0, 0.0, 0.5), (1, 0.5, nan), (1, 0.5, -0.7), (1, 0.9, nan), (1, 0.9, 1.4)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "more", "done", "given_up", "under_way"),
+    [
+        (0, 0, 0, 0, None),
+        (1, 7, 0, 0, 0),
+        (2, 0, 1, 0, None),
+        (3, 19, 1, 0, 1),
+        (4, 0, 1, 1, None),
+        (5, 1, 1, 1, 1),
+        (6, 0, 2, 1, None),
+    ],
+)
+def test_whatever_has_been_written_is_read(
+    entries: int, more: int, done: int, given_up: int, under_way: int | None, tmp_path: Path
+) -> None:
+    file = journal.journal_of(tmp_path, 3)
+    written = b"".join(ENTRY.pack(*entry) for entry in ENTRIES[:entries])
+    file.write_bytes(written + b"?" * more)  # the beginning of another
+    found = journal.read(file)
+    assert found.done == [ENTRIES[1], ENTRIES[5]][:done]
+    assert found.given_up == [(1, 0.5, 0.7)][:given_up]
+    assert (found.under_way[0] if found.under_way else None) == under_way
+
+
+def test_a_worker_that_has_begun_nothing_has_none(tmp_path: Path) -> None:
+    assert journal.read(journal.journal_of(tmp_path, 0)) == journal.Journal([], [], None)
