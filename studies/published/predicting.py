@@ -34,7 +34,8 @@ def study(
     """Fit every series of the tables, then predict every row.
 
     The data frame has a row a row: `table`, `series`, `label`, `workers`, `use`, `cause`, `modelled`,
-    `simulated`, `mended`, `measured`, `predicted` and `error` ((predicted − measured) ÷ measured), as in the tables.
+    `simulated`, `mended`, `measured`, `predicted` and `error` ((predicted − measured) ÷ measured), as in the
+    tables.
     `progress` is told the fraction done; `jobs` processes, or one a core.
     """
     every = [series for table in tables for series in series_of(table)]
