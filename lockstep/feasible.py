@@ -12,7 +12,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.stragglers import Periodic, Spells, Trace
 from lockstep.scenarios.units import TIME
 from lockstep.workloads import Sizes
-from lockstep.workloads.compute_time import mean_gradient_s
+from lockstep.workloads.compute_time import exchange_s, mean_gradient_s
 from lockstep.workloads.slowness import slowest
 
 CHANGES = 1_000_000
@@ -24,7 +24,7 @@ def check(plan: Plan) -> None:
     scenario, its = plan.scenario, plan.sizes
     slowdown = slowest(scenario)
     measured = scenario.cluster.compute == "measured"
-    gradient = 0.0 if measured else mean_gradient_s(scenario, its) * slowdown
+    gradient = 0.0 if measured else (mean_gradient_s(scenario, its) + exchange_s(scenario)) * slowdown
     passes = 3 * plan.micro_batches * plan.chunks if plan.stages else 0  # of a device, at most
     step = gradient + passes * scenario.cluster.pass_overhead + _message_s(scenario, its)
     for key, seconds, changes in changing(scenario):

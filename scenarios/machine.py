@@ -24,8 +24,8 @@ class Machine(Section):
     Applying an update (or adding two vectors in a collective) takes `apply_overhead` (s) and the bytes that
     it touches ÷ `memory_bandwidth` (bytes/s; None: no time), encoding and decoding as long as `codecs` says;
     all of these one at a time on a node. Each pass of a split model takes `pass_overhead` (s) besides its
-    share of a gradient's time. With `cores_per_host` the processes that compute on a host share that many
-    cores.
+    share of a gradient's time; each gradient takes `exchange_overhead` (s) more where there are several
+    replicas. With `cores_per_host` the processes that compute on a host share that many cores.
     """
 
     network: Network = Network()
@@ -33,4 +33,7 @@ class Machine(Section):
     memory_bandwidth: Bandwidth | None = None
     apply_overhead: Duration = 0.0
     pass_overhead: Duration = 0.0
+    exchange_overhead: Duration = Field(
+        0.0, description="what a gradient takes more where there are others to exchange it with"
+    )
     codecs: dict[CodecName, CodecCost] = Field({})

@@ -72,14 +72,19 @@ class ComputeTime:
         slowness: Slowness | None = None,
         loading: LoadingTime | None = None,
         life: tuple[int, ...] = (),
+        exchange_s: float = 0.0,
     ) -> None:
-        """life: which of the worker's, if it is not the first: another one draws other times."""
+        """life: which of the worker's, if it is not the first: another one draws other times.
+
+        exchange_s: what each takes besides, because it is exchanged.
+        """
+        self._exchange = exchange_s
         self._slowness, self._loading = slowness, loading
         self._work = _Draws(time, seeds.generator(seed, "compute", worker, *life))
 
     def draw(self, now: float) -> float:
         """Return the seconds that the worker's next gradient takes, begun at `now` (s since the start)."""
-        work = self._work()
+        work = self._work() + self._exchange
         if self._loading is not None:
             self.waited = self._loading.wait(now)
         if self._slowness is not None:
@@ -93,13 +98,13 @@ def compute_times(scenario: Scenario, sizes: Sizes, life: tuple[int, ...] = ()) 
     Raises `ScenarioError` (key ``cluster.compute``) where they are to be measured: only a real run can.
     """
     time, slow, reading = _gradient_time(scenario, sizes), slowness(scenario), _reading(scenario)
-    found = []
+    exchange, found = exchange_s(scenario), []
     for worker in range(scenario.cluster.workers):
         loading = None
         if reading is not None:
             draws = _Draws(reading, seeds.generator(scenario.seed, "loading", worker, *life))
             loading = LoadingTime(scenario.workload.readers, draws)
-        found.append(ComputeTime(time, scenario.seed, worker, slow.get(worker), loading, life))
+        found.append(ComputeTime(time, scenario.seed, worker, slow.get(worker), loading, life, exchange))
     return found
 
 
@@ -110,12 +115,17 @@ def all_alike(scenario: Scenario, sizes: Sizes) -> bool:
 
 
 def mean_gradient_s(scenario: Scenario, sizes: Sizes) -> float:
-    """Return the mean seconds of a gradient on a worker of speed 1; errors as `compute_times`.
+    """Return the mean seconds of a gradient on a worker of speed 1 alone; errors as `compute_times`.
 
     With loaders that are slower than gradients it is what these take, one after the other.
     """
     reading, work = _reading(scenario), _gradient_time(scenario, sizes).mean_s
     return work if reading is None else max(work, reading.mean_s / scenario.workload.readers)
+
+
+def exchange_s(scenario: Scenario) -> float:
+    """What each gradient takes besides, because replicas exchange theirs; none if there is one."""
+    return scenario.cluster.exchange_overhead if scenario.replicas > 1 else 0.0
 
 
 def _reading(scenario: Scenario) -> Distribution | None:

@@ -34,7 +34,8 @@ def study(
     """Fit every series of the tables, then predict every row.
 
     The data frame has a row a row: `table`, `series`, `label`, `workers`, `use`, `cause`, `modelled`,
-    `simulated`, `measured`, `predicted` and `error` ((predicted − measured) ÷ measured), as in the tables.
+    `simulated`, `mended`, `measured`, `predicted` and `error` ((predicted − measured) ÷ measured), as in the
+    tables.
     `progress` is told the fraction done; `jobs` processes, or one a core.
     """
     every = [series for table in tables for series in series_of(table)]
@@ -118,6 +119,7 @@ def _row(fit: Fitted, place: int, value: float) -> dict[str, Any]:
         "cause": cells["cause"],
         "modelled": not cells["cause"],
         "simulated": table.simulated,
+        "mended": table.mended,
         "measured": measured,
         "predicted": value,
         "error": value / measured - 1,

@@ -23,6 +23,7 @@ def summarise(fits: Sequence[Fitted], rows: pd.DataFrame) -> Found:
         "all": predicted,
         "modelled": modelled,
         "modelled, measured": modelled[~modelled["simulated"]],
+        "modelled, not mended": modelled[~modelled["mended"]],
         "not modelled": predicted[~predicted["modelled"]],
     }
     errors = {name: statistics(its) for name, its in groups.items()}
@@ -97,6 +98,7 @@ def _table(name: str, fits: Sequence[Fitted], rows: pd.DataFrame) -> Found:
         "source": table.comments[-1].removeprefix("Source: "),
         "measure": table.measure,
         "simulated": table.simulated,
+        "mended": table.mended,
         "errors": statistics(predicted),
         "modelled": statistics(predicted[predicted["modelled"]]),
         "causes": table.causes,

@@ -30,7 +30,8 @@ class Table(BaseModel):
     `rows`: which are fitted, in words; `why`: why the source leaves the free keys open.
     `scenario`: what all rows share. `causes`: what the model lacks, by the word in the column `cause`.
     `settles`: steps after which a run is steady; those after them are predicted.
-    `simulated`: the source's numbers are a simulation's, not measurements.
+    `simulated`: the source's numbers are a simulation's, not measurements. `mended`: its scenario is another
+    one than that of its first prediction (docs/published.md says why).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +47,7 @@ class Table(BaseModel):
     causes: dict[str, str]
     settles: int = 0
     simulated: bool = False
+    mended: bool = False
 
     @property
     def facts(self) -> pd.DataFrame:

@@ -91,7 +91,7 @@ def _values(series: Mapping[str, Any]) -> str:
 
 def _short(key: str) -> str:
     words = key.split(".")
-    return words[-2] if words[-1] == "value" else " ".join(words[2:])
+    return words[-2] if words[-1] == "value" else " ".join(words[2:] or words[1:])
 
 
 def _error(row: Mapping[str, Any]) -> str:
@@ -106,6 +106,7 @@ _GROUPS = {
     "all": "All predicted rows",
     "modelled": "Rows whose mechanism is modelled",
     "modelled, measured": "Of these, measured (not another simulation's)",
+    "modelled, not mended": "Of these, in tables that were not mended after their first prediction",
     "not modelled": "Rows whose mechanism is not modelled",
 }
 _TABLES_HEAD = ("table", "rows", "median", "90%", "largest", "modelled", "median", "90%", "largest")

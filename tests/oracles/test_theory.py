@@ -70,6 +70,24 @@ def test_ring_all_reduce(workers: int, algorithm: str) -> None:
     assert run.metrics["bytes_sent"] == 2 * 2 * (p - 1) * m
 
 
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_an_exchange_costs_something_once_besides_its_ring(workers: int) -> None:
+    """A step: the gradient, 200 ms if there is anybody to exchange it with, and the ring's time."""
+    run = lockstep.simulate(
+        scenario(
+            cluster__workers=workers, cluster__network=network("3 ms"), cluster__exchange_overhead="200 ms",
+            cluster__compute={"time": {"distribution": "constant", "value": "1 s"}},
+            workload={"parameters": 840_000}, strategy="all-reduce", stop={"steps": 2},
+        )
+    )  # fmt: skip
+    m, p = 4 * 840_000, workers
+    step = 1.0 + 0.2 * (p > 1) + 2 * (p - 1) / p * m / B + 2 * (p - 1) * 3e-3
+    assert run.metrics["duration_s"] == pytest.approx(2 * step)
+    batch = run.scenario.workload.batch_size
+    assert run.metrics["speedup"] == pytest.approx(p / step)  # over one worker, who exchanges nothing
+    assert run.metrics["throughput"] == pytest.approx(p * batch / step)
+
+
 def test_colocated_shards_send_nothing_to_their_own_host() -> None:
     """A shard on every host: 2(n−1)M/(nB) for push then pull."""
     n = 4

@@ -51,6 +51,7 @@ BASE: dict[str, Any] = {
         "memory_bandwidth": "10 GB/s",
         "apply_overhead": "10 us",
         "pass_overhead": "10 us",
+        "exchange_overhead": "10 us",
         "codecs": {"int8": {"encode": "1 GB/s", "decode": "1 GB/s"}},
         "stragglers": [
             {"worker": 0, "slowdown": 3.0},

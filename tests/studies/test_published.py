@@ -77,6 +77,9 @@ def test_rows_of_no_known_mechanism_count_in_the_headline_and_in_no_bar() -> Non
     errors = found["errors"]
     assert (errors["all"]["rows"], errors["modelled"]["rows"], errors["not modelled"]["rows"]) == (6, 3, 3)
     assert found["bars"][0]["value"] == errors["modelled"]["median"]
+    assert errors["modelled, not mended"] == errors["modelled"]  # that table is as it was committed first
+    rows["mended"] = True
+    assert summarise(fits, rows)["errors"]["modelled, not mended"]["rows"] == 0
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 

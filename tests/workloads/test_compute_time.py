@@ -119,6 +119,24 @@ def test_stragglers_of_a_scenario() -> None:
     assert mean_gradient_s(case, SIZES) == 2.0
 
 
+def test_what_exchanging_takes_is_there_once_and_not_for_a_single_replica() -> None:
+    case = scenario({"time": {"distribution": "constant", "value": "2 s"}})
+
+    def draws_of(workers: int, **sections: object) -> list[float]:
+        cluster = case.cluster.model_dump() | {"workers": workers, "exchange_overhead": "500 ms"}
+        changed = case.model_dump() | {"cluster": cluster | {"stragglers": []}} | sections
+        found = scenarios.Scenario.model_validate(changed)
+        assert mean_gradient_s(found, SIZES) == 2.0  # of a worker by itself, which speed-ups are relative to
+        return [time.draw(0.0) for time in compute_times(found, SIZES)]
+
+    assert draws_of(1) == [2.0]
+    assert draws_of(2) == draws_of(8)[:2] == [2.5, 2.5]
+    assert draws_of(2, parallelism={"pipeline": 2}) == [2.0, 2.0]  # one replica
+    slow = case.cluster.model_copy(update={"exchange_overhead": 0.5})
+    times = compute_times(case.model_copy(update={"cluster": slow}), SIZES)
+    assert [time.draw(0.0) for time in times] == [2.5, 10.0, 2.5]  # a straggler is slow at all it does
+
+
 def test_time_from_peak_and_efficiency() -> None:
     case = scenario({"peak": "4 TFLOP/s", "efficiency": 0.5})
     assert mean_gradient_s(case, SIZES) == pytest.approx(8e9 / 2e12)
