@@ -98,11 +98,13 @@ class Classifier:
 
             self._computed = compiled(self.module, self.device)
         self._weights = [*trained(self.module).values()]
-        self._counts = [weight.numel() for weight in self._weights]
-        self._filling: _Filling  # the gradient that is being computed
+        self._shapes = [weight.shape for weight in self._weights]
+        self._counts = [shape.numel() for shape in self._shapes]
+        self._filling: _Filling | None = None  # the gradient that is being computed
         for number, weight in enumerate(self._weights):
             weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
+        self._nothing = self._initial.new_empty(0)
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
         running = {id(buffer) for layer in self._norms for buffer in layer.buffers()}
         self._constants = [
@@ -111,10 +113,11 @@ class Classifier:
             for name, buffer in module.named_buffers(recurse=False)
             if id(buffer) not in running
         ]
+        self.fill(self._initial)  # which lets the model go as it was made
 
     def initial(self) -> Tensor:
-        """Return the model's initialisation, a new vector of shape (parameters,)."""
-        return self._initial.clone()
+        """Return the model's initialisation, shape (parameters,): the same vector each time."""
+        return self._initial
 
     def epoch(self, worker: int) -> int:
         """Return the mini-batches in one pass over the worker's share, rounded up."""
@@ -171,13 +174,20 @@ class Classifier:
             gradient = self._precision.backward(loss, partial(self._backward, ready))
         if ready is None and self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
+        self._let_go()
         return gradient
+
+    def _let_go(self) -> None:
+        """Hold no parameters until there are others: theirs may be memory that a sender waits for."""
+        for weight in self._weights:
+            weight.data = self._nothing
 
     def _backward(self, ready: Ready | None, loss: Tensor, again: bool) -> Tensor:
         """Go back through a loss, once more if `again`; a new gradient."""
-        self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
+        self._filling = filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
         loss.backward(retain_graph=again)  # type: ignore[no-untyped-call]
-        return self._filling.whole()
+        self._filling = None
+        return filling.whole()
 
     @property
     def loss(self) -> float:
@@ -186,7 +196,7 @@ class Classifier:
 
     def _take(self, number: int, weight: Tensor) -> None:
         """Move the gradient of a weight to its place as soon as the backward pass has made it."""
-        assert weight.grad is not None
+        assert weight.grad is not None and self._filling is not None
         self._filling.put(number, weight.grad)
         weight.grad = None
 
@@ -220,8 +230,8 @@ class Classifier:
         What does not lie as torch's own memory does is copied: the last bits can depend on that.
         """
         pieces = torch.split(parameters.to(self.device), self._counts)
-        for weight, piece in zip(self._weights, pieces, strict=True):
-            weight.data = aligned(piece).view_as(weight)
+        for weight, shape, piece in zip(self._weights, self._shapes, pieces, strict=True):
+            weight.data = aligned(piece).view(shape)
         self.forget()
 
     def forget(self) -> None:

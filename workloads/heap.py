@@ -28,6 +28,12 @@ def keep_freed_memory() -> None:
         libc.mallopt(_TRIM_THRESHOLD, _ALL)
 
 
+def give_back_freed_memory() -> None:
+    """Give back what this process has kept so far: what it needed once, to begin with."""
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
+
+
 def use_large_pages() -> None:
     """Let torch ask for them, in this process and those that it forks: before the first tensor."""
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
@@ -46,7 +52,7 @@ def freed_memory_kept() -> Iterator[None]:
         if libc is not None:
             libc.mallopt(_MMAP_THRESHOLD, _USUAL)
             libc.mallopt(_TRIM_THRESHOLD, _USUAL)
-            libc.malloc_trim(0)
+        give_back_freed_memory()
 
 
 def _glibc() -> ctypes.CDLL | None:
