@@ -52,6 +52,7 @@ async def until_updated(node: Node, server: ParameterServer) -> None:
             server.batches()  # the one given up is in no push
         else:
             await server.push(gradient)
+        del parameters, gradient  # see `every_batch`
         parameters = await server.answers()
     server.leave()
 

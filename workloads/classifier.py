@@ -21,6 +21,7 @@ from lockstep.workloads.loading import Loaders, Sample
 from lockstep.workloads.partition import deal
 from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
+from lockstep.workloads.spare import Spare
 from lockstep.workloads.task import trained
 
 
@@ -104,7 +105,7 @@ class Classifier:
         for number, weight in enumerate(self._weights):
             weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
-        self._nothing = self._initial.new_empty(0)
+        self._nothing, self._spare = self._initial.new_empty(0), Spare(self._initial)
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
         running = {id(buffer) for layer in self._norms for buffer in layer.buffers()}
         self._constants = [
@@ -184,7 +185,7 @@ class Classifier:
 
     def _backward(self, ready: Ready | None, loss: Tensor, again: bool) -> Tensor:
         """Go back through a loss, once more if `again`; a new gradient."""
-        self._filling = filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
+        self._filling = filling = _Filling(self._spare.vector(), self._counts, ready)
         loss.backward(retain_graph=again)  # type: ignore[no-untyped-call]
         self._filling = None
         return filling.whole()
@@ -196,7 +197,8 @@ class Classifier:
 
     def _take(self, number: int, weight: Tensor) -> None:
         """Move the gradient of a weight to its place as soon as the backward pass has made it."""
-        assert weight.grad is not None and self._filling is not None
+        assert weight.grad is not None
+        assert self._filling is not None
         self._filling.put(number, weight.grad)
         weight.grad = None
 
