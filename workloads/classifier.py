@@ -99,13 +99,12 @@ class Classifier:
 
             self._computed = compiled(self.module, self.device)
         self._weights = [*trained(self.module).values()]
-        self._shapes = [weight.shape for weight in self._weights]
-        self._counts = [shape.numel() for shape in self._shapes]
+        self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling | None = None  # the gradient that is being computed
         for number, weight in enumerate(self._weights):
             weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
-        self._nothing, self._spare = self._initial.new_empty(0), Spare(self._initial)
+        self._spare = Spare(self._initial)
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
         running = {id(buffer) for layer in self._norms for buffer in layer.buffers()}
         self._constants = [
@@ -114,7 +113,9 @@ class Classifier:
             for name, buffer in module.named_buffers(recurse=False)
             if id(buffer) not in running
         ]
-        self.fill(self._initial)  # which lets the model go as it was made
+        pieces = torch.split(self._initial, self._counts)
+        self._first = [piece.view_as(weight) for weight, piece in zip(self._weights, pieces, strict=True)]
+        self._let_go()  # of the model as it was made
 
     def initial(self) -> Tensor:
         """Return the model's initialisation, shape (parameters,): the same vector each time."""
@@ -179,9 +180,9 @@ class Classifier:
         return gradient
 
     def _let_go(self) -> None:
-        """Hold no parameters until there are others: theirs may be memory that a sender waits for."""
-        for weight in self._weights:
-            weight.data = self._nothing
+        """Hold the first parameters until there are others: these may lie where a sender puts the next."""
+        for weight, first in zip(self._weights, self._first, strict=True):
+            weight.data = first
 
     def _backward(self, ready: Ready | None, loss: Tensor, again: bool) -> Tensor:
         """Go back through a loss, once more if `again`; a new gradient."""
@@ -232,8 +233,8 @@ class Classifier:
         What does not lie as torch's own memory does is copied: the last bits can depend on that.
         """
         pieces = torch.split(parameters.to(self.device), self._counts)
-        for weight, shape, piece in zip(self._weights, self._shapes, pieces, strict=True):
-            weight.data = aligned(piece).view(shape)
+        for weight, piece in zip(self._weights, pieces, strict=True):
+            weight.data = aligned(piece).view_as(weight)
         self.forget()
 
     def forget(self) -> None:
