@@ -5,7 +5,7 @@ from lockstep.job.plan import Plan
 _FIRST = 1  # the first parameters: the learner, the port and the strategy have the same
 _ALIGNED = 1  # of a worker: weights that do not lie as torch's own memory does are copied
 _SENT = 1  # of a worker: where a message lies until its receiver has done with it
-_OWN_STEP = 2  # of a worker that steps by itself: new parameters beside the old, what it is sent or a sum
+_OWN_STEP = 3  # of a worker that steps by itself: new parameters beside the old, what it is sent, a sum
 _SERVES = 4  # of a server: its parameters, the new ones, the sum of pushes, a snapshot on its way
 _OF_EACH = 2  # of a server: what a child has pushed, and where the answer to it lies
 _WHILE_MOMENTS_STEP = 3  # besides the new moments: what a formula has in between (strategies/optimizers.py)

@@ -20,9 +20,9 @@ from tests.support.worlds import learning
     [
         ({"name": "synchronous"}, 5, 9),
         ({"name": "synchronous", "optimizer": "momentum"}, 5, 14),
-        ({"name": "all-reduce"}, 7, None),
-        ({"name": "all-reduce", "optimizer": "adam"}, 14, None),
-        ({"name": "downpour"}, 8, 9),  # and the sum of its steps
+        ({"name": "all-reduce"}, 8, None),
+        ({"name": "all-reduce", "optimizer": "adam"}, 15, None),
+        ({"name": "downpour"}, 9, 9),  # and the sum of its steps
     ],
 )
 def test_model_sizes(strategy: dict[str, Any], worker: int, server: int | None) -> None:
