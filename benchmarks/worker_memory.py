@@ -102,7 +102,7 @@ def main() -> None:
         sizes = [LAYERS * width**2 * 4 for width in WIDTHS]
         slopes = [(b - a) / (sizes[1] - sizes[0]) for a, b in zip(small, large, strict=True)]
         plan = lockstep.check(both[1])
-        counted = [held(plan, rank) / sizes[1] for rank in plan.roles]
+        counted = [held(plan, rank) / sizes[1] for rank in range(len(plan.roles))]
         shown = (" ".join(f"{value:5.1f}" for value in values) for values in (slopes, counted))
         print(f"{name:20} {'   '.join(shown)}", flush=True)
         time.sleep(0.1)

@@ -1,5 +1,6 @@
 """One process of a real run: sets up its node, runs its program, and leaves what came of it in a folder."""
 
+import gc
 import json
 import os
 import signal
@@ -48,7 +49,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies.node import Message
 from lockstep.workloads import Reader, build
 from lockstep.workloads.compute_time import compute_times
-from lockstep.workloads.heap import keep_freed_memory
+from lockstep.workloads.heap import give_back_freed_memory, keep_freed_memory
 
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _LOOK_S = 0.05  # how often one that waits for its turn looks whether the run is over
@@ -98,9 +99,10 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         learner = build(scenario.workload, plan.replicas, scenario.seed, device)
     group = plan.group(rank)
     initial = group.slice_of(learner.initial()) if learner else torch.zeros(group.length, dtype=dtype)
-    learner = (
-        learner if is_worker else None
-    )  # a server has the first parameters of it, and no use for a model
+    if not is_worker:  # a server has the first parameters of it, and no use for a model
+        learner = None
+        gc.collect()  # a model's hooks refer to it
+    give_back_freed_memory()  # the model as it was made
     assert initial.nbytes == group.length * size.itemsize, "what job/memory.py counts with"
     transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)
 

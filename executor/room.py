@@ -2,20 +2,31 @@
 
 from lockstep.job.plan import Plan
 
-_FIRST = 3  # the first parameters: of the model as it was made, the learner's, the strategy's
-_STEP = 3  # of a worker: new parameters beside the old, what a message brought, the sum that it is part of
-_SERVES = 5  # of a server: the first parameters, the old, the new, the sum of pushes, a snapshot on its way
-_ROUNDS = 2  # whose pushes a server has: the last one's until the next has come
+_FIRST = 1  # the first parameters: the learner, the port and the strategy have the same
+_ALIGNED = 1  # of a worker: weights that do not lie as torch's own memory does are copied
+_SENT = 1  # of a worker: where a message lies until its receiver has done with it
+_OWN_STEP = 3  # of a worker that steps by itself: new parameters beside the old, what it is sent, a sum
+_SERVES = 4  # of a server: its parameters, the new ones, the sum of pushes, a snapshot on its way
+_OF_EACH = 2  # of a server: what a child has pushed, and where the answer to it lies
+_WHILE_MOMENTS_STEP = 3  # besides the new moments: what a formula has in between (strategies/optimizers.py)
 
 
 def held(plan: Plan, rank: int) -> int:
     """Bytes, at the most, on a CPU. Measured: benchmarks/worker_memory.py."""
     role, group = plan.roles[rank], plan.group(rank)
+    strategy, given = plan.strategy, plan.scenario.strategy.parameters
     vector = group.length * plan.sizes.itemsize
     if role.kind == "worker":
         needs = plan.memory[plan.places[rank][0]]
         own = needs.total - needs.activations - needs.buffers
-        return _FIRST * plan.sizes.nbytes + own + _STEP * vector
+        state = strategy.moments(given)
+        steps = 0 if state is None else _OWN_STEP + _stepping(state)
+        return _FIRST * plan.sizes.nbytes + own + (_ALIGNED + _SENT + steps) * vector
+    state = strategy.server_moments(given)
     shard = vector // max(1, len(group.shards))
-    state = plan.strategy.server_moments(plan.scenario.strategy.parameters)
-    return vector + shard * (_SERVES - 1 + state + _ROUNDS * len(role.children))
+    return _FIRST * vector + shard * (_SERVES + state + _stepping(state) + _OF_EACH * len(role.children))
+
+
+def _stepping(moments: int) -> int:
+    """Vectors that a step takes for a while because of its moments."""
+    return moments and moments + _WHILE_MOMENTS_STEP

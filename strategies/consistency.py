@@ -47,6 +47,7 @@ async def immediate(node: Node, rule: UpdateRule, *, warm_start: Updates = 0) ->
             await shard.update([message], over=1)
         if message.kind in ("push", "pull"):
             await shard.answer(message.sender)
+        del message  # its body lies where its sender puts the next one
 
 
 def _wants_answer(message: Message) -> bool:
@@ -93,19 +94,21 @@ async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1)
             for shard in parts:
                 await shard.answer(message.sender)
         for number in touched:
-            pushes = arrived[number]
-            if len(pushes) < len(members) or not pushes:
+            if len(arrived[number]) < max(1, len(members)):
                 continue
-            del arrived[number]
+            pushes = arrived.pop(number)
             shard = parts[number] if number < chunks else _along(node, rule, number, along)
             pushes.sort(key=lambda push: push.sender)
             contributions = await shard.apply(pushes, count(pushes))
+            answered = [push.sender for push in pushes]
+            del pushes
             if number < chunks and all(other.version == shard.version for other in parts):
                 whole = node.concatenate([other.parameters for other in parts])
                 if await node.updated(shard.version, whole, contributions):
                     await node.save(shard.version, tuple(other.kept for other in parts))
-            for push in pushes:
-                await shard.answer(push.sender)
+            for worker in answered:
+                await shard.answer(worker)
+        del message  # see `immediate`
 
 
 @synchronisation(offers={Offer.CENTRE}, equal_steps=True, elastic=True, relay=relays.gather)
@@ -186,6 +189,7 @@ async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool
             for member in members:
                 await shard.answer(member)
             pushes = []
+        del message  # see `immediate`
 
 
 @synchronisation(offers={Offer.ANSWERS}, sharded=False, elastic=True)
@@ -222,9 +226,10 @@ async def _waiting(node: Node, rule: UpdateRule, needed: Callable[[int], int], *
             pushes.append(message)
         if pushes and len(pushes) >= needed(len(members)):
             await shard.mean_update(pushes)
-            for push in pushes:
-                await shard.answer(push.sender)
-            pushes = []
+            answered, pushes = [push.sender for push in pushes], []
+            for worker in answered:
+                await shard.answer(worker)
+        del message  # see `immediate`
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, elastic=True)
@@ -255,6 +260,7 @@ async def every_k_batches(
             for child in early:
                 await shard.answer(child)
             early = []
+        del message  # see `immediate`
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, elastic=True)
@@ -297,6 +303,7 @@ async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
             if clock - bound <= slowest:
                 await shard.answer(worker, slowest)
         waiting = [(worker, clock) for worker, clock in waiting if clock - bound > slowest]
+        del message  # see `immediate`
 
 
 @synchronisation(offers=AT_ANY_TIME, elastic=True)

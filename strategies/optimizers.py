@@ -267,8 +267,7 @@ def _adam(g: Any, size: Any, moments: Any, made: int, mu: float) -> tuple[Any, M
     AdamW is this with weights that decay by themselves (Loshchilov and Hutter 2019, algorithm 2).
     """
     m, v = mu * moments[0] + (1 - mu) * g, 0.999 * moments[1] + 0.001 * (size * size)
-    corrected = v / (1 - 0.999 ** (made + 1))
-    return m / (1 - mu ** (made + 1)) / (corrected**0.5 + 1e-8), (m, v)
+    return m / (1 - mu ** (made + 1)) / ((v / (1 - 0.999 ** (made + 1))) ** 0.5 + 1e-8), (m, v)
 
 
 def _fedadam(g: Any, size: Any, moments: Any, made: int, mu: float) -> tuple[Any, Moments]:

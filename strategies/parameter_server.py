@@ -118,6 +118,7 @@ class ParameterServer:
     async def push_pull(self, update: Vector) -> Vector:
         """Push an update of shape (n,) and wait for the new parameters, shape (n,)."""
         await self.push(update)
+        del update  # no memory for it while the answer comes
         return await self.answers()
 
     async def push(self, update: Vector, kind: str = "push") -> list[Awaitable[None]]:

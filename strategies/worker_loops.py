@@ -16,8 +16,9 @@ async def every_batch(node: Node, server: ParameterServer) -> None:
     """Push the gradient of every mini-batch; the answer is the parameters for the next one."""
     parameters = await server.pull()
     while await node.next_batch_available():
-        gradient = await node.gradient(parameters)
-        parameters = await server.push_pull(gradient)
+        gradient = node.gradient(parameters)
+        del parameters  # no memory for the old ones while the new ones come
+        parameters = await server.push_pull(await gradient)
     server.leave()
 
 
@@ -32,11 +33,11 @@ async def in_chunks(node: Node, server: ParameterServer, *, chunks: Chunks = 1) 
     as_made = sorted(range(len(server.parts)), key=lambda n: (server.parts[n][0].start, n), reverse=True)
     parameters = await server.pull()
     while await node.next_batch_available():
-        ready = server.backward(parameters)
-        batches = server.batches()
+        ready, batches = server.backward(parameters), server.batches()
+        del parameters  # see `every_batch`
         for number in as_made:
-            gradient = node.concatenate([await run for run in ready[number]])
-            await server.push_part(number, gradient, batches)
+            await server.push_part(number, node.concatenate([await run for run in ready[number]]), batches)
+        del ready
         parameters = await server.answers()
     server.leave()
 
@@ -51,6 +52,7 @@ async def until_updated(node: Node, server: ParameterServer) -> None:
             server.batches()  # the one given up is in no push
         else:
             await server.push(gradient)
+        del parameters, gradient  # see `every_batch`
         parameters = await server.answers()
     server.leave()
 

@@ -77,7 +77,7 @@ class Learner(Protocol):
         """Return the mini-batches in one pass over `worker`'s own samples, rounded up; 1 if endless."""
 
     def initial(self) -> Tensor:
-        """Return the first parameters, a new vector, a function of the workload and the seed alone."""
+        """Return the first parameters, a function of the workload and the seed; nobody changes them."""
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the mean loss over mini-batch `step` (from 0) of `worker`, a new vector.

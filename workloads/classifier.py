@@ -21,6 +21,7 @@ from lockstep.workloads.loading import Loaders, Sample
 from lockstep.workloads.partition import deal
 from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
+from lockstep.workloads.spare import Spare
 from lockstep.workloads.task import trained
 
 
@@ -99,10 +100,11 @@ class Classifier:
             self._computed = compiled(self.module, self.device)
         self._weights = [*trained(self.module).values()]
         self._counts = [weight.numel() for weight in self._weights]
-        self._filling: _Filling  # the gradient that is being computed
+        self._filling: _Filling | None = None  # the gradient that is being computed
         for number, weight in enumerate(self._weights):
             weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
+        self._spare = Spare(self._initial)
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
         running = {id(buffer) for layer in self._norms for buffer in layer.buffers()}
         self._constants = [
@@ -111,10 +113,13 @@ class Classifier:
             for name, buffer in module.named_buffers(recurse=False)
             if id(buffer) not in running
         ]
+        pieces = torch.split(self._initial, self._counts)
+        self._first = [piece.view_as(weight) for weight, piece in zip(self._weights, pieces, strict=True)]
+        self._let_go()  # of the model as it was made
 
     def initial(self) -> Tensor:
-        """Return the model's initialisation, a new vector of shape (parameters,)."""
-        return self._initial.clone()
+        """Return the model's initialisation, shape (parameters,): the same vector each time."""
+        return self._initial
 
     def epoch(self, worker: int) -> int:
         """Return the mini-batches in one pass over the worker's share, rounded up."""
@@ -171,13 +176,20 @@ class Classifier:
             gradient = self._precision.backward(loss, partial(self._backward, ready))
         if ready is None and self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
+        self._let_go()
         return gradient
+
+    def _let_go(self) -> None:
+        """Hold the first parameters until there are others: these may lie where a sender puts the next."""
+        for weight, first in zip(self._weights, self._first, strict=True):
+            weight.data = first
 
     def _backward(self, ready: Ready | None, loss: Tensor, again: bool) -> Tensor:
         """Go back through a loss, once more if `again`; a new gradient."""
-        self._filling = _Filling(torch.empty_like(self._initial), self._counts, ready)
+        self._filling = filling = _Filling(self._spare.vector(), self._counts, ready)
         loss.backward(retain_graph=again)  # type: ignore[no-untyped-call]
-        return self._filling.whole()
+        self._filling = None
+        return filling.whole()
 
     @property
     def loss(self) -> float:
@@ -187,6 +199,7 @@ class Classifier:
     def _take(self, number: int, weight: Tensor) -> None:
         """Move the gradient of a weight to its place as soon as the backward pass has made it."""
         assert weight.grad is not None
+        assert self._filling is not None
         self._filling.put(number, weight.grad)
         weight.grad = None
 

@@ -17,15 +17,21 @@ from contextlib import contextmanager
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # <malloc.h>
 _ALL = 2**31 - 1
 _USUAL = 128 << 10  # bytes: glibc's own thresholds
-_LARGEST = 32 << 20  # bytes; older libraries take no more
+LARGEST = 32 << 20  # bytes; older libraries take no more
 
 
 def keep_freed_memory() -> None:
     """Let this process keep what it frees, in one heap for all its threads; only glibc can be told so."""
     if (libc := _glibc()) is not None:
         libc.mallopt(_ARENA_MAX, 1)
-        libc.mallopt(_MMAP_THRESHOLD, _LARGEST)
+        libc.mallopt(_MMAP_THRESHOLD, LARGEST)
         libc.mallopt(_TRIM_THRESHOLD, _ALL)
+
+
+def give_back_freed_memory() -> None:
+    """Give back what this process has kept so far: what it needed once, to begin with."""
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
 
 
 def use_large_pages() -> None:
@@ -38,7 +44,7 @@ def freed_memory_kept() -> Iterator[None]:
     """Keep inside what is freed, and give it back in the end: the process may go on with something else."""
     libc = _glibc()
     if libc is not None:
-        _ = libc.mallopt(_MMAP_THRESHOLD, 1 << 30) or libc.mallopt(_MMAP_THRESHOLD, _LARGEST)
+        _ = libc.mallopt(_MMAP_THRESHOLD, 1 << 30) or libc.mallopt(_MMAP_THRESHOLD, LARGEST)
         libc.mallopt(_TRIM_THRESHOLD, _ALL)
     try:
         yield
@@ -46,7 +52,7 @@ def freed_memory_kept() -> Iterator[None]:
         if libc is not None:
             libc.mallopt(_MMAP_THRESHOLD, _USUAL)
             libc.mallopt(_TRIM_THRESHOLD, _USUAL)
-            libc.malloc_trim(0)
+        give_back_freed_memory()
 
 
 def _glibc() -> ctypes.CDLL | None:

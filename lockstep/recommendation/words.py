@@ -120,7 +120,7 @@ def _price(ranking: list[Ranked]) -> list[str]:
         said.append(
             f"Not in step, and faster: {faster[0].candidate.label}, {worth(faster[0])} {first.goal.unit}. "
             f"It is the better one {condition(faster[0], first)}; nothing was learned here. "
-            "To know, let it learn: give a workload.dataset and stop.target_accuracy."
+            "To know, let it learn: give a workload with a dataset or a task, and a stop.target."
         )
     return said
 
