@@ -13,6 +13,7 @@ import numpy as np
 
 from lockstep.analysis import before
 from lockstep.analysis.computations import gradient_seconds
+from lockstep.analysis.records import has
 from lockstep.analysis.utilisation import busy_resources
 from lockstep.strategies.resource import ResourceId
 
@@ -93,7 +94,7 @@ def bottleneck(result: "Result") -> Bottleneck | None:
     synchronous training one rests while the other is busy, and the processor for what comes between them.
     Without utilisation, as in a real run, no link is named.
     """
-    if result.span[1] <= result.span[0] or not (result.records["event"] == "gradient").any():
+    if result.span[1] <= result.span[0] or not has(result.records, "gradient"):
         return None
     median = {str(part): float(share) for part, share in result.breakdown.median().items()}
     compute, update, wait = (median[part] for part in ("compute", "update", "wait"))
@@ -129,7 +130,7 @@ def bottleneck(result: "Result") -> Bottleneck | None:
             remedy = _more_shards(result, processor, links, applying, other)
     elif kind == "latency":
         most = communicate
-        if (result.records["event"] == "memory").any():
+        if has(result.records, "memory"):
             kind = "memory"
         elif result.busy is None:
             kind = "network"

@@ -1,13 +1,13 @@
 """Where each worker's time went."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-from lockstep.analysis.computations import computations
-from lockstep.analysis.records import of
+from lockstep.analysis.computations import computing as computing_event
+from lockstep.analysis.records import of, values
 
 PARTS = ("compute", "update", "send", "network", "wait")
 _AT_ONCE = 1 << 18  # spans, in memory besides the records
@@ -26,16 +26,18 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     duration = finish - begin
     if duration <= 0:
         return pd.DataFrame(0.0, index=range(workers), columns=list(PARTS))
-    gradients = computations(records, ["node", "start", "end"])
-    messages = of(records, "message", ["node", "peer", "start", "left", "end"])
+    spans = ["node", "start", "end"]
+    gradients = values(records, computing_event(records), spans)
+    messages = values(records, "message", ["node", "peer", "start", "left", "end"])
     collectives = of(records, "collective", ["node", "start", "end", "version"])
-    entered = collectives.groupby("version")["start"].transform("max")
-    work = of(records, "work", ["node", "start", "end"])
+    work, memory = values(records, "work", spans), values(records, "memory", spans)
     computing = [(gradients["node"], gradients["start"], gradients["end"])]
     updating = [(work["node"], work["start"], work["end"])]
-    sending = [(collectives["node"], entered, collectives["end"])]
+    sending = []
+    if len(collectives):
+        entered = collectives.groupby("version")["start"].transform("max")
+        sending = [tuple(column.to_numpy() for column in (collectives["node"], entered, collectives["end"]))]
     leaving = (messages["node"], messages["start"], messages["left"])
-    memory = of(records, "memory", ["node", "start", "end"])
     under_way = [
         (messages["node"], messages["start"], messages["end"]),
         (messages["peer"], messages["start"], messages["end"]),
@@ -46,7 +48,8 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     worked = covered([*computing, *updating], workers, begin, finish)
     sent = covered([*computing, *updating, *sending, leaving], workers, begin, finish)
     # Waiting is measured on a clock that stands still while nobody computes or updates.
-    times, clock = while_working(pd.concat([gradients, work]), begin, finish)
+    start, end = (np.concatenate([gradients[each], work[each]]) for each in ("start", "end"))
+    times, clock = while_working(start, end, begin, finish)
     busy = [*computing, *updating, *sending, *under_way]
     wait = clock[-1] - covered(busy, workers, 0.0, clock[-1], lambda at: np.interp(at, times, clock))
     cumulative = [part / duration for part in (active, worked, sent, duration - wait)]
@@ -55,12 +58,14 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     return pd.DataFrame(dict(zip(PARTS, shares, strict=True)))
 
 
-def while_working(spans: pd.DataFrame, begin: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
+def while_working(
+    start: np.ndarray, end: np.ndarray, begin: float, finish: float
+) -> tuple[np.ndarray, np.ndarray]:
     """A clock that goes only during some of the spans: times from `begin` to `finish`, and what it shows.
 
-    Both in s; the clock shows 0 at `begin`, and goes evenly from one of the times to the next.
+    Both in s; the clock shows 0 at `begin`, and goes evenly from one of the times to the next. `start` and
+    `end` of the spans: shape (n,).
     """
-    start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
     order = np.argsort(start)
     # Nobody works from each of `until` to the next of `since`, from there to the next of `until` somebody.
     until = np.append(begin, np.clip(np.maximum.accumulate(end[order]), begin, finish))
@@ -72,7 +77,7 @@ def while_working(spans: pd.DataFrame, begin: float, finish: float) -> tuple[np.
 
 
 def covered(
-    spans: list[tuple[pd.Series, pd.Series, pd.Series]],
+    spans: Sequence[tuple[np.ndarray, ...]],
     workers: int,
     begin: float,
     finish: float,
@@ -83,16 +88,15 @@ def covered(
     Spans are (node, start, end), arrays of one length each; those of servers and those with a NaN do not
     count. `shown`: what the clock of `begin` and `finish` shows at their times. Shape (workers,).
     """
-    columns = [tuple(column.to_numpy() for column in span) for span in spans]
-    parts = 1 + sum(len(node) for node, *_ in columns) // _AT_ONCE
+    parts = 1 + sum(len(node) for node, *_ in spans) // _AT_ONCE
     bounds = np.linspace(0, workers, parts + 1).astype(int).tolist()
     return np.concatenate(
-        [_covered(columns, *some, begin, finish, shown) for some in pairwise(bounds)] or [np.zeros(0)]
+        [_covered(spans, *some, begin, finish, shown) for some in pairwise(bounds)] or [np.zeros(0)]
     )
 
 
 def _covered(
-    spans: list[tuple[np.ndarray, ...]],
+    spans: Sequence[tuple[np.ndarray, ...]],
     first: int,
     last: int,
     begin: float,
@@ -110,7 +114,9 @@ def _covered(
     order = np.lexsort((start, node))
     node, start, end = node[order], start[order], end[order]
     # Of a span only what comes after the ends of all that began before it.
-    reached = pd.Series(end).groupby(node).cummax().to_numpy()
+    reached = np.empty_like(end)
+    for one, next_one in pairwise(np.searchsorted(node, np.arange(last - first + 1))):
+        np.maximum.accumulate(end[one:next_one], out=reached[one:next_one])
     before = np.append(begin, reached[:-1])
     before[np.diff(node, prepend=-1) != 0] = begin
     new = np.maximum(end - np.maximum(start, before), 0.0)

@@ -5,16 +5,15 @@ A gradient in passes is recorded too, from its first pass to its last: it waits 
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
-from lockstep.analysis.records import of
+from lockstep.analysis.records import has, of
 from lockstep.job.plan import Plan
 
 
 def computing(records: pd.DataFrame) -> str:
     """The event in which devices compute: "pass", or "gradient" in a run without passes."""
-    return "pass" if np.any(records["event"].array == "pass") else "gradient"
+    return "pass" if has(records, "pass") else "gradient"
 
 
 def computations(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.cost import cost, usd_per_hour
 from lockstep.analysis.losses import losses
-from lockstep.analysis.records import of
+from lockstep.analysis.records import of, values
 from lockstep.analysis.result import Result
 from lockstep.analysis.utilisation import utilisation
 from lockstep.strategies.idle import never_acted
@@ -103,9 +103,7 @@ def _updates(result: Result) -> pd.DataFrame:
 
 def _bytes_sent(records: pd.DataFrame) -> int:
     """Of messages and native collectives."""
-    return sum(
-        _total(of(records, event, ["nbytes"])["nbytes"].to_numpy()) for event in ("message", "collective")
-    )
+    return sum(_total(values(records, event, ["nbytes"])["nbytes"]) for event in ("message", "collective"))
 
 
 def _total(nbytes: np.ndarray) -> int:
@@ -172,6 +170,8 @@ def _in_four(parts: pd.DataFrame) -> dict[str, float]:
 def _dropped(result: Result) -> int:
     """Mini-batches whose gradients were thrown away: of each replica the most that any owner dropped."""
     drops = of(result.records, "drop", ["node", "peer", "batches"])
+    if drops.empty:
+        return 0
     replica = [result.plan.replica(worker) for worker in drops["peer"]]
     return int(drops.groupby([replica, "node"])["batches"].sum().groupby(level=0).max().sum())
 
@@ -197,22 +197,26 @@ def _idle(result: Result) -> list[str]:
 
     Nobody waited for it, but throughput and duration say so: they are those of the slowest worker's steps.
     """
-    gradients = of(result.records, "gradient", ["node", "end"]).groupby("node")["end"]
-    last, steps = gradients.max() - result.span[0], result.scenario.stop.steps
-    if steps is None or len(last) < 2 or last.median() >= 0.75 * last.max():
+    steps = result.scenario.stop.steps
+    gradients = values(result.records, "gradient", ["node", "end"])
+    made = np.bincount(gradients["node"])
+    ends = np.full(len(made), -np.inf)
+    np.maximum.at(ends, gradients["node"], gradients["end"])
+    last = ends[made > 0] - result.span[0]
+    if steps is None or len(last) < 2 or np.median(last) >= 0.75 * last.max():
         return []
-    if gradients.size().max() > steps:  # all workers' steps are one budget
+    if made.max() > steps:  # all workers' steps are one budget
         return []
     return [
-        f"half of the workers had made their stop.steps in {last.median() / last.max():.0%} of the time that "
-        "the slowest took, and idled: throughput is that of the slowest; to compare with strategies that "
-        "wait, bound by stop.time or stop.updates"
+        f"half of the workers had made their stop.steps in {np.median(last) / last.max():.0%} of the time "
+        "that the slowest took, and idled: throughput is that of the slowest; to compare with strategies "
+        "that wait, bound by stop.time or stop.updates"
     ]
 
 
 def _never_acted(result: Result, duration_s: float, updates: int) -> list[str]:
     """Warnings about parts of the strategy that the run was too short for."""
-    steps = of(result.records, "gradient", ["node"]).groupby("node").size()
+    steps = np.bincount(values(result.records, "gradient", ["node"])["node"])
     if not len(steps):
         return []
     made = {"mini-batches": float(steps.max()), "seconds": duration_s, "updates": float(updates)}

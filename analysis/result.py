@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lockstep.analysis.folders import replacing
-from lockstep.analysis.records import of
+from lockstep.analysis.records import has, of, values
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, dump
 
@@ -79,12 +79,12 @@ class Result:
 
         Both in seconds since the job started; the same if no update was applied.
         """
-        from lockstep.analysis.computations import computations
+        from lockstep.analysis.computations import computing
 
-        start = float(computations(self.records, ["start"])["start"].min())
-        end = float(of(self.records, "update", ["end"])["end"].max())
-        start = 0.0 if np.isnan(start) else start
-        return start, start if np.isnan(end) else end
+        starts = values(self.records, computing(self.records), ["start"])["start"]
+        ends = values(self.records, "update", ["end"])["end"]
+        start = float(starts.min()) if len(starts) else 0.0
+        return start, float(ends.max()) if len(ends) else start
 
     @cached_property
     def breakdown(self) -> pd.DataFrame:
@@ -129,12 +129,13 @@ class Result:
         Columns `time` (s since the first mini-batch started), `version` (updates applied until then), `loss`
         and `accuracy` (in [0, 1]; NaN for a problem, which has none), and those of the task's other metrics.
         """
-        rows = of(self.records, "evaluation", ["end", "version", "loss", "accuracy"])
-        others = of(self.records, "metric", ["version", "kind", "accuracy"])
-        for name, values in others.groupby("kind", observed=True, sort=False):
-            rows[str(name)] = rows["version"].map(values.set_index("version")["accuracy"])
-        rows.insert(0, "time", rows.pop("end") - self.span[0])
-        return rows.reset_index(drop=True)
+        found = values(self.records, "evaluation", ["end", "version", "loss", "accuracy"])
+        rows = pd.DataFrame({"time": found.pop("end") - self.span[0], **found})
+        if has(self.records, "metric"):
+            others = of(self.records, "metric", ["version", "kind", "accuracy"])
+            for name, each in others.groupby("kind", observed=True, sort=False):
+                rows[str(name)] = rows["version"].map(each.set_index("version")["accuracy"])
+        return rows
 
     def to_json(self) -> str:
         """The metrics as one JSON object, without NaN or infinity."""

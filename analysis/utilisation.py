@@ -46,10 +46,12 @@ def mean_busy(result: "Result") -> dict[str, float] | None:
     table, (begin, finish) = result.utilisation, result.span
     if table is None or finish <= begin:
         return None
-    within = table["end"].clip(upper=finish) - table["start"].clip(lower=begin)
-    seconds = table["busy"] * within.clip(lower=0)
-    busy = seconds.groupby(table["resource"], sort=False, observed=True).sum()
-    return {str(name): float(share) for name, share in (busy / (finish - begin)).clip(0, 1).items()}
+    start, end, share = (table[name].to_numpy() for name in ("start", "end", "busy"))
+    within = np.maximum(np.minimum(end, finish) - np.maximum(start, begin), 0)
+    seconds = pd.Series(share * within)
+    busy = seconds.groupby(table["resource"].array, sort=False, observed=True).sum()
+    shares = np.clip(busy.to_numpy() / (finish - begin), 0.0, 1.0)
+    return dict(zip(map(str, busy.index), shares.tolist(), strict=True))
 
 
 def busy_resources(result: "Result") -> dict[ResourceId, float]:
@@ -57,9 +59,11 @@ def busy_resources(result: "Result") -> dict[ResourceId, float]:
     table, busy = result.utilisation, result.busy
     if table is None or busy is None:
         return {}
-    first = table[~table["resource"].duplicated()]
-    ids = map(ResourceId.of, first[list(FIELDS)].to_dict("records"))  # type: ignore[arg-type]
-    return dict(zip(ids, (busy[str(name)] for name in first["resource"]), strict=True))
+    first = ~table["resource"].duplicated().to_numpy()
+    fields = zip(*(table[name].array[first].tolist() for name in FIELDS), strict=True)
+    ids = (ResourceId.of(dict(zip(FIELDS, each, strict=True))) for each in fields)
+    names = table["resource"].array[first].tolist()
+    return dict(zip(ids, (busy[str(name)] for name in names), strict=True))
 
 
 def utilisation(result: "Result") -> dict[str, float] | None:

@@ -30,7 +30,7 @@ class Sized:
         return self
 
     def __add__(self, other: Any) -> Self:
-        return NotImplemented if isinstance(other, Multiple) else self._same(other)
+        return self._same(other.vector if isinstance(other, Multiple) else other)
 
     __radd__ = __sub__ = __mul__ = __rmul__ = _same
     __truediv__ = __rtruediv__ = __pow__ = __neg__ = _same

@@ -16,7 +16,7 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT
 
-from lockstep.analysis.records import COPIES, Recorder, of
+from lockstep.analysis.records import COPIES, Recorder, values
 from lockstep.analysis.result import Result
 from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
@@ -302,7 +302,7 @@ class Simulation:
                 self.recorder.evaluation(time, version, found.loss, found.accuracy, found.metrics)
                 parameters = vector.numpy()
         records = self.folding.records(self.recorder) if self.folding else self.recorder.frame()
-        updates = of(records, "update", ["end"])["end"]
+        updates = values(records, "update", ["end"])["end"]
         return Result(
             engine="simulator",
             plan=self.plan,

@@ -74,6 +74,7 @@ class ParameterServer:
         self.error_feedback = error_feedback
         self.batches_pushed = node.step
         self.encoders: dict[tuple[int, int], Encoder] = {}
+        self.answers_are_parts = codec != "rows" and answer_codec == "none"  # as they come
         self.asked: set[int] = set()  # servers of whose shard a `fetch` is under way
         self.cut(1)
 
@@ -123,10 +124,10 @@ class ParameterServer:
 
     async def push(self, update: Vector, kind: str = "push") -> list[Awaitable[None]]:
         """Push an update of shape (n,); awaiting what this gives waits until it has left."""
-        batches = self.batches()
+        batches, parts = self.batches(), self.parts
         return [
-            await self.push_part(number, self.of(update, number), batches, kind)
-            for number in range(len(self.parts))
+            await self.push_part(number, taken(update, part, self.node.concatenate), batches, kind)
+            for number, part in enumerate(parts)
         ]
 
     async def push_one_way(self, update: Vector) -> None:
@@ -179,7 +180,8 @@ class ParameterServer:
         answer = await self.node.receive("parameters", server, part)
         number = self.numbers[answer.sender, answer.part]
         self.versions[number] = answer.version
-        return number, await self._decoded(number, answer), answer.batches
+        body: Any = answer.body if self.answers_are_parts else await self._decoded(number, answer)
+        return number, body, answer.batches
 
     def fetch(self) -> None:
         """Ask for those shards for which nobody has asked, or that have come since."""
@@ -207,7 +209,7 @@ class ParameterServer:
         body: Any = answer.body
         if self.codec.name == "rows":
             return self._with_rows(number, body)
-        if self.answer_codec.name == "none":
+        if self.answers_are_parts:
             return body  # type: ignore[no-any-return]
         held = self.held.get(number)
         held = self.of(self.node.initial_parameters(), number) if held is None else held
@@ -302,7 +304,9 @@ class Shard:
             bodies = [await self._decoded(push) for push in pushes]
 
         def work() -> Vector:
-            updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
+            updates = bodies
+            if self.rule.correction is not None:
+                updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
             step, self.state = stepped(self.rule, updates, bodies, weights, over, self.state, self.parameters)
             return self.parameters + step  # type: ignore[no-any-return]
 
@@ -310,11 +314,8 @@ class Shard:
         if kind not in self.passes:
             self.passes[kind] = passes_of(self.rule, *kind)
         self.parameters = await self.node.apply(work, self.passes[kind] * self.parameters.nbytes)
-        contributions: list[Contribution] = []
-        for push in pushes:
-            contributions += push.contributions(self.version)
         self.version += 1
-        return contributions
+        return [part for push in pushes for part in push.contributions(self.version - 1)]
 
     async def _decoded(self, push: Message) -> Vector:
         if self.store is not None:

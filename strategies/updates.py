@@ -22,14 +22,15 @@ def stepped(
 
     `plain`: the updates as they were, from which some optimizers take their size.
     """
-
-    def mean(vectors: Sequence[Any]) -> Multiple:
-        if weights is not None:
-            vectors = [vector * weight for vector, weight in zip(vectors, weights, strict=True)]
-        return Multiple(1 / over, sum_of(vectors))
-
     apart = rule.correction is not None and rule.correction.is_rate and rule.optimizer.normalises
-    return rule.optimizer.step(mean(updates), state, parameters, mean(plain) if apart else None)
+    size = _mean(plain, weights, over) if apart else None
+    return rule.optimizer.step(_mean(updates, weights, over), state, parameters, size)
+
+
+def _mean(vectors: Sequence[Any], weights: Sequence[float] | None, over: float) -> Multiple:
+    if weights is not None:
+        vectors = [vector * weight for vector, weight in zip(vectors, weights, strict=True)]
+    return Multiple(1 / over, sum_of(vectors))
 
 
 def passes_of(rule: UpdateRule, pushes: int, weighted: bool) -> int:

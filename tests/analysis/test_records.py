@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.analysis.records import EVENTS, Recorder, join
+from lockstep.analysis.records import EVENTS, Recorder, has, join, of
+from lockstep.analysis.records import values as values_of
 
 small = st.integers(0, 2)
 rows = st.one_of(
@@ -35,6 +36,19 @@ def test_any_order_of_recording_gives_the_same_table(records: list[tuple], rando
     pd.testing.assert_frame_equal(frame, table(shuffled), check_exact=True)
     assert frame["end"].is_monotonic_increasing
     assert len(frame) == len(records)
+
+
+def test_arrays_of_an_event_are_its_table_s_columns() -> None:
+    records = table(
+        [("gradient", 1, 0, 2, 3), ("message", 0, 1, 2, 2, 4, "push", 7), ("gradient", 0, 0, 1, 0)]
+    )
+    for event in ("gradient", "message", "update"):
+        frame, found = of(records, event, ["node", "end"]), values_of(records, event, ["node", "end"])
+        assert {name: frame[name].tolist() for name in frame} == {n: v.tolist() for n, v in found.items()}
+        assert has(records, event) == (event != "update")
+    only = records.assign(event=records["event"].cat.remove_unused_categories())  # as a file may have them
+    assert len(of(only, "update", ["end"])) == 0
+    assert not has(only, "pass")
 
 
 def test_many_messages_at_once_are_as_many_one_by_one() -> None:
