@@ -125,7 +125,9 @@ def _draw(
         name, best = str(found["way"].iloc[0]), float(found["mean"].iloc[0])
         second = float(found["mean"].iloc[1]) if len(found) > 1 else np.inf
         if len(found) > 1 and _overlap(found.iloc[0], found.iloc[1]):
-            box = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, hatch="////", edgecolor="white", lw=0)
+            box = Rectangle(
+                (column - 0.5, row - 0.5), 1, 1, fill=False, hatch="////", edgecolor="white", lw=0
+            )
             ax.add_patch(box)
             unsure = True
         ahead = second / best - 1 if lower else best / second - 1 if second else np.inf

@@ -31,6 +31,10 @@ _KINDS = {
     "staleness": ("Staleness", "histogram of the staleness of applied gradients"),
     "staleness-quantiles": ("Staleness against workers", "median and high quantiles of staleness"),
     "utilisation": ("Links over time", "how busy the busiest links were over time"),
+    "critical-path": (
+        "What ends an iteration",
+        "who did what in the second iteration, and the chain that ends it",
+    ),
     "pipeline": ("A mini-batch in the pipeline", "the passes of each stage, bubbles, and what stages keep"),
     "stragglers": ("Stragglers", "what slower workers cost"),
     "pareto": ("Time against machine-hours", "points that no other beats in both time and machine-hours"),
