@@ -1,7 +1,7 @@
 """The critical path of one iteration: the chain of what was done that ended it, from the records.
 
 Walked backwards: what a process does begins when its own activity before it ends, or when the message arrives
-for which it waited, whichever is later; a message begins at its sender. That says what one run waited for, and
+for which it waited, whichever is later; a message begins at its sender. It says what one run waited for, and
 not what a change would save, which `lockstep.why` tries.
 """
 

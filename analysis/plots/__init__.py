@@ -22,8 +22,8 @@ from lockstep.analysis.plots.utilisation import link_utilisation
 from lockstep.analysis.plots.waterfall import waterfall, what_if
 
 __all__ = [
-    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "critical", "decision", "draw", "gantt",
-    "heat_map", "learning", "link_utilisation", "pareto", "pictures", "pipeline",
+    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "critical", "decision", "draw",
+    "gantt", "heat_map", "learning", "link_utilisation", "pareto", "pictures", "pipeline",
     "predicted_against_measured", "predicted_and_measured", "save", "speedup", "staleness_histogram",
     "staleness_quantiles", "stragglers", "throughput", "time_to_target", "waterfall", "what_if",
 ]  # fmt: skip
