@@ -16,7 +16,7 @@ def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
 
 def count(number: int, noun: str) -> str:
     """ "1 worker", "8 workers", "8 micro-batches"."""
-    more = "es" if noun.endswith("ch") else "s"
+    more = "es" if noun.endswith(("ch", "ss")) else "s"
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{more}"
 
 

@@ -1,6 +1,7 @@
 """The critical path of an iteration: who did what meanwhile, and the chain that ended it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,7 +23,13 @@ from lockstep.analysis.words import count
 _MOST_PANELS = 3
 _MOST_RANKS = 8  # of those on the path, that are drawn
 _INCHES = 0.16  # of a process's row
-_LOOK = {"color": "black", "lw": 1.6, "solid_capstyle": "butt", "solid_joinstyle": "miter", "zorder": 6}
+_LOOK: dict[str, Any] = {
+    "color": "black",
+    "lw": 1.6,
+    "solid_capstyle": "butt",
+    "solid_joinstyle": "miter",
+    "zorder": 6,
+}
 _PATH = "the path that ends it"
 
 
@@ -45,7 +52,8 @@ def critical(results: Sequence[Result]) -> Figure:
     heights = [each[-1].top + each[-1].height for each in rows]
     whole = style.figure(style.DOUBLE, sum(_INCHES * height + 0.55 for height in heights))
     panels = whole.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
-    entries, notes = {}, []
+    entries: dict[str, Any] = {}
+    notes = []
     names = titles(describe([result for result, _ in shown]))
     for ax, (result, path), each, name in zip(panels, shown, rows, names, strict=True):
         begin, end = path.parts[0].start, path.parts[-1].end
@@ -58,7 +66,7 @@ def critical(results: Sequence[Result]) -> Figure:
         ax.set_xlabel(f"time since {result.plan.roles[path.worker].name} began the iteration ({over.unit})")
         notes.append(_overlap(path, name if len(shown) > 1 else ""))
         if (more := len({part.node for part in path.parts}) - _MOST_RANKS) > 0:
-            notes.append(f"Not shown: {count(more, 'more process').replace('processs', 'processes')} on it.")
+            notes.append(f"Not shown: {count(more, 'more process')} on it.")
     legend = {each: entries[each] for each in LEGEND if each in entries}
     style.legend(whole, legend | {_PATH: Line2D([], [], **_LOOK)})
     style.note(whole, "\n".join(notes))
@@ -107,9 +115,9 @@ def _line(
         if part.what == "network" and part.peer >= 0:
             far = found.host[part.node] != found.host[part.peer]
             out = middle.get(int((found.up if far else found.inner)[part.node]), here)
-            into = (
-                middle.get(int(found.down[part.peer]), middle.get(int(found.own[part.peer]))) if far else out
-            )
+            into = out
+            if far:
+                into = middle.get(int(found.down[part.peer]), middle.get(int(found.own[part.peer])))
             places = [(part.start, part.left, out), (part.left, part.end, into)]
         dotted = part.what in ("server's update", "waiting")
         for start, end, height in places:

@@ -49,8 +49,8 @@ def decision(
 
     By default those keys that are numbers and say nothing of the strategy or of how the model is split; the
     time to the target or else the throughput. A cell says by how much the best is ahead of the next, and is
-    pale where that is less than 5%, and hatched where the 95% intervals of the two over seeds overlap. Runs
-    that failed, such as those that do not fit, are left out, and so are ways of which a run has no such metric.
+    pale where that is less than 5%, and hatched where the 95% intervals of the two over seeds overlap. Left
+    out are runs that failed, such as those that do not fit, and ways of which a run has no such metric.
     """
     ended, failed = ready(table)
     y = known(ended, y, "--y") if y else _metric(ended)

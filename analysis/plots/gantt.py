@@ -46,6 +46,8 @@ _NARROW = 0.003  # of the axis: bars that are narrower, mostly, have no outline
 
 
 class Row(NamedTuple):
+    """A row of the picture, of a process or of a link."""
+
     track: int
     name: str
     top: float

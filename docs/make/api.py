@@ -47,8 +47,8 @@ COLUMNS = {
 PICTURES = (
     ("against", "against"), ("scaling", "throughput"), ("scaling", "speedup"), ("target", "time_to_target"),
     ("curves", "learning"), ("staleness", "staleness_histogram"), ("staleness", "staleness_quantiles"),
-    ("breakdown", "breakdown"), ("utilisation", "link_utilisation"), ("gantt", "gantt"), ("critical", "critical"),
-    ("pipeline", "pipeline"),
+    ("breakdown", "breakdown"), ("utilisation", "link_utilisation"), ("gantt", "gantt"),
+    ("critical", "critical"), ("pipeline", "pipeline"),
     ("stragglers", "stragglers"), ("heatmap", "heat_map"), ("decision", "decision"), ("pareto", "pareto"),
     ("predicted", "predicted_against_measured"), ("comparison", "predicted_and_measured"),
     ("waterfall", "waterfall"), ("waterfall", "what_if"),

@@ -156,7 +156,7 @@ def test_a_way_is_named_by_what_it_has() -> None:
 
 
 def test_a_decision_is_hatched_where_seeds_may_have_chosen() -> None:
-    """Of 10 Gbit/s the intervals of a ± 12.7·s/√2 overlap; of 1 Gbit/s they are apart, and one run has none."""
+    """Two seeds are ± 12.7·s/√2: at 10 Gbit/s they overlap, at 1 Gbit/s not; one seed has no interval."""
     runs = {(1e9, "a"): (100, 101), (1e9, "b"): (200, 201), (1e10, "a"): (100, 120), (1e10, "b"): (110, 130)}
     rows = [
         {"cluster.network.bandwidth": b, "cluster.workers": n, "strategy.name": name, "throughput": value}
