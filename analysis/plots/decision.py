@@ -136,9 +136,9 @@ def _draw(
         picture[row, column] = 1 - strength * (1 - np.array(to_rgb(colours[name])))
         text = name.replace(", ", "\n") + (f"\n+{percent(ahead)}" if np.isfinite(ahead) else "\nalone")
         dark = picture[row, column].mean() < 0.5
-        ax.text(
-            column, row, text, ha="center", va="center", fontsize=5.5, color="white" if dark else "#111111"
-        )
+        behind = {"facecolor": picture[row, column], "lw": 0, "pad": 1.2}  # so that no hatch runs through it
+        place: Any = {"ha": "center", "va": "center", "fontsize": 5.5, "bbox": behind}
+        ax.text(column, row, text, color="white" if dark else "#111111", **place)
     ax.imshow(picture, aspect="auto")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
