@@ -1,4 +1,4 @@
-"""Draws the pictures of the pages by the commands beside them: `make pictures`, or some: `pictures.py WORD …`.
+"""Draws the pictures of the pages by the commands beside them: `make pictures`, `make pictures WORDS=gantt`.
 
 Results are kept in build/pictures, so that what was interrupted goes on. What a picture was drawn by is noted
 in pictures.json; tests/system/test_pictures.py says which are older than that code.
