@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo lint check test nightly bench accuracy published docs site dist clean
+.PHONY: install demo lint check test nightly bench accuracy published docs pictures site dist clean
 
 install: .venv/installed
 
@@ -65,6 +65,10 @@ docs: install
 	$(BIN)/python docs/make/pipelines.py
 	$(BIN)/python docs/make/systems.py
 	$(BIN)/python benchmarks/streaming_diloco.py
+
+# the pictures of the pages, by the commands beside them: half an hour; WORDS=gantt draws those only
+pictures: install
+	$(BIN)/python docs/make/pictures.py $(WORDS)
 
 # the pages of docs/ for a browser, in build/site
 site: install

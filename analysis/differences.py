@@ -167,6 +167,8 @@ def _pair(sides: tuple[str, str], where: dict[str, Any], mine: pd.DataFrame, its
                 metrics[name] = change
     steps = _step_s(mine), _step_s(its)
     parts = {part: (steps[0].get(part, 0.0), steps[1].get(part, 0.0)) for part in {**steps[0], **steps[1]}}
+    rounding = _SAME * max(sum(each.values()) for each in steps)
+    parts = {part: (a, a if abs(b - a) <= rounding else b) for part, (a, b) in parts.items()}
     bottlenecks = _value(mine, "bottleneck"), _value(its, "bottleneck")
     return Pair(sides, where, (len(mine), len(its)), keys, metrics, parts, bottlenecks)
 
@@ -180,6 +182,9 @@ def _change(name: str, mine: pd.DataFrame, its: pd.DataFrame) -> Change | None:
         return None
     first, second = (float(each.mean()) for each in values)
     half = _half(values, [_seeds(runs) for runs in (mine, its)])
+    share = 1.0 if name.startswith("breakdown.") else 0.0  # of what is nothing, rounding leaves 1e-17
+    if abs(second - first) <= _SAME * max(abs(first), abs(second), share):
+        second = first
     change = second - first
     return Change(first, second, *((None, None) if half is None else (change - half, change + half)))
 

@@ -16,8 +16,11 @@ def number(value: float | None, unit: str = "", nothing: str = NOTHING) -> str:
 
 def count(number: int, noun: str) -> str:
     """ "1 worker", "8 workers", "8 micro-batches"."""
-    more = "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{more}"
+    if number == 1:
+        return f"{number:,} {noun}"
+    if noun.endswith("gy"):  # strategy
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith(('ch', 'ss')) else 's'}"
 
 
 def of_replica(stages: int, parts: int, copies: int = 1) -> str:

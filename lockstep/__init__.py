@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # libraries, and what needs them, load when they are used: `l
 
     from lockstep.analysis.gains import Gain
     from lockstep.analysis.result import Result
+    from lockstep.analysis.what_if import WhatIf
     from lockstep.comparison import Comparison, Source
     from lockstep.fitting import Fit
     from lockstep.fitting.keys import Ends
@@ -49,6 +50,7 @@ __all__ = [
     "sweep",
     "validate",
     "verify",
+    "what_if",
     "why",
 ]
 
@@ -171,6 +173,19 @@ def why(scenario: "Scenario", progress: Progress | None = None) -> "list[Gain]":
     from lockstep.resources import why
 
     return why(scenario, progress)
+
+
+def what_if(scenario: "Scenario", progress: Progress | None = None) -> "WhatIf":
+    """Try the way from now to the ideal: twice the bandwidth, no stragglers, no faults, twice the servers.
+
+    Each besides those before it, as far as it means something there; at last nothing takes time but
+    computing, and all gradients take as long. Of what is returned, `.steps` has for each `change` the
+    `seconds` to the target (None: not reached) or, if the run reaches none or nothing is learned, for a
+    million samples, by sizes only; `plots.what_if` draws it. Raises what `simulate` raises.
+    """
+    from lockstep.ideal import what_if
+
+    return what_if(scenario, progress)
 
 
 def run(

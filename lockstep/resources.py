@@ -199,10 +199,15 @@ def experiments(scenario: Scenario, before: Mapping[str, Any]) -> dict[str, Scen
     `before`: the metrics of a run of it. If workers meet in every round, all make as many mini-batches as
     there, with the same times. Otherwise those would end with the slowest worker alone: all have equal time.
     """
-    plain = scenario.sizes_only
-    plain = plain.model_copy(update={"sweep": {}, "stop": _stop(scenario, before)})
+    plain = by_sizes(scenario, before)
     changed = {kind: resource.faster(plain, FASTER) for kind, resource in RESOURCES.items()}
     return {"": plain} | {kind: other for kind, other in changed.items() if other != plain}
+
+
+def by_sizes(scenario: Scenario, before: Mapping[str, Any]) -> Scenario:
+    """The scenario with nothing learned, and bounds that do not favour what is faster: see `experiments`."""
+    plain = scenario.sizes_only
+    return plain.model_copy(update={"sweep": {}, "stop": _stop(scenario, before)})
 
 
 def _stop(scenario: Scenario, before: Mapping[str, Any]) -> Any:

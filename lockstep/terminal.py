@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep import listing
 from lockstep.analysis.gains import Gain, lines
 from lockstep.analysis.summary import DONE, main_metrics
+from lockstep.analysis.what_if import WhatIf
 from lockstep.analysis.words import NOTHING, count, number, of_replica, percent
 
 if TYPE_CHECKING:  # they load when something is shown: a list of what there is needs none of them
@@ -87,6 +88,19 @@ def show_gains(gains: Sequence[Gain]) -> None:
     print("\nWhat a tenth more speed would save (each tried by itself, by sizes only, with the same seed):")
     rows = lines(gains) or [("nothing", "no gradient was applied")]
     listing.two_columns({f"  {name}": text for name, text in rows})
+
+
+def show_what_if(found: WhatIf, out: Path | None) -> None:
+    """The way from now to the ideal, a change a row."""
+    heads = list(found.rows[0])
+    table = titled("\nWhat if? (each change besides those above it)", heads[0])
+    for head in heads[1:]:
+        table.add_column(head, justify="right")
+    for row in found.rows:
+        table.add_row(*row.values())
+    show_table(table)
+    if out is not None and found.steps[0].seconds is not None:
+        print(f"Drawn in {out / 'what-if.png'}.")
 
 
 def show_comparison(comparisons: list[dict[str, Any]]) -> None:

@@ -77,8 +77,15 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def simulating(scenario: Scenario, why: bool = False) -> Work:
-    """The work of `simulate`; with `why` it tries each resource too, by sizes only."""
+def simulating(scenario: Scenario, why: bool = False, what_if: bool = False) -> Work:
+    """The work of `simulate`; with `why` it tries each resource too, by sizes only.
+
+    With `what_if` it makes the whole run as often as there are changes: what it learns may depend on them.
+    """
+    if what_if:
+        from lockstep.ideal import CHANGES
+
+        return simulating(scenario, why) + simulating(scenario).times(1 + len(CHANGES))
     if why:
         from lockstep.resources import RESOURCES
 

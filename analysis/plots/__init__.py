@@ -3,6 +3,7 @@
 from lockstep.analysis.plots.against import against
 from lockstep.analysis.plots.breakdown import breakdown
 from lockstep.analysis.plots.comparison import predicted_and_measured
+from lockstep.analysis.plots.critical import critical
 from lockstep.analysis.plots.curves import learning
 from lockstep.analysis.plots.decision import decision
 from lockstep.analysis.plots.gantt import gantt
@@ -18,11 +19,11 @@ from lockstep.analysis.plots.stragglers import stragglers
 from lockstep.analysis.plots.style import MEASURED, PREDICTED, save
 from lockstep.analysis.plots.target import time_to_target
 from lockstep.analysis.plots.utilisation import link_utilisation
-from lockstep.analysis.plots.waterfall import waterfall
+from lockstep.analysis.plots.waterfall import waterfall, what_if
 
 __all__ = [
-    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "decision", "draw", "gantt",
-    "heat_map", "learning", "link_utilisation", "pareto", "pictures", "pipeline",
+    "KINDS", "MEASURED", "PREDICTED", "Unfit", "against", "breakdown", "critical", "decision", "draw",
+    "gantt", "heat_map", "learning", "link_utilisation", "pareto", "pictures", "pipeline",
     "predicted_against_measured", "predicted_and_measured", "save", "speedup", "staleness_histogram",
-    "staleness_quantiles", "stragglers", "throughput", "time_to_target", "waterfall",
+    "staleness_quantiles", "stragglers", "throughput", "time_to_target", "waterfall", "what_if",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from lockstep.analysis.plots import style
 from lockstep.analysis.plots.series import (
@@ -17,16 +18,19 @@ from lockstep.analysis.plots.series import (
     known,
     named,
     numeric,
+    once,
     ready,
     value,
     varied,
 )
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import words
+from lockstep.analysis.table import intervals
 from lockstep.analysis.words import percent
 
 _CELL = (1.15, 0.42)  # inches
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+_HATCHED = "Hatched: the 95% intervals over seeds of the best and the next overlap."
 _CLOSE = 0.05  # of the best: what is behind by less is as good as the best for the model's error
 _LOWER = (
     "time_to_target_s",
@@ -45,7 +49,8 @@ def decision(
 
     By default those keys that are numbers and say nothing of the strategy or of how the model is split; the
     time to the target or else the throughput. A cell says by how much the best is ahead of the next, and is
-    pale where that is less than 5%. Runs that failed, such as those that do not fit, are left out.
+    pale where that is less than 5%, and hatched where the 95% intervals of the two over seeds overlap. Left
+    out are runs that failed, such as those that do not fit, and ways of which a run has no such metric.
     """
     ended, failed = ready(table)
     y = known(ended, y, "--y") if y else _metric(ended)
@@ -55,7 +60,8 @@ def decision(
         raise Unfit("it takes something to decide: a key that varies besides those of columns and rows")
     rows = ended[ways].to_dict("records")
     ended = ended.assign(way=[_way(ended, row) for row in rows])
-    cells = ended.groupby([by, x, "way"])[y].mean().dropna()
+    whole_ways = ended[ended[y].notna().groupby([ended[key] for key in (by, x, "way")]).transform("all")]
+    cells = intervals(whole_ways, [by, x, "way"], y)
     if cells.empty:
         raise Unfit(f"no run has a {words(y)}")
     names = list(dict.fromkeys(ended["way"]))
@@ -65,13 +71,13 @@ def decision(
         min(style.DOUBLE, max(style.SINGLE, 1.2 + _CELL[0] * len(across))), 0.9 + _CELL[1] * len(down)
     )
     ax = whole.subplots()
-    _draw(ax, cells, across, down, colours, y in _LOWER)
+    unsure = _draw(ax, cells.set_index([by, x]), across, down, colours, y in _LOWER)
     ax.set_xticks(range(len(across)), [value(ended, x, item) for item in across])
     ax.set_yticks(range(len(down)), [value(ended, by, item) for item in down])
     ax.set_xlabel(words(x))
     ax.set_ylabel(words(by))
     ax.set_title(f"Best by {words(y)}, and how far it is ahead of the next")
-    style.note(whole, failed)
+    style.note(whole, once([_HATCHED if unsure else "", failed]))
     return whole
 
 
@@ -103,31 +109,43 @@ def _keys(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str, str]
 
 def _draw(
     ax: Axes,
-    cells: pd.Series,
+    cells: pd.DataFrame,
     across: Sequence[Any],
     down: Sequence[Any],
     colours: dict[str, str],
     lower: bool,
-) -> None:
-    """The cells, with the best way in each."""
-    picture = np.ones((len(down), len(across), 3))
+) -> bool:
+    """The cells, with the best way in each; whether in one of them seeds may have chosen it."""
+    picture, unsure = np.ones((len(down), len(across), 3)), False
     for (row, item), (column, other) in ((r, c) for r in enumerate(down) for c in enumerate(across)):
-        try:
-            found = cells.loc[item, other].sort_values(ascending=lower, kind="stable")
-        except KeyError:
+        if (item, other) not in cells.index:
             ax.text(column, row, "none fits", ha="center", va="center", fontsize=6.5, color="#444444")
             continue
-        name, best = str(found.index[0]), float(found.iloc[0])
-        second = float(found.iloc[1]) if len(found) > 1 else np.inf
+        found = cells.loc[[(item, other)]].sort_values("mean", ascending=lower, kind="stable")
+        name, best = str(found["way"].iloc[0]), float(found["mean"].iloc[0])
+        second = float(found["mean"].iloc[1]) if len(found) > 1 else np.inf
+        if len(found) > 1 and _overlap(found.iloc[0], found.iloc[1]):
+            box = Rectangle(
+                (column - 0.5, row - 0.5), 1, 1, fill=False, hatch="////", edgecolor="white", lw=0
+            )
+            ax.add_patch(box)
+            unsure = True
         ahead = second / best - 1 if lower else best / second - 1 if second else np.inf
         ahead = ahead if len(found) > 1 else np.inf
         strength = 0.9 if ahead >= _CLOSE else 0.35
         picture[row, column] = 1 - strength * (1 - np.array(to_rgb(colours[name])))
         text = name.replace(", ", "\n") + (f"\n+{percent(ahead)}" if np.isfinite(ahead) else "\nalone")
         dark = picture[row, column].mean() < 0.5
-        ax.text(
-            column, row, text, ha="center", va="center", fontsize=5.5, color="white" if dark else "#111111"
-        )
+        behind = {"facecolor": picture[row, column], "lw": 0, "pad": 1.2}  # so that no hatch runs through it
+        place: Any = {"ha": "center", "va": "center", "fontsize": 5.5, "bbox": behind}
+        ax.text(column, row, text, color="white" if dark else "#111111", **place)
     ax.imshow(picture, aspect="auto")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+    return unsure
+
+
+def _overlap(best: pd.Series, second: pd.Series) -> bool:
+    """Whether the intervals of two ways overlap, so that seeds may have made the difference."""
+    several = min(best["runs"], second["runs"]) > 1
+    return bool(several and best["low"] <= second["high"] and second["low"] <= best["high"])

@@ -1,6 +1,6 @@
 """What everybody did in the first iterations: a row a worker, a server and a direction of a link."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,9 @@ _LINK = 0.62
 _NARROW = 0.003  # of the axis: bars that are narrower, mostly, have no outline
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
+    """A row of the picture, of a process or of a link."""
+
     track: int
     name: str
     top: float
@@ -69,22 +71,22 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
     until = float(np.median([_window(result, iterations) for result in shown]))
     over = scale("duration_s", [until])
     workers = [_workers(result, _WORKERS if len(shown) == 1 else _WORKERS_EACH) for result in shown]
-    rows = [_rows(result, some) for result, some in zip(shown, workers, strict=True)]
+    rows = [rows_of(result, _drawn(result, some)) for result, some in zip(shown, workers, strict=True)]
     heights = [each[-1].top + each[-1].height for each in rows]
     whole = style.figure(width, sum(_INCHES * height + 0.22 for height in heights) + 0.3)
     panels = whole.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
     entries: dict[str, Any] = {}
     for ax, result, each, title in zip(panels, shown, rows, titles(describe(shown)), strict=True):
-        entries |= _panel(ax, result, each, until, over)
+        entries |= panel(ax, result, each, (result.span[0], result.span[0] + until), over)
         ax.set_title(f"{DONE[result.engine]}: {title}", loc="left", pad=2)
         ax.set_ylim(each[-1].top + each[-1].height, 0)
     panels[-1].set(xlabel=f"time since the first mini-batch ({over.unit})", xlim=(0, until * over.factor))
-    style.legend(whole, {name: entries[name] for name in _LEGEND if name in entries})
+    style.legend(whole, {name: entries[name] for name in LEGEND if name in entries})
     style.note(whole, _left_out(shown, workers, len(distinct) - len(shown)))
     return whole
 
 
-_LEGEND = {
+LEGEND = {
     "computing": Patch(color=activities.COMPUTING),
     "forward": Patch(color=activities.FORWARD),
     "backward": Patch(color=activities.COMPUTING),
@@ -125,8 +127,17 @@ def _workers(result: Result, most: int) -> list[int]:
     return sorted({int(order[place]) for place in (0, (len(order) - 1) // 2, -1)})
 
 
-def _rows(result: Result, workers: Sequence[int]) -> list[_Row]:
-    """The rows that are drawn, from top to bottom: of some processes, and of their hosts' links.
+def _drawn(result: Result, workers: Sequence[int]) -> set[int]:
+    """The ranks that are drawn: some workers, and the first servers and relays."""
+    return {
+        rank
+        for rank, role in enumerate(result.plan.roles)
+        if (role.index in workers if role.kind == "worker" else role.index < _MOST[role.kind])
+    }
+
+
+def rows_of(result: Result, drawn: Collection[int]) -> list[Row]:
+    """The rows that are drawn, from top to bottom: of some ranks, and of their hosts' links.
 
     Links on which nothing can take time have no row: the card of a host that is alone, and the link inside a
     host where the scenario does not say how fast it is.
@@ -134,35 +145,35 @@ def _rows(result: Result, workers: Sequence[int]) -> list[_Row]:
     found = tracks_of(result)
     links = dict.fromkeys(found.up.tolist(), "sending") | dict.fromkeys(found.down.tolist(), "receiving")
     links |= dict.fromkeys(found.inner.tolist(), "sending")
-    drawn = {
-        rank
-        for rank, role in enumerate(found.roles)
-        if (role.index in workers if role.kind == "worker" else role.index < _MOST[role.kind])
-    }
     own = {int(found.own[rank]) for rank in drawn}
     several = len(set(found.host.tolist())) > 1
     inside = result.plan.scenario.cluster.network.intra_host is not None
     kinds = [found.up, found.down] * several + [found.inner] * inside
     wanted = {int(kind[rank]) for rank in drawn for kind in kinds}
-    rows: list[_Row] = []
+    rows: list[Row] = []
     top = 0.0
     for track, whose in enumerate(found.whose):
         if isinstance(whose, Role) and track in own:
             top += 0.25  # apart from the host above
-            rows.append(_Row(track, whose.name, top, 1.0, "", whose.kind == "worker"))
+            rows.append(Row(track, whose.name, top, 1.0, "", whose.kind == "worker"))
         elif isinstance(whose, ResourceId) and track in wanted:
-            rows.append(_Row(track, whose.noun, top, _LINK, links[track]))
+            rows.append(Row(track, whose.noun, top, _LINK, links[track]))
         else:
             continue
         top += rows[-1].height
     return rows
 
 
-def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: Scale) -> dict[str, Any]:
-    """Draw a run; the legend's entries that it needs."""
+def panel(
+    ax: Axes, result: Result, rows: Sequence[Row], span: tuple[float, float], over: Scale, led: bool = True
+) -> dict[str, Any]:
+    """Draw a run from one time to another (s), the first at 0; the legend's entries that it needs.
+
+    `led`: with arrows from pushes to their updates.
+    """
     found = tracks_of(result)
     table = slices(result, found)
-    begin = round(result.span[0] * 1e9)
+    begin, until = round(span[0] * 1e9), span[1] - span[0]
     table = table[(table["end"] >= begin) & (table["start"] <= begin + until * 1e9)]
     table = table.assign(event=_what(result.records)[table["row"]])
     since = (table["start"].to_numpy() - begin) / 1e9 * over.factor
@@ -180,13 +191,13 @@ def _panel(ax: Axes, result: Result, rows: Sequence[_Row], until: float, over: S
         elif here.any():
             _link(ax, row, since[here], takes[here], lane[here])
             entries.append(row.link)
-    entries += _arrows(ax, result, table, rows, begin, over)
+    entries += _arrows(ax, result, table, rows, begin, over) if led else []
     labels = ax.set_yticks([row.top + row.height / 2 for row in rows], [row.name for row in rows])
     for tick, row in zip(labels, rows, strict=True):
         tick.label1.set(fontsize=7 if not row.link else 5.5, color="black" if not row.link else "#555555")
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    return {name: _LEGEND[name] for name in entries}
+    return {name: LEGEND[name] for name in entries}
 
 
 def _what(records: pd.DataFrame) -> np.ndarray:
@@ -198,7 +209,7 @@ def _what(records: pd.DataFrame) -> np.ndarray:
 
 
 def _process(
-    ax: Axes, row: _Row, events: np.ndarray, since: np.ndarray, takes: np.ndarray, until: float
+    ax: Axes, row: Row, events: np.ndarray, since: np.ndarray, takes: np.ndarray, until: float
 ) -> list[str]:
     """What a process did: bars, and marks for instants."""
     entries = []
@@ -222,7 +233,7 @@ def _process(
     return entries
 
 
-def _link(ax: Axes, row: _Row, since: np.ndarray, takes: np.ndarray, lane: np.ndarray) -> None:
+def _link(ax: Axes, row: Row, since: np.ndarray, takes: np.ndarray, lane: np.ndarray) -> None:
     """Messages on a link: those at the same time share the row's height."""
     count = lane.max() + 1
     height = 0.86 * row.height / count
@@ -235,7 +246,7 @@ def _link(ax: Axes, row: _Row, since: np.ndarray, takes: np.ndarray, lane: np.nd
 
 
 def _arrows(
-    ax: Axes, result: Result, table: pd.DataFrame, rows: Sequence[_Row], begin: int, over: Scale
+    ax: Axes, result: Result, table: pd.DataFrame, rows: Sequence[Row], begin: int, over: Scale
 ) -> list[str]:
     """Lines from where pushes are sent to their updates; none if there were too many to follow."""
     led = arrows(result)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from lockstep.analysis.plots.against import against
 from lockstep.analysis.plots.breakdown import breakdown
+from lockstep.analysis.plots.critical import critical
 from lockstep.analysis.plots.curves import learning
 from lockstep.analysis.plots.decision import decision
 from lockstep.analysis.plots.gantt import gantt
@@ -53,6 +54,7 @@ KINDS: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "breakdown": (_table(breakdown), ("by",)),
     "utilisation": (_results(link_utilisation), ()),
     "gantt": (_results(gantt), ()),
+    "critical-path": (_results(critical), ()),
     "pipeline": (_results(pipeline), ()),
     "stragglers": (_table(stragglers), ("x", "y", "by")),
     "heat-map": (_table(heat_map), ("x", "y", "by")),

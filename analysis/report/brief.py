@@ -4,16 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.analysis.gains import LEAST, Gain, in_words
+from lockstep.analysis.held_out import MEASURED_WORKERS, THROUGHPUT_ERRORS, TIME_TO_TARGET_ERROR
 from lockstep.analysis.report.answer import Answer, overlap
 from lockstep.analysis.report.points import Point
 from lockstep.analysis.words import count, number, percent
 
-# Of held-out runs (docs/accuracy.md): the median, the 90th percentile, the maximum.
-THROUGHPUT_ERRORS = (0.011, 0.033, 0.067)
-TIME_TO_TARGET_ERROR = 0.019
-"""Of the worst strategy, the median over seeds (docs/accuracy.md)."""
-MEASURED_WORKERS = 12
-"""The most that the accuracy suite runs (docs/accuracy.md)."""
 _MOST = 3  # what-ifs
 _PRICE = "--set 'cluster.price=3 USD/h'"
 _SAME = 1e-6  # of the mean: what is left of rounding

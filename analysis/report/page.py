@@ -19,6 +19,7 @@ from lockstep.analysis.report.gather import Gathered
 from lockstep.analysis.report.groups import Group, groups, works
 from lockstep.analysis.report.pictures import first, pictures
 from lockstep.analysis.report.points import Point, points, varied
+from lockstep.analysis.what_if import WhatIf
 from lockstep.analysis.words import count
 from lockstep.scenarios.sweep import parts
 
@@ -35,8 +36,13 @@ _SENTENCES = 4  # in a headline
 _PATH = re.compile(r"(?<![\w.:/…])/(?:[^/\s'\":,]+/)+")
 
 
-def page(gathered: Gathered, versions: Mapping[str, str], gains: Sequence[Gain] | None = None) -> str:
-    """The HTML of what was gathered; the same bytes for the same folder, versions and gains."""
+def page(
+    gathered: Gathered,
+    versions: Mapping[str, str],
+    gains: Sequence[Gain] | None = None,
+    way: WhatIf | None = None,
+) -> str:
+    """The HTML of what was gathered; the same bytes for the same folder, versions and what was tried."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(_HERE)
@@ -46,7 +52,7 @@ def page(gathered: Gathered, versions: Mapping[str, str], gains: Sequence[Gain] 
     style, script = ((_HERE / file).read_text(encoding="utf-8") for file in ("style.css", "table.js"))
     return (
         environment.get_template("template.html.j2").render(
-            **_content(gathered, gains),
+            **_content(gathered, gains, way),
             versions=versions,
             style=style,
             script=script,
@@ -105,7 +111,7 @@ def _keys(gathered: Gathered) -> list[str]:
     return varied(gathered.runs, _swept(gathered))
 
 
-def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]:
+def _content(gathered: Gathered, gains: Sequence[Gain] | None, way: WhatIf | None) -> dict[str, Any]:
     runs, keys = gathered.runs, _keys(gathered)
     found = points(runs, keys)
     answers = _answers(gathered, gains)
@@ -113,7 +119,7 @@ def _content(gathered: Gathered, gains: Sequence[Gain] | None) -> dict[str, Any]
     sentences, notes = _said(answers, gathered)
     single = len(runs) == 1
     compared = _compared(runs, keys)
-    drawn = pictures(gathered)
+    drawn = pictures(gathered, way)
     at_top = first(drawn, gathered.kind, next(iter(answers.values())).goal.metric)
     return {
         "title": gathered.scenario.name if runs["name"].nunique() == 1 else gathered.folder.absolute().name,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lockstep.analysis.report.gather import Gathered
 from lockstep.analysis.report.groups import works
 from lockstep.analysis.runs import Runs
+from lockstep.analysis.what_if import WhatIf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,10 @@ _KINDS = {
     "staleness": ("Staleness", "histogram of the staleness of applied gradients"),
     "staleness-quantiles": ("Staleness against workers", "median and high quantiles of staleness"),
     "utilisation": ("Links over time", "how busy the busiest links were over time"),
+    "critical-path": (
+        "What ends an iteration",
+        "who did what in the second iteration, and the chain that ends it",
+    ),
     "pipeline": ("A mini-batch in the pipeline", "the passes of each stage, bubbles, and what stages keep"),
     "stragglers": ("Stragglers", "what slower workers cost"),
     "pareto": ("Time against machine-hours", "points that no other beats in both time and machine-hours"),
@@ -39,6 +44,7 @@ _KINDS = {
 
 _OTHERS = {
     "mean": ("Where the mean worker's time goes", "a bar of computing, network and waiting"),
+    "what-if": ("From now to the ideal", "a bar for each change of the cluster, besides those before it"),
     "ranking": ("The ranking", "a bar for each of the best, with its interval over seeds"),
 }
 _BY_METRIC = {
@@ -75,9 +81,12 @@ class Picture(NamedTuple):
     """That of `lockstep plot`; "ranking" is of a recommendation."""
 
 
-def pictures(gathered: Gathered) -> list[Picture]:
-    """All that can be drawn of what was gathered; not of several workloads in one."""
-    from lockstep.analysis.plots import Unfit, draw
+def pictures(gathered: Gathered, way: WhatIf | None = None) -> list[Picture]:
+    """All that can be drawn of what was gathered; not of several workloads in one.
+
+    `way`: from the best run to the ideal, where it was tried.
+    """
+    from lockstep.analysis.plots import Unfit, draw, what_if
 
     found = []
     if gathered.recommendation is not None:
@@ -88,6 +97,9 @@ def pictures(gathered: Gathered) -> list[Picture]:
         with suppress(Unfit):
             by: dict[str, str] = {"by": "strategy.name"}
             found.append(_shown("mean", "", lambda: draw("breakdown", gathered.drawable, by)))
+    if way is not None:
+        with suppress(Unfit):
+            found.append(_shown("what-if", "", partial(what_if, way)))
     for work, runs in _by_work(gathered).items():
         for kind in _KINDS:
             if kind in _LEFT_OUT.get(gathered.kind, ()):

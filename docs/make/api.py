@@ -15,7 +15,7 @@ FRONT, RECORDS, KINDS = "lockstep/__init__.py", "analysis/result.py", "analysis/
 LIMITS, RESOURCE = "analysis/bottleneck.py", "strategies/resource.py"
 RANKING, WHAT_IF = "lockstep/recommendation/ranking.py", "lockstep/recommendation/what_if.py"
 
-ONE_RUN = ("load", "scenario", "model", "simulate", "why", "run", "records", "validate", "replay")
+ONE_RUN = ("load", "scenario", "model", "simulate", "why", "what_if", "run", "records", "validate", "replay")
 MANY_RUNS = ("sweep", "recommend", "compare", "fit")
 CHECKS = ("verify", "claims", "chaos")
 ERRORS = {
@@ -48,10 +48,10 @@ PICTURES = (
     ("against", "against"), ("scaling", "throughput"), ("scaling", "speedup"), ("target", "time_to_target"),
     ("curves", "learning"), ("staleness", "staleness_histogram"), ("staleness", "staleness_quantiles"),
     ("breakdown", "breakdown"), ("utilisation", "link_utilisation"), ("gantt", "gantt"),
-    ("pipeline", "pipeline"),
+    ("critical", "critical"), ("pipeline", "pipeline"),
     ("stragglers", "stragglers"), ("heatmap", "heat_map"), ("decision", "decision"), ("pareto", "pareto"),
     ("predicted", "predicted_against_measured"), ("comparison", "predicted_and_measured"),
-    ("waterfall", "waterfall"),
+    ("waterfall", "waterfall"), ("waterfall", "what_if"),
 )  # fmt: skip
 
 PROSE = """\
@@ -141,6 +141,10 @@ def page() -> str:
         members(RESOURCE, "ResourceId"),
         "`Gain`, of what `lockstep.why` returns: " + words("analysis/gains.py", "Gain") + "\n",
         members("analysis/gains.py", "Gain"),
+        "`WhatIf`, of what `lockstep.what_if` returns: " + words("analysis/what_if.py", "WhatIf") + "\n",
+        members("analysis/what_if.py", "WhatIf"),
+        "`Step`: " + words("analysis/what_if.py", "Step") + "\n",
+        members("analysis/what_if.py", "Step"),
         "### The records\n",
         RECORDS_WORDS,
         _records(),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,6 +26,7 @@ from lockstep.commands.options import (
     Timeline,
     Timeout,
     Trust,
+    WhatIf,
     Why,
     Yes,
     ask_first,
@@ -47,6 +48,7 @@ def simulate(
     set_: Set = None,
     replay: Replay = None,
     why: Why = False,
+    what_if: WhatIf = False,
     out: Out = None,
     tensorboard: Tensorboard = None,
     timeline: Timeline = None,
@@ -65,6 +67,8 @@ def simulate(
             context.fail("--replay has a scenario of its own: leave out FILE and --set")
         if why:
             context.fail("--why tries what is predicted: leave out --replay, and give FILE")
+        if what_if:
+            context.fail("--what-if tries what is predicted: leave out --replay, and give FILE")
         with signals.within(timeout):
             _replay(replay, output)
         return
@@ -74,9 +78,9 @@ def simulate(
 
     scenario = load(file, set_ or [], testbed=False)
     output.check()
-    ask_first(lambda: work.simulating(scenario, why), yes, timeout)
+    ask_first(lambda: work.simulating(scenario, why, what_if), yes, timeout)
     with signals.within(timeout):
-        _one_run(lockstep.simulate, "predicting", scenario, output, why)
+        _one_run(lockstep.simulate, "predicting", scenario, output, why, what_if)
 
 
 def _replay(folder: Path, output: Output) -> None:
@@ -147,7 +151,12 @@ def run(
 
 
 def _one_run(
-    engine: "Callable[..., Result]", doing: str, scenario: "Scenario", output: Output, why: bool = False
+    engine: "Callable[..., Result]",
+    doing: str,
+    scenario: "Scenario",
+    output: Output,
+    why: bool = False,
+    what_if: bool = False,
 ) -> "Result":
     out, tensorboard = output.out, output.tensorboard
     try:
@@ -162,13 +171,24 @@ def _one_run(
     if why:
         with output.progress("trying what would shorten it") as progress:
             tried = lockstep.why(scenario, progress)
+    way = None
+    if what_if:
+        with output.progress("trying the way to the ideal") as progress:
+            way = lockstep.what_if(scenario, progress)
+        if out is not None and way.steps[0].seconds is not None:
+            from lockstep.analysis import plots
+
+            plots.save(plots.what_if(way), out / "what-if")
     if tensorboard is not None:
         result.to_tensorboard(tensorboard)
-    more = {} if tried is None else {"why": [asdict(each) for each in tried]}
+    more: dict[str, Any] = {} if tried is None else {"why": [asdict(each) for each in tried]}
+    more |= {} if way is None else {"what_if": asdict(way)}
     if not output.printing.print({**result.metrics, **more}, lambda: [result.row]):
         terminal.show(result, out)
         if tried is not None:
             terminal.show_gains(tried)
+        if way is not None:
+            terminal.show_what_if(way, out)
         if scenario.sweep:
             print("note: this was the scenario itself; 'lockstep sweep' runs its sweep", file=sys.stderr)
         if tensorboard is not None:

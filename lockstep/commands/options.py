@@ -66,6 +66,10 @@ Why = Annotated[
     bool,
     typer.Option("--why", help="Try what would shorten the run most, if it were a tenth faster."),
 ]
+WhatIf = Annotated[
+    bool,
+    typer.Option("--what-if", help="Try the way to the ideal: faster network, no stragglers, more servers."),
+]
 
 
 def _trust(given: bool) -> None:

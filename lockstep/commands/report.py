@@ -13,6 +13,7 @@ from lockstep.scenarios import ScenarioError
 if TYPE_CHECKING:
     from lockstep.analysis.gains import Gain
     from lockstep.analysis.report import Gathered
+    from lockstep.analysis.what_if import WhatIf
 
 Folder = Annotated[
     Path,
@@ -41,14 +42,18 @@ def report(folder: Folder, out: Html = None, why: Why = True, trust: Trust = Fal
     if file.is_dir():
         raise ScenarioError(f"{str(file)!r} is a folder; give a file, such as report.html", key="--out")
     check_out(file.parent)
-    write(gathered, file, _versions(), _gains(gathered) if why else None)
+    gains, way = _tried(gathered) if why else (None, None)
+    write(gathered, file, _versions(), gains, way)
     print(f"Written to {file}.")
     for each in gathered.left_out:
         print(f"left out: {each}", file=sys.stderr)
 
 
-def _gains(gathered: "Gathered") -> "list[Gain] | None":
-    """What would make the best run faster, tried; None of a real run, and of what can be tried no more."""
+def _tried(gathered: "Gathered") -> "tuple[list[Gain] | None, WhatIf | None]":
+    """What would make the best run faster, and its way to the ideal, by sizes only.
+
+    Nothing of a real run, and of what can be tried no more.
+    """
     import lockstep
     from lockstep.analysis.report import best_run
     from lockstep.analysis.report.reproduce import settings
@@ -57,10 +62,10 @@ def _gains(gathered: "Gathered") -> "list[Gain] | None":
         from lockstep.analysis.gains import Gain
 
         tried = gathered.recommendation["why"].get(gathered.recommendation["recommended"])
-        return None if tried is None else [Gain(**each) for each in tried]
+        return None if tried is None else [Gain(**each) for each in tried], None
     run = best_run(gathered)
     if run is None or run["engine"] != "simulator" or gathered.kind == "validation":
-        return None
+        return None, None
     place = gathered.folder if gathered.kind == "sweep" else gathered.folder / run["folder"]
     try:
         file = place / "scenario.yaml"
@@ -68,10 +73,10 @@ def _gains(gathered: "Gathered") -> "list[Gain] | None":
         row = {str(key): value for key, value in run.items()}
         scenario = load(str(file), settings(base, row), testbed=False)
         with terminal.progress("trying what would shorten it", quiet=not sys.stderr.isatty()) as progress:
-            return lockstep.why(scenario, progress)
+            return lockstep.why(scenario, progress), lockstep.what_if(scenario.sizes_only)
     except (ScenarioError, RuntimeError) as error:
         print(f"note: what would shorten the best run could not be tried: {error}", file=sys.stderr)
-        return None
+        return None, None
 
 
 def _versions() -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from lockstep.analysis.words import number, percent, within
+from lockstep.analysis.held_out import THROUGHPUT_ERRORS
+from lockstep.analysis.words import count, number, percent, within
 from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, firsts, peers
 from lockstep.recommendation.what_if import Answer
 
-MODEL_ERROR = 0.03  # of nine of ten held-out predictions of throughput: docs/accuracy.md
+_, MODEL_ERROR, _ = THROUGHPUT_ERRORS  # of nine of ten predictions
 _SCATTER = 0.2  # half an interval over the mean; more is said
 
 
@@ -102,7 +103,7 @@ def _rivals(first: Ranked, ranking: list[Ranked]) -> list[str]:
         if 0 < lead < MODEL_ERROR and behind[0].reached == len(behind[0].rows):
             said.append(
                 f"Its lead of {percent(lead)} on {behind[0].candidate.label} is within what a prediction may "
-                f"be off by ({MODEL_ERROR:.0%} in nine of ten cases, docs/accuracy.md)."
+                f"be off by ({percent(MODEL_ERROR)} in nine of ten cases, docs/accuracy.md)."
             )
     return said
 
@@ -177,7 +178,8 @@ def how(found: Recommendation) -> str:
     """How the numbers came about."""
     search = found.search_
     whole = "all" if search.size <= search.simulated else f"of {search.size:,}"
-    runs = f"{search.simulated} candidates tried ({whole}), of {len(search.spaces)} strategies"
+    tried, among = count(search.simulated, "candidate"), count(len(search.spaces), "strategy")
+    runs = f"{tried} tried ({whole}), of {among}"
     if found.beyond:
         runs += f"; the budget ended before {', '.join(found.beyond)}"
     if not found.finals:

@@ -1,7 +1,7 @@
 """What the page shows of a setting, computed in a process of its own: numbers first, then pictures."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,8 @@ _EVENTS, _BYTES = 8_000, 2_000_000  # of a simulation that a change of a setting
 _FEWEST, _MOST = 3, 12  # iterations of the median worker that a Gantt chart draws
 _WIDE = 5  # inches
 _HEAVY = 600_000  # characters of a data URI
-_EVERY_S = 0.2  # that a learning run tells how far it is
+_MANY = 20_000  # records: too many bars for vectors
+_EVERY_S = 0.2  # that a simulation tells how far it is
 # What depends on how long a run is; a beginning says nothing about them.
 _OF_LENGTH = ("duration", "updates", "dropped", "sent")
 _LEARNED = ("held-out", "accuracy", "time to", "cost to", "duration")
@@ -44,10 +45,12 @@ class Picture:
     wide: bool
 
     @classmethod
-    def of(cls, name: str, figure: Figure) -> "Picture":
-        """Vectors, or points where there is so much in it that vectors would be slow to show."""
-        wide, source = figure.get_figwidth() > _WIDE, data_uri(figure)
-        return cls(name, source if len(source) < _HEAVY else _points(figure), wide)
+    def of(cls, name: str, figure: Figure, much: bool = False) -> "Picture":
+        """Vectors, or points where there is so `much` in it that vectors would be slow to show."""
+        source = "" if much else data_uri(figure)
+        return cls(
+            name, source if 0 < len(source) < _HEAVY else _points(figure), figure.get_figwidth() > _WIDE
+        )
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,14 @@ def bounded(scenario: Scenario) -> tuple[Scenario, float | None]:
     return (sizes, None) if until is None else (stopping(sizes, time=until), until)
 
 
-def predict(scenario: Scenario) -> Iterator[Prediction | Picture]:
-    """By sizes only: the numbers, then what everybody did in the first iterations."""
+def predict(scenario: Scenario) -> Iterator[float | Prediction | Picture]:
+    """By sizes only: the fraction done now and then, the numbers, what was done in the first iterations."""
     short, until = bounded(scenario)
-    result = lockstep.simulate(short)
+    result = yield from _watched(short)
     yield prediction(result, until)
     if result.span[1] > result.span[0]:
         first, iterations = beginning(result)
-        yield Picture.of("gantt", plots.gantt([first], iterations))
+        yield Picture.of("gantt", plots.gantt([first], iterations), len(first.records) > _MANY)
 
 
 def learn(scenario: Scenario) -> Iterator[float | Prediction | Picture]:
@@ -95,17 +98,23 @@ def learn(scenario: Scenario) -> Iterator[float | Prediction | Picture]:
 
     The simulation runs in a thread, so that the fractions come while it does.
     """
-    done = [0.0]
     lockstep.check(scenario)
-    with ThreadPoolExecutor(1) as thread:
-        future = thread.submit(lockstep.simulate, scenario, lambda fraction: done.__setitem__(0, fraction))
-        while not future.done():
-            yield done[0]
-            wait([future], timeout=_EVERY_S)
-        result = future.result()
+    result = yield from _watched(scenario)
     yield prediction(result, None)
     if len(result.curve):
         yield Picture.of("loss", plots.learning([result]))
+
+
+def _watched(scenario: Scenario) -> Generator[float, None, Result]:
+    """Simulate in a thread, and yield the fraction done while it goes on."""
+    done = [0.0]
+    with ThreadPoolExecutor(1) as thread:
+        future = thread.submit(lockstep.simulate, scenario, lambda fraction: done.__setitem__(0, fraction))
+        wait([future], timeout=_EVERY_S)
+        while not future.done():
+            yield done[0]
+            wait([future], timeout=_EVERY_S)
+        return future.result()
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Pair | Picture]:

@@ -30,6 +30,7 @@ class Side:
         self._busy = False
         self._gantt: Picture | None = None
         self._done: float | None = None  # of what is being learned
+        self._share = 0.0  # of what is being predicted
         self._found: list[Any] = []
 
     @property
@@ -47,7 +48,7 @@ class Side:
             self.worker.stop()
             self._fail(error)
             return
-        self._busy = True
+        self._busy, self._share = True, 0.0
         self.worker.ask(predict, scenario)
         self._refresh()
         self._learning.refresh()
@@ -72,6 +73,9 @@ class Side:
     def _told(self, message: Any) -> None:
         if isinstance(message, Exception):
             self._fail(message)
+        elif isinstance(message, float):
+            self._share = message
+            self._head.refresh()
         elif isinstance(message, Prediction):
             self._busy, self.prediction = False, message
             self._refresh()
@@ -109,9 +113,11 @@ class Side:
         """What people look for first, or what is wrong."""
         if self.problem:
             show.problem(self.problem)
-        elif self.prediction is None:
-            ui.label("Predicting …").classes("opacity-70")
-        else:
+            return
+        if self._busy and (self._share or self.prediction is None):
+            share = f" {self._share:.0%}" if self._share else ""
+            ui.label(f"Predicting …{share}").classes("opacity-70")
+        if self.prediction is not None:
             with ui.column().classes("w-full gap-1" + " opacity-40" * self._busy):
                 show.headline(self.prediction)
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,7 +59,15 @@ def plan(
         raise ScenarioError(f"must be {' or '.join(ENGINES)}, not {engine!r}", key="--engine")
     if testbed and engine != "executor":
         raise ScenarioError("is for real runs; say --engine executor too", key="--testbed")
-    scenario, expanded = scenarios.points(source, list(overrides), partial(_check, testbed=testbed))
+    # where it varies how the model is split it asks what fits: runs fail that do not
+    asks = [_splits(source)] if isinstance(source, Scenario) else []
+
+    def check(each: Scenario) -> None:
+        if not asks:  # the file's own comes first, and has the sweep
+            asks.append(_splits(each))
+        lockstep.check(each, testbed=testbed, fits=not asks[0])
+
+    scenario, expanded = scenarios.points(source, list(overrides), check)
     runs: dict[str, Run] = {}
     points: list[dict[str, Any]] = []
     same = 0
@@ -82,12 +90,11 @@ def plan(
     return Plan(scenario, list(runs.values()), points, same, engine, testbed)
 
 
-def _check(scenario: Scenario, testbed: bool) -> None:
-    """Where a sweep varies how the model is split it asks what fits: runs fail that do not."""
+def _splits(scenario: Scenario) -> bool:
+    """Whether the sweep varies how the model is split."""
     swept = scenario.sweep
     names = [*swept, *swept.get("zip", {}), *(name for point in swept.get("points", ()) for name in point)]
-    asks = any(name.startswith("parallelism") for name in names)
-    lockstep.check(scenario, testbed=testbed, fits=not asks)
+    return any(name.startswith("parallelism") for name in names)
 
 
 def key(scenario: Scenario, engine: str, testbed: bool) -> str:

@@ -78,3 +78,16 @@ def test_runs_that_failed_do_not_count() -> None:
     assert pair(table, runs([100], [0])).metrics["throughput"].first == 100
     with pytest.raises(ScenarioError, match="no run in it has ended well"):
         pair(table[1:], runs([100], [0]))
+
+
+def test_what_rounding_leaves_is_no_difference() -> None:
+    """Computing takes all of both steps, but for 1e-17 of them in which one seems to wait."""
+    shares = {"breakdown.compute": 1.0, "breakdown.update": 0.0, "breakdown.network": 0.0}
+    runs = [
+        pd.DataFrame([shares | {"breakdown.wait": wait, "throughput": rate, "seed": 1, "cluster.workers": 4,
+                                "workload.batch_size": 32, "status": "ok"}])
+        for wait, rate in ((0.0, 100.0), (8e-17, 100.0 * (1 + 1e-15)))
+    ]  # fmt: skip
+    (pair,) = differences(Side("A", runs[0]), Side("B", runs[1]))
+    assert pair.same
+    assert {b - a for a, b in pair.step_s.values()} == {0.0}

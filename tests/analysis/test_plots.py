@@ -309,7 +309,7 @@ def test_the_command_draws_what_it_can(command: Lockstep, folder: Path, tmp_path
     drawn = re.findall(r"[\w-]+", names)
     assert drawn == [
         "throughput", "speedup", "loss-time", "loss-updates", "staleness", "staleness-quantiles", "breakdown",
-        "utilisation", "gantt", "heat-map", "pareto",
+        "utilisation", "gantt", "critical-path", "heat-map", "pareto",
     ]  # fmt: skip
     assert sorted(file.name for file in (tmp_path / "p").iterdir()) == sorted(f"{name}.svg" for name in drawn)
     left_out = [line.split(" left out: ")[0] for line in ended.err.splitlines()]

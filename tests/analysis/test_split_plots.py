@@ -155,6 +155,39 @@ def test_a_way_is_named_by_what_it_has() -> None:
     assert texts == ["model-averaging\n+100.0%"] * 4
 
 
+def test_a_decision_is_hatched_where_seeds_may_have_chosen() -> None:
+    """Two seeds are ± 12.7·s/√2: at 10 Gbit/s they overlap, at 1 Gbit/s not; one seed has no interval."""
+    runs = {(1e9, "a"): (100, 101), (1e9, "b"): (200, 201), (1e10, "a"): (100, 120), (1e10, "b"): (110, 130)}
+    rows = [
+        {"cluster.network.bandwidth": b, "cluster.workers": n, "strategy.name": name, "throughput": value}
+        | {"status": "ok", "seed": seed}
+        for (b, name), values in runs.items()
+        for n in (2, 4)
+        for seed, value in enumerate(values)
+    ]
+    table = pd.DataFrame(rows)
+    figure = plots.decision(table)
+    hatched = [patch.get_xy() for patch in figure.axes[0].patches]
+    assert hatched == [(0.5, -0.5), (0.5, 0.5)]
+    assert "Hatched" in figure.get_supxlabel()
+    single = plots.decision(table[table["seed"] == 0])
+    assert not single.axes[0].patches
+    assert not single.get_supxlabel()
+
+
+def test_a_way_that_did_not_reach_the_target_with_every_seed_is_not_best() -> None:
+    rows = [
+        {"cluster.network.bandwidth": b, "cluster.workers": n, "strategy.name": name, "status": "ok"}
+        | {"seed": seed, "time_to_target_s": seconds}
+        for b in (1e9, 1e10)
+        for n in (2, 4)
+        for name, values in {"a": (1.0, None), "b": (5.0, 6.0), "c": (9.0, 8.0)}.items()
+        for seed, seconds in enumerate(values)
+    ]
+    texts = [text.get_text() for text in plots.decision(pd.DataFrame(rows)).axes[0].texts]
+    assert texts == ["b\n+54.5%"] * 4
+
+
 def test_a_decision_names_the_best_of_what_else_varies_in_each_cell() -> None:
     rows = [
         {

@@ -157,3 +157,14 @@ def test_it_survives_a_round_trip(file: Path) -> None:
     )
     file.write_text(dump(scenario))
     assert load(file) == scenario
+
+
+def test_where_it_varies_the_split_what_does_not_fit_is_a_run_that_will_fail(file: Path) -> None:
+    tight = ["cluster.memory=7 kB", "strategy=all-reduce", "workload.layers=2", "workload.activation=1 B"]
+    with pytest.raises(ScenarioError, match="its device has 7 kB"):
+        plan(file, [*tight, "sweep={seed: [1, 2]}"])
+    asked = plan(
+        file, [*tight, "sweep={parallelism: [{pipeline: 1}, {pipeline: 2}], cluster.workers: [2, 4]}"]
+    )
+    assert len(asked.runs) == 4
+    assert len(plan("pipelines/which-split").points) == 84

@@ -11,7 +11,7 @@ import pytest
 import lockstep
 from lockstep.analysis.gains import Gain, lines, most
 from lockstep.analysis.report import gather, pictures
-from lockstep.commands.report import _gains
+from lockstep.commands.report import _tried
 from lockstep.resources import FASTER, RESOURCES, experiments
 from lockstep.scenarios import dump
 from tests.support.command_line import Lockstep, fine
@@ -215,7 +215,7 @@ def test_the_report_tries_the_best_point(
 def test_a_real_run_is_not_tried_in_a_report(tmp_path: Path) -> None:
     run = lockstep.simulate(scenario())
     dataclasses.replace(run, engine="executor").save(tmp_path)
-    assert _gains(gather(tmp_path)) is None
+    assert _tried(gather(tmp_path)) == (None, None)
 
 
 def test_what_would_save_nothing_is_said_in_a_line() -> None:
