@@ -14,7 +14,7 @@ import pandas as pd
 
 from lockstep.analysis.breakdown import covered
 from lockstep.analysis.computations import computing
-from lockstep.analysis.records import of
+from lockstep.analysis.records import of, values
 from lockstep.analysis.result import Result
 
 Activity = Literal[
@@ -111,20 +111,12 @@ def _longest(gradients: pd.DataFrame, iteration: int, last: float) -> tuple[int,
 
 def _overlap(records: pd.DataFrame, workers: int, begin: float, end: float) -> tuple[float, float]:
     """Seconds that the mean worker's messages are hidden behind its computing, and that they are not."""
-    tables = {event: of(records, event, ["node", "peer", "start", "end"]) for event in _OWN}
-    messages = of(records, "message", ["node", "peer", "start", "end"])
-    both = [
-        (messages["node"], messages["start"], messages["end"]),
-        (messages["peer"], messages["start"], messages["end"]),
-    ]
-    both += [
-        (tables[event]["node"], tables[event]["start"], tables[event]["end"])
-        for event in ("collective", "memory")
-    ]
-    working = [
-        (tables[event]["node"], tables[event]["start"], tables[event]["end"])
-        for event in (computing(records), "work")
-    ]
+
+    def spans(event: str, node: str = "node") -> tuple[np.ndarray, ...]:
+        return tuple(values(records, event, [node, "start", "end"]).values())
+
+    both = [spans("message"), spans("message", "peer"), spans("collective"), spans("memory")]
+    working = [spans(computing(records)), spans("work")]
     under_way = covered(both, workers, begin, end)
     worked = covered(working, workers, begin, end)
     exposed = covered([*both, *working], workers, begin, end) - worked
