@@ -1,9 +1,8 @@
-"""Progressive filling that goes on from the last one: the rounds before the first change are not made again.
+"""Progressive filling that goes on from the last one: no round before the first change is made again.
 
 A solution is a sequence of rounds (max_min.py): in each, the links with the least share for a flow fill, and
-freeze what crosses them. Rounds follow from what was frozen before. So, as long as links with other flows than
-last time have a larger share than those that fill, the rounds are those of last time, and what every link had
-left before each of them is kept. Rates have the bits of `max_min`, and where links fill together a flow is
+freeze what crosses them. So, as long as links with other flows than last time have a larger share than those
+that fill, the rounds are those of last time, and what every link had left before each of them is kept. Rates have the bits of `max_min`, and where links fill together a flow is
 the first one's as it is there, so that it remains the oracle.
 """
 
@@ -18,7 +17,7 @@ _NEVER = 1 << 60  # a round that does not come
 
 
 class Filling:
-    """The rounds of some links. A link's place is its number here; place 0 is where a path has no more links."""
+    """The rounds of some links. A link's place is its number here; no link has place 0."""
 
     __slots__ = ("_before", "_highest", "_links", "_long", "_masks", "_others", "_rates", "_rounds", "_ties")
 
@@ -35,9 +34,9 @@ class Filling:
         self._before: list[tuple[list[float], list[int], list[float]]] = [([inf], [_NEVER], [inf])]
 
     def part(self, changed: Iterable[Link]) -> tuple[list[Link], list[Link]] | None:
-        """The links of all flows that share links, directly or not, with changed ones; and which have others now.
+        """All links that share flows, directly or not, with changed ones; and which have other flows now.
 
-        None if not all can be solved from here.
+        None if they cannot be solved from here.
         """
         links, others, carrying, mask = [], [], 0, 1
         for link in changed:
@@ -107,10 +106,10 @@ class Filling:
         return self._rounds[link.place]
 
     def solve(self, others: Sequence[Link], order: "Order") -> list[tuple[Flow, Link]]:
-        """Give links their rates; the flows that another link holds back from now on, and that link, in order.
+        """Give links their rates; the flows that another link holds back from now on, and that link.
 
-        others: of the links of a part, those with other flows or another capacity than last time. Owners are in
-        the order of rounds, but not in one.
+        others: of the links of a part, those with other flows or another capacity than last time. In the order
+        of rounds; those of one link in the order in which a search meets them.
         """
         first = self._return(others)
         moved = self._tied_before(first, order)
@@ -180,7 +179,7 @@ class Filling:
         return first
 
     def _until(self, link: Link, frozen: Sequence[int], first: int) -> int:
-        """The first of the rounds in which a link would fill too, or before others; frozen: those of its flows."""
+        """The first round in which a link would fill too, if before `first`; frozen: those of its flows."""
         rates, highest = self._rates, self._highest
         left, rising, since = link.capacity, len(link.flows), 0
         for r in frozen:
@@ -189,13 +188,14 @@ class Filling:
                 for number in range(since, r + 1):
                     if rates[number] >= share:
                         return number
-            since = r + 1 if r >= since else since
             left -= rates[r]
             rising -= 1
             if not rising:
                 return first
             since = r
-        return next((n for n in range(since, first) if rates[n] >= left / rising), first) if rising else first
+        if rising and first and highest[first - 1] >= left / rising:
+            return next((n for n in range(since, first) if rates[n] >= left / rising), first)
+        return first
 
     def _tied_before(self, first: int, order: "Order") -> list[tuple[Flow, Link]]:
         """Flows of rounds that are kept, of which another link is now the first that fills."""
@@ -227,7 +227,7 @@ class Filling:
             else:
                 filled = [place for place, each in enumerate(share) if each == rate]
                 together = sum([2 << place for place in filled])
-                if any([self._masks[place] & together for place in filled]):  # else it does not matter
+                if any(self._masks[place] & together for place in filled):  # else it does not matter
                     filled.sort(key=lambda place: order.met(links[place]))  # type: ignore[arg-type]
             rates.append(rate)
             highest.append(max(rate, highest[-1]) if highest else rate)

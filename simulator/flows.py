@@ -59,7 +59,7 @@ def _tell(link: Link) -> None:
 
 
 def _alone(link: Link, known: dict[Link, bool]) -> bool:
-    """Whether the other links of its flows hold nobody back, nor would if all who cross them had equal shares.
+    """Whether no other link of its flows holds anybody back, nor would if all who cross it had equal shares.
 
     known: of which links that is known already.
     """
@@ -323,7 +323,7 @@ class Flows:
         if filling is None or found is None:
             links = Order(changed).all()
             reached = [*changed, *[link for link in links if link not in changed]]
-            if len(links) < _FEW or any([link.tokens is not None for link in reached]):
+            if len(links) < _FEW or any(link.tokens is not None for link in reached):
                 self._solve_plainly(reached)
                 return
             for link in links:
@@ -341,21 +341,21 @@ class Flows:
         if len([flow for flow, _ in moved if flow.listens]) > 1:
             moved.sort(key=lambda each: (filling.round(each[1]), order.met(each[1])))
         self._move(moved, now)
-        if any([link.listeners for link in reached]):
+        if any(link.listeners for link in reached):
             reached.sort(key=order.reached)
         unsaturated: dict[Link, bool] = {}
-        soon: list[tuple[float, Link]] = []
+        looks: list[tuple[float, Link]] = []
         for link in reached:
             if link.count:
                 link.bound = 0.0
                 link.bottleneck = link.count == len(link.flows) and _alone(link, unsaturated)
                 held, clock = link.held, link.clock
                 while held:
-                    due, _, flow = held[0]
+                    due, _number, flow = held[0]
                     if flow.owner is link and flow.due == due:
                         at = now + (due - clock) / link.rate if due > clock else now
                         if at < link.wake:
-                            soon.append((at, link))
+                            looks.append((at, link))
                         break
                     heappop(held)  # it was cancelled, or held elsewhere since
                 else:
@@ -366,9 +366,9 @@ class Flows:
                     self._rest(link)
             if link.listeners:
                 _tell(link)
-        if len(soon) > 1 and len({at for at, _ in soon}) < len(soon):
-            soon.sort(key=lambda each: order.reached(each[1]))
-        for at, link in soon:
+        if len(looks) > 1 and len({at for at, _ in looks}) < len(looks):
+            looks.sort(key=lambda each: order.reached(each[1]))
+        for at, link in looks:
             self._look_at(link, at)
 
     def _move(self, moved: list[tuple[Flow, Link]], now: float) -> None:
