@@ -1,9 +1,10 @@
 """Progressive filling that goes on from the last one: no round before the first change is made again.
 
 A solution is a sequence of rounds (max_min.py): in each, the links with the least share for a flow fill, and
-freeze what crosses them. So, as long as links with other flows than last time have a larger share than those
-that fill, the rounds are those of last time, and what every link had left before each of them is kept. Rates have the bits of `max_min`, and where links fill together a flow is
-the first one's as it is there, so that it remains the oracle.
+freeze what crosses them. As long as links with other flows than last time have a larger share than those
+that fill, the rounds are those of last time, and what every link had left before each of them is kept.
+Rates have the bits of `max_min`, and where links fill together a flow is the first one's as it is there, so
+that it remains the oracle.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -108,8 +109,8 @@ class Filling:
     def solve(self, others: Sequence[Link], order: "Order") -> list[tuple[Flow, Link]]:
         """Give links their rates; the flows that another link holds back from now on, and that link.
 
-        others: of the links of a part, those with other flows or another capacity than last time. In the order
-        of rounds; those of one link in the order in which a search meets them.
+        others: of the links of a part, those with other flows or another capacity than last time. In order of
+        rounds; the flows of one link as a search meets them.
         """
         first = self._return(others)
         moved = self._tied_before(first, order)
@@ -152,7 +153,7 @@ class Filling:
         for link in changed:
             others = self._others[link.place]
             if self._long:
-                found = [min([rounds[m] for m in rest], default=_NEVER) for rest in others]  # type: ignore[union-attr]
+                found = [min([rounds[m] for m in rest], default=_NEVER) for rest in others]  # type: ignore
             else:
                 found = [rounds[m] for m in others]  # type: ignore[index]
             frozen.append(sorted([r for r in found if r < first]))

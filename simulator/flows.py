@@ -301,14 +301,10 @@ class Flows:
         left = due - link.clock
         at = now + left / link.rate if left > 0 else now
         if at < link.wake:
-            self._look_at(link, at, look)
-
-    def _look_at(self, link: Link, at: float, look: _Look | None = None) -> None:
-        """Look at the link at an instant."""
-        link.wake = at
-        look = look or _Look(link)
-        look.callbacks = self._looks
-        heappush(self._queue, (at, NORMAL, next(self._numbers), look))
+            link.wake = at
+            look = look or _Look(link)
+            look.callbacks = self._looks
+            heappush(self._queue, (at, NORMAL, next(self._numbers), look))
 
     def _solve_later(self, links: tuple[Link, ...]) -> None:
         if not self._changed:
@@ -344,7 +340,7 @@ class Flows:
         if any(link.listeners for link in reached):
             reached.sort(key=order.reached)
         unsaturated: dict[Link, bool] = {}
-        looks: list[tuple[float, Link]] = []
+        looks: list[tuple[float, float, Link]] = []
         for link in reached:
             if link.count:
                 link.bound = 0.0
@@ -355,7 +351,7 @@ class Flows:
                     if flow.owner is link and flow.due == due:
                         at = now + (due - clock) / link.rate if due > clock else now
                         if at < link.wake:
-                            looks.append((at, link))
+                            looks.append((at, due, link))
                         break
                     heappop(held)  # it was cancelled, or held elsewhere since
                 else:
@@ -366,10 +362,10 @@ class Flows:
                     self._rest(link)
             if link.listeners:
                 _tell(link)
-        if len(looks) > 1 and len({at for at, _ in looks}) < len(looks):
-            looks.sort(key=lambda each: order.reached(each[1]))
-        for at, link in looks:
-            self._look_at(link, at)
+        if len(looks) > 1 and len({at for at, *_ in looks}) < len(looks):
+            looks.sort(key=lambda each: order.reached(each[2]))
+        for _at, due, link in looks:
+            self._wake(link, due, now)
 
     def _move(self, moved: list[tuple[Flow, Link]], now: float) -> None:
         """Let flows be held back by other links, at rates that nobody has yet; clocks show the present."""
