@@ -80,7 +80,7 @@ class Filling:
         return links, others
 
     def _add(self, link: Link) -> None:
-        link.filling, link.place = self, len(self._links)
+        link.filling, link.place, link.solved = self, len(self._links), -1
         self._links.append(link)
         self._rounds.append(_NEVER)
         self._others.append(())

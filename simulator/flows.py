@@ -29,7 +29,7 @@ from lockstep.simulator.links import Flow, Link, positive
 from lockstep.simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
-_FEW = 6  # links: fewer are solved plainly
+_FEW = 6  # flows a link, on average: with fewer a part of the network is solved plainly
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
 
 
@@ -319,7 +319,8 @@ class Flows:
         if filling is None or found is None:
             links = Order(changed).all()
             reached = [*changed, *[link for link in links if link not in changed]]
-            if len(links) < _FEW or any(link.tokens is not None for link in reached):
+            few = not links or sum([len(link.flows) for link in links]) < _FEW * len(links)
+            if few or any(link.tokens is not None for link in reached):
                 self._solve_plainly(reached)
                 return
             for link in links:

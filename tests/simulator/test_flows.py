@@ -125,7 +125,7 @@ def fast(load: Load) -> Outcome:
 
 
 def bits(load: Load, few: float) -> tuple[dict[int, float], list[list[float]]]:
-    """What happens if fewer links than that are solved plainly."""
+    """What happens if parts with fewer flows a link are solved plainly."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lockstep.simulator.flows._FEW", few)
         found = fast(load)
