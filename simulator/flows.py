@@ -174,6 +174,7 @@ class Flows:
         link.sustained = capacity
         if tokens is None or not tokens.left:
             link.capacity = capacity
+        link.solved = -1  # what it was solved with
         if link.flows:
             self._solve_later((link,))
 
