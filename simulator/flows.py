@@ -320,12 +320,12 @@ class Flows:
         if filling is None or found is None:
             links = Order(changed).all()
             reached = [*changed, *[link for link in links if link not in changed]]
+            for link in reached:
+                link.filling = None
             few = not links or sum([len(link.flows) for link in links]) < _FEW * len(links)
             if few or any(link.tokens is not None for link in reached):
                 self._solve_plainly(reached)
                 return
-            for link in links:
-                link.filling = None
             filling = Filling()
             found = filling.part(dict.fromkeys(links))
             assert found is not None
