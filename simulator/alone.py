@@ -92,7 +92,7 @@ class Alone:
         spread = _Spread(connection.path, steps * nbytes, begun, start)
         for link in connection.path:
             link.entered += spread.size
-            link.flows[spread] = None
+            link.flows[spread] = spread.path
 
         def over(_: object) -> None:
             for link in connection.path:

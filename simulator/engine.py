@@ -88,7 +88,7 @@ class Simulation:
             one = [0] * len(plan.hosts)  # machine, with cores of its own, on which nobody computes
             cores = self.cores if beside else Cores(self.environment, one, costs.cores, always=True)
             self.network.share(cores, costs)
-        uneven = network.burst or network.queue or network.receive_overhead or costs
+        uneven = network.burst or network.receive_overhead or costs
         unsteady = network.varying or network.background or uneven
         self.rings = Rings(self) if shortcuts and not unsteady and len(plan.groups) == 1 else None
         self.alone = Alone(self)

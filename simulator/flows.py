@@ -24,10 +24,12 @@ from simpy.events import EventPriority
 from lockstep.simulator.bucket import Tokens
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import NORMAL, Aside, Timeout
+from lockstep.simulator.filling import Filling, Order
 from lockstep.simulator.links import Flow, Link, positive
 from lockstep.simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
+_FEW = 6  # flows a link, on average: with fewer a part of the network is solved plainly
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
 
 
@@ -54,6 +56,24 @@ class _Endless(Flow):
 def _tell(link: Link) -> None:
     for listener in link.listeners:
         listener.told()
+
+
+def _alone(link: Link, known: dict[Link, bool]) -> bool:
+    """Whether no other link of its flows holds anybody back, nor would if all who cross it had equal shares.
+
+    known: of which links that is known already.
+    """
+    for path in link.flows.values():
+        for other in path:
+            if other is not link:
+                if other.count:
+                    return False
+                if other not in known:
+                    fastest = max([flow.owner.rate for flow in other.flows])  # type: ignore[union-attr]
+                    known[other] = fastest * len(other.flows) <= other.sustained
+                if not known[other]:
+                    return False
+    return True
 
 
 class _Look:
@@ -102,7 +122,7 @@ class Flows:
                 self._read_tokens(link)
             flows = link.flows
             before = len(flows)
-            flows[flow] = None
+            flows[flow] = path
             link.entered += size
             link.used += 1
             share = link.capacity / (before + 1)
@@ -154,6 +174,7 @@ class Flows:
         link.sustained = capacity
         if tokens is None or not tokens.left:
             link.capacity = capacity
+        link.solved = -1  # what it was solved with
         if link.flows:
             self._solve_later((link,))
 
@@ -293,30 +314,80 @@ class Flows:
 
     def _solve(self, _: simpy.Event) -> None:
         """Solve anew all flows that share links, directly or not, with changed ones."""
-        links, flows = self._changed, dict[Flow, tuple[Link, ...]]()
-        self._changed = {}
-        reached = list(links)
-        for link in reached:  # which grows
-            for flow in link.flows:
-                if flow not in flows:
-                    flows[flow] = flow.path
-                    for crossed in flow.path:
-                        if crossed not in links:
-                            links[crossed] = None
-                            reached.append(crossed)
+        changed, self._changed = self._changed, {}
+        filling = next((link.filling for link in changed if link.filling is not None), None)
+        found = None if filling is None else filling.part(changed)
+        if filling is None or found is None:
+            links = Order(changed).all()
+            reached = [*changed, *[link for link in links if link not in changed]]
+            for link in reached:
+                link.filling = None
+            few = not links or sum([len(link.flows) for link in links]) < _FEW * len(links)
+            if few or any(link.tokens is not None for link in reached):
+                self._solve_plainly(reached)
+                return
+            filling = Filling()
+            found = filling.part(dict.fromkeys(links))
+            assert found is not None
+        links, others = found
+        reached = [*links, *[link for link in changed if not link.flows]]
+        now, order = self.environment.now, Order(changed)
+        for link in reached:
+            link.clock += link.rate * (now - link.since)
+            link.since = now
+        moved = filling.solve(others, order)
+        if len([flow for flow, _ in moved if flow.listens]) > 1:
+            moved.sort(key=lambda each: (filling.round(each[1]), order.met(each[1])))
+        self._move(moved, now)
+        if any(link.listeners for link in reached):
+            reached.sort(key=order.reached)
+        unsaturated: dict[Link, bool] = {}
+        looks: list[tuple[float, float, Link]] = []
+        for link in reached:
+            if link.count:
+                link.bound = 0.0
+                link.bottleneck = link.count == len(link.flows) and _alone(link, unsaturated)
+                held, clock = link.held, link.clock
+                while held:
+                    due, _number, flow = held[0]
+                    if flow.owner is link and flow.due == due:
+                        at = now + (due - clock) / link.rate if due > clock else now
+                        if at < link.wake:
+                            looks.append((at, due, link))
+                        break
+                    heappop(held)  # it was cancelled, or held elsewhere since
+                else:
+                    link.wake = inf
+            else:
+                link.bottleneck, link.bound, link.wake = not link.flows, inf, inf
+                if link.rate or link.held:
+                    self._rest(link)
+            if link.listeners:
+                _tell(link)
+        if len(looks) > 1 and len({at for at, *_ in looks}) < len(looks):
+            looks.sort(key=lambda each: order.reached(each[2]))
+        for _at, due, link in looks:
+            self._wake(link, due, now)
+
+    def _move(self, moved: list[tuple[Flow, Link]], now: float) -> None:
+        """Let flows be held back by other links, at rates that nobody has yet; clocks show the present."""
+        lefts = [flow.left(now) for flow, _ in moved]
+        for (flow, owner), left in zip(moved, lefts, strict=True):
+            if flow.owner is not None:
+                flow.owner.count -= 1
+            self._hold(owner, flow, owner.clock + left)
+            flow.moved()
+
+    def _solve_plainly(self, reached: list[Link]) -> None:
+        """The same where links have token buckets, and where there is little to solve."""
+        flows = {flow: path for link in reached for flow, path in link.flows.items()}
         for link in reached:
             self._advance(link)
             if link.tokens is not None:
                 self._read_tokens(link)
         found = max_min(flows, {link: link.capacity for link in reached})
         now = self.environment.now
-        moved = [(flow, flow.left(now)) for flow, (_, owner) in found.items() if flow.owner is not owner]
-        for flow, left in moved:
-            if flow.owner is not None:
-                flow.owner.count -= 1
-            owner = found[flow][1]
-            self._hold(owner, flow, owner.clock + left)
-            flow.moved()
+        self._move([(flow, owner) for flow, (_, owner) in found.items() if flow.owner is not owner], now)
         loads, fastest = dict.fromkeys(reached, 0.0), dict.fromkeys(reached, 0.0)
         for flow, (rate, owner) in found.items():
             owner.rate, owner.bound = rate, 0.0

@@ -1,10 +1,13 @@
 """A link, and a flow over some: what they have carried, at what rate, and what is left."""
 
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lockstep.simulator.bucket import Bucket, Tokens
 from lockstep.strategies.resource import ResourceId
+
+if TYPE_CHECKING:
+    from lockstep.simulator.filling import Filling
 
 
 class Listener(Protocol):
@@ -23,8 +26,9 @@ class Link:
     """
 
     __slots__ = (
-        *("bottleneck", "bound", "capacity", "clock", "count", "entered", "flows", "held", "id", "listeners"),
-        *("offered", "rate", "since", "sustained", "sustained_since", "tokens", "used", "wake"),
+        *("bottleneck", "bound", "capacity", "clock", "count", "entered", "filling", "flows", "held", "id"),
+        *("listeners", "offered", "place", "rate", "since", "solved", "solved_count", "sustained"),
+        *("sustained_since", "tokens", "used", "wake"),
     )
 
     def __init__(self, id: ResourceId, capacity: float, bucket: Bucket | None = None) -> None:
@@ -35,7 +39,7 @@ class Link:
         self.sustained_since = 0.0  # when that became its capacity
         self.offered = 0.0  # bytes that it could have carried before
         self.entered = 0.0  # bytes of all its flows so far; of an endless one, once it is over
-        self.flows: dict[Flow, None] = {}
+        self.flows: dict[Flow, tuple[Link, ...]] = {}  # and their paths
         self.listeners: dict[Listener, None] = {}  # who wants to hear that rates here change
         self.count = 0  # of the flows that it holds back
         self.held: list[tuple[float, int, Flow]] = []
@@ -44,6 +48,9 @@ class Link:
         self.bound = inf  # no other link of a held flow gives it less than this
         self.used = 0  # flows so far
         self.wake = inf  # the instant at which it will be looked at again
+        self.filling: Filling | None = None  # what it was solved by
+        self.place = 0  # there
+        self.solved = self.solved_count = -1  # `used`, and how many flows there were, when it was
 
 
 def positive(id: ResourceId, capacity: float, bucket: Bucket | None) -> float:
@@ -63,6 +70,7 @@ class Flow:
 
     __slots__ = ("due", "owner", "path", "size")
     endless = False
+    listens = False  # wants to know when another link holds it back
 
     def __init__(self, path: tuple[Link, ...], size: float) -> None:
         self.path = path

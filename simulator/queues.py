@@ -55,6 +55,7 @@ class _Part(Flow):
     """A flow of a message, which hears when the flow is held back by another link, and when it is done."""
 
     __slots__ = ("_done", "_message")
+    listens = True
 
     def __init__(
         self, message: "_Message", path: tuple[Link, ...], size: float, done: Callable[[], object]

@@ -43,13 +43,18 @@ class Lanes(NamedTuple):
     latency: np.ndarray
 
 
-def separate_lanes(network: Network, workers: range) -> Lanes | None:
-    """What the ring's messages go through; None if there are none, or if two paths have a link in common."""
+def separate_lanes(network: Network, workers: range, queued: bool = False) -> Lanes | None:
+    """What the ring's messages go through; None if there are none, or if two paths share a link.
+
+    queued: also None if a queue in a switch would fill, since a card is faster than the rest of a path.
+    """
     if len(workers) < 2:
         return None
     connections = [network.connection(rank, workers[rank - len(workers) + 1]) for rank in workers]
     links = [link for connection in connections for link in connection.path]
     if len(set(links)) < len(links):
+        return None
+    if queued and any(c.path and c.path[0].capacity > min(m.capacity for m in c.path) for c in connections):
         return None
     rates = [min((link.capacity for link in c.path), default=np.inf) for c in connections]
     return Lanes(np.array(rates, float), np.array([c.latency for c in connections], float))
@@ -178,7 +183,9 @@ class Rings:
     @cached_property
     def lanes(self) -> Lanes | None:
         """What the messages would go through; None: they share links, and only messages can tell."""
-        return separate_lanes(self.simulation.network, range(len(self.simulation.workers)))
+        network = self.simulation.network
+        queued = bool(self.simulation.scenario.cluster.network.queue)
+        return separate_lanes(network, range(len(self.simulation.workers)), queued)
 
     def enter(self, node: Node, vector: Vector) -> Event:
         """Let a worker take part, there being lanes; what happens when it is done, with the sum."""

@@ -124,6 +124,24 @@ def fast(load: Load) -> Outcome:
     return found
 
 
+class InTurn:
+    """Every other part of the network is solved plainly, whatever its size."""
+
+    turns = 0
+
+    def __mul__(self, links: int) -> float:
+        self.turns += 1
+        return inf if self.turns % 2 else 0
+
+
+def bits(load: Load, few: float | InTurn) -> tuple[dict[int, float], list[list[float]]]:
+    """What happens if parts with fewer flows a link are solved plainly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lockstep.simulator.flows._FEW", few)
+        found = fast(load)
+    return found.ends, found.carried
+
+
 def assert_same(load: Load) -> None:
     expected = plainly(load)
     found = fast(load)
@@ -167,9 +185,24 @@ def stars(draw: st.DrawFn) -> Load:
 
 
 @st.composite
+def meshes(draw: st.DrawFn) -> Load:
+    """Every host sends to every host, some at once; shares that are equal, and all but equal."""
+    hosts = draw(st.integers(2, 7))
+    card = st.sampled_from([10.0, 10.0, 10.0, 3.0])
+    capacity = [draw(card) for _ in range(2 * hosts)]
+    path = st.tuples(st.integers(0, hosts - 1), st.integers(hosts, 2 * hosts - 1))
+    many = st.lists(st.tuples(INSTANTS, path, st.sampled_from([5, 20, 21])), max_size=30)
+    everyone = st.tuples(st.integers(0, hosts - 1), st.sampled_from([0.0, 1.0, 1.5]))
+    sent = draw(many)
+    for host, at in draw(st.lists(everyone, min_size=1, max_size=3)):
+        sent += [(at, (host, to), 5) for to in range(hosts, 2 * hosts)]
+    return Load(sent, capacity)
+
+
+@st.composite
 def restless(draw: st.DrawFn) -> Load:
     """Any load, with token buckets, links that change, endless flows, and flows that are cancelled."""
-    load = draw(st.one_of(anything(), stars()))
+    load = draw(st.one_of(anything(), stars(), meshes()))
     count = len(load.capacity)
     for link in draw(st.sets(st.integers(0, count - 1), max_size=3)):
         line_rate = draw(st.sampled_from([1.0, 1.5, 4.0, 20.0])) * 40.0
@@ -203,6 +236,13 @@ def test_flows_end_when_they_should(load: Load) -> None:
 @given(restless())
 def test_so_they_do_when_links_burst_and_change_and_flows_are_cancelled(load: Load) -> None:
     assert_same(load)
+
+
+@pytest.mark.slow
+@examples(2)
+@given(st.one_of(meshes(), restless()))
+def test_a_solution_that_goes_on_from_the_last_has_the_bits_of_a_new_one(load: Load) -> None:
+    assert bits(load, 0) == bits(load, InTurn()) == bits(load, inf)
 
 
 @pytest.mark.slow

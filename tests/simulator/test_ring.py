@@ -59,7 +59,11 @@ times = st.one_of(
 )
 networks = st.fixed_dictionaries(
     {"latency": s(0, 0.01), "message_overhead": s(0, 0.01)},
-    optional={"bandwidth": st.floats(1e3, 1e7).map(lambda b: f"{b!r} B/s"), "goodput": st.floats(0.5, 1)},
+    optional={
+        "bandwidth": st.floats(1e3, 1e7).map(lambda b: f"{b!r} B/s"),
+        "goodput": st.floats(0.5, 1),
+        "queue": st.sampled_from(["100 B", "64 KiB"]),
+    },
 )
 
 
