@@ -35,17 +35,14 @@ def train(rate: float) -> int:
     return max(few * _PER_FRAME, min(_MOST, int(rate * _TRAIN_S)))
 
 
+def frames(train: int) -> int:
+    """Bytes on a cable of a train for which the kernel reserves so many."""
+    return train // _PER_FRAME * FRAME
+
+
 def bucket(rate: float) -> int:
     """Bytes that an idle interface of that rate (bytes/s) has saved up."""
     return max(FRAME, int(rate * _BUCKET_S))
-
-
-def early(rate: float, slowest: float) -> float:
-    """Bytes of a message that go beyond the rate: a bucket, and half a train, for tokens may be overdrawn.
-
-    `slowest`: the least rate of any cable of the network, bytes/s, by which trains are cut.
-    """
-    return bucket(rate) + train(slowest) / 2
 
 
 def shape(

@@ -29,11 +29,13 @@ _Host = Annotated[int, Field(ge=0)]
 class Burst(Section):
     """A token bucket: after idle time a card sends at `line_rate` until its tokens are used up.
 
-    The bucket holds `size` and fills at the card's bandwidth.
+    The bucket holds `size` and fills at the card's bandwidth. Frames go in trains of at most `train`: a
+    whole one as soon as there are tokens, which are owed afterwards.
     """
 
     size: PositiveSize
     line_rate: Bandwidth
+    train: Size = 0.0
 
 
 class Card(Section):

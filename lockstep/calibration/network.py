@@ -20,7 +20,7 @@ from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, crowded, probes
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import QUEUE
+from lockstep.executor.shaping import QUEUE, frames, train
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
 from lockstep.machine import cores
@@ -56,7 +56,7 @@ def measure(
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
     `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed
-    `network.goodput`, `.queue`, `.burst.size` and `.burst.line_rate`, elsewhere `network.bandwidth`, on the
+    `network.goodput`, `.queue` and all of `.burst`, elsewhere `network.bandwidth`, on the
     loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
     About a minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
@@ -121,7 +121,11 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
             "the probes had no time for their messages: the network, or this machine, is too slow"
         )
     on_testbed = where == "testbed"
-    known: dict[str, float] = {"network.queue": QUEUE} if on_testbed else {}
+    known: dict[str, float] = {}
+    if on_testbed:
+        rate = next(iter(chosen.values())).cluster.network.bandwidth
+        assert rate is not None
+        known = {"network.queue": QUEUE, path.TRAIN: frames(train(rate))}
     intervals: dict[str, tuple[float, float]] = {}
     for key, sample in samples.items():
         known[key], (intervals[key],) = resampled(itemgetter(0), [sample.tolist()])
