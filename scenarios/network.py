@@ -153,6 +153,17 @@ class Processing(Section):
     cores: Annotated[int, Field(ge=1)] | None = None
 
 
+class Jitter(Section):
+    """How much the latencies of messages between hosts differ: their standard deviation.
+
+    They are a shifted exponential, and their mean stays. A deviation above the latency counts as the latency.
+    Another `draw` is another course of the same seed.
+    """
+
+    deviation: Duration
+    draw: int = Field(0, ge=0, le=2**32 - 1, description="which of the possible draws, such as 'draw: 1'")
+
+
 class Network(Section):
     """`bandwidth` (bytes/s; None: unlimited) is per direction per NIC, `latency` (s) one way per message.
 
@@ -162,6 +173,7 @@ class Network(Section):
 
     bandwidth: Bandwidth | None = None
     latency: Duration = 0.0
+    jitter: Jitter | None = None
     message_overhead: Duration = Field(0.0, description="sender's time per message, such as '5 us'")
     receive_overhead: Duration = Field(0.0, description="receiver's time per message, such as '5 us'")
     goodput: float = Field(1.0, ge=0.01, le=1, description="share of bandwidth left for data, such as 0.95")
