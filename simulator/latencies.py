@@ -1,7 +1,7 @@
 """How long messages are in the air where that is a matter of chance: `network.jitter`.
 
 A latency is a shifted exponential: processes are woken up late, never early. The n-th message from one node
-to another has a draw of its own, whatever else happens, so that two runs of one seed differ by what was changed.
+to another has a draw of its own, whatever else happens: two runs of one seed differ by what was changed.
 """
 
 from collections.abc import Iterator

@@ -77,11 +77,8 @@ class Transfer(Flow):
             else:
                 self.sent()
         queue: list[Any] = environment._queue
-        at = (
-            environment._now + connection.latency
-            if connection.drawn is None
-            else connection.arrival(environment._now)
-        )
+        now = environment._now
+        at = now + connection.latency if connection.drawn is None else connection.arrival(now)
         heappush(queue, (at, NORMAL, next(environment._eid), self))
         if connection.waiting:
             following = connection.waiting.popleft()
@@ -180,8 +177,9 @@ class Network:
         if connection is None:
             hosts = self.host_of[sender], self.host_of[to]
             path, latency = self.topology.path(*hosts)
-            varies = self._drawn is not None and hosts[0] != hosts[1]
-            drawn = self._drawn(latency, sender, to) if varies else None
+            drawn = None
+            if self._drawn is not None and hosts[0] != hosts[1]:
+                drawn = self._drawn(latency, sender, to)
             connection = self._connections[sender, to] = Connection(to, path, latency, drawn)
         return connection
 
