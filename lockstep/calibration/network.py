@@ -56,7 +56,7 @@ def measure(
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
     `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed
-    `network.goodput`, `.queue` and all of `.burst`, elsewhere `network.bandwidth`, on the
+    `network.goodput`, `.queue`, `.jitter` and all of `.burst`, elsewhere `network.bandwidth`, on the
     loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
     About a minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
@@ -113,6 +113,8 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
     samples = _busy(chosen, measured) if ONE in exchanges else {"none": np.empty(0)}
+    if where == "testbed":
+        samples[path.JITTER] = np.concatenate([readings.jitter_s(records) for records in measured[ONE]])
     for key in ("network.message_overhead", "network.receive_overhead"):
         if not len(samples.get(key, (0,))):
             samples[key] = np.zeros(1)  # no message had to wait for another's: nothing is seen of it

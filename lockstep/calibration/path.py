@@ -16,7 +16,7 @@ from lockstep.calibration.readings import exchanges_s
 from lockstep.executor.shaping import DATA, FRAME
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
-from lockstep.scenarios.network import Burst, Processing
+from lockstep.scenarios.network import Burst, Jitter, Processing
 from lockstep.scenarios.schema import Stop
 from lockstep.simulator.engine import simulate
 from lockstep.validation import LINE_RATE
@@ -42,6 +42,7 @@ LATENCY = Parameter("network.latency", 2e-4, 1e-4)
 GOODPUT = Parameter("network.goodput", 0.95, 0.01, least=0.1, most=DATA / FRAME)  # headers are always there
 BURST = Parameter("network.burst.size", 1.5e3, 1e3)
 TRAIN = "network.burst.train"
+JITTER = "network.jitter.deviation"
 BYTE = Parameter("s per byte", 1e-9, 1e-10, least=1e-13)  # the reciprocal of network.bandwidth
 SHAPED = LATENCY, GOODPUT, BURST  # a path of known bandwidth, with token buckets
 PLAIN = LATENCY, BYTE  # one of unknown bandwidth
@@ -162,6 +163,8 @@ def on_cluster(scenario: Scenario, settings: Mapping[str, float]) -> Scenario:
             network["burst"] = some if value > 0 or whole else None
         elif key == TRAIN:
             continue
+        elif key == JITTER:
+            network["jitter"] = Jitter.model_construct(deviation=value)
         elif key.startswith(_PROCESSING):
             processing[key.removeprefix(_PROCESSING)] = value
         elif key.startswith("network."):

@@ -17,6 +17,7 @@ from lockstep.studies.accuracy_suite.campaign import Campaign
 from lockstep.studies.accuracy_suite.comparing import KNEE, compare
 from lockstep.studies.accuracy_suite.grid import Cables, grid, on_drawn_cables
 from lockstep.studies.accuracy_suite.learning import learning
+from lockstep.studies.accuracy_suite.lengths import settle, settled
 from lockstep.studies.accuracy_suite.measuring import Tell, measure
 from lockstep.studies.accuracy_suite.order import DEFAULT, suite
 from lockstep.studies.accuracy_suite.point import Point
@@ -45,7 +46,7 @@ def chosen(name: str) -> Point:
         raise ScenarioError(
             f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
         )
-    return found
+    return settled(found)
 
 
 def measure_first(
@@ -70,7 +71,7 @@ def measure_first(
             raise ScenarioError(f"{str(out)!r} has runs of {theirs}; give another folder", key="--out")
     begun = Campaign.read(out) if (out / "campaign.json").exists() else None
     drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
-    points = list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier))))
+    points = settle(list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier)))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points), drawn)
     if files:
