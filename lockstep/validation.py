@@ -11,7 +11,7 @@ from lockstep import scenarios
 from lockstep.analysis.result import Result
 from lockstep.executor.fabric import fabric
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import DATA, FRAME, QUEUE, bucket, frames, train
+from lockstep.executor.shaping import DATA, FRAME, QUEUE, bucket, trains
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Cluster, IntraHost, Network, Scenario
 from lockstep.scenarios.network import Burst
@@ -119,8 +119,8 @@ def on_testbed(scenario: Scenario) -> Scenario:
             *(card.bandwidth for card in network.cards),
         ]
         line_rate = max(LINE_RATE, *cards)
-        size, whole = bucket(network.bandwidth), frames(train(_slowest(cluster)))
-        changes["burst"] = Burst.model_construct(size=size, line_rate=line_rate, train=whole)
+        whole = Burst.model_construct(size=bucket(network.bandwidth), line_rate=line_rate)
+        changes["burst"] = whole.model_copy(update=trains(_slowest(cluster)))
     if not network.queue:
         changes["queue"] = QUEUE
     return _with_network(scenario, network.model_copy(update=changes))
@@ -132,7 +132,7 @@ def described(cluster: Cluster) -> str:
     if network.goodput == 1:
         added.append(f"a goodput of {DATA / FRAME:.3f}: {DATA} of {FRAME} bytes are data")
     if network.burst is None and network.bandwidth is not None:
-        size, whole = bucket(network.bandwidth), frames(train(_slowest(cluster)))
+        size, whole = bucket(network.bandwidth), trains(_slowest(cluster))["train"]
         sizes = f"a burst of {size / 1000:.1f} kB and trains of {whole / 1000:.1f} kB"
         added.append(f"{sizes}: the testbed's token buckets")
     if not network.queue:

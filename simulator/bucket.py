@@ -21,12 +21,14 @@ _NOTHING = 1e-12  # of the size, or of the bytes carried: less is rounding, not 
 class Bucket:
     """`size` in bytes; `line_rate` in bytes/s, at least the capacity of the link that has the bucket.
 
-    `train`: bytes that go at once, though the tokens may not be enough; 0: nothing does.
+    `train`: bytes that go at once, though the tokens may not be enough; 0: nothing does. `first`: what of a
+    larger message goes in trains of its own, before the rest.
     """
 
     size: float
     line_rate: float
     train: float = 0.0
+    first: float = 0.0
 
     @property
     def most(self) -> float:
@@ -35,7 +37,10 @@ class Bucket:
 
     def last_train(self, nbytes: float) -> float:
         """Bytes of the last train of a message."""
-        return nbytes - self.train * (ceil(nbytes / self.train) - 1) if self.train else 0.0
+        if not self.train:
+            return 0.0
+        rest = nbytes - self.first if nbytes > self.first else nbytes
+        return rest - self.train * (ceil(rest / self.train) - 1)
 
 
 class Tokens:

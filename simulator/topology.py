@@ -85,7 +85,8 @@ class Topology:
         burst, goodput = self._network.burst, self._network.goodput
         if bandwidth is None or burst is None:
             return self._cable(id, bandwidth)
-        bucket = Bucket(burst.size * goodput, burst.line_rate * goodput, burst.train * goodput)
+        sizes = burst.size, burst.line_rate, burst.train, burst.first
+        bucket = Bucket(*(each * goodput for each in sizes))
         return self._add(Link(id, bandwidth * goodput, bucket))
 
     def _fabric(self, groups: int) -> Between:

@@ -20,7 +20,7 @@ from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, crowded, probes
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import QUEUE, frames, train
+from lockstep.executor.shaping import QUEUE, trains
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
 from lockstep.machine import cores
@@ -127,7 +127,8 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     if on_testbed:
         rate = next(iter(chosen.values())).cluster.network.bandwidth
         assert rate is not None
-        known = {"network.queue": QUEUE, path.TRAIN: frames(train(rate))}
+        known = {"network.queue": QUEUE}
+        known |= {path.TRAINS[name]: nbytes for name, nbytes in trains(rate).items()}
     intervals: dict[str, tuple[float, float]] = {}
     for key, sample in samples.items():
         known[key], (intervals[key],) = resampled(itemgetter(0), [sample.tolist()])

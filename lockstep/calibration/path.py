@@ -41,7 +41,7 @@ class Parameter:
 LATENCY = Parameter("network.latency", 2e-4, 1e-4)
 GOODPUT = Parameter("network.goodput", 0.95, 0.01, least=0.1, most=DATA / FRAME)  # headers are always there
 BURST = Parameter("network.burst.size", 1.5e3, 1e3)
-TRAIN = "network.burst.train"
+TRAINS = {key: f"network.burst.{key}" for key in ("train", "first")}
 JITTER = "network.jitter.deviation"
 BYTE = Parameter("s per byte", 1e-9, 1e-10, least=1e-13)  # the reciprocal of network.bandwidth
 SHAPED = LATENCY, GOODPUT, BURST  # a path of known bandwidth, with token buckets
@@ -158,10 +158,10 @@ def on_cluster(scenario: Scenario, settings: Mapping[str, float]) -> Scenario:
         if key == BYTE.key:
             network["bandwidth"] = 1 / value
         elif key == BURST.key:
-            whole = settings.get(TRAIN, 0.0)
-            some = Burst.model_construct(size=max(value, _LEAST), line_rate=LINE_RATE, train=whole)
-            network["burst"] = some if value > 0 or whole else None
-        elif key == TRAIN:
+            trains = {name: settings[its] for name, its in TRAINS.items() if its in settings}
+            some = Burst.model_construct(size=max(value, _LEAST), line_rate=LINE_RATE)
+            network["burst"] = some.model_copy(update=trains) if value > 0 or trains else None
+        elif key in TRAINS.values():
             continue
         elif key == JITTER:
             network["jitter"] = Jitter.model_construct(deviation=value)

@@ -44,7 +44,7 @@ def jitter_s(records: pd.DataFrame) -> np.ndarray:
     messages = records[records["event"] == "message"]
     way = messages["end"] - messages["start"]
     middle = way.groupby(messages["kind"]).transform("median")
-    return np.abs(way.to_numpy() - middle.to_numpy()) / _MIDDLE
+    return np.asarray(np.abs(way - middle) / _MIDDLE)
 
 
 def updates_s(records: pd.DataFrame) -> np.ndarray:
