@@ -37,7 +37,7 @@ def train(rate: float) -> int:
 
 
 def trains(slowest: float) -> dict[str, float]:
-    """`train` and `first` of a burst, in bytes on a cable; `slowest`: the least rate of all cables, bytes/s."""
+    """`train` and `first` of a burst: bytes on a cable. `slowest`: the least rate of all cables, bytes/s."""
     whole = train(slowest) // _PER_FRAME
     return {"train": whole * FRAME, "first": _FIRST * FRAME / DATA}
 
