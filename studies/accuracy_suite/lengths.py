@@ -31,9 +31,7 @@ def settled(point: Point) -> Point:
     if point.part != "rates":
         return point
     times = _times(spread(point))
-    bound = "steps" if "steps" in point.document["stop"] else "updates"
-    seconds = float(point.document["stop"]["time"].removesuffix(" s"))
-    stop = {bound: times * point.document["stop"][bound], "time": f"{times * seconds:g} s"}
+    stop = {key: _longer(bound, times) for key, bound in point.document["stop"].items()}
     return replace(point, document={**point.document, "stop": stop})
 
 
@@ -65,6 +63,13 @@ def spread(point: Point) -> float:
     if None not in ages:
         found = max(found, stdev(ages) / max(1.0, abs(fmean(ages))))
     return found
+
+
+def _longer(bound: int | str, times: int) -> int | str:
+    """A bound of a run, a number of something or a time in s, so many times."""
+    if isinstance(bound, int):
+        return times * bound
+    return f"{times * float(bound.removesuffix(' s')):g} s"
 
 
 def _times(spread: float) -> int:

@@ -71,8 +71,9 @@ def measure_first(
             raise ScenarioError(f"{str(out)!r} has runs of {theirs}; give another folder", key="--out")
     begun = Campaign.read(out) if (out / "campaign.json").exists() else None
     drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
-    points = settle(list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier)))))
+    points = list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
+    points = settle(points)
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points), drawn)
     if files:
         profiles.keep(out, files)
