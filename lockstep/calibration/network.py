@@ -113,7 +113,7 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
     samples = _busy(chosen, measured) if ONE in exchanges else {"none": np.empty(0)}
-    if where == "testbed":
+    if where == "testbed" and ONE in exchanges:
         samples[path.JITTER] = np.concatenate([readings.jitter_s(records) for records in measured[ONE]])
     for key in ("network.message_overhead", "network.receive_overhead"):
         if not len(samples.get(key, (0,))):
