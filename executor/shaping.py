@@ -18,7 +18,7 @@ FRAME, DATA = 1514, 1448  # bytes: a full frame (MTU 1500, headers and TCP's tim
 QUEUE = 64_000  # bytes of a message that wait in switches: TCP's windows come to 25 to 50 frames, some to 100
 _TRAIN_S = 500e-6  # frames of one connection that go together take this long
 _FEW, _FEW_S = (2, 4), 1e-3  # or they are so few, and take as long as this if they can
-_FIRST = 8192  # bytes: ZeroMQ hands the kernel so much of a message, and then the rest
+_FIRST = 8192 - 64  # bytes: ZeroMQ hands the kernel so much of a message (and its header), and then the rest
 _PER_FRAME, _MOST = 1600, 65_000  # bytes, with what the kernel reserves for headers
 _BUCKET_S = 125e-6  # what an idle interface saves up, at least a frame: timers are late by less
 _QUEUE = 10_000  # trains that may wait: TCP has less under way, so that nothing is lost
@@ -37,9 +37,8 @@ def train(rate: float) -> int:
 
 
 def trains(slowest: float) -> dict[str, float]:
-    """`train` and `first` of a burst: bytes on a cable. `slowest`: the least rate of all cables, bytes/s."""
-    whole = train(slowest) // _PER_FRAME
-    return {"train": whole * FRAME, "first": _FIRST * FRAME / DATA}
+    """`train` and `first` of a burst: bytes of data. `slowest`: the least rate of all cables, bytes/s."""
+    return {"train": train(slowest) // _PER_FRAME * DATA, "first": _FIRST}
 
 
 def bucket(rate: float) -> int:

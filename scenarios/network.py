@@ -29,9 +29,9 @@ _Host = Annotated[int, Field(ge=0)]
 class Burst(Section):
     """A token bucket: after idle time a card sends at `line_rate` until its tokens are used up.
 
-    The bucket holds `size` and fills at the card's bandwidth. Frames go in trains of at most `train`: a
-    whole one as soon as there are tokens, which are owed afterwards. Of a message larger than `first` so much
-    goes in trains of its own, ahead of the rest: what its process hands over at once.
+    The bucket holds `size` and fills at the card's bandwidth. Frames go in trains of at most `train` bytes of
+    data: a whole one as soon as there are tokens, which are owed afterwards. Of a message larger than `first`
+    so many go in trains of their own, ahead of the rest: what its process hands over at once.
     """
 
     size: PositiveSize

@@ -91,12 +91,12 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert there.queue == QUEUE
     assert there.burst is not None
     assert there.burst.size == 1562  # 0.125 ms
-    assert there.burst.train == 4 * 1514
-    assert there.burst.first == pytest.approx(8192 * 1514 / 1448)
+    assert there.burst.train == 4 * 1448
+    assert there.burst.first == 8192 - 64
     slow = on_testbed(scenario(cluster__network={"bandwidth": "20 Mbit/s"})).cluster.network.burst
     assert slow is not None
     assert slow.size == 1514
-    assert slow.train == 2 * 1514
+    assert slow.train == 2 * 1448
     assert on_testbed(scenario(cluster__network={})).cluster.network.burst is None
     own = scenario(cluster__network={
         "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"},
@@ -105,7 +105,7 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert on_testbed(own) == own
     said = described(scenario(cluster__network={"bandwidth": "100 Mbit/s"}).cluster)
     assert (
-        "with a goodput of 0.956: 1448 of 1514 bytes are data; and a burst of 1.6 kB and trains of 6.1 kB"
+        "with a goodput of 0.956: 1448 of 1514 bytes are data; and a burst of 1.6 kB and trains of 5.8 kB"
         in said
     )
     assert said.endswith("; and 64 kB of each message in the switches' queues")
