@@ -18,6 +18,7 @@ FRAME, DATA = 1514, 1448  # bytes: a full frame (MTU 1500, headers and TCP's tim
 QUEUE = 64_000  # bytes of a message that wait in switches: TCP's windows come to 25 to 50 frames, some to 100
 _TRAIN_S = 500e-6  # frames of one connection that go together take this long
 _FEW, _FEW_S = (2, 4), 1e-3  # or they are so few, and take as long as this if they can
+_FIRST = 8192 - 64  # bytes: ZeroMQ hands the kernel so much of a message (and its header), and then the rest
 _PER_FRAME, _MOST = 1600, 65_000  # bytes, with what the kernel reserves for headers
 _BUCKET_S = 125e-6  # what an idle interface saves up, at least a frame: timers are late by less
 _QUEUE = 10_000  # trains that may wait: TCP has less under way, so that nothing is lost
@@ -35,17 +36,14 @@ def train(rate: float) -> int:
     return max(few * _PER_FRAME, min(_MOST, int(rate * _TRAIN_S)))
 
 
+def trains(slowest: float) -> dict[str, float]:
+    """`train` and `first` of a burst: bytes of data. `slowest`: the least rate of all cables, bytes/s."""
+    return {"train": train(slowest) // _PER_FRAME * DATA, "first": _FIRST}
+
+
 def bucket(rate: float) -> int:
     """Bytes that an idle interface of that rate (bytes/s) has saved up."""
     return max(FRAME, int(rate * _BUCKET_S))
-
-
-def early(rate: float, slowest: float) -> float:
-    """Bytes of a message that go beyond the rate: a bucket, and half a train, for tokens may be overdrawn.
-
-    `slowest`: the least rate of any cable of the network, bytes/s, by which trains are cut.
-    """
-    return bucket(rate) + train(slowest) / 2
 
 
 def shape(

@@ -11,7 +11,7 @@ from lockstep import scenarios
 from lockstep.analysis.result import Result
 from lockstep.executor.fabric import fabric
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import DATA, FRAME, QUEUE, early
+from lockstep.executor.shaping import DATA, FRAME, QUEUE, bucket, trains
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Cluster, IntraHost, Network, Scenario
 from lockstep.scenarios.network import Burst
@@ -119,18 +119,11 @@ def on_testbed(scenario: Scenario) -> Scenario:
             *(card.bandwidth for card in network.cards),
         ]
         line_rate = max(LINE_RATE, *cards)
-        changes["burst"] = Burst.model_construct(size=_burst(cluster), line_rate=line_rate)
+        whole = Burst.model_construct(size=bucket(network.bandwidth), line_rate=line_rate)
+        changes["burst"] = whole.model_copy(update=trains(_slowest(cluster)))
     if not network.queue:
         changes["queue"] = QUEUE
     return _with_network(scenario, network.model_copy(update=changes))
-
-
-def _burst(cluster: Cluster) -> float:
-    rate = cluster.network.bandwidth
-    slowest = fabric(cluster, cluster.hosts + cluster.servers.hosts).slowest
-    assert rate is not None
-    assert slowest is not None
-    return early(rate, slowest)
 
 
 def described(cluster: Cluster) -> str:
@@ -139,10 +132,19 @@ def described(cluster: Cluster) -> str:
     if network.goodput == 1:
         added.append(f"a goodput of {DATA / FRAME:.3f}: {DATA} of {FRAME} bytes are data")
     if network.burst is None and network.bandwidth is not None:
-        added.append(f"a burst of {_burst(cluster) / 1000:.1f} kB: the testbed's token buckets")
+        size, whole = bucket(network.bandwidth), trains(_slowest(cluster))["train"]
+        sizes = f"a burst of {size / 1000:.1f} kB and trains of {whole / 1000:.1f} kB"
+        added.append(f"{sizes}: the testbed's token buckets")
     if not network.queue:
         added.append(f"{QUEUE / 1000:.0f} kB of each message in the switches' queues")
     return f"the scenario's network{', with ' if added else ''}{'; and '.join(added)}"
+
+
+def _slowest(cluster: Cluster) -> float:
+    """The least rate of the testbed's cables, bytes/s, which are not all unlimited."""
+    rate = fabric(cluster, cluster.hosts + cluster.servers.hosts).slowest
+    assert rate is not None
+    return rate
 
 
 def _with_network(scenario: Scenario, network: Network) -> Scenario:

@@ -29,11 +29,15 @@ _Host = Annotated[int, Field(ge=0)]
 class Burst(Section):
     """A token bucket: after idle time a card sends at `line_rate` until its tokens are used up.
 
-    The bucket holds `size` and fills at the card's bandwidth.
+    The bucket holds `size` and fills at the card's bandwidth. Frames go in trains of at most `train` bytes of
+    data: a whole one as soon as there are tokens, which are owed afterwards. Of a message larger than `first`
+    so many go in trains of their own, ahead of the rest: what its process hands over at once.
     """
 
     size: PositiveSize
     line_rate: Bandwidth
+    train: Size = 0.0
+    first: Size = 0.0
 
 
 class Card(Section):
@@ -151,6 +155,17 @@ class Processing(Section):
     cores: Annotated[int, Field(ge=1)] | None = None
 
 
+class Jitter(Section):
+    """How much the latencies of messages between hosts differ: their standard deviation.
+
+    They are a shifted exponential, and their mean stays. A deviation above the latency counts as the latency.
+    Another `draw` is another course of the same seed.
+    """
+
+    deviation: Duration
+    draw: int = Field(0, ge=0, le=2**32 - 1, description="which of the possible draws, such as 'draw: 1'")
+
+
 class Network(Section):
     """`bandwidth` (bytes/s; None: unlimited) is per direction per NIC, `latency` (s) one way per message.
 
@@ -160,6 +175,7 @@ class Network(Section):
 
     bandwidth: Bandwidth | None = None
     latency: Duration = 0.0
+    jitter: Jitter | None = None
     message_overhead: Duration = Field(0.0, description="sender's time per message, such as '5 us'")
     receive_overhead: Duration = Field(0.0, description="receiver's time per message, such as '5 us'")
     goodput: float = Field(1.0, ge=0.01, le=1, description="share of bandwidth left for data, such as 0.95")

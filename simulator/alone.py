@@ -46,7 +46,7 @@ class Alone:
         plan, network = simulation.plan, simulation.scenario.cluster.network
         self._workers = Counter(plan.hosts[rank] for rank in plan.workers)  # by host
         in_time = simulation.scenario.stop.time is not None  # which may be up within an exchange
-        self._able = not network.receive_overhead and not network.processing and not in_time
+        self._able = not (network.receive_overhead or network.processing or in_time)
 
     def exchange(
         self, node: Node, program: Collective, vector: Vector, among: Group | None

@@ -9,6 +9,7 @@ import gc
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from math import inf, nextafter
 from typing import Any, NoReturn
 
@@ -33,6 +34,7 @@ from lockstep.simulator.alone import Alone
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Environment, Process, Timeout
+from lockstep.simulator.latencies import latencies
 from lockstep.simulator.memory import Race, WorkerMemory
 from lockstep.simulator.network import Network
 from lockstep.simulator.port import FoldedPort, VirtualPort
@@ -78,7 +80,12 @@ class Simulation:
             cluster = cluster.model_copy(update={"network": narrow})
         overheads = network.message_overhead, network.receive_overhead
         self.environment = Environment(incarnation.start)
-        self.network = Network(self.environment, topology(cluster), plan.hosts, *overheads, network.queue)
+        drawn = (
+            partial(latencies, network.jitter, scenario.seed, incarnation.key()) if network.jitter else None
+        )
+        self.network = Network(
+            self.environment, topology(cluster), plan.hosts, *overheads, network.queue, drawn
+        )
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
         costs = network.processing
@@ -88,7 +95,7 @@ class Simulation:
             one = [0] * len(plan.hosts)  # machine, with cores of its own, on which nobody computes
             cores = self.cores if beside else Cores(self.environment, one, costs.cores, always=True)
             self.network.share(cores, costs)
-        uneven = network.burst or network.receive_overhead or costs
+        uneven = network.burst or network.receive_overhead or network.jitter or costs
         unsteady = network.varying or network.background or uneven
         self.rings = Rings(self) if shortcuts and not unsteady and len(plan.groups) == 1 else None
         self.alone = Alone(self)

@@ -119,7 +119,7 @@ class Flows:
         narrow, least, others = path[0], inf, 0
         for link in path:
             if link.tokens is not None and not link.count:
-                self._read_tokens(link)
+                self._read_tokens(link, flow)
             flows = link.flows
             before = len(flows)
             flows[flow] = path
@@ -172,7 +172,7 @@ class Flows:
         if tokens is not None:
             self._read_tokens(link)
         link.sustained = capacity
-        if tokens is None or not tokens.left:
+        if tokens is None or tokens.left <= 0:
             link.capacity = capacity
         link.solved = -1  # what it was solved with
         if link.flows:
@@ -413,17 +413,19 @@ class Flows:
         self._plan_tokens(link, load)
         return not link.count and fastest * len(link.flows) <= link.sustained
 
-    def _read_tokens(self, link: Link) -> None:
-        """Bring a link's tokens, and with them what it can do, up to the present."""
+    def _read_tokens(self, link: Link, coming: Flow | None = None) -> None:
+        """Bring a link's tokens, and with them what it can do, up to now; `coming`: a flow that is."""
         tokens = link.tokens
         assert tokens is not None
-        left = tokens.read(self.environment.now, self.carried(link), link.sustained)
-        link.capacity = tokens.bucket.line_rate if left else link.sustained
+        tokens.read(self.environment.now, self.carried(link), link.sustained)
+        if coming is not None and tokens.bucket.train and not link.flows:
+            tokens.begin(coming.altogether)
+        link.capacity = tokens.bucket.line_rate if tokens.left > 0 else link.sustained
 
     def _plan_tokens(self, link: Link, load: float) -> None:
         """See that the link slows down when its tokens, just read, are used up by that many bytes/s."""
         tokens = link.tokens
-        if tokens is not None and tokens.left and load > link.sustained:
+        if tokens is not None and tokens.left > 0 and load > link.sustained:
             delay = tokens.left / (load - link.sustained)
             tokens.empty_at = self.environment.now + delay
             Aside(self.environment, delay, partial(self._empty, link, tokens))

@@ -109,7 +109,7 @@ def fold(plan: Plan) -> Folding | None:
         return None
     if network.topology != Star(kind="star") or network.duplex == "half":
         return None
-    if network.varying or network.background or network.processing:
+    if network.varying or network.background or network.processing or network.jitter:
         return None
     if split.tensor > 1 and (split.redundancy > 1 or network.burst or network.queue or not _even(plan)):
         return None

@@ -78,6 +78,11 @@ class Flow:
         self.owner: Link | None = None
         self.due = 0.0
 
+    @property
+    def altogether(self) -> float:
+        """Bytes of the message that it is, or is part of."""
+        return self.size
+
     def done(self) -> object:
         """The last byte has left."""
 

@@ -11,7 +11,7 @@ is taken off the links' capacities (goodput).
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import heappush
 from math import inf
 from typing import Any
@@ -77,7 +77,9 @@ class Transfer(Flow):
             else:
                 self.sent()
         queue: list[Any] = environment._queue
-        heappush(queue, (environment._now + connection.latency, NORMAL, next(environment._eid), self))
+        now = environment._now
+        at = now + connection.latency if connection.drawn is None else connection.arrival(now)
+        heappush(queue, (at, NORMAL, next(environment._eid), self))
         if connection.waiting:
             following = connection.waiting.popleft()
             Timeout(environment, 0.0, lambda _: self.network.begin(following))
@@ -86,16 +88,27 @@ class Transfer(Flow):
 
 
 class Connection:
-    """What carries the messages to the node `to` from one other, one at a time."""
+    """What carries the messages to the node `to` from one other, one at a time.
 
-    __slots__ = ("busy", "latency", "path", "to", "waiting")
+    `drawn`: the latency of each, where they differ. No message arrives before an earlier one.
+    """
 
-    def __init__(self, to: int, path: Path, latency: float) -> None:
+    __slots__ = ("busy", "drawn", "last", "latency", "path", "to", "waiting")
+
+    def __init__(self, to: int, path: Path, latency: float, drawn: Iterator[float] | None = None) -> None:
+        self.drawn = drawn
+        self.last = 0.0  # when the last message arrives, if latencies differ
         self.to = to
         self.path = path
         self.latency = latency
         self.busy = False  # a message is under way, or about to be
         self.waiting: deque[Transfer] = deque()  # the next ones
+
+    def arrival(self, now: float) -> float:
+        """When a message arrives whose last byte leaves now, where latencies differ."""
+        assert self.drawn is not None
+        self.last = max(self.last, now + next(self.drawn))
+        return self.last
 
 
 class Network:
@@ -109,10 +122,12 @@ class Network:
         message_overhead: float = 0.0,
         receive_overhead: float = 0.0,
         queue: float = 0.0,
+        drawn: Callable[[float, int, int], Iterator[float]] | None = None,
     ) -> None:
         """Overheads in s: what a message takes of its sender's and of its receiver's time.
 
-        `queue`: how many bytes of each message may wait in switches.
+        `queue`: how many bytes of each message may wait in switches. `drawn`: the latencies between two ranks
+        on different hosts, where they differ; it is told their mean.
         """
         self.environment = environment
         self.flows = Flows(environment)
@@ -125,6 +140,7 @@ class Network:
         self.messages = 0  # under way
         self.ready = [0.0] * len(host_of)  # when each sender has done with its messages' overheads
         self._taken_in = [0.0] * len(host_of)  # and each receiver
+        self._drawn = drawn
         self._connections: dict[tuple[int, int], Connection] = {}
         self.processing: MessageCores | None = None
         self.arrivals = [self._take_in if receive_overhead else self._hand_over]  # what an arrival calls
@@ -159,8 +175,12 @@ class Network:
         """What carries the messages from one rank to another."""
         connection = self._connections.get((sender, to))
         if connection is None:
-            path, latency = self.topology.path(self.host_of[sender], self.host_of[to])
-            connection = self._connections[sender, to] = Connection(to, path, latency)
+            hosts = self.host_of[sender], self.host_of[to]
+            path, latency = self.topology.path(*hosts)
+            drawn = None
+            if self._drawn is not None and hosts[0] != hosts[1]:
+                drawn = self._drawn(latency, sender, to)
+            connection = self._connections[sender, to] = Connection(to, path, latency, drawn)
         return connection
 
     def connect(self, sender: int, to: int, connection: Connection) -> None:

@@ -37,7 +37,7 @@ class Queues:
 
         `done` is called when it has left the last one.
         """
-        _Message(self, path, sent, done).join(nbytes)
+        _Message(self, path, nbytes, sent, done).join(nbytes)
 
     def look_at(self, message: "_Message") -> None:
         """Look at a message once the rates of this instant are known."""
@@ -63,6 +63,10 @@ class _Part(Flow):
         super().__init__(path, size)
         self._message, self._done = message, done
 
+    @property
+    def altogether(self) -> float:
+        return self._message.nbytes
+
     def moved(self) -> None:
         self._message.told()
 
@@ -73,13 +77,19 @@ class _Part(Flow):
 class _Message:
     """One on its way: `whole`, or `up` and `down`; `up` is over first."""
 
-    __slots__ = ("_path", "_plan", "_queues", "done", "down", "sent", "up", "waiting", "whole")
+    __slots__ = ("_path", "_plan", "_queues", "done", "down", "nbytes", "sent", "up", "waiting", "whole")
 
     def __init__(
-        self, queues: Queues, path: tuple[Link, ...], sent: Callable[[], object], done: Callable[[], object]
+        self,
+        queues: Queues,
+        path: tuple[Link, ...],
+        nbytes: float,
+        sent: Callable[[], object],
+        done: Callable[[], object],
     ) -> None:
         self._queues = queues
         self._path = path
+        self.nbytes = nbytes
         self.sent, self.done = sent, done
         self.waiting = 0.0  # bytes in the queue, while it is whole
         self.whole: Flow | None = None

@@ -85,7 +85,7 @@ class Topology:
         burst, goodput = self._network.burst, self._network.goodput
         if bandwidth is None or burst is None:
             return self._cable(id, bandwidth)
-        bucket = Bucket(burst.size * goodput, burst.line_rate * goodput)
+        bucket = Bucket(burst.size * goodput, burst.line_rate * goodput, burst.train, burst.first)
         return self._add(Link(id, bandwidth * goodput, bucket))
 
     def _fabric(self, groups: int) -> Between:

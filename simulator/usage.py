@@ -44,7 +44,7 @@ class Usage:
         places = {link: place for place, link in enumerate(read)}
         self._places = [places[stand_ins.get(link, link)] for link in links]
         self._others: dict[ResourceId, Callable[[], float]] = {}
-        self._bursts = np.array([link.tokens.bucket.size if link.tokens else 0.0 for link in self._links])
+        self._bursts = np.array([link.tokens.bucket.most if link.tokens else 0.0 for link in self._links])
         self._readings: list[Reading] = []
         self._distance = 1  # between two readings, in flows that have ended
         flows.watch(self._watch)

@@ -20,7 +20,7 @@ from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, crowded, probes
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import QUEUE
+from lockstep.executor.shaping import QUEUE, trains
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
 from lockstep.machine import cores
@@ -56,7 +56,7 @@ def measure(
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
     `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed
-    `network.goodput`, `.queue`, `.burst.size` and `.burst.line_rate`, elsewhere `network.bandwidth`, on the
+    `network.goodput`, `.queue`, `.jitter` and all of `.burst`, elsewhere `network.bandwidth`, on the
     loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
     About a minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
@@ -113,6 +113,8 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
     samples = _busy(chosen, measured) if ONE in exchanges else {"none": np.empty(0)}
+    if where == "testbed" and ONE in exchanges:
+        samples[path.JITTER] = np.concatenate([readings.jitter_s(records) for records in measured[ONE]])
     for key in ("network.message_overhead", "network.receive_overhead"):
         if not len(samples.get(key, (0,))):
             samples[key] = np.zeros(1)  # no message had to wait for another's: nothing is seen of it
@@ -121,7 +123,12 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
             "the probes had no time for their messages: the network, or this machine, is too slow"
         )
     on_testbed = where == "testbed"
-    known: dict[str, float] = {"network.queue": QUEUE} if on_testbed else {}
+    known: dict[str, float] = {}
+    if on_testbed:
+        rate = next(iter(chosen.values())).cluster.network.bandwidth
+        assert rate is not None
+        known = {"network.queue": QUEUE}
+        known |= {path.TRAINS[name]: nbytes for name, nbytes in trains(rate).items()}
     intervals: dict[str, tuple[float, float]] = {}
     for key, sample in samples.items():
         known[key], (intervals[key],) = resampled(itemgetter(0), [sample.tolist()])

@@ -16,7 +16,7 @@ from lockstep.calibration.readings import exchanges_s
 from lockstep.executor.shaping import DATA, FRAME
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
-from lockstep.scenarios.network import Burst, Processing
+from lockstep.scenarios.network import Burst, Jitter, Processing
 from lockstep.scenarios.schema import Stop
 from lockstep.simulator.engine import simulate
 from lockstep.validation import LINE_RATE
@@ -40,7 +40,9 @@ class Parameter:
 
 LATENCY = Parameter("network.latency", 2e-4, 1e-4)
 GOODPUT = Parameter("network.goodput", 0.95, 0.01, least=0.1, most=DATA / FRAME)  # headers are always there
-BURST = Parameter("network.burst.size", 4e3, 1e3)
+BURST = Parameter("network.burst.size", 1.5e3, 1e3)
+TRAINS = {key: f"network.burst.{key}" for key in ("train", "first")}
+JITTER = "network.jitter.deviation"
 BYTE = Parameter("s per byte", 1e-9, 1e-10, least=1e-13)  # the reciprocal of network.bandwidth
 SHAPED = LATENCY, GOODPUT, BURST  # a path of known bandwidth, with token buckets
 PLAIN = LATENCY, BYTE  # one of unknown bandwidth
@@ -51,6 +53,7 @@ _CROWDED = (
     Parameter(f"{_PROCESSING}per_byte", 0, 1e-9, most=4e-8),
 )
 _GRID = 6  # values of each, from which the best is bettered
+_LEAST = 1.0  # bytes: no bucket has none
 _FEW = 3  # steps: of crowded probes, one is like the other
 
 
@@ -155,7 +158,13 @@ def on_cluster(scenario: Scenario, settings: Mapping[str, float]) -> Scenario:
         if key == BYTE.key:
             network["bandwidth"] = 1 / value
         elif key == BURST.key:
-            network["burst"] = Burst.model_construct(size=value, line_rate=LINE_RATE) if value > 0 else None
+            trains = {name: settings[its] for name, its in TRAINS.items() if its in settings}
+            some = Burst.model_construct(size=max(value, _LEAST), line_rate=LINE_RATE)
+            network["burst"] = some.model_copy(update=trains) if value > 0 or trains else None
+        elif key in TRAINS.values():
+            continue
+        elif key == JITTER:
+            network["jitter"] = Jitter.model_construct(deviation=value)
         elif key.startswith(_PROCESSING):
             processing[key.removeprefix(_PROCESSING)] = value
         elif key.startswith("network."):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 _TOGETHER_S = 3e-3  # what is further apart was not sent in one go
+_MIDDLE = np.arcsinh(0.5)  # the median distance of exponential draws of mean 1 from their own median
 _WAITED_S = 1e-4  # what is on its way for so much longer than the quickest found its receiver busy
 
 
@@ -33,6 +34,17 @@ def taking_in_s(records: pd.DataFrame, kind: str = "parameters") -> np.ndarray:
     gaps = messages.groupby("peer")["end"].diff()
     waited = way - way.groupby(messages["peer"]).transform("min") > _WAITED_S
     return gaps[waited & (gaps < _TOGETHER_S)].to_numpy()
+
+
+def jitter_s(records: pd.DataFrame) -> np.ndarray:
+    """How far each message's way is from the middle one of its kind, as the deviation that this speaks for.
+
+    The median is that of the ways of a shifted exponential, whatever few messages were held up for long.
+    """
+    messages = records[records["event"] == "message"]
+    way = messages["end"] - messages["start"]
+    middle = way.groupby(messages["kind"]).transform("median")
+    return np.asarray(np.abs(way - middle) / _MIDDLE)
 
 
 def updates_s(records: pd.DataFrame) -> np.ndarray:

@@ -79,7 +79,8 @@ class Job(NamedTuple):
         compute, network = cluster.compute, cluster.network
         known = isinstance(compute, Compute) and isinstance(compute.time, Constant | None)
         steady = all(isinstance(each, Persistent) for each in cluster.stragglers)
-        steady = steady and not (network.varying or network.background or network.burst or cluster.faults)
+        chancy = network.varying or network.background or network.burst or network.jitter
+        steady = steady and not (chancy or cluster.faults)
         strategy = find(given.name, given.parameters)
         return not self.learns and known and steady and averages_gradients(strategy, given.parameters)
 

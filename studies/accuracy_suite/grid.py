@@ -5,9 +5,9 @@ The network is a slow one because the testbed's hosts share one machine's cores:
 would be the bottleneck of twelve workers, which they are not in a cluster.
 Each campaign draws a second bandwidth and size at random: nothing can have been fitted to these.
 Runs end after a number of updates, so that both engines do the same work and a throughput is not a matter of
-what just made it before the end; it is estimated so that a run takes some eight seconds, or three times that
-where queues make the throughput of a short run a matter of chance. Gossip has no common updates: there every
-worker makes a number of steps.
+what just made it before the end; it is estimated so that a run takes some eight seconds. What is measured is
+longer where chance would decide (lengths.py). Gossip has no common updates: there every worker makes a number
+of steps.
 """
 
 import re
@@ -22,7 +22,6 @@ from lockstep.studies.accuracy_suite.point import Point
 
 PERIOD = 4  # mini-batches between exchanges, of whatever computes several
 LENGTH_S = 8.0
-_LONGER = 3  # times that, for workers who do not wait for each other but for the network
 _HEADERS = 1.047  # bytes on a cable for each that is sent
 _DRAWN_MBIT, _DRAWN_TRANSFER_S = (20.0, 80.0), (0.010, 0.070)  # between these, evenly by their logarithm
 
@@ -170,6 +169,4 @@ def _stop(factors: Mapping[str, Any], transfer_s: float) -> dict[str, Any]:
         each = workers if strategy in ("asynchronous", "ssp-blocking", "agn", "aeasgd") else 1
         updates_per_s = each / round_s
     bound = "steps" if strategy == "gossip" else "updates"
-    chancy = strategy in ("asynchronous", "soft-sync", "ssp-blocking") and factors["regime"] != "compute"
-    length_s = LENGTH_S * (_LONGER if chancy else 1)
-    return {bound: max(4, round(length_s * updates_per_s)), "time": f"{1.5 * length_s:g} s"}
+    return {bound: max(4, round(LENGTH_S * updates_per_s)), "time": f"{1.5 * LENGTH_S:g} s"}

@@ -2,8 +2,9 @@
 
 Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
 differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
-simulations, each with a latency that is a microsecond longer than the last one's; only the first one learns,
-where anything is learned.
+simulations, which differ in what chance does in the network: each has other draws of the latencies, or, where
+the profile has no jitter, a latency that is a microsecond longer than the last one's. Only the first one
+learns, where anything is learned.
 """
 
 from collections import Counter
@@ -38,13 +39,17 @@ def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Di
     else:
         assert campaign.loopback is not None
         there = on_loopback(scenario, campaign.loopback)
-    others = [_later(there.sizes_only, k * _LONGER_S) for k in range(1, SIMULATIONS)]
+    others = [by_chance(there.sizes_only, k) for k in range(1, SIMULATIONS)]
     return pooled([digest(lockstep.simulate(scenario)) for scenario in (there, *others)])
 
 
-def _later(scenario: Scenario, seconds: float) -> Scenario:
-    cluster = scenario.cluster
-    network = cluster.network.model_copy(update={"latency": cluster.network.latency + seconds})
+def by_chance(scenario: Scenario, k: int) -> Scenario:
+    """The scenario as chance may have it for the k-th time: as it is, for 0."""
+    cluster, network = scenario.cluster, scenario.cluster.network
+    changes: dict[str, Any] = {"latency": network.latency + k * _LONGER_S}
+    if network.jitter is not None:
+        changes = {"jitter": network.jitter.model_copy(update={"draw": network.jitter.draw + k})}
+    network = network.model_copy(update=changes)
     return scenario.model_copy(update={"cluster": cluster.model_copy(update={"network": network})})
 
 

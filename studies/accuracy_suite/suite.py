@@ -17,6 +17,7 @@ from lockstep.studies.accuracy_suite.campaign import Campaign
 from lockstep.studies.accuracy_suite.comparing import KNEE, compare
 from lockstep.studies.accuracy_suite.grid import Cables, grid, on_drawn_cables
 from lockstep.studies.accuracy_suite.learning import learning
+from lockstep.studies.accuracy_suite.lengths import settle, settled
 from lockstep.studies.accuracy_suite.measuring import Tell, measure
 from lockstep.studies.accuracy_suite.order import DEFAULT, suite
 from lockstep.studies.accuracy_suite.point import Point
@@ -45,7 +46,7 @@ def chosen(name: str) -> Point:
         raise ScenarioError(
             f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
         )
-    return found
+    return settled(found)
 
 
 def measure_first(
@@ -72,6 +73,7 @@ def measure_first(
     drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
     points = list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
+    points = settle(points)
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points), drawn)
     if files:
         profiles.keep(out, files)

@@ -158,6 +158,16 @@ def looks_right(found: network.Estimates, *keys: str) -> None:
     assert len(found.evidence["network"]["probes"]) >= 3
 
 
+def test_jitter_is_read_off_the_ways_of_messages() -> None:
+    """Whatever few messages were held up: 3% of them by 50 ms."""
+    rng = np.random.default_rng(1)
+    start, kinds = np.arange(4000) * 0.01, np.array(["push", "parameters"] * 2000)
+    way = np.where(kinds == "push", 3e-4, 6e-4) + 2e-4 * rng.standard_exponential(4000)
+    way += 0.05 * (rng.random(4000) < 0.03)
+    records = pd.DataFrame({"event": "message", "kind": kinds, "start": start, "end": start + way})
+    assert np.median(readings.jitter_s(records)) == pytest.approx(2e-4, rel=0.08)
+
+
 @pytest.mark.real
 @pytest.mark.alone
 def test_the_loopback_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ SCHEDULE = "[{at: 0 s, factor: 1}, {at: 10 s, factor: 0.3}]"
 EDITS = [
     ("duplex: half", "duplex: simplex", "duplex", "must be 'full' or 'half', not 'simplex'"),
     ("receive_overhead: 5 us", "receive_overhead: 5", "receive_overhead", "5 has no unit; write a duration"),
-    ("{size: 64 KiB, line_rate: 100 Gbit/s}", "64 KiB", "burst", "must be a mapping (keys: size, line_rate), not '64 KiB'"),
+    ("{size: 64 KiB, line_rate: 100 Gbit/s}", "64 KiB", "burst", "must be a mapping (keys: size, line_rate, train, first), not '64 KiB'"),
     ("size: 64 KiB, ", "", "burst.size", "missing; give a size with its unit, such as '64 KiB'"),
     ("size: 64 KiB", "size: 0 B", "burst.size", "must be above 0"),
     ("queue: 32 KiB", "queue: 32", "queue", "32 has no unit; write a size with its unit, such as '25 MB'"),

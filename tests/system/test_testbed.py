@@ -90,10 +90,13 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert there.goodput == DATA / FRAME
     assert there.queue == QUEUE
     assert there.burst is not None
-    assert there.burst.size == 1562 + 6400 / 2  # 0.125 ms, and half of four frames
+    assert there.burst.size == 1562  # 0.125 ms
+    assert there.burst.train == 4 * 1448
+    assert there.burst.first == 8192 - 64
     slow = on_testbed(scenario(cluster__network={"bandwidth": "20 Mbit/s"})).cluster.network.burst
     assert slow is not None
-    assert slow.size == 1514 + 3200 / 2  # a frame, and half of two
+    assert slow.size == 1514
+    assert slow.train == 2 * 1448
     assert on_testbed(scenario(cluster__network={})).cluster.network.burst is None
     own = scenario(cluster__network={
         "bandwidth": "1 Mbit/s", "goodput": 0.9, "burst": {"size": "1 B", "line_rate": "1 Gbit/s"},
@@ -101,7 +104,10 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     })  # fmt: skip
     assert on_testbed(own) == own
     said = described(scenario(cluster__network={"bandwidth": "100 Mbit/s"}).cluster)
-    assert "with a goodput of 0.956: 1448 of 1514 bytes are data; and a burst of 4.8 kB" in said
+    assert (
+        "with a goodput of 0.956: 1448 of 1514 bytes are data; and a burst of 1.6 kB and trains of 5.8 kB"
+        in said
+    )
     assert said.endswith("; and 64 kB of each message in the switches' queues")
     assert described(own.cluster) == "the scenario's network"
 

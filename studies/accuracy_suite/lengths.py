@@ -1,0 +1,81 @@
+"""How long the runs of a point last: so long that chance makes about a percent of what one of them measures.
+
+What a run of some seconds measures is one of many possible courses, where workers do not wait for each other.
+How far apart these are the simulator knows before anything is measured: as far as simulations are that have
+other draws of the network's latencies, on the shipped testbed. What is left to chance falls with the root of
+the time. So the rule knows no strategies, and a point's length follows from its scenario alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from math import ceil
+from statistics import fmean, stdev
+
+import lockstep
+from lockstep.pool import cores, results
+from lockstep.scenarios.profile import Profile, read
+from lockstep.scenarios.shelves import shelf
+from lockstep.studies.accuracy_suite.point import Point
+from lockstep.studies.accuracy_suite.predicting import by_chance
+from lockstep.studies.accuracy_suite.profiles import with_profile
+from lockstep.validation import on_testbed
+
+CHANCE = 0.01  # standard deviation of what single runs measure, relative to the mean
+MOST = 7  # times as long as the grid says, which is eight seconds: about a minute
+_COURSES = 8  # simulated of each point
+
+
+def settled(point: Point) -> Point:
+    """The point with runs as long as they must be: a pure function. Points that learn stay as they are."""
+    if point.part != "rates":
+        return point
+    times = _times(spread(point))
+    stop = {key: _longer(bound, times) for key, bound in point.document["stop"].items()}
+    return replace(point, document={**point.document, "stop": stop})
+
+
+def settle(points: Sequence[Point], progress: Callable[[float], None] | None = None) -> list[Point]:
+    """All of them, on all cores."""
+    found = []
+    with results(
+        [partial(settled, point) for point in points], min(cores(), max(1, len(points) // 4))
+    ) as each:
+        for point in each:
+            found.append(point)
+            if progress is not None:
+                progress(len(found) / len(points))
+    return found
+
+
+def spread(point: Point) -> float:
+    """The standard deviation of single runs' throughput or mean staleness, whichever is more.
+
+    Relative to the mean; of staleness to one version, if that is more, as its error is.
+    """
+    there = on_testbed(with_profile(point, [_testbed()])).sizes_only
+    runs = [lockstep.simulate(by_chance(there, k)).metrics for k in range(_COURSES)]
+    throughputs = [run["throughput"] for run in runs]
+    ages = [run["staleness"]["mean"] for run in runs]
+    found = 0.0
+    if None not in throughputs:
+        found = stdev(throughputs) / fmean(throughputs)
+    if None not in ages:
+        found = max(found, stdev(ages) / max(1.0, abs(fmean(ages))))
+    return found
+
+
+def _longer(bound: int | str, times: int) -> int | str:
+    """A bound of a run, a number of something or a time in s, so many times."""
+    if isinstance(bound, int):
+        return times * bound
+    return f"{times * float(bound.removesuffix(' s')):g} s"
+
+
+def _times(spread: float) -> int:
+    return min(MOST, max(1, ceil((spread / CHANCE) ** 2)))
+
+
+@cache
+def _testbed() -> Profile:
+    return read(shelf("profiles")["testbed"])
