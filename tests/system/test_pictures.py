@@ -34,6 +34,7 @@ def test_every_picture_is_there_and_a_command_above_it_draws_it(drawn: object) -
     assert {name for name in left if not name.startswith("systems/")} == set()
 
 
+@pytest.mark.nightly
 def test_no_picture_is_older_than_the_code_that_draws_it(drawn: object) -> None:
     noted = json.loads((MAKE / "pictures.json").read_text("utf-8"))
     measured = drawn.ELSEWHERE  # type: ignore[attr-defined]
