@@ -95,7 +95,10 @@ def critical_path(result: Result, iteration: int = _ITERATION) -> CriticalPath |
 
 
 def _longest(gradients: pd.DataFrame, iteration: int, last: float) -> tuple[int, int, float, float]:
-    """The worker whose iteration takes longest, which one, and its times."""
+    """The worker whose iteration takes longest, which one, and its times.
+
+    Of those that begin a next one, if any does: the others have ended, or are gone.
+    """
     starts = {int(str(node)): its.to_numpy() for node, its in gradients.groupby("node")["start"]}
     iteration = max(0, min(iteration, max(map(len, starts.values())) - 2))
     spans = {
@@ -103,6 +106,8 @@ def _longest(gradients: pd.DataFrame, iteration: int, last: float) -> tuple[int,
         for node, its in starts.items()
         if len(its) > iteration
     }
+    if any(len(its) > iteration + 1 for its in starts.values()):
+        spans = {node: span for node, span in spans.items() if len(starts[node]) > iteration + 1}
     most = max(end - begin for begin, end in spans.values())
     worker = min(n for n, (begin, end) in spans.items() if end - begin >= most * (1 - _SAME) - _SAME * last)
     begin, end = spans[worker]

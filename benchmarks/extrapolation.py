@@ -18,7 +18,7 @@ import pandas as pd
 
 import lockstep
 from lockstep.executor.shaping import QUEUE
-from lockstep.studies.accuracy_suite.suite import chosen
+from lockstep.studies.accuracy_suite.suite import named
 
 POINTS = {
     "synchronous-w{}-s1-network-none": (1, 2, 4, 8, 12),
@@ -39,7 +39,7 @@ def measure(folder: Path) -> None:
             continue
         rows = []
         for workers in counts:
-            found = lockstep.run(chosen(name.format(workers)).scenario, testbed=True, attempts=3)
+            found = lockstep.run(named(name.format(workers)).scenario, testbed=True, attempts=3)
             use = "fit" if workers in counts[:2] else "predict"
             rate, disturbed = found.metrics["throughput"], found.metrics["disturbed"]
             rows.append({"cluster.workers": workers, "throughput": rate, "use": use, "disturbed": disturbed})
@@ -54,10 +54,10 @@ def predict(folder: Path) -> None:
         file = folder / f"{name.replace('-w{}', '')}.csv"
         table = pd.read_csv(file)
         table = table[(table["use"] == "fit") | ~table.pop("disturbed")]
-        stops = [chosen(name.format(workers)).scenario.stop for workers in table["cluster.workers"]]
+        stops = [named(name.format(workers)).scenario.stop for workers in table["cluster.workers"]]
         table["stop.updates"] = [stop.updates for stop in stops]
         found = lockstep.fit(
-            chosen(name.format(counts[0])).scenario, table, FREE, [f"cluster.network.queue={QUEUE} B"]
+            named(name.format(counts[0])).scenario, table, FREE, [f"cluster.network.queue={QUEUE} B"]
         )
         values = ", ".join(f"{key.split('.')[-1]} {value.value:.4g}" for key, value in found.free.items())
         print(f"{file.stem}: {values}" + ("" if found.identifiable else " (not told apart)"))

@@ -84,6 +84,8 @@ class Testbed:
             found.append("cluster.network.latency: the testbed has this machine's own instead")
         if network.burst is not None:
             found.append("cluster.network.burst: the testbed has its own instead (docs/testbed.md)")
+        if network.jitter is not None:
+            found.append("cluster.network.jitter: the testbed has this machine's own instead")
         if network.queue:
             found.append("cluster.network.queue: the testbed has its own instead (docs/testbed.md)")
         if network.intra_host is not None:

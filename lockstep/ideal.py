@@ -9,6 +9,7 @@ from lockstep.recommendation import what_if as asked
 from lockstep.resources import by_sizes, in_cluster
 from lockstep.scenarios import Network, Scenario, ScenarioError
 from lockstep.scenarios.compute import Compute, Constant
+from lockstep.scenarios.faults import Fault, Resize
 from lockstep.workloads.compute_time import mean_gradient_s
 
 
@@ -19,15 +20,21 @@ def _alone(scenario: Scenario) -> Scenario:
     given = cluster.compute.backward if isinstance(cluster.compute, Compute) else None
     compute = Compute(time=Constant.model_construct(distribution="constant", value=mean), backward=given)
     return in_cluster(
-        scenario, compute=compute, network=Network(), stragglers=(), faults=(), codecs={},
-        cores_per_host=None, memory_bandwidth=None, apply_overhead=0.0, pass_overhead=0.0,
+        scenario, compute=compute, network=Network(), stragglers=(), kinds=(), faults=_planned(scenario),
+        codecs={}, cores_per_host=None, memory_bandwidth=None, storage=None, apply_overhead=0.0,
+        pass_overhead=0.0, exchange_overhead=0.0,
     )  # fmt: skip
+
+
+def _planned(scenario: Scenario) -> tuple[Fault, ...]:
+    """What is no failure: workers that join and leave by plan."""
+    return tuple(item for item in scenario.cluster.faults if isinstance(item, Resize))
 
 
 CHANGES: Mapping[str, Callable[[Scenario], Scenario]] = {
     "2× bandwidth": asked.CHANGES["2× bandwidth"],
     "no stragglers": asked.CHANGES["no stragglers"],
-    "no faults": lambda its: in_cluster(its, faults=()),
+    "no faults": lambda its: in_cluster(its, faults=_planned(its)),
     "2× servers": asked.CHANGES["2× servers"],
     IDEAL: _alone,
 }

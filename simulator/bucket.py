@@ -37,7 +37,7 @@ class Bucket:
 
     def last_train(self, nbytes: float) -> float:
         """Bytes of the last train of a message."""
-        if not self.train:
+        if not self.train or not nbytes:
             return 0.0
         rest = nbytes - self.first if nbytes > self.first else nbytes
         return rest - self.train * (ceil(rest / self.train) - 1)

@@ -208,6 +208,8 @@ class Filling:
                     if flow not in flow.path[0].flows or flow.path[0].filling is not self:
                         continue  # it has ended, or nothing connects it with these links any more
                     filled = [link for link in flow.path if self._rounds[link.place] == number]
+                    if not filled:
+                        continue  # its links left and joined again: their round is a later one
                     owner = order.first(filled)
                     if flow.owner is not owner:
                         to.setdefault(owner, set()).add(flow)

@@ -60,7 +60,9 @@ def decision(
         raise Unfit("it takes something to decide: a key that varies besides those of columns and rows")
     rows = ended[ways].to_dict("records")
     ended = ended.assign(way=[_way(ended, row) for row in rows])
-    whole_ways = ended[ended[y].notna().groupby([ended[key] for key in (by, x, "way")]).transform("all")]
+    whole_ways = ended[
+        ended[y].notna().groupby([ended[key] for key in (by, x, "way")], dropna=False).transform("all")
+    ]
     cells = intervals(whole_ways, [by, x, "way"], y)
     if cells.empty:
         raise Unfit(f"no run has a {words(y)}")

@@ -40,11 +40,11 @@ _QUANTITIES = {
     "B/s": ("bandwidth", "server_bandwidth", "line_rate", "uplink", "link", "memory_bandwidth",
             "encode", "decode", "write", "read"),
     "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "pass_overhead",
-          "exchange_overhead", "time",
+          "exchange_overhead", "deviation", "time",
           "period", "busy", "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low",
           "high", "shift", "per_message", "per_byte", "cold", "cold_after",
           "mtbf", "back_after", "hang_for", "down_for", "notice", "detect"),
-    "B": ("activation", "memory", "size", "queue"),
+    "B": ("activation", "memory", "size", "train", "first", "queue"),
     "FLOP/s": ("peak",),
     "USD/h": ("price",),
 }  # fmt: skip

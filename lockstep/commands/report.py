@@ -73,10 +73,16 @@ def _tried(gathered: "Gathered") -> "tuple[list[Gain] | None, WhatIf | None]":
         row = {str(key): value for key, value in run.items()}
         scenario = load(str(file), settings(base, row), testbed=False)
         with terminal.progress("trying what would shorten it", quiet=not sys.stderr.isatty()) as progress:
-            return lockstep.why(scenario, progress), lockstep.what_if(scenario.sizes_only)
+            gains = lockstep.why(scenario, progress)
     except (ScenarioError, RuntimeError) as error:
         print(f"note: what would shorten the best run could not be tried: {error}", file=sys.stderr)
         return None, None
+    try:
+        with terminal.progress("trying the way to the ideal", quiet=not sys.stderr.isatty()) as progress:
+            return gains, lockstep.what_if(scenario.sizes_only, progress)
+    except (ScenarioError, RuntimeError) as error:
+        print(f"note: the way to the ideal could not be tried: {error}", file=sys.stderr)
+        return gains, None
 
 
 def _versions() -> dict[str, str]:

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from math import isfinite
@@ -126,6 +126,17 @@ def kept(folder: Path, point: Point) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if found.pop("key", None) == point.key else None
+
+
+def as_measured(folder: Path, point: Point) -> Point | None:
+    """The point, as long as the run that was measured of it, whatever is said today; None if none was."""
+    try:
+        text = json.loads((folder / "points" / f"{point.name}.json").read_text("utf-8"))["scenario"]
+        stop = json.loads(text)["stop"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    found = replace(point, document={**point.document, "stop": stop})
+    return found if found.text == text else None
 
 
 def save(rows: Sequence[Mapping[str, Any]], file: Path) -> None:

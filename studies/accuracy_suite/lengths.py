@@ -2,8 +2,8 @@
 
 What a run of some seconds measures is one of many possible courses, where workers do not wait for each other.
 How far apart these are the simulator knows before anything is measured: as far as simulations are that have
-other draws of the network's latencies, on the shipped testbed. What is left to chance falls with the root of
-the time. So the rule knows no strategies, and a point's length follows from its scenario alone.
+other draws of the network's latencies, on the shipped testbed with some jitter. What is left to chance falls
+with the root of the time. So the rule knows no strategies: a point's length follows from its scenario.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +14,18 @@ from statistics import fmean, stdev
 
 import lockstep
 from lockstep.pool import cores, results
+from lockstep.scenarios.network import Jitter
 from lockstep.scenarios.profile import Profile, read
 from lockstep.scenarios.shelves import shelf
 from lockstep.studies.accuracy_suite.point import Point
-from lockstep.studies.accuracy_suite.predicting import by_chance
+from lockstep.studies.accuracy_suite.predicting import by_chance, over
 from lockstep.studies.accuracy_suite.profiles import with_profile
 from lockstep.validation import on_testbed
 
 CHANCE = 0.01  # standard deviation of what single runs measure, relative to the mean
 MOST = 7  # times as long as the grid says, which is eight seconds: about a minute
 _COURSES = 8  # simulated of each point
+_JITTER = Jitter(deviation="105 us")  # type: ignore[arg-type]  # of the shipped profile's first probe: quartiles
 
 
 def settled(point: Point) -> Point:
@@ -53,7 +55,7 @@ def spread(point: Point) -> float:
 
     Relative to the mean; of staleness to one version, if that is more, as its error is.
     """
-    there = on_testbed(with_profile(point, [_testbed()])).sizes_only
+    there = over(on_testbed(with_profile(point, [_testbed()])).sizes_only, jitter=_JITTER)
     runs = [lockstep.simulate(by_chance(there, k)).metrics for k in range(_COURSES)]
     throughputs = [run["throughput"] for run in runs]
     ages = [run["staleness"]["mean"] for run in runs]

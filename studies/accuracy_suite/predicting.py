@@ -45,12 +45,18 @@ def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Di
 
 def by_chance(scenario: Scenario, k: int) -> Scenario:
     """The scenario as chance may have it for the k-th time: as it is, for 0."""
-    cluster, network = scenario.cluster, scenario.cluster.network
+    network = scenario.cluster.network
     changes: dict[str, Any] = {"latency": network.latency + k * _LONGER_S}
-    if network.jitter is not None:
+    if network.jitter is not None and min(network.jitter.deviation, network.latency):
         changes = {"jitter": network.jitter.model_copy(update={"draw": network.jitter.draw + k})}
-    network = network.model_copy(update=changes)
-    return scenario.model_copy(update={"cluster": cluster.model_copy(update={"network": network})})
+    return over(scenario, **changes)
+
+
+def over(scenario: Scenario, **changes: Any) -> Scenario:
+    """The scenario over a network that differs in these."""
+    network = scenario.cluster.network.model_copy(update=changes)
+    cluster = scenario.cluster.model_copy(update={"network": network})
+    return scenario.model_copy(update={"cluster": cluster})
 
 
 def pooled(digests: Sequence[Digest]) -> Digest:

@@ -37,7 +37,12 @@ SETS: dict[str, Callable[[Cables | None], Iterable[Point]]] = {
 
 
 def chosen(name: str) -> Point:
-    """The point of that name. Raises ScenarioError."""
+    """The point of that name, whose run lasts as long as it must. Raises ScenarioError."""
+    return settled(named(name))
+
+
+def named(name: str) -> Point:
+    """The point of that name, as it is in its grid. Raises ScenarioError."""
     from lockstep.scenarios.section import did_you_mean
 
     every = {point.name: point for point in [*grid(), *learning(), *pipelines(), *shared_layers()]}
@@ -46,7 +51,7 @@ def chosen(name: str) -> Point:
         raise ScenarioError(
             f"no point has the name {name!r}{did_you_mean(name, sorted(every))}", key="--point"
         )
-    return settled(found)
+    return found
 
 
 def measure_first(
@@ -73,8 +78,10 @@ def measure_first(
     drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
     points = list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
-    points = settle(points)
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points), drawn)
+    there = [campaign.as_measured(out, point) for point in points]
+    rest = iter(settle([point for point, found in zip(points, there, strict=True) if found is None]))
+    points = [found or next(rest) for found in there]
     if files:
         profiles.keep(out, files)
     campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")

@@ -189,7 +189,6 @@ def test_order_of_calls_does_not_matter(name: str) -> None:
     assert not torch.equal(there[0, 0], there[1, 0])
     assert not torch.equal(there[0, 0], there[0, 1])
     assert torch.equal(start, learner.initial())
-    assert start.data_ptr() != learner.initial().data_ptr()
 
 
 @pytest.mark.parametrize("name", PURE)
