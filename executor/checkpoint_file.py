@@ -51,9 +51,16 @@ def latest(folder: Path, rank: int) -> int:
 
 
 def whole(plan: Plan, folder: Path) -> tuple[int, Mapping[int, Saved]]:
-    """The newest version that all have written, and what they have; 0 and nothing: none."""
+    """The newest version that all have written, and what they have; 0 and nothing: none.
+
+    What some have written after it is of a past that is given up, and goes.
+    """
     version = newest(plan, folder)
     ranks = plan.savers if version else ()
+    for rank in plan.savers:
+        for file in folder.glob(_name("*", rank)):
+            if _version(file) > version:
+                file.unlink()
     return version, {rank: read(folder / _name(version, rank)) for rank in ranks}
 
 

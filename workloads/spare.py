@@ -6,6 +6,7 @@ From 32 MiB on a piece of memory is the system's (heap.py), which gives it out a
 
 import mmap
 import weakref
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -33,5 +34,6 @@ class Spare:
 
 def _new(nbytes: int) -> mmap.mmap:
     memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(AttributeError, OSError):  # not on this system, or not in its kernel
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from lockstep.scenarios import Scenario
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.studies.chaos import Trial, blows, drawn
 
 
@@ -15,6 +15,8 @@ def simulated(
     scenario: Scenario, runs: int, seed: int, progress: Callable[[float], None] | None = None
 ) -> list[Trial]:
     """So many runs in virtual time. Raises ScenarioError."""
+    if runs < 1:
+        raise ScenarioError(f"{runs} runs; give at least 1", key="simulated")
     found: list[Trial] = []
     for trial in islice(drawn.trials(scenario, seed), runs):
         found.append(trial)
@@ -32,6 +34,9 @@ def real(
     progress: Callable[[float], None] | None = None,
 ) -> list[Trial]:
     """Real runs for so long; the last one ends. Raises ScenarioError, RunFailed: see `blows.trials`."""
+    for key, value in {"mtbf": mtbf_s, "for": for_s}.items():
+        if value <= 0:
+            raise ScenarioError(f"{value:g} s; give more than 0 s", key=key)
     began, found = time.monotonic(), list[Trial]()
     for trial in blows.trials(scenario, seed, mtbf_s, testbed):
         found.append(trial)

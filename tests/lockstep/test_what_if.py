@@ -25,6 +25,14 @@ def star(**changes: Any) -> dict[str, Any]:
     return its | {"stop": {"steps": 400}} | changes
 
 
+def test_the_ideal_pays_for_nothing_and_workers_join_it_by_plan() -> None:
+    joins = [{"workers": {"add": 2}, "at": "10 ms"}]
+    found = lockstep.what_if(scenario(**star(cluster__exchange_overhead="5 ms", cluster__faults=joins)))
+    seconds = {step.change: step.seconds for step in found.steps}
+    assert "no faults" not in seconds
+    assert seconds["ideal"] == pytest.approx(COMPUTE * 1e6 / (6 * 32), rel=0.01)
+
+
 def test_each_change_takes_away_what_it_should_of_a_round() -> None:
     slow = [{"worker": 1, "slowdown": 3}]
     found = lockstep.what_if(scenario(**star(cluster__stragglers=slow)))

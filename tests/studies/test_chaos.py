@@ -97,3 +97,11 @@ def test_a_real_run_that_is_struck_ends_well() -> None:
     (trial,) = islice(blows.trials(scenario(stop={"updates": 200}, **checkpoints), seed=3, mtbf_s=1.5), 1)
     assert trial.struck
     assert not trial.wrong
+
+
+def test_nothing_to_do_is_told() -> None:
+    from lockstep.scenarios import ScenarioError
+
+    for asked in ({"simulated": 0}, {"mtbf_s": 0.0}, {"for_s": -1.0}):
+        with pytest.raises(ScenarioError, match="give"):
+            lockstep.chaos(lockstep.load("sizes-only"), **asked)  # type: ignore[arg-type]
