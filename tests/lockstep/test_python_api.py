@@ -157,6 +157,7 @@ def test_save_and_read_back(engine: str, tmp_path: Path, request: pytest.Fixture
         gradient_s=result.gradient_s,
         parameters=np.load(out / "parameters.npy"),
         warnings=result.warnings,
+        disturbances=result.disturbances,
         utilisation=None if engine == "measured" else pd.read_parquet(out / "utilisation.parquet"),
     )
     assert again.metrics == result.metrics
