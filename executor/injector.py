@@ -12,6 +12,8 @@ from math import inf
 from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 
+from lockstep.executor import absence
+from lockstep.executor.stores import Store
 from lockstep.executor.testbed import Testbed
 from lockstep.job.faults import Crash, Cut, Fault, Hang
 from lockstep.job.recovery import Faults, noticed
@@ -22,7 +24,12 @@ class Injector:
     """Of one life of a job: `failed` is the fault that ends it, once that is noticed."""
 
     def __init__(
-        self, scenario: Scenario, faults: Faults, processes: Sequence[BaseProcess], bed: Testbed | None
+        self,
+        scenario: Scenario,
+        faults: Faults,
+        processes: Sequence[BaseProcess],
+        store: Store,
+        bed: Testbed | None,
     ) -> None:
         """bed: whose links are cut; None: processes hold messages up by themselves (cuts.py)."""
         self.origin: float | None = None
@@ -32,7 +39,8 @@ class Injector:
         self.dead: deque[tuple[int, Fault, float]] = deque()
         """Who has been killed, why and when, where the job goes on: for the launcher to replace."""
         self._policy = scenario.on_failure
-        self._scenario, self._faults, self._processes, self._bed = scenario, faults, processes, bed
+        self._scenario, self._faults, self._processes = scenario, faults, processes
+        self._store, self._bed = store, bed
         self._cuts: list[Cut] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -112,6 +120,7 @@ class Injector:
         """Kill them; the job goes on without them until they are back."""
         assert self.origin is not None
         self.gone |= dict.fromkeys(ranks, fault)
+        absence.say(self._store, ranks, gone=True)
         self._at(fault.until, lambda: self._are_back(ranks))
         for rank in ranks:
             self.dead.append((rank, fault, time.monotonic() - self.origin))
@@ -120,6 +129,7 @@ class Injector:
     def _are_back(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
             del self.gone[rank]
+        absence.say(self._store, ranks, gone=False)  # their links are there again
 
     def _cut(self, cuts: list[Cut]) -> None:
         if self._bed is not None and cuts != self._cuts:

@@ -186,7 +186,9 @@ class _Run:
         self.processes = [self._process(rank, self._contact) for rank in range(len(self.names))]
         self.replacing = Replacing(plan, folder, kept, self.hub, self.store, life.number)
         self.origin = origin
-        self.injector = Injector(plan.scenario, faults, self.processes, bed) if faults is not None else None
+        self.injector = None
+        if faults is not None:
+            self.injector = Injector(plan.scenario, faults, self.processes, self.store, bed)
         self._frozen = ForkServerGuard(deadline_s or LEAST_S)
 
     def _process(self, rank: int, contact: process.Contact) -> BaseProcess:

@@ -24,7 +24,7 @@ def hear_of_leaving(port: RealPort, since: float, rejoins: bool) -> None:
             port.transport.forget(rank)
         if port.plan.scenario.on_failure == "wait":
             return
-        port.take_in(Arrived(Message("leave", rank), port.now, 0))
+        port.hear(Arrived(Message("leave", rank), port.now, 0))
         if fault.until == inf:
             port.node.ending.left(rank)
 

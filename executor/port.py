@@ -45,6 +45,8 @@ class RealPort:
     node: Node
     take_in: Callable[[Arrival], None]
     """What messages are handed to: the node's."""
+    hear: Callable[[Arrival], None]
+    """The same for what no link carries, and so no cut holds up: the failure detector's word."""
     hears = False
     """Whether messages are taken in, too, while an emulated gradient goes on."""
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from lockstep.analysis.records import Recorder
-from lockstep.executor import checkpoint_file, native, signals, snapshot_file, sockets
+from lockstep.executor import absence, checkpoint_file, native, signals, snapshot_file, sockets
 from lockstep.executor.anew import ANEW, Anew, await_others, begin_anew
 from lockstep.executor.barrier import barrier
 from lockstep.executor.cuts import cuts_links, held_up
@@ -53,6 +54,7 @@ from lockstep.workloads.heap import give_back_freed_memory, keep_freed_memory
 
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _LOOK_S = 0.05  # how often one that waits for its turn looks whether the run is over
+_SOON_S = 0.002  # how often, once its turn is due
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
 _MOST_CONNECTED = 64  # workers, each with each: two seconds on two cores, and 200 file descriptors a process
 
@@ -132,9 +134,9 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     node = running(port, snapshots, recorded, life)
 
     def listen() -> None:
-        port.take_in = recorded.taking_in(port.node.take_in)
+        port.hear = port.take_in = recorded.taking_in(port.node.take_in)
         if cuts_links(plan) and not on_testbed:
-            port.take_in = held_up(port, port.take_in, 0.0 if control.rejoins else control.life.start)
+            port.take_in = held_up(port, port.hear, 0.0 if control.rejoins else control.life.start)
 
     listen()
     if plan.owners.in_one_memory:
@@ -219,7 +221,7 @@ def running(
     epoch = learner.epoch(port.replica) if learner and rank in plan.workers else plan.epoch(rank)
     arithmetic = OnTensors(port.initial)
     port.node = Node(plan, rank, recorded or port, Recorder(), ending, arithmetic, snapshots, epoch, life)
-    port.take_in = recorded.taking_in(port.node.take_in) if recorded else port.node.take_in
+    port.hear = port.take_in = recorded.taking_in(port.node.take_in) if recorded else port.node.take_in
     return port.node
 
 
@@ -284,8 +286,12 @@ def _take_place(port: RealPort, origin: float | None, start: float) -> None:
     """Wait until one that has died is to be back, unless the run is over before, and tell the others."""
     assert origin is not None
     port.zero = origin
-    while (left_s := start - port.now) > 0 and not port.stopping.said():
-        time.sleep(min(left_s, _LOOK_S))
+    end = port.plan.scenario.stop.time or inf
+    while not port.stopping.said():
+        left_s = start - port.now
+        if left_s <= 0 and (absence.over(port.store, port.rank) or port.now >= end):
+            break
+        time.sleep(min(max(left_s, _SOON_S), _LOOK_S))
     for parent in port.node.parents:
         port.post(parent, Message("join", port.rank))
     for child in port.node.children:

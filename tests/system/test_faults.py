@@ -124,6 +124,7 @@ def test_a_link_that_is_cut_for_long_is_a_failure(whole: Any) -> None:
         ("synchronous", "wait", CRASH | {"back_after": "2 s"}, False),
         ("asynchronous", "continue", HANG, True),
         ("asynchronous", "continue", LINK | {"down_for": "2 s"}, True),
+        ("synchronous", "continue", LINK | {"down_for": "2 s"}, True),
         ("synchronous", "continue", CRASH | {"back_after": None}, True),
     ],
 )
