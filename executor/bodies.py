@@ -11,6 +11,7 @@ has no vector left that lies in it. So nobody waits for anybody, and no second m
 import mmap
 import os
 import weakref
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ _MOST = 256  # pieces of a process, each with a file descriptor; what comes on t
 _LENT, _FREE = 1, 0
 _NAME = "lockstep-body"
 
-Where = tuple[int, int]
-"""A process and its file descriptor."""
+Where = tuple[int, int, int]
+"""A process, its file descriptor, and which of its pieces that is: descriptors are used again."""
 
 
 class _Piece(NamedTuple):
     file: int
+    number: int
     memory: mmap.mmap
     body: np.ndarray
 
@@ -35,6 +37,7 @@ class Lent:
 
     def __init__(self) -> None:
         self._pieces: dict[int, list[_Piece]] = {}
+        self._numbers = count()
 
     def lend(self, to: int, data: np.ndarray) -> Where | None:
         """Copy bytes to where a receiver can read them; None if there are too many of them."""
@@ -45,11 +48,11 @@ class Lent:
         else:
             if sum(map(len, self._pieces.values())) >= _MOST:
                 return None
-            piece = _new(len(data))
+            piece = _new(len(data), next(self._numbers))
             pieces.append(piece)
         piece.body[: len(data)] = data
         piece.memory[0] = _LENT
-        return os.getpid(), piece.file
+        return os.getpid(), piece.file, piece.number
 
     def forget(self, to: int) -> None:
         """A receiver is no more."""
@@ -71,7 +74,8 @@ class Borrowed:
     def body(self, sender: int, where: Where, nbytes: int) -> Any:
         """A body as a buffer, whose piece is the sender's again when nothing refers to it any more.
 
-        Raises ValueError if there is none of so many bytes, OSError if the sender is no more.
+        Raises ValueError if it has not so many bytes, FileNotFoundError if the sender is no more, or has
+        given it up.
         """
         its = self._mapped.setdefault(sender, {})
         memory = its.get(where)
@@ -88,18 +92,25 @@ class Borrowed:
         self._mapped.pop(sender, None)
 
 
-def _new(nbytes: int) -> _Piece:
-    file = os.memfd_create(_NAME)
+def _new(nbytes: int, number: int) -> _Piece:
+    file = os.memfd_create(f"{_NAME}-{number}")
     os.ftruncate(file, _HEADER + nbytes)
     memory = mmap.mmap(file, 0)
-    return _Piece(file, memory, np.frombuffer(memory, np.uint8, nbytes, _HEADER))
+    return _Piece(file, number, memory, np.frombuffer(memory, np.uint8, nbytes, _HEADER))
 
 
 def _map(where: Where) -> mmap.mmap:
-    file = os.open(name := f"/proc/{where[0]}/fd/{where[1]}", os.O_RDWR)
+    process, descriptor, number = where
+    there = f"/proc/{process}/fd/{descriptor}"
+    _check(there, number)
+    file = os.open(there, os.O_RDWR)
     try:
-        if not os.readlink(name).startswith(f"/memfd:{_NAME} "):
-            raise ValueError(f"{name} holds no body")
+        _check(f"/proc/self/fd/{file}", number)  # it may have been closed in between
         return mmap.mmap(file, 0)
     finally:
         os.close(file)
+
+
+def _check(file: str, number: int) -> None:
+    if not os.readlink(file).startswith(f"/memfd:{_NAME}-{number} "):
+        raise FileNotFoundError(f"{file} is something else by now")

@@ -11,8 +11,11 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
+from lockstep.executor.anew import Anew
 from lockstep.executor.port import RealPort
+from lockstep.executor.transport import Sent
 from lockstep.job.port import PassOf, Work
+from lockstep.strategies.node import Message
 
 # mini-batch, start, and end in s on the run's clock; nan: it is under way, negative: it was given up then
 _ENTRY = Struct("=idd")
@@ -34,6 +37,18 @@ class JournallingPort(RealPort):
         self._note(step, work.start, nan)
         work.done.then(lambda _: self._note(step, work.start, self.now))
         return work
+
+    def post(self, to: int, message: Message) -> Sent:
+        """As any port's; raises Anew if a server has begun anew: what was made before is nothing to it."""
+        if self.broken:
+            raise Anew
+        sent = super().post(to, message)
+        sent.look = self._look
+        return sent
+
+    def _look(self) -> None:
+        self.inbox.look()
+        self.look_for_the_end()
 
     def give_up(self) -> None:
         """What is under way will not be computed."""

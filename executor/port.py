@@ -20,7 +20,7 @@ from lockstep.executor.inbox import Arrived, Inbox
 from lockstep.executor.running import run_to_end
 from lockstep.executor.stopping import Stopping
 from lockstep.executor.termination import await_termination
-from lockstep.executor.transport import Transport
+from lockstep.executor.transport import Sent, Transport
 from lockstep.executor.turns import Turns
 from lockstep.executor.waiting import Blocking, Timer
 from lockstep.job.events import Event, Retired
@@ -97,7 +97,7 @@ class RealPort:
 
     # ---------------------------------------------------------------- messages
 
-    def post(self, to: int, message: Message) -> Awaitable[None]:
+    def post(self, to: int, message: Message) -> Sent:
         m = message
         header = (m.kind, m.sender, m.version, m.batches, m.part, float(m.weight), m.sources, self.now)
         return self.transport.send(to, header, m.body)  # type: ignore[arg-type]
@@ -151,6 +151,8 @@ class RealPort:
             self._wait_for_messages(event)
         self.inbox.look()
         self._go_on()
+        if self.broken:  # a gradient that ends then is of parameters that are no more
+            raise Anew
         if event.callbacks is not None:
             event.happen(event.value)
 

@@ -12,7 +12,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Container, Generator, Sequence
+from collections.abc import Awaitable, Callable, Container, Generator, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any
@@ -29,7 +29,7 @@ from lockstep.executor.stores import Store
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
 _CONNECT_S = 60.0  # for all connections of a process
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)  # as enums they take longer than the question
-_LOOK_MS = 50  # how often a process that waits for connections hears signals
+_LOOK_MS = 50  # how often a process that waits for connections hears signals, and one that sends for news
 # A message has the parameters, or a code of them; averages of an optimizer's state have more.
 _MOST_TIMES, _MOST_MORE = 4, 1 << 20
 # A header: kind, sender, version, batches, part, weight, sources, when it was sent.
@@ -44,14 +44,21 @@ class MessagesLost(RuntimeError):
 
 
 class Sent(Awaitable[None]):
-    """Awaiting it blocks until the last byte of a message has been handed to the kernel."""
+    """Awaiting it blocks until the last byte of a message has been handed to the kernel.
+
+    look: what is done meanwhile, now and then; it may raise.
+    """
 
     def __init__(self, tracker: Any = None) -> None:
         self.tracker = tracker
+        self.look: Callable[[], None] | None = None
 
     def __await__(self) -> Generator[Any, Any, None]:
-        if self.tracker is not None:
-            self.tracker.wait()
+        while self.tracker is not None and not self.tracker.done:
+            with suppress(zmq.NotDone):
+                self.tracker.wait(-1 if self.look is None else _LOOK_MS / 1000)
+            if self.look is not None:
+                self.look()
         return
         yield
 
@@ -198,9 +205,9 @@ class Transport:
         if not where:
             return self.inbox.recv(copy=False).buffer if self.inbox.rcvmore else b""
         match _read(where.decode())[0]:
-            case [int(process), int(file)]:
+            case [int(process), int(file), int(piece)]:
                 with suppress(FileNotFoundError):
-                    return self._borrowed.body(sender, (process, file), nbytes)
+                    return self._borrowed.body(sender, (process, file, piece), nbytes)
                 return None
         raise ValueError(f"a body at {where!r}")
 

@@ -7,6 +7,12 @@ from struct import Struct
 import pytest
 
 from lockstep.executor import journal
+from lockstep.executor.anew import Anew
+from lockstep.executor.port import RealPort
+from lockstep.executor.waiting import Timer
+from lockstep.strategies.node import Message
+from tests.support.nodes import real_nodes
+from tests.support.scenarios import scenario
 
 ENTRY = Struct("=idd")
 ENTRIES = [(0, 0.0, nan), (0, 0.0, 0.5), (1, 0.5, nan), (1, 0.5, -0.7), (1, 0.9, nan), (1, 0.9, 1.4)]
@@ -38,3 +44,25 @@ def test_whatever_has_been_written_is_read(
 
 def test_a_worker_that_has_begun_nothing_has_none(tmp_path: Path) -> None:
     assert journal.read(journal.journal_of(tmp_path, 0)) == journal.Journal([], [], None)
+
+
+def test_a_gradient_that_ends_when_its_server_has_begun_anew_is_given_up() -> None:
+    """What a worker pushed then would be added to parameters that it is not of."""
+
+    class Gradient(Timer):
+        def block(self) -> None:
+            port.broken = True  # as the server's word does, when it is fetched
+
+    with real_nodes(scenario()) as nodes:
+        port = next(node.port for node in nodes if isinstance(node.port, RealPort))
+        event = Gradient(0.0)
+        with pytest.raises(Anew):
+            port.until(event)
+        assert event.callbacks is not None, "it has ended"
+
+
+def test_a_worker_whose_server_has_begun_anew_sends_nothing_before_it_does_too() -> None:
+    port = object.__new__(journal.JournallingPort)
+    port.broken = True
+    with pytest.raises(Anew):
+        port.post(1, Message("push", 0))

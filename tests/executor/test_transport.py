@@ -5,8 +5,9 @@ import marshal
 import os
 import pickle
 import signal
+import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Timer
@@ -20,9 +21,10 @@ import zmq
 
 from lockstep.executor import bodies, process, signals
 from lockstep.executor.sockets import Place
-from lockstep.executor.transport import Transport
+from lockstep.executor.transport import Sent, Transport
 from lockstep.job.plan import Plan
 from tests.support.commands import HANGS
+from tests.support.nodes import at_once
 from tests.support.scenarios import scenario
 
 HEADER = ["push", 0, 7, 1, 0, 0.5, [[0, 6, 1], [1, 5, 2]], 1.25]
@@ -108,7 +110,7 @@ def test_memory_of_bodies_has_no_name_and_goes_with_its_owners(transports: list[
     arrived = sent(transports, 3.0)
     assert transports[0]._lent is not None
     ((piece,),) = transports[0]._lent._pieces.values()
-    assert os.readlink(f"/proc/self/fd/{piece.file}") == "/memfd:lockstep-body (deleted)"
+    assert os.readlink(f"/proc/self/fd/{piece.file}") == "/memfd:lockstep-body-0 (deleted)"
     assert set(Path("/dev/shm").iterdir()) == named
     transports[0].close()
     assert arrived[-1] == 3  # the reader's as long as it reads
@@ -121,12 +123,45 @@ def test_a_body_that_is_gone_with_its_sender_is_lost_with_what_it_says(
 ) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    monkeypatch.setattr(transports[0]._lent, "lend", lambda to, data: (dead.pid, 3))
+    monkeypatch.setattr(transports[0]._lent, "lend", lambda to, data: (dead.pid, 3, 0))
     transports[0].send(1, HEADER, torch.ones(100_000))
     assert transports[1].receive(5) is None
     assert transports[1].taken[0] == 1
     monkeypatch.undo()
     assert sent(transports, 2.0)[0] == 2
+
+
+@pytest.mark.parametrize("other", [lambda: os.open(os.devnull, os.O_RDONLY), lambda: socket.socket().detach(),
+                                   lambda: os.memfd_create("lockstep-body-1")])  # fmt: skip
+def test_a_body_whose_sender_has_begun_anew_is_lost_whatever_has_its_descriptor(
+    transports: list[Transport], other: Callable[[], int]
+) -> None:
+    transports[0].send(1, HEADER, torch.ones(100_000))
+    assert transports[0]._lent is not None
+    ((piece,),) = transports[0]._lent._pieces.values()
+    taken = other()
+    os.dup2(taken, piece.file)
+    os.close(taken)
+    assert transports[1].receive(5) is None
+    assert transports[1].taken[0] == 1
+
+
+def test_what_waits_for_the_last_byte_of_a_message_hears_news(transports: list[Transport]) -> None:
+    """As a worker does whose server is gone, and will read no more of it."""
+
+    class News(Exception):
+        pass
+
+    def look() -> None:
+        raise News
+
+    with zmq.Context() as context, context.socket(zmq.PUSH) as sender:
+        sender.linger = 0
+        sender.connect("tcp://127.0.0.1:9")  # nobody is there
+        sent = Sent(sender.send(bytes(LARGE), copy=False, track=True))
+        sent.look = look
+        with pytest.raises(News):
+            at_once(sent)
 
 
 LARGE = 1 << 20
@@ -154,7 +189,7 @@ def front(nbytes: object) -> bytes:
         [front(LARGE), bytes(LARGE - 4)],
         [front(LARGE) + b"[1,"],
         [front(LARGE) + b'[1,"2"]'],
-        [front(LARGE) + f"[{os.getpid()},0]".encode()],  # no memory of bodies
+        [front(LARGE) + f"[{os.getpid()},0]".encode()],
         [marshal.dumps((("push", 0), False, b"1234"))],
         [pickle.dumps(print)],
     ],
