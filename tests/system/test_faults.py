@@ -151,6 +151,18 @@ def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: 
 
 
 @pytest.mark.real
+@needs_testbed
+def test_who_was_cut_off_is_at_work_as_soon_as_its_link_is_back() -> None:
+    """Whoever connects before it is waits for TCP's first retransmission, a second."""
+    more: dict[str, Any] = {"strategy": "asynchronous", "recovery": {"on_failure": "continue"}}
+    network = {"network": {"bandwidth": "1 Gbit/s"}}
+    scenario = made(document(LINK | {"down_for": "2 s"}, cluster=network, stop={"time": "5 s"}, **more))
+    found = lockstep.run(scenario, testbed=True)
+    assert found.metrics["failures"] == 1
+    assert 2.0 <= found.metrics["time_to_recover_s"] < 2.8
+
+
+@pytest.mark.real
 def test_a_worker_that_is_killed_again_before_it_is_there_is_counted_once() -> None:
     again = [CRASH | {"at": at, "back_after": "10 ms"} for at in ("800 ms", "830 ms")]
     more: dict[str, Any] = {"recovery": {"on_failure": "continue"}, "stop": {"updates": 25}}

@@ -46,6 +46,7 @@ STARTED = {
 
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
+    """Seven commands at once, each with four seconds to get on: whoever takes them is `alone`."""
     with started(tmp_path_factory.mktemp("run"), STARTED) as commands:
         yield commands
 
@@ -79,7 +80,7 @@ def test_a_process_that_is_stopped_is_named(under_way, name: str, rank: int, who
     assert set(run.kept()["node"]) >= {0, 1, 2}
 
 
-@pytest.mark.alone  # seven commands at once have four seconds to get on
+@pytest.mark.alone
 @pytest.mark.real
 def test_the_processes_of_a_launcher_that_is_stopped_end_and_so_does_it_when_it_goes_on(under_way) -> None:
     run = under_way["launcher"]
@@ -95,7 +96,7 @@ def test_the_processes_of_a_launcher_that_is_stopped_end_and_so_does_it_when_it_
     assert set(run.kept()["node"]) >= {0, 1, 2}
 
 
-@pytest.mark.alone  # seven commands at once have four seconds to get on
+@pytest.mark.alone
 @pytest.mark.real
 def test_a_fork_server_that_is_stopped_is_named(under_way) -> None:
     run = under_way["fork server"]
@@ -108,7 +109,7 @@ def test_a_fork_server_that_is_stopped_is_named(under_way) -> None:
     assert set(run.kept()["node"]) >= {0, 1, 2}
 
 
-@pytest.mark.alone  # seven commands at once have four seconds to get on
+@pytest.mark.alone
 @pytest.mark.real
 def test_what_was_on_disk_outlives_all_processes(under_way) -> None:
     run = under_way["all killed"]
