@@ -4,6 +4,7 @@ The model is the simulator itself. A residual is an error of the time of a whole
 what a wrong setting would do to a predicted throughput. Large ones count less (soft L1).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +81,7 @@ def fit(
     names = list(measured)
     middles = np.array([_middle(measured[name]) for name in names])
     steps = PACE_S + middles
+    as_many = [_of_steps(probes[name], max(map(len, measured[name]))) for name in names]
     units = np.array([p.unit for p in parameters])
 
     def settings(x: np.ndarray) -> dict[str, float]:
@@ -87,7 +89,7 @@ def fit(
 
     def simulated(x: np.ndarray) -> np.ndarray:
         found = settings(x)
-        return np.array([float(np.median(exchanges(probes[name], found))) for name in names])
+        return np.array([float(np.median(exchanges(probe, found))) for probe in as_many])
 
     solution = least_squares(
         lambda x: (simulated(x) - middles) / steps,
@@ -142,6 +144,15 @@ def fit_crowded(
     values = settings(best)
     found = {p.key: values[p.key] for p in _CROWDED}
     return Fit(found, {}, dict(zip(measured, map(float, simulated(best)), strict=True)))
+
+
+def _of_steps(probe: Scenario, exchanges: int) -> Scenario:
+    """The probe until its workers together, or more, have seen so many exchanges, however long these take.
+
+    Its own end is a time, in which a network that the fit tries on its way may finish none.
+    """
+    each = math.ceil(exchanges / probe.cluster.workers)
+    return probe.model_copy(update={"stop": Stop(steps=each + 1)})
 
 
 def exchanges(probe: Scenario, settings: Mapping[str, float]) -> np.ndarray:

@@ -80,6 +80,14 @@ def test_noise_widens_the_intervals_but_hardly_moves_the_path() -> None:
     assert fit.values["network.goodput"] == pytest.approx(0.93, abs=2e-3)
 
 
+def test_a_path_that_takes_longer_than_a_probe_lasts_is_found() -> None:
+    """The fit tries such networks on its way, whatever was measured."""
+    chosen = {ONE: network.all_probes(False, False, seconds=0.25)[ONE]}
+    known = {key: value for key, value in PLAIN.items() if key != path.LATENCY.key}
+    fit = path.fit(chosen, {ONE: [np.full(5, 2.0)]}, [path.LATENCY], known)  # s, of a probe of 0.25 s
+    assert fit.values[path.LATENCY.key] == pytest.approx(1.0, rel=1e-3)  # there and back
+
+
 def test_an_update_touches_what_the_simulator_counts() -> None:
     chosen = network.all_probes(True, False, seconds=0.25)
     found = network._busy(chosen, synthetic(chosen, SHAPED))["memory_bandwidth"]
