@@ -6,7 +6,8 @@ from typing import NamedTuple
 import pandas as pd
 
 HAPPENS, TOLD = ("wait", "compute", "part"), ("time", "count", "all_reduce")
-WORDS = {"begin", "go on", "retire", "message", *HAPPENS, *TOLD}  # of entries
+LIFE = "life"
+WORDS = {LIFE, "begin", "go on", "retire", "message", *HAPPENS, *TOLD}  # of entries
 
 
 class Entry(NamedTuple):
@@ -17,6 +18,8 @@ class Entry(NamedTuple):
     =================== =====================================================================================
     word                what it says
     =================== =====================================================================================
+    life                the first of each life of a job that may fail: peer (the life's number), number (the
+                        mini-batch that comes next), version (of the checkpoint), answer (when it starts, s)
     begin               an activity goes on for the first time; kind: the device, and what computes there
     go on               it goes on after what it awaited
     retire              the run ends for it while it waits

@@ -19,6 +19,8 @@ RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-
 Columns = Mapping[str, pa.Array]
 _TYPE = {name: types[name] for types in TYPES.values() for name in types.names or ()}
 _NAMED = ("word", "kind")  # columns of a log that are numbers of names
+ENTRY = np.dtype([*zip(Entry._fields[1:], ("i4", "i2", "i2", "i4", "i4", "i4", "f8"), strict=True)])
+"""An entry of a node's log, packed."""
 
 
 class Stream:
@@ -80,20 +82,31 @@ def records(files: Sequence[Path]) -> pd.DataFrame | None:
     return join(frames) if frames else None
 
 
-def log(file: Path, rank: int) -> pd.DataFrame:
-    """A node's log, as `Entry` says."""
-    found = _read(file)
-    if found is None:
-        return pd.DataFrame({name: [] for name in Entry._fields})
-    columns: dict[str, Any] = {"node": np.full(len(found), rank, "i4")}
-    for name in Entry._fields[1:]:
-        column = found.column(name)
-        if name in _NAMED:
-            codes, names = _codes(column)
+def log(folder: Path, rank: int) -> pd.DataFrame:
+    """A node's log, as `Entry` says: from its stream, or from where its entries were written one by one."""
+    packed, names_of_codes = packed_log(folder, rank)
+    columns: dict[str, Any] = {}
+    if packed.exists():
+        data = packed.read_bytes()
+        entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+        columns = {name: entries[name] for name in _fields(entries)}
+        names = names_of_codes.read_text(encoding="utf-8").splitlines()
+        columns |= {name: np.array(names, dtype=object)[entries[name]] for name in _NAMED}
+    elif (found := _read(file_of(folder, rank, LOG))) is not None:
+        columns = {name: found.column(name).to_numpy() for name in Entry._fields[1:] if name not in _NAMED}
+        for name in _NAMED:
+            codes, names = _codes(found.column(name))
             columns[name] = np.array(names, dtype=object)[codes]
-        else:
-            columns[name] = column.to_numpy()
-    return pd.DataFrame(columns)
+    else:
+        return pd.DataFrame({name: [] for name in Entry._fields})
+    frame = pd.DataFrame(columns, columns=[*Entry._fields[1:]])
+    frame.insert(0, "node", np.full(len(frame), rank, "i4"))
+    return frame
+
+
+def packed_log(folder: Path, rank: int) -> tuple[Path, Path]:
+    """Where the entries of a log are that are written one by one, and the names of its codes, a line each."""
+    return folder / f"rank-{rank}.{LOG}.packed", folder / f"rank-{rank}.{LOG}.names"
 
 
 def streams(folder: Path) -> list[Path]:

@@ -84,10 +84,15 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
         parameters=parameters,
         warnings=[*plan.warnings, *_shared(folder, plan.workers)],
         disturbances=_overruns(folder, ranks, table),
-        interleaving=pd.concat(
-            [streams.log(streams.file_of(kept, rank, streams.LOG), rank) for rank in ranks], ignore_index=True
-        ),
+        interleaving=interleaving(plan, kept),
     )
+
+
+def interleaving(plan: Plan, kept: Path) -> pd.DataFrame:
+    """The logs of all nodes."""
+    ranks = range(len(plan.roles))
+    logs = [log for rank in ranks if len(log := streams.log(kept, rank))]
+    return pd.concat(logs or [streams.log(kept, 0)], ignore_index=True)
 
 
 def disturbances(hub: Hub, names: Sequence[str]) -> list[str]:

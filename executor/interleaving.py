@@ -5,24 +5,26 @@ in, events happen and activities go on; and from the times and counts that it wa
 simulator repeats the run (simulator/replay.py). Everything here is called in the turn of an activity.
 """
 
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from math import nan
+from pathlib import Path
 from struct import Struct
 from types import coroutine
 from typing import Any
 
 import numpy as np
 
+import lockstep.analysis.streams as streams
+from lockstep.analysis.streams import ENTRY
 from lockstep.job.ending import Count
 from lockstep.job.events import Event
 from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.strategies.node import Collective, Group, Message, Vector
 
-_PACK = Struct("=ihhiiid").pack
-_FIELDS = ("activity", "word", "kind", "peer", "number", "version", "answer")
-_TYPE = np.dtype(list(zip(_FIELDS, ("i4", "i2", "i2", "i4", "i4", "i4", "f8"), strict=True)))
+_PACK = Struct("=ihhiiid").pack  # as ENTRY
 
 
 class Interleaving:
@@ -58,18 +60,45 @@ class Interleaving:
     def drain(self) -> tuple[np.ndarray, list[str]]:
         """Take the entries out, another thread adding some: rows, and the names of words and kinds."""
         count = len(self._packed)
-        rows = np.frombuffer(bytes(self._packed[:count]), _TYPE)
+        rows = np.frombuffer(bytes(self._packed[:count]), ENTRY)
         del self._packed[:count]
         self.taken += count
         return rows, list(self._names)
 
 
+class DurableInterleaving(Interleaving):
+    """The log of a node that may be killed: an entry is on disk before anything comes of it.
+
+    So what others were sent by the dead can be repeated.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        super().__init__()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._files = [os.open(file, flags, 0o600) for file in streams.packed_log(folder, rank)]
+        self._written = 0  # names
+
+    def note(self, *args: Any, **more: Any) -> None:
+        """As in any log. Raises OSError."""
+        super().note(*args, **more)
+        entries, names = self._files
+        for name in [*self._names][self._written :]:
+            os.write(names, f"{name}\n".encode())
+        self._written = len(self._names)
+        os.write(entries, self._packed)
+        super().drain()
+
+    def drain(self) -> tuple[np.ndarray, list[str]]:
+        """Nothing: it has all been written."""
+        return np.empty(0, ENTRY), []
+
+
 class RecordedPort:
     """See `job.port.Port` for what each member means, and `analysis.entries.Entry` for what is logged."""
 
-    def __init__(self, port: Port, device: str) -> None:
+    def __init__(self, port: Port, device: str, log: Interleaving | None = None) -> None:
         """device: what computes here, for the log."""
-        self.log = Interleaving()
+        self.log = log or Interleaving()
         self._port, self.clock, self._device = port, port.clock, device
         self._started = self._events = 0  # so far: activities beside the program, events
         self._messages: Counter[tuple[str, int]] = Counter()  # by kind and sender

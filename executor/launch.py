@@ -290,7 +290,8 @@ class _Run:
                 injector.begin(self.origin)
         if injector.failed is not None:
             assert self.origin is not None
-            begun = any(self.kept.glob("rank-*"))  # else there is nothing to hand over
+            # else there is nothing to hand over
+            begun = any(self.kept.glob(f"rank-*.{streams.RECORDS}.arrow"))
             for rank, child in enumerate(self.processes):
                 if not begun or isinstance(injector.gone.get(rank), Hang):
                     child.kill()  # one that stands still would not hear that it is to end

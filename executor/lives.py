@@ -7,7 +7,7 @@ a run goes on, too, whose launcher has been killed (`resumed`).
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -19,7 +19,7 @@ import pandas as pd
 import lockstep.analysis.streams as streams
 from lockstep.analysis.records import Recorder, join, of
 from lockstep.analysis.result import Result
-from lockstep.executor import checkpoint_file
+from lockstep.executor import checkpoint_file, collect
 from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
 from lockstep.job.faults import Cut, Fault
@@ -60,9 +60,10 @@ def check(plan: Plan, testbed: bool) -> None:
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
     """Run one life after the other. Raises LifeOver if one ends the run: its message says why."""
     faults, extra, in_vain, until = Faults(plan), Recorder(), Progress(), plan.scenario.stop.time or inf
-    life, frames, origin = FIRST, list[pd.DataFrame](), None
+    life, frames, logs, origin = FIRST, list[pd.DataFrame](), list[pd.DataFrame](), None
     if resume:
         life, frames = resumed(plan, kept)
+        logs = [collect.interleaving(plan, folder) for folder in _lives(kept)]
         origin = time.monotonic() - life.start
         while faults.next is not None and faults.next.at < life.start:
             faults.pop()
@@ -99,10 +100,13 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
                 extra.note("checkpoint", rank, start - reading, start, life.version, size, kind="read")
         finally:
             run.close()
+            logs.append(collect.interleaving(plan, own))
             shutil.rmtree(private, ignore_errors=True)
     assert result is not None
     faults.record(extra, max(float(frame["end"].max()) for frame in frames if len(frame)))
-    return replace(result, records=_truly_recovered(join([*frames, extra.frame()])), interleaving=None)
+    return replace(
+        result, records=_truly_recovered(join([*frames, extra.frame()])), interleaving=_joined(logs)
+    )
 
 
 def why(plan: Plan, over: LifeOver) -> str:
@@ -117,7 +121,7 @@ def why(plan: Plan, over: LifeOver) -> str:
 
 def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
     """The next life of a run that was killed, and the records of those before. Raises ScenarioError."""
-    lives = sorted(kept.glob("life-*"), key=lambda folder: int(folder.name.split("-")[1]))
+    lives = _lives(kept)
     if not lives:
         problem = "no run in it can go on; it needs recovery.checkpoint, and a run that has not ended"
         raise ScenarioError(problem, key="--resume")
@@ -139,6 +143,16 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
         frames.append(records)
     begins = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
     return replace(begins, start=life.start), frames
+
+
+def _lives(kept: Path) -> list[Path]:
+    """The folders of the lives so far."""
+    return sorted(kept.glob("life-*"), key=lambda folder: int(folder.name.split("-")[1]))
+
+
+def _joined(logs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The logs of all lives in one table, node by node."""
+    return pd.concat(logs).sort_values("node", kind="stable", ignore_index=True)
 
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from lockstep.analysis.entries import LIFE
 from lockstep.analysis.records import Recorder
 from lockstep.executor import absence, checkpoint_file, native, signals, snapshot_file, sockets
 from lockstep.executor.anew import ANEW, Anew, await_others, begin_anew
@@ -24,7 +25,7 @@ from lockstep.executor.barrier import barrier
 from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.devices import Place, choose, computes_on, sharing, use, visible
 from lockstep.executor.heartbeat import Heartbeat, repr_line
-from lockstep.executor.interleaving import RecordedPort
+from lockstep.executor.interleaving import DurableInterleaving, Interleaving, RecordedPort
 from lockstep.executor.journal import JournallingPort, journal_of
 from lockstep.executor.leaving import hear_of_leaving
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
@@ -124,7 +125,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         port.journal = journal_of(control.private, rank)
     if is_worker and workers > 1 and plan.native:
         join_workers()
-    recorded = RecordedPort(port, computes_on(device))
+    recorded = RecordedPort(port, computes_on(device), _log(control, scenario, rank))
     if scenario.with_faults:
         saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
         life = replace(life, saved={} if saved is None else {rank: saved})
@@ -206,6 +207,16 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     transport.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _log(control: Control, scenario: Scenario, rank: int) -> Interleaving:
+    """The log of a process; that of one that may be killed begins with what its life does."""
+    if not scenario.with_faults:
+        return Interleaving()
+    life = control.life
+    log = DurableInterleaving(control.kept, rank)
+    log.note(LIFE, peer=life.number, number=life.steps.get(rank, 0), version=life.version, answer=life.start)
+    return log
 
 
 def running(

@@ -105,9 +105,13 @@ class Checkpoints:
         complete = [v for v, kept in self._kept.items() if self._savers <= set(kept)]
         if not complete:
             return 0, {}
-        kept = self._kept[max(complete)]
-        everyone = {rank: saver(self._plan, rank) for rank in range(len(self._plan.roles))}
-        return max(complete), {rank: kept[by] for rank, by in everyone.items() if by is not None}
+        return max(complete), for_everyone(self._plan, self._kept[max(complete)])
+
+
+def for_everyone(plan: Plan, kept: Mapping[int, Saved]) -> dict[int, Saved]:
+    """What each rank goes on from, of what the savers have written."""
+    everyone = {rank: saver(plan, rank) for rank in range(len(plan.roles))}
+    return {rank: kept[by] for rank, by in everyone.items() if by is not None}
 
 
 def saver(plan: Plan, rank: int) -> int | None:

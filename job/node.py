@@ -71,7 +71,7 @@ class Node:
         self.saved: Saved | None = incarnation.saved.get(rank)
         self.keep: Keep = keeps_nothing  # what it saves
         self._every, self._write_s = plan.checkpoints(rank)
-        self._notices = None if self._every is None else Notices(plan, incarnation.start)
+        self._notices = None if self._every is None else Notices.of(plan, incarnation.start)
         self.loss = nan
         self.memory: Any = None
         self.port, self.clock = port, port.clock
@@ -332,9 +332,8 @@ class Node:
                 self.port.show(version, kept)
         if self.ending.updated(owner, version, self.program_ended):
             raise Retired
-        if self._every is None or self._notices is None:
-            return False
-        return self._notices.due(now) | (version % self._every == 0)
+        noticed = self._notices is not None and self._notices.due(self.now)
+        return noticed or (self._every is not None and version % self._every == 0)
 
     async def save(self, version: int, state: State, step: int | None = None) -> None:
         start, nbytes = self.clock.now, nbytes_of(state)

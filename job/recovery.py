@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
+from typing import Self
 
 from lockstep.analysis.records import Recorder
 from lockstep.job.faults import Crash, Fault, schedule
@@ -151,11 +152,16 @@ class Notices:
     that all have one of the two.
     """
 
-    def __init__(self, plan: Plan, since: float) -> None:
-        """since: when the node's life begins, s; what was said before was saved before."""
+    @classmethod
+    def of(cls, plan: Plan, since: float) -> Self | None:
+        """Those of a node whose life begins at `since`, s; None: there are none."""
         items = plan.scenario.cluster.faults
-        self._longest = max((item.notice for item in items if isinstance(item, Preemption)), default=0.0)
-        self._faults = Faults(plan) if self._longest else None
+        longest = max((item.notice for item in items if isinstance(item, Preemption)), default=0.0)
+        return cls(plan, since, longest) if longest else None
+
+    def __init__(self, plan: Plan, since: float, longest: float) -> None:
+        """longest: for how long (s) failures are known before. What was said before `since` is saved."""
+        self._longest, self._faults = longest, Faults(plan)
         self._coming: list[float] = []
         self._left = 0
         self.due(since)
@@ -163,8 +169,6 @@ class Notices:
 
     def due(self, now: float) -> bool:
         """Whether the update that is made now is saved."""
-        if self._faults is None:
-            return False
         while (fault := self._faults.next) is not None and fault.at <= now + self._longest:
             self._faults.pop()
             if isinstance(fault, Crash) and fault.notice:

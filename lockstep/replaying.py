@@ -13,7 +13,7 @@ import pandas as pd
 
 from lockstep import scenarios
 from lockstep.analysis.computations import whole_gradient_seconds
-from lockstep.analysis.entries import WORDS, Entry
+from lockstep.analysis.entries import LIFE, WORDS, Entry
 from lockstep.analysis.entries import check as check_log
 from lockstep.analysis.folders import settle
 from lockstep.analysis.records import checked, of
@@ -62,8 +62,6 @@ def load(folder: str | Path) -> Run:
     settle(folder)
     for name in ("scenario.yaml", "records.parquet", "interleaving.parquet", "result.json"):
         if not (folder / name).is_file():
-            if name == "interleaving.parquet":
-                _refuse_faults(folder)
             raise _refusal(folder, f"there is no {name}; {wanted}")
     try:
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -83,19 +81,17 @@ def load(folder: str | Path) -> Run:
     return run
 
 
-def _refuse_faults(folder: Path) -> None:
-    """Raise ScenarioError for a run of which no one log tells what happened."""
-    if scenarios.load(folder / "scenario.yaml", beside=False).with_faults:
-        raise _refusal(
-            folder, "it has faults or checkpoints, and processes that begin anew write no log of it all"
-        )
-
-
 def _refuse(run: Run) -> None:
     """Raise ScenarioError for a run whose bits do not follow from its log."""
     scenario, log = run.scenario, run.interleaving
     if not WORDS.issuperset(log["word"]):
         raise _refusal(run.folder, "its log is of an earlier version of lockstep, which wrote other entries")
+    if scenario.on_failure in ("continue", "wait") and run.metrics.get("failures"):
+        problem = (
+            "with continue and wait, who comes back meets others that have gone on; runs with such failures "
+            "cannot be repeated yet, those with restart and spare can"
+        )
+        raise _refusal(run.folder, problem)
     if run.plan.owners.in_one_memory:
         problem = f"{scenario.strategy.name} cannot be: its workers race inside the vectors"
         raise _refusal(run.folder, problem)
@@ -152,7 +148,7 @@ def _with_times(run: Run) -> Scenario:
 
 def _difference(run: Run, result: Result) -> str:
     """The first thing in which a replay is not the real run; nothing if there is none."""
-    there, here = _updates(run.records), _updates(result.records)
+    there, here = _updates(run, run.records), _updates(run, result.records)
     both = min(len(there), len(here))
     unlike = (there[:both] != here[:both]).any(axis=1).to_numpy()
     if unlike.any():
@@ -166,8 +162,13 @@ def _difference(run: Run, result: Result) -> str:
     return f"the updates are the same, the final parameters are not{_since(run, result)}{_elsewhere(run)}"
 
 
-def _updates(records: pd.DataFrame) -> pd.DataFrame:
-    return of(records, "update", _UPDATE).sort_values(_UPDATE, ignore_index=True)
+def _updates(run: Run, records: pd.DataFrame) -> pd.DataFrame:
+    """Those whose records are whole: of a job that began anew, of who writes checkpoints."""
+    found = of(records, "update", _UPDATE)
+    lives = run.interleaving["peer"][run.interleaving["word"] == LIFE]
+    if len(lives) and lives.max() > 0:
+        found = found[found["node"].isin(run.plan.savers)]
+    return found.sort_values(_UPDATE, ignore_index=True)
 
 
 def _update(updates: pd.DataFrame, row: int) -> str:

@@ -3,19 +3,27 @@
 What happens next at a node is the log's to say (`Entry` in analysis/entries.py). When it happens is the
 simulated cluster's: messages travel and gradients take their time. An activity for which the log has no more
 entries has come to where the run ended for it.
+
+A job that failed and went on has lives, one after the other, whose logs each begin with an entry `life`.
+Each life begins with the checkpoint that the replay of those before has come to.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
 from typing import Any, Never
 
 import pandas as pd
 
-from lockstep.analysis.entries import HAPPENS, TOLD, Entry
+from lockstep.analysis.entries import HAPPENS, LIFE, TOLD, Entry
+from lockstep.analysis.records import join
 from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Retired, passed_on
+from lockstep.job.incarnation import FIRST, Incarnation, Saved, cut, for_everyone
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
@@ -32,11 +40,16 @@ class Divergence(SimulationError):
     """The log is not of a run of this scenario with this code."""
 
 
+class LogEnds(BaseException):
+    """A node was killed here."""
+
+
 class ReplayedPort:
     """See `job.port.Port` for what each member means: the counterpart of the executor's RecordedPort."""
 
-    def __init__(self, port: Port, name: str, entries: Sequence[Entry]) -> None:
-        self.entries = entries
+    def __init__(self, port: Port, name: str, entries: Sequence[Entry], killed: bool = False) -> None:
+        """killed: whether the log may end anywhere."""
+        self.entries, self.killed = entries, killed
         self.done = 0  # entries that have been
         self.unbegun: set[Coroutine[Any, Any, None]] = set()  # programs that never had a turn
         self.take_in: Callable[[Arrival], None]  # the node's
@@ -67,7 +80,7 @@ class ReplayedPort:
                     await passed_on(awaited)
                     awaited = program.send(None)
                 self._going_on = False
-        except (StopIteration, Retired):
+        except (StopIteration, Retired, LogEnds):
             self._going_on = False
             self._look_soon()
 
@@ -107,6 +120,8 @@ class ReplayedPort:
     def _answer(self, word: str, kind: str = "") -> Entry:
         """The entry of what a node is told while an activity goes on."""
         entry = self.entries[self.done] if self.done < len(self.entries) else None
+        if entry is None and self.killed:
+            raise LogEnds
         if entry is None or entry.word != word or entry.kind != kind:
             self._misfit(self.done, f"the strategy asks for a {word}")
         self.done += 1
@@ -209,24 +224,56 @@ class ReplayedPort:
         self._port.start(self.run(program, self._started))
 
 
-class Replay(Simulation):
-    """A simulation that ends where the logs do."""
+@dataclass
+class Life:
+    """Of a job: what it began with, and the log of each of its nodes."""
 
-    def __init__(self, plan: Plan, interleaving: pd.DataFrame) -> None:
-        self.logs: defaultdict[int, list[Entry]] = defaultdict(list)
-        for entry in map(Entry._make, interleaving[list(Entry._fields)].itertuples(index=False)):
-            self.logs[entry.node].append(entry)
+    begins: Incarnation
+    logs: defaultdict[int, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+
+
+def lives_of(interleaving: pd.DataFrame) -> list[Life]:
+    """The lives of the job, each with its number: one, if it was not made to fail."""
+    found: dict[int, Life] = {}
+    now: dict[int, Life] = {}  # of each node
+    for entry in map(Entry._make, interleaving[list(Entry._fields)].itertuples(index=False)):
+        if entry.word == LIFE:
+            begins = Incarnation(entry.peer, entry.answer, entry.version)
+            life = now[entry.node] = found.setdefault(entry.peer, Life(begins))
+            steps = {**life.begins.steps, entry.node: entry.number}
+            life.begins = replace(life.begins, steps=steps)
+        else:
+            life = now.setdefault(entry.node, found.setdefault(0, Life(FIRST)))
+            life.logs[entry.node].append(entry)
+    return [found[number] for number in sorted(found)]
+
+
+class Replay(Simulation):
+    """A life of the job: a simulation that ends where the logs do."""
+
+    def __init__(self, plan: Plan, life: Life, begins: Incarnation, next_version: int | None) -> None:
+        """next_version: of the checkpoint that the next life goes on from; None: this is the last one."""
+        self.logs, self._next_version = life.logs, next_version
+        self.saved: dict[int, Saved] = {}
+        """What nodes have written of that checkpoint."""
         self.replayed: list[ReplayedPort] = []
-        nodes = len(plan.roles)
-        if sorted(self.logs) != [*range(nodes)]:
-            raise Divergence(f"it is of {len(self.logs)} nodes, and the scenario has {nodes}")
-        super().__init__(plan, shortcuts=False)
+        super().__init__(plan, shortcuts=False, incarnation=begins)
 
     def stands_on(self, rank: int) -> tuple[Port, Ending]:
         name = f"{self.roles[rank].name} (rank {rank})"
-        port = ReplayedPort(super().stands_on(rank)[0], name, self.logs[rank])
+        killed = self._next_version is not None
+        port = ReplayedPort(super().stands_on(rank)[0], name, self.logs[rank], killed)
         self.replayed.append(port)
-        return port, Ending(self.plan, port.count, lambda: None)
+        return port, Ending(self.plan, port.count, lambda: None, self.incarnation.versions(self.plan))
+
+    def _node(self, rank: int, incarnation: Incarnation | None = None) -> Node:
+        node = super()._node(rank, incarnation)
+        node.keep = lambda saved: lambda: self._keep(rank, saved)
+        return node
+
+    def _keep(self, rank: int, saved: Saved) -> None:
+        if saved.version == self._next_version:
+            self.saved[rank] = saved
 
     def begin(self, node: Node, program: Program) -> Process:
         port = self.replayed[node.rank]
@@ -255,10 +302,40 @@ class Replay(Simulation):
             more = f"; and {len(stuck) - 3} more nodes" if len(stuck) > 3 else ""
             raise Divergence("; ".join(port.stuck() for port in stuck[:3]) + more)
 
+    def checkpoint(self) -> dict[int, Saved]:
+        """Of each rank, what the next life goes on from. Raises Divergence if it has not been written."""
+        if missing := sorted({*self.plan.savers} - {*self.saved}):
+            name = self.roles[missing[0]].name
+            raise Divergence(f"{name} does not write the checkpoint of version {self._next_version}")
+        return for_everyone(self.plan, self.saved)
+
 
 def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = None) -> Result:
     """Repeat the real run that left this log (a row an `Entry`); raises Divergence if it cannot."""
+    nodes = interleaving["node"].nunique()
+    if nodes != len(plan.roles) or interleaving["node"].max() >= nodes:
+        raise Divergence(f"it is of {nodes} nodes, and the scenario has {len(plan.roles)}")
+    lives = lives_of(interleaving)
+    frames, saved, parameters = list[pd.DataFrame](), dict[int, Saved](), None
     with learning() if plan.scenario.workload.learns else nullcontext():
-        simulation = Replay(plan, interleaving)
-        simulation.run(progress)
-        return simulation.result()
+        for number, life in enumerate(lives):
+            following = lives[number + 1].begins.version if number + 1 < len(lives) else None
+            simulation = Replay(plan, life, replace(life.begins, saved=saved), following)
+            simulation.run(progress and partial(_part, progress, number, len(lives)))
+            result = simulation.result()
+            parameters = parameters if result.parameters is None else result.parameters
+            if following is None:
+                break
+            if following > life.begins.version:
+                saved = simulation.checkpoint()
+            now = simulation.environment.now
+            gone = [(owner, following, inf) for owner in plan.owners.ranks]
+            frames.append(cut(result.records, [(rank, now) for rank in simulation.nodes], gone))
+    if not frames:
+        return result
+    records = join([*frames, result.records])
+    return replace(result, records=records, parameters=parameters, utilisation=None)
+
+
+def _part(progress: Progress, number: int, lives: int, done: float) -> None:
+    progress((number + done) / lives)

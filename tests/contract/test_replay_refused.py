@@ -1,5 +1,6 @@
 """What `--replay` refuses, and what the command says: logs and records that do not fit, and one that does."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,14 +34,32 @@ def run(measured: Result, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_with_checkpoints_is_refused_in_a_line(run: Path) -> None:
+def test_a_run_without_a_log_is_refused_in_a_line(run: Path) -> None:
     (run / "interleaving.parquet").unlink()
     with pytest.raises(ScenarioError, match=r"no interleaving\.parquet; give the --out"):
         replaying.load(run)
+
+
+def test_a_run_is_refused_in_which_others_went_on(run: Path) -> None:
     with open(run / "scenario.yaml", "a", encoding="utf-8") as file:
-        file.write("recovery: {checkpoint: {every: 5 updates}}\n")
-    with pytest.raises(ScenarioError, match="cannot be replayed: it has faults or checkpoints"):
+        file.write("recovery: {on_failure: continue}\n")
+    assert replaying.load(run)  # nobody failed
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps(result | {"failures": 1}))
+    with pytest.raises(ScenarioError, match="those with restart and spare can"):
         replaying.load(run)
+
+
+def test_a_checkpoint_that_nobody_writes_does_not_fit(run: Path) -> None:
+    def lives(log: pd.DataFrame) -> pd.DataFrame:
+        first, second = log.groupby("node").head(1), log.groupby("node").head(1)
+        first = first.assign(word="life", peer=0, number=0, version=0, answer=0.0)
+        second = first.assign(peer=1, version=5, answer=1.0)
+        return pd.concat([first, log, second]).sort_values("node", kind="stable")
+
+    edit(run, lives)
+    with pytest.raises(SimulationError, match="server 0 does not write the checkpoint of version 5"):
+        lockstep.replay(run)
 
 
 def test_without_the_log_something_else_comes_of_it(measured: Result) -> None:

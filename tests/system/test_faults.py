@@ -87,6 +87,7 @@ def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any) -> 
     assert not (out / "incomplete").exists()
     metrics = json.loads((out / "result.json").read_text())
     assert metrics["samples"] == 60 * 2 * 32
+    assert lockstep.replay(out).metrics["parameters_sha256"] == metrics["parameters_sha256"]
 
 
 @pytest.mark.real

@@ -1,0 +1,62 @@
+"""Real runs that fail and go on, repeated in the simulator life after life: the same bits in the end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lockstep
+from lockstep.analysis import streams
+from lockstep.executor.interleaving import DurableInterleaving
+from lockstep.scenarios.loading import made
+from lockstep.studies.chaos.invariants import broken
+from tests.support.nightly import drawn
+from tests.system.test_faults import CRASH, HANG, LINK, SERVER, document
+
+WARNED = {"worker": 1, "at": "1500 ms", "notice": "700 ms", "back_after": "100 ms"}
+SELDOM = {"checkpoint": {"every": "50 updates"}, "on_failure": "restart"}
+LATER = SERVER | {"at": "6 s"}
+JOIN = {"workers": {"add": 1}, "at": "1 s"}
+SPARE = {"checkpoint": {"every": "7 updates"}, "on_failure": "spare"}
+CASES: dict[str, dict[str, Any]] = {
+    "worker, then server": {"faults": [CRASH, LATER], "recovery": SPARE, "stop": {"time": "9 s"}},
+    "stands still": {"faults": [HANG], "strategy": "downpour"},
+    "a link": {"faults": [LINK], "strategy": "ssp"},
+    "a warning": {"faults": [WARNED], "recovery": SELDOM},
+    "no checkpoint": {"faults": [CRASH], "recovery": {"on_failure": "restart"}},
+    "checkpoints only": {"faults": []},
+    "a worker joins": {"faults": [JOIN], "recovery": {"on_failure": "stop"}, "stop": {"time": "3 s"}},
+    "by sums": {"faults": [CRASH], "strategy": {"name": "all-reduce", "algorithm": "ring"}},
+    "gossip": {"faults": [CRASH], "strategy": "gossip", "stop": {"steps": 50}, "cluster": {"workers": 3}},
+    "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
+}  # fmt: skip
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("case", drawn(CASES, one_in=10))
+def test_the_same_bits(case: str, tmp_path: Path) -> None:
+    faults = CASES[case]["faults"]
+    more = {"strategy": "asynchronous", **CASES[case]}
+    del more["faults"]
+    measured = lockstep.run(made(document(*faults, **more)), out=tmp_path)
+    measured.save(tmp_path)
+    replayed = lockstep.replay(tmp_path)  # which compares the updates, too
+    assert replayed.metrics["parameters_sha256"] == measured.metrics["parameters_sha256"]
+    assert not [*broken(replayed)]
+    assert bool(measured.metrics["failures"]) is (faults not in ([], [JOIN]))
+
+
+def test_an_entry_of_who_may_be_killed_is_on_disk_at_once(tmp_path: Path) -> None:
+    log = DurableInterleaving(tmp_path, 3)
+    log.note("life", number=4, version=20, answer=1.5)
+    log.note("message", "push", peer=1, number=1, version=7)
+    found = streams.log(tmp_path, 3)
+    assert found[["node", "word", "kind", "peer", "number", "version"]].to_numpy().tolist() == [
+        [3, "life", "", -1, 4, 20],
+        [3, "message", "push", 1, 1, 7],
+    ]
+    assert found["answer"].iloc[0] == 1.5
+    assert not len(log.drain()[0])
+    whole, _ = streams.packed_log(tmp_path, 3)
+    whole.write_bytes(whole.read_bytes()[:-1])  # killed in the midst of an entry
+    assert [*streams.log(tmp_path, 3)["word"]] == ["life"]
