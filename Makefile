@@ -55,6 +55,7 @@ accuracy: install
 	    $(BIN)/lockstep validate --suite --measured benchmarks/truth/$$folder --out results/accuracy/$$folder; \
 	done
 	$(BIN)/python benchmarks/accuracy.py results/accuracy
+	$(BIN)/python benchmarks/failures.py benchmarks/truth/failures
 
 published: install
 	$(BIN)/lockstep validate --published --out results/published

@@ -29,6 +29,7 @@ async def barrier_of_groups(
     groups, and after `sync_period` updates a copy is reconciled with its master (server_groups.py). These are
     SINGA's frameworks (Ooi et al. 2015): one group and one copy is Sandblaster, or AllReduce where servers
     are the workers' own; several groups and one copy Downpour; as many of both distributed Hogwild.
+    Failure: the run ends, or all go back to the last checkpoint.
     """
     shard, places = Shard(node, rule), {worker: place for place, worker in enumerate(node.workers)}
     group_of = {worker: places[worker] * groups // len(places) for worker in node.children}

@@ -36,7 +36,7 @@ async def immediate(node: Node, rule: UpdateRule, *, warm_start: Updates = 0) ->
 
     What a relay has summed is applied as one step: the sum, as if its workers' pushes had come one by one.
     With a warm start the first worker (or relay) makes so many updates alone: the others' first pull is
-    answered after that ("starting with a single model replica", §5).
+    answered after that ("starting with a single model replica", §5). Failure: others notice nothing.
     """
     if warm_start:
         return await every_k_batches(node, rule, k=1, warm_start=warm_start)
@@ -61,6 +61,7 @@ async def barrier(node: Node, rule: UpdateRule) -> None:
     """Synchronous: apply the mean of one push from every worker, then answer them all.
 
     The mean is taken in the order of ranks, not of arrival, so that the sum is the same in every run.
+    Failure: the round waits for who is gone, or goes on without it, its mean over those who are there.
     """
     await barrier_in_chunks(node, rule)
 
@@ -75,6 +76,7 @@ async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1)
     """A barrier for each of the `chunks` of a shard: the answer to one travels while the next is pushed.
 
     Parts beyond those are vectors that workers have averaged along with the parameters; they begin at 0.
+    Failure: as `barrier`; what who is gone has pushed of the round counts no longer.
     """
     parts = [Shard(node, rule, part, chunks) for part in range(chunks)]
     members = set(node.children)
@@ -113,7 +115,10 @@ async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1)
 
 @synchronisation(offers={Offer.CENTRE}, equal_steps=True, elastic=True, relay=relays.gather)
 async def centre(node: Node, rule: UpdateRule) -> None:
-    """EASGD: a barrier; what it answers is the centre, and not where a worker goes on (Zhang et al. 2015)."""
+    """EASGD: a barrier; what it answers is the centre, and not where a worker goes on (Zhang et al. 2015).
+
+    Failure: as `barrier`; who is back begins with the centre.
+    """
     await barrier(node, rule)
 
 
@@ -139,6 +144,7 @@ async def first_of_more(
     Late ones are dropped when they arrive, and their workers go on from the present version: Chen et al.
     2016, "Revisiting distributed synchronous SGD", §3; TensorFlow's accumulators do the same. Not for several
     shards: late at one and on time at another, workers could wait for ever, as in `every_k_workers`.
+    Failure: as many as `backups` may be gone, and nobody waits; of fewer members all are waited for.
     """
     workers = len(node.children)
     await _waiting(node, rule, lambda members: min(workers - backups, members), drops_late=True)
@@ -151,7 +157,8 @@ async def first_k_workers(
     """K-sync: the first `k` workers' gradients of a version make the update, which all get.
 
     Workers that still compute give up (worker_loops.until_updated); gradients on their way are dropped.
-    Dutta et al. 2018, "Slow and stale gradients can win the race", §2.
+    Dutta et al. 2018, "Slow and stale gradients can win the race", §2. Failure: nobody waits while `k` are
+    there, and for all members, if they are fewer.
     """
     wanted = k or most_of(node)
     await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members))
@@ -162,7 +169,7 @@ async def first_k_batches(node: Node, rule: UpdateRule, *, k: Count | None = Non
     """K-batch-sync: as K-sync, with the first `k` gradients of a version, whoever made them.
 
     Who has pushed one goes on with another of the same version (worker_loops.restarting).
-    Dutta et al. 2018, §2.
+    Dutta et al. 2018, §2. Failure: the others make the `k` gradients.
     """
     wanted = k or most_of(node)
     await _first(node, rule, lambda pushes, members: pushes >= wanted or not members)
@@ -199,7 +206,8 @@ async def every_k_workers(
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
     Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
-    first, and with other workers waiting at every shard nobody is left to push.
+    first, and with other workers waiting at every shard nobody is left to push. Failure: nobody waits while
+    `k` are there, and for all members, if they are fewer.
     """
     wanted = k or most_of(node)
     await _waiting(node, rule, lambda members: min(wanted, members), drops_late=False)
@@ -236,7 +244,10 @@ async def _waiting(node: Node, rule: UpdateRule, needed: Callable[[int], int], *
 async def every_k_batches(
     node: Node, rule: UpdateRule, *, k: Count | None = None, warm_start: Updates = 0
 ) -> None:
-    """K-batch-async: update with any `k` gradients; nobody waits. Dutta et al. 2018, §2."""
+    """K-batch-async: update with any `k` gradients; nobody waits. Dutta et al. 2018, §2.
+
+    Failure: the others make the `k` gradients, those of who is gone among them.
+    """
     shard, members, wanted = Shard(node, rule), set(node.children), k or most_of(node)
     first, early = node.children[0], list[int]()
     pushes: list[Message] = []
@@ -270,6 +281,7 @@ async def soft_sync(
     """n-softsync: of λ workers, update with every c = ⌊λ/n⌋ gradients; nobody waits.
 
     Zhang, Gupta et al. 2016, "Staleness-aware async-SGD for distributed deep learning", eq. 5.
+    Failure: c stays.
     """
     await every_k_batches(node, rule, k=max(1, len(node.workers) // n), warm_start=warm_start)
 
@@ -280,7 +292,8 @@ async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
 
     A worker that has made c pushes gets its answer when all workers have made at least c − `bound` (Ho et al.
     2013, §3): its own updates are in it at once, and 0 is bulk-synchronous. An answer says its clock: how
-    many pushes of every worker are in it, at least.
+    many pushes of every worker are in it, at least. Failure: the others wait for who is gone once it is
+    `bound` behind, or no longer if they are told; who is back counts as the slowest.
     """
     shard = Shard(node, rule)
     clocks = dict.fromkeys(node.children, 0)
@@ -308,7 +321,10 @@ async def bounded(node: Node, rule: UpdateRule, *, bound: Clocks = 3) -> None:
 
 @synchronisation(offers=AT_ANY_TIME, elastic=True)
 async def every_clock(node: Node, rule: UpdateRule) -> None:
-    """Apply every push as it arrives, and answer a worker's c-th when all workers have made c."""
+    """Apply every push as it arrives, and answer a worker's c-th when all workers have made c.
+
+    Failure: as `barrier`.
+    """
     await bounded(node, rule, bound=0)
 
 
@@ -335,6 +351,7 @@ async def blocks(
     """BMUF: a barrier, and momentum on the mean delta; 1 − 1/workers of it if none is given.
 
     Chen and Huo 2016 (optimizers.block_momentum); with `block_nesterov` workers start from a look-ahead.
+    Failure: as `barrier`; the momentum is in the checkpoint.
     """
     momentum = 1 - 1 / len(node.workers) if block_momentum is None else block_momentum
     optimizer = block_momentum_of(momentum, block_learning_rate, block_nesterov)
@@ -350,7 +367,8 @@ async def participants(
     Weighted by the mini-batches in a pass over each client's samples (McMahan et al. 2017,
     "Communication-efficient learning of deep networks from decentralized data", algorithm 1). Who is not
     chosen waits. All clients make the job's mini-batches together, so cohorts stay as large until the end;
-    the last round deals out what is left.
+    the last round deals out what is left. Failure: a client cannot be missed: the run ends, or all go back to
+    the last checkpoint.
     """
     await partial_participants(node, rule, local_epochs=local_epochs, participation=participation)
 
@@ -370,7 +388,7 @@ async def partial_participants(
     As many as it gets done: 1 to `local_epochs`, drawn at random (Li et al. 2020, §5.2; they have 0, 0.5 and
     0.9). `uniform` sampling with a weighted mean is that of their experiments (§5.1), as in McMahan et al.;
     with `share` each place of a cohort goes to a client with the probability of its share of the data, and
-    the mean is plain: their algorithm 2, where who is drawn twice counts twice.
+    the mean is plain: their algorithm 2, where who is drawn twice counts twice. Failure: as `participants`.
     """
     shard, passes = Shard(node, rule), dict.fromkeys(node.children, 0)
     for _ in node.children:

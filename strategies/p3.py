@@ -93,6 +93,7 @@ async def barrier_of_slices(node: Node, rule: UpdateRule) -> None:
     """A barrier for each slice: the mean of everyone's, in the order of ranks, makes the update; all get it.
 
     A worker's first pull of a slice says how long it is; a slice begins where the one before it ends.
+    Failure: the run ends, or all go back to the last checkpoint.
     """
     slices: list[Shard] = []
     shard, end = node.shards[node.shard], 0
