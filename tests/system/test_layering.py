@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "executor": {
         *("job", "strategies", "scenarios", "workloads"),
         *("analysis.records", "analysis.result", "analysis.streams", "analysis.incomplete"),
-        "analysis.computations",
+        *("analysis.computations", "analysis.entries"),
     },
     "analysis": {
         *("job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"),

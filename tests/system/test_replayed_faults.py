@@ -10,8 +10,8 @@ from lockstep.analysis import streams
 from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.scenarios.loading import made
 from lockstep.studies.chaos.invariants import broken
+from tests.support.failing import CRASH, HANG, LINK, SERVER, document
 from tests.support.nightly import drawn
-from tests.system.test_faults import CRASH, HANG, LINK, SERVER, document
 
 WARNED = {"worker": 1, "at": "1500 ms", "notice": "700 ms", "back_after": "100 ms"}
 SELDOM = {"checkpoint": {"every": "50 updates"}, "on_failure": "restart"}
