@@ -20,7 +20,22 @@ _NEVER = 1 << 60  # a round that does not come
 class Filling:
     """The rounds of some links. A link's place is its number here; no link has place 0."""
 
-    __slots__ = ("_before", "_highest", "_links", "_long", "_masks", "_others", "_rates", "_rounds", "_ties")
+    __slots__ = (
+        *(
+            "_before",
+            "_fresh",
+            "_highest",
+            "_links",
+            "_long",
+            "_masks",
+            "_others",
+            "_rates",
+            "_rounds",
+            "_ties",
+        ),
+        "_unsaturated",
+    )
+    in_order = False  # whether a part's links are in the order of the search
 
     def __init__(self) -> None:
         self._links: list[Link | None] = [None]
@@ -34,8 +49,8 @@ class Filling:
         # By round, and at the end: what each link has left, flows not frozen, and share of each.
         self._before: list[tuple[list[float], list[int], list[float]]] = [([inf], [_NEVER], [inf])]
 
-    def part(self, changed: Iterable[Link]) -> tuple[list[Link], list[Link]] | None:
-        """All links that share flows, directly or not, with changed ones; and which have other flows now.
+    def part(self, changed: Iterable[Link]) -> list[Link] | None:
+        """Changed links, and all that share flows with them, directly or not.
 
         None if they cannot be solved from here.
         """
@@ -77,7 +92,8 @@ class Filling:
                     link.filling = None
             links = [link for link in links if link.filling is self]
             others = [link for link in others if link.filling is self]
-        return links, others
+        self._fresh = others
+        return [*links, *[link for link in changed if not link.flows]]
 
     def _add(self, link: Link) -> None:
         link.filling, link.place, link.solved = self, len(self._links), -1
@@ -102,22 +118,35 @@ class Filling:
             reached |= masks[place]
         return reached
 
-    def round(self, link: Link) -> int:
-        """In which of the last solution a link filled."""
-        return self._rounds[link.place]
-
-    def solve(self, others: Sequence[Link], order: "Order") -> list[tuple[Flow, Link]]:
+    def solve(self, order: "Order") -> list[tuple[Flow, Link]]:
         """Give links their rates; the flows that another link holds back from now on, and that link.
 
-        others: of the links of a part, those with other flows or another capacity than last time. In order of
-        rounds; the flows of one link as a search meets them.
+        Those of one link are in the order in which a search meets them; all are if some want to hear of it.
         """
-        first = self._return(others)
+        first = self._return(self._fresh)
         moved = self._tied_before(first, order)
         moved += self._go_on(first, order)
-        for link in others:
+        for link in self._fresh:
             link.solved, link.solved_count = link.used, len(link.flows)
+        if len([flow for flow, _ in moved if flow.listens]) > 1:
+            moved.sort(key=lambda each: (self._rounds[each[1].place], order.met(each[1])))
+        self._unsaturated: dict[Link, bool] = {}
         return moved
+
+    def alone(self, link: Link) -> bool:
+        """Whether no other link of its flows holds anybody back, nor would if its flows had equal shares."""
+        known = self._unsaturated
+        for path in link.flows.values():
+            for other in path:
+                if other is not link:
+                    if other.count:
+                        return False
+                    if other not in known:
+                        fastest = max([flow.owner.rate for flow in other.flows])  # type: ignore[union-attr]
+                        known[other] = fastest * len(other.flows) <= other.sustained
+                    if not known[other]:
+                        return False
+        return True
 
     def _look_around(self, links: Iterable[Link]) -> None:
         """Note which other links the flows of these cross."""

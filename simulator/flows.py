@@ -22,6 +22,7 @@ import simpy
 from simpy.events import EventPriority
 
 from lockstep.simulator.bucket import Tokens
+from lockstep.simulator.compiled import INSTALLED, Compiled
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import NORMAL, Aside, Timeout
 from lockstep.simulator.filling import Filling, Order
@@ -30,6 +31,7 @@ from lockstep.simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _FEW = 6  # flows a link, on average: with fewer a part of the network is solved plainly
+_MUCH = 30_000  # links in solutions, after which it pays to compile the solver
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
 
 
@@ -58,24 +60,6 @@ def _tell(link: Link) -> None:
         listener.told()
 
 
-def _alone(link: Link, known: dict[Link, bool]) -> bool:
-    """Whether no other link of its flows holds anybody back, nor would if all who cross it had equal shares.
-
-    known: of which links that is known already.
-    """
-    for path in link.flows.values():
-        for other in path:
-            if other is not link:
-                if other.count:
-                    return False
-                if other not in known:
-                    fastest = max([flow.owner.rate for flow in other.flows])  # type: ignore[union-attr]
-                    known[other] = fastest * len(other.flows) <= other.sustained
-                if not known[other]:
-                    return False
-    return True
-
-
 class _Look:
     """Calls `Flows._look` with itself."""
 
@@ -95,6 +79,9 @@ class Flows:
         self._changed: dict[Link, None] = {}  # where flows came or went and a solution is due
         self._number = 0
         self._watcher: Callable[[], int] | None = None
+        self.listened = False  # whether anybody listens to links
+        self._work = 0  # links in solutions so far
+        self._compiled: Compiled | None = None  # what solves once there is much to solve
         self._unwatched = 0  # how many flows may end before the watcher is called
         self._looks = [self._look]
         self._queue: list[Any] = environment._queue  # at hand for what is done most
@@ -128,6 +115,8 @@ class Flows:
             share = link.capacity / (before + 1)
             if share <= least and (share < least or link.used > narrow.used):
                 narrow, least, others = link, share, before
+        if self._compiled is not None:
+            self._compiled.note(flow)
         narrow.bottleneck = not others or (narrow.bottleneck and narrow.count == others)
         if not narrow.bottleneck or not self._harmless(flow, narrow, least):
             self._solve_later(path)
@@ -152,6 +141,8 @@ class Flows:
         for link in flow.path:
             del link.flows[flow]
             link.entered -= left
+        if self._compiled is not None:
+            self._compiled.note(flow)
         owner, flow.owner = flow.owner, None
         if owner is None:  # its coming has not been dealt with yet
             self._solve_later(flow.path)
@@ -175,6 +166,8 @@ class Flows:
         if tokens is None or tokens.left <= 0:
             link.capacity = capacity
         link.solved = -1  # what it was solved with
+        if link.filling is not None and link.filling is self._compiled:
+            self._compiled.limit(link)
         if link.flows:
             self._solve_later((link,))
 
@@ -238,6 +231,8 @@ class Flows:
             heappop(held)
         if finished:
             link.count -= len(finished)
+            if self._compiled is not None:
+                self._compiled.note(*finished)
             if link.listeners:
                 _tell(link)
             if not (link.bottleneck and self._widen(link)):
@@ -315,38 +310,22 @@ class Flows:
     def _solve(self, _: simpy.Event) -> None:
         """Solve anew all flows that share links, directly or not, with changed ones."""
         changed, self._changed = self._changed, {}
-        filling = next((link.filling for link in changed if link.filling is not None), None)
-        found = None if filling is None else filling.part(changed)
-        if filling is None or found is None:
-            links = Order(changed).all()
-            reached = [*changed, *[link for link in links if link not in changed]]
-            for link in reached:
-                link.filling = None
-            few = not links or sum([len(link.flows) for link in links]) < _FEW * len(links)
-            if few or any(link.tokens is not None for link in reached):
-                self._solve_plainly(reached)
-                return
-            filling = Filling()
-            found = filling.part(dict.fromkeys(links))
-            assert found is not None
-        links, others = found
-        reached = [*links, *[link for link in changed if not link.flows]]
+        solver, reached = self._solver(changed)
+        if solver is None:
+            self._solve_plainly(reached)
+            return
         now, order = self.environment.now, Order(changed)
         for link in reached:
             link.clock += link.rate * (now - link.since)
             link.since = now
-        moved = filling.solve(others, order)
-        if len([flow for flow, _ in moved if flow.listens]) > 1:
-            moved.sort(key=lambda each: (filling.round(each[1]), order.met(each[1])))
-        self._move(moved, now)
-        if any(link.listeners for link in reached):
+        self._move(solver.solve(order), now)
+        if not solver.in_order and any(link.listeners for link in reached):
             reached.sort(key=order.reached)
-        unsaturated: dict[Link, bool] = {}
         looks: list[tuple[float, float, Link]] = []
         for link in reached:
             if link.count:
                 link.bound = 0.0
-                link.bottleneck = link.count == len(link.flows) and _alone(link, unsaturated)
+                link.bottleneck = link.count == len(link.flows) and solver.alone(link)
                 held, clock = link.held, link.clock
                 while held:
                     due, _number, flow = held[0]
@@ -364,10 +343,36 @@ class Flows:
                     self._rest(link)
             if link.listeners:
                 _tell(link)
-        if len(looks) > 1 and len({at for at, *_ in looks}) < len(looks):
+        if not solver.in_order and len({at for at, *_ in looks}) < len(looks):
             looks.sort(key=lambda each: order.reached(each[2]))
         for _at, due, link in looks:
             self._wake(link, due, now)
+
+    def _solver(self, changed: dict[Link, None]) -> tuple[Filling | Compiled | None, list[Link]]:
+        """Who solves links that share flows with changed ones, and these; None: they are solved plainly."""
+        if self._compiled is not None:
+            found = self._compiled.part(changed)
+            if found is not None:
+                return self._compiled, found
+            self._compiled = None
+        filling = next((link.filling for link in changed if isinstance(link.filling, Filling)), None)
+        found = None if filling is None else filling.part(changed)
+        if found is None:
+            links = Order(changed).all()
+            reached = [*changed, *[link for link in links if link not in changed]]
+            for link in reached:
+                link.filling = None
+            few = not links or sum([len(link.flows) for link in links]) < _FEW * len(links)
+            if few or any(link.tokens is not None for link in reached):
+                return None, reached
+            filling = Filling()
+            found = filling.part(dict.fromkeys(links))
+            assert found is not None
+            found += [link for link in changed if not link.flows]
+        self._work += len(found)
+        if INSTALLED and self._work > _MUCH:
+            self._compiled = Compiled(self.listened)
+        return filling, found
 
     def _move(self, moved: list[tuple[Flow, Link]], now: float) -> None:
         """Let flows be held back by other links, at rates that nobody has yet; clocks show the present."""

@@ -7,6 +7,7 @@ from lockstep.simulator.bucket import Bucket, Tokens
 from lockstep.strategies.resource import ResourceId
 
 if TYPE_CHECKING:
+    from lockstep.simulator.compiled import Compiled
     from lockstep.simulator.filling import Filling
 
 
@@ -48,7 +49,7 @@ class Link:
         self.bound = inf  # no other link of a held flow gives it less than this
         self.used = 0  # flows so far
         self.wake = inf  # the instant at which it will be looked at again
-        self.filling: Filling | None = None  # what it was solved by
+        self.filling: Filling | Compiled | None = None  # what it was solved by
         self.place = 0  # there
         self.solved = self.solved_count = -1  # `used`, and how many flows there were, when it was
 

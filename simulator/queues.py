@@ -27,6 +27,7 @@ class Queues:
 
     def __init__(self, flows: Flows, room: float) -> None:
         self.flows = flows
+        flows.listened = True
         self.room = room
         self._told: dict[_Message, None] = {}
 

@@ -134,10 +134,13 @@ class InTurn:
         return inf if self.turns % 2 else 0
 
 
-def bits(load: Load, few: float | InTurn) -> tuple[dict[int, float], list[list[float]]]:
-    """What happens if parts with fewer flows a link are solved plainly."""
+def bits(
+    load: Load, few: float | InTurn, compiled: bool = False
+) -> tuple[dict[int, float], list[list[float]]]:
+    """What happens if parts with fewer flows a link are solved plainly, the first apart all by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lockstep.simulator.flows._FEW", few)
+        patch.setattr("lockstep.simulator.flows._MUCH", 0 if compiled else inf)
         found = fast(load)
     return found.ends, found.carried
 
@@ -243,6 +246,16 @@ def test_so_they_do_when_links_burst_and_change_and_flows_are_cancelled(load: Lo
 @given(st.one_of(meshes(), restless()))
 def test_a_solution_that_goes_on_from_the_last_has_the_bits_of_a_new_one(load: Load) -> None:
     assert bits(load, 0) == bits(load, InTurn()) == bits(load, inf)
+
+
+@pytest.mark.slow
+@examples(2)
+@given(st.one_of(meshes(), anything(), restless()))
+def test_the_kernel_has_the_same_bits(load: Load) -> None:
+    """Compiled where numba is installed, else as Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lockstep.simulator.flows.INSTALLED", True)
+        assert bits(load, 0, compiled=True) == bits(load, inf)
 
 
 @pytest.mark.slow
