@@ -263,7 +263,7 @@ def test_scenarios(command: Lockstep) -> None:
         ("One", "strategies/ad-psgd"),
         ("The", "systems/ako"),
         ("Systems", "systems/published/dmtk-resnet-32-titan-x"),
-        ("Machines", "faults/bamboo-p3"),
+        ("Machines", "faults/bamboo-g4dn"),
         ("What", "claims/adaptive-period"),
         ("Clusters", "eight-gpus"),
         ("Workloads", "bert-base"),
