@@ -78,17 +78,19 @@ def goes_on_from(plan: Plan, folder: Path, version: int, rank: int) -> Saved | N
 def write(file: Path, saved: Saved) -> None:
     """Write it. Raises OSError."""
     arrays: dict[str, Any] = {}
+    names: dict[int, str] = {}  # of vectors that are there already
 
     def shape(state: Any) -> Any:
         if isinstance(state, tuple):
             return [shape(each) for each in state]
-        if isinstance(state, int | float):
+        if state is None or isinstance(state, int | float):
             return state
-        name = f"vector-{len(arrays)}"
-        arrays[name] = state.detach().contiguous().cpu().view(torch.uint8).numpy()
+        if (name := names.setdefault(id(state), f"vector-{len(arrays)}")) not in arrays:
+            arrays[name] = state.detach().contiguous().cpu().view(torch.uint8).numpy()
         return {"vector": name, "type": str(state.dtype).removeprefix("torch.")}
 
-    tree = json.dumps({"version": saved.version, "step": saved.step, "state": shape(saved.state)})
+    parts = {"state": shape(saved.state), "shown": shape(saved.shown)}
+    tree = json.dumps({"version": saved.version, "step": saved.step, **parts})
     with open(file, "wb") as out:
         np.savez(out, tree=np.array(tree), **arrays)
 
@@ -105,7 +107,8 @@ def read(file: Path) -> Saved:
                 return shape
             return torch.from_numpy(arrays[shape["vector"]]).view(getattr(torch, shape["type"]))
 
-        return Saved(int(tree["version"]), int(tree["step"]), state(tree["state"]))
+        parts = state(tree["state"]), state(tree["shown"])
+        return Saved(int(tree["version"]), int(tree["step"]), *parts)
 
 
 def _name(version: int | str, rank: int) -> str:

@@ -28,6 +28,8 @@ class Saved:
     step: int
     """Of a worker: the mini-batch that it goes on with."""
     state: State
+    shown: Any = None
+    """The parameters at that version, of an owner whose are evaluated: what a run leaves that ends there."""
 
 
 @dataclass(frozen=True)

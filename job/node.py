@@ -76,6 +76,8 @@ class Node:
         self.memory: Any = None
         self.port, self.clock = port, port.clock
         self.recorder, self.ending, self.snapshots = recorder, ending, snapshots
+        if snapshots is not None and self.saved is not None and self.saved.shown is not None:
+            snapshots.last = self.saved.version, incarnation.start, self.saved.shown
         self.arithmetic = arithmetic
         self.vector = arithmetic.vector
         self.concatenate, self.add_parts = arithmetic.concatenate, arithmetic.add_parts
@@ -337,7 +339,8 @@ class Node:
 
     async def save(self, version: int, state: State, step: int | None = None) -> None:
         start, nbytes = self.clock.now, nbytes_of(state)
-        kept = self.keep(Saved(version, self.step if step is None else step, state))
+        shown = self.snapshots and self.snapshots.at(version)
+        kept = self.keep(Saved(version, self.step if step is None else step, state, shown))
         end = start + nbytes * self._write_s
         await self.port.wait(max(0.0, end - self.clock.now))
         kept()

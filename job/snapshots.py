@@ -48,6 +48,10 @@ class Snapshots:
         self.taken[version] = (time, part)
         return True
 
+    def at(self, version: int) -> Any:
+        """The parameters at the last version that was offered, if it is this one."""
+        return self.last[2] if self.last is not None and self.last[0] == version else None
+
     def finish(self, part: Any) -> None:
         """Put what a run leaves in the place of the last version as it was when it was new."""
         if self.last is not None:

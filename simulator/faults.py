@@ -253,6 +253,7 @@ class FaultySimulation(Simulation):
         self.ending.versions[rank] = version
         if (kept := self.snapshots.get(rank)) is not None:
             kept.taken = {v: found for v, found in kept.taken.items() if v <= version}
+            kept.last = None  # until the node has the checkpoint's
         self._new(rank, 0, saved)
         for worker in self.roles[rank].children:  # their connections are broken: they begin again from it
             ended = worker not in self._down and not self.programs[worker].alive
@@ -301,14 +302,13 @@ class FaultySimulation(Simulation):
 def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result:
     """As `simulate`, where processes fail or checkpoints are written. Raises SimulationError."""
     faults, checkpoints, lives = Faults(plan), Checkpoints(plan), Lives()
-    life, frames, parameters = FIRST, [], None
+    life, frames = FIRST, []
     extra, until = Recorder(), plan.scenario.stop.time or inf
     with learning() if plan.scenario.workload.learns else nullcontext():
         while True:
             simulation = FaultySimulation(plan, life, faults, checkpoints)
             simulation.run(progress)
             result = simulation.result()
-            parameters = parameters if result.parameters is None else result.parameters
             fault, now = simulation.failed, simulation.environment.now
             if fault is None:
                 frames.append(cut(result.records, simulation.kills, simulation.back))
@@ -322,10 +322,9 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
             if start == inf:
                 ranks = fault.ranks
                 raise SimulationError(says(plan, fault, ranks) + ", and it does not come back (back_after)")
-            extra.note("recovery", -1, now, min(start, until), life.version)
-            if start >= until:
-                break
-            for rank, each in life.saved.items():
+            start = min(start, until)  # with it a run ends that has no time left
+            extra.note("recovery", -1, now, start, life.version)
+            for rank, each in life.saved.items() if start < until else ():
                 size = nbytes_of(each.state)
                 extra.note("checkpoint", rank, start - reading, start, life.version, size, kind="read")
             if lives.in_vain(life):
@@ -340,7 +339,6 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
     return replace(
         result,
         records=join([*frames, extra.frame()]),
-        parameters=parameters,
         warnings=simulation.plan.warnings if len(frames) > 1 else result.warnings,
         utilisation=None,
     )

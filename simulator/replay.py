@@ -316,14 +316,13 @@ def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = N
     if nodes != len(plan.roles) or interleaving["node"].max() >= nodes:
         raise Divergence(f"it is of {nodes} nodes, and the scenario has {len(plan.roles)}")
     lives = lives_of(interleaving)
-    frames, saved, parameters = list[pd.DataFrame](), dict[int, Saved](), None
+    frames, saved = list[pd.DataFrame](), dict[int, Saved]()
     with learning() if plan.scenario.workload.learns else nullcontext():
         for number, life in enumerate(lives):
             following = lives[number + 1].begins.version if number + 1 < len(lives) else None
             simulation = Replay(plan, life, replace(life.begins, saved=saved), following)
             simulation.run(progress and partial(_part, progress, number, len(lives)))
             result = simulation.result()
-            parameters = parameters if result.parameters is None else result.parameters
             if following is None:
                 break
             if following > life.begins.version:
@@ -334,7 +333,7 @@ def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = N
     if not frames:
         return result
     records = join([*frames, result.records])
-    return replace(result, records=records, parameters=parameters, utilisation=None)
+    return replace(result, records=records, utilisation=None)
 
 
 def _part(progress: Progress, number: int, lives: int, done: float) -> None:

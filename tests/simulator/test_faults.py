@@ -57,6 +57,22 @@ def test_a_run_that_was_killed_ends_with_the_same_parameters(strategy: Any) -> N
         assert np.array_equal(run(fault, strategy=strategy, **LEARNING).parameters, whole)
 
 
+@pytest.mark.parametrize("back_after", ["1 s", "2 s"])
+@pytest.mark.parametrize("strategy", ["synchronous", "all-reduce", "d-psgd", "fsdp"])
+def test_a_run_that_ends_before_it_makes_an_update_again_has_the_checkpoints_parameters(
+    strategy: str, back_after: str
+) -> None:
+    """Not those that it had come to before it went back; at 4 s it is back for 50 ms, or not at all."""
+    crash = CRASH | {"at": "2950 ms", "back_after": back_after}
+    ended = run(crash, strategy=strategy, stop={"time": "4 s"}, **LEARNING)
+    assert np.array_equal(
+        ended.parameters, run(strategy=strategy, stop={"updates": 20}, **LEARNING).parameters
+    )
+    assert ended.metrics["samples"] == 20 * 4 * 32
+    never = run(crash, strategy=strategy, every=None, stop={"time": "4 s"}, **LEARNING)
+    assert never.metrics["samples"] == 0
+
+
 def test_times_of_a_restart() -> None:
     """Nothing but gradients takes time: 29 updates at 3 s, the 30th under way; back to the 20th at 5 s."""
     metrics = run(CRASH).metrics
