@@ -20,6 +20,7 @@ JOIN = {"workers": {"add": 1}, "at": "1 s"}
 SPARE = {"checkpoint": {"every": "7 updates"}, "on_failure": "spare"}
 CASES: dict[str, dict[str, Any]] = {
     "worker, then server": {"faults": [CRASH, LATER], "recovery": SPARE, "stop": {"time": "9 s"}},
+    "no time is left": {"faults": [CRASH | {"back_after": "5 s"}], "stop": {"time": "3500 ms"}},
     "stands still": {"faults": [HANG], "strategy": "downpour"},
     "a link": {"faults": [LINK], "strategy": "ssp"},
     "a warning": {"faults": [WARNED], "recovery": SELDOM},
