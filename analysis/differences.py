@@ -215,7 +215,7 @@ def _step_s(runs: pd.DataFrame) -> dict[str, float]:
     """By what the mean worker does; nothing if no sample was applied."""
     shares = {part: f"breakdown.{part}" for part in PARTS if f"breakdown.{part}" in runs}
     throughput = runs["throughput"].astype(float) if "throughput" in runs else pd.Series(dtype=float)
-    if not shares or not len(throughput) or not (throughput > 0).all():
+    if not shares or "workload.batch_size" not in runs or not len(throughput) or not (throughput > 0).all():
         return {}
     devices = [pd.to_numeric(runs[f"parallelism.{key}"]).fillna(1) for key in ("pipeline", "tensor")
                if f"parallelism.{key}" in runs]  # fmt: skip

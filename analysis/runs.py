@@ -7,12 +7,15 @@ from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from lockstep.analysis.result import Result
 from lockstep.analysis.saved import UNREADABLE, check_ended, is_run, load, said
 from lockstep.analysis.table import keys, row
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.renamed import COLUMNS
+
+_NUMBERS = ("cluster.workers", "workload.batch_size", "throughput")
 
 
 @dataclass(frozen=True)
@@ -102,4 +105,7 @@ def _table(file: Path) -> pd.DataFrame:
     if missing := {"strategy.name", "cluster.workers"} - {*table}:
         problem = f"has no column {min(missing)}; give the results.parquet of 'lockstep sweep'"
         raise ScenarioError(problem, file=str(file))
+    for name in table.columns[table.notna().any()]:
+        if (name in _NUMBERS or name.startswith("breakdown.")) and not is_numeric_dtype(table[name]):
+            raise ScenarioError(f"its {name} is not a number everywhere", file=str(file))
     return table

@@ -25,10 +25,21 @@ UNREADABLE = (
 )
 """What libraries raise that read a damaged file: JSON, numpy's and Parquet."""
 _NUMBERS = (
-    *("duration_s", "updates", "updates_per_s", "samples", "throughput", "dropped", "speedup", "efficiency"),
-    *("bytes_sent", "memory_bytes", "loss", "accuracy", "target", "time_to_target_s", "attempts"),
+    *("workers", "duration_s", "updates", "updates_per_s", "samples", "throughput", "dropped", "speedup"),
+    *(
+        "efficiency",
+        "bytes_sent",
+        "loss",
+        "accuracy",
+        "target",
+        "time_to_target_s",
+        "memory_bytes",
+        "attempts",
+    ),
 )
-_WORDS = ("engine", "scenario", "strategy", "target_metric", "bottleneck", "parameters_sha256")
+_WORDS = ("engine", "scenario", "strategy", "parameters_sha256", "bottleneck", "target_metric")
+_LATER = {"memory_bytes", "attempts", "target_metric"}  # what the first versions did not write
+_TABLES = {"staleness": ("mean", "p50", "p99", "max"), "breakdown": ("compute", "network", "wait")}
 
 
 def is_run(folder: Path) -> bool:
@@ -109,11 +120,15 @@ def _metrics(file: Path) -> dict[str, Any]:
         raise ValueError(f"{word} is not a number")
 
     found = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
-    for names, kinds in ((_NUMBERS, int | float), (_WORDS, str), (("staleness", "breakdown"), dict)):
+    for names, kinds in ((_NUMBERS, int | float), (_WORDS, str), (_TABLES, dict)):
         for name in names:
+            if name not in found and name not in _LATER:
+                raise ValueError(f"it has no {name}")
             if not isinstance(found.get(name), kinds | None):
                 raise ValueError(f"{name} is {str(found[name])[:30]!r}")
-    for name in ("staleness", "breakdown"):
+    for name, keys in _TABLES.items():
+        if found[name] is not None and not found[name].keys() >= set(keys):
+            raise ValueError(f"{name} has not all of {', '.join(keys)}")
         if not all(isinstance(each, int | float | dict | None) for each in (found[name] or {}).values()):
             raise ValueError(f"{name} has what is not a number")
     if found["engine"] not in ("simulator", "executor"):

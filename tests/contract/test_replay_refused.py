@@ -141,7 +141,12 @@ def test_a_log_of_something_else(run: Path, change: Any, message: str) -> None:
     ("old", "new", "message"),
     [
         ("name: asynchronous", "name: asynchronous\n  learning_rate: 0.3", r"parameters are not; the first"),
-        ("name: asynchronous", "name: synchronous", r"\(rank \d\), entry \d+ .*: the strategy"),
+        # which node is found out first, and by what, depends on how the messages of the real run fell
+        (
+            "name: asynchronous",
+            "name: synchronous",
+            r"\(rank \d\), entry \d+ .*: (the strategy|no such message comes)",
+        ),
         ("workers: 4", "workers: 3", r"it is of 6 nodes, and the scenario has 5"),
     ],
 )

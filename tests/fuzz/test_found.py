@@ -86,6 +86,7 @@ RESULTS: dict[str, tuple[Any, str]] = {
     "infinity": ({"speedup": float("inf")}, "Infinity is not a number"),
     "a number for many": ({"staleness": 3}, "staleness is '3'"),
     "no texts": ({"warnings": [3]}, "warnings are not all texts"),
+    "a table without its mean": ({"staleness": {"p50": 3}}, "staleness has not all of mean, p50, p99, max"),
 }
 
 
@@ -95,6 +96,14 @@ def test_results_of_nothing(run: Path, case: str) -> None:
     file = run / "result.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **said} if isinstance(said, dict) else said))
     refused(lambda: saved.load(run), word)
+
+
+@pytest.mark.parametrize("name", ["scenario", "workers", "duration_s", "updates", "staleness", "bottleneck"])
+def test_results_without(run: Path, name: str) -> None:
+    file = run / "result.json"
+    said = json.loads(file.read_text())
+    file.write_text(json.dumps({key: value for key, value in said.items() if key != name}))
+    refused(lambda: saved.load(run), f"it has no {name}")
 
 
 def test_parameters_with_a_broken_head(run: Path) -> None:
@@ -143,6 +152,14 @@ def test_a_sweep_with_what_no_scenario_can_have(tmp_path: Path) -> None:
     table = pd.read_parquet(tmp_path / "out" / "results.parquet")
     table.assign(**{"cluster.memory": -1e9}).to_parquet(tmp_path / "out" / "results.parquet")
     refused(lambda: gather(tmp_path / "out"), "has what no scenario can have")
+
+
+@pytest.mark.parametrize("name", ["breakdown.wait", "workload.batch_size", "throughput"])
+def test_a_sweep_with_words_for_numbers(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "results.parquet"
+    result = lockstep.simulate(learning("asynchronous", stop={"steps": 2}))
+    pd.DataFrame([result.row]).assign(**{name: "x"}).to_parquet(file)
+    refused(lambda: lockstep.compare(file, file), f"its {name} is not a number everywhere")
 
 
 @pytest.mark.parametrize(
