@@ -5,7 +5,6 @@ flows cross which links it is told once for each flow.
 """
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from itertools import chain, islice
 from typing import Any
 
@@ -15,7 +14,6 @@ from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.filling import Order
 from lockstep.simulator.links import Flow, Link
 
-INSTALLED = find_spec("numba") is not None
 _LONG = 1 << 14  # so many flows may come and go before the arrays hear of it
 _Arrays = tuple[Any, ...]
 

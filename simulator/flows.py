@@ -22,10 +22,11 @@ import simpy
 from simpy.events import EventPriority
 
 from lockstep.simulator.bucket import Tokens
-from lockstep.simulator.compiled import INSTALLED, Compiled
+from lockstep.simulator.compiled import Compiled
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import NORMAL, Aside, Timeout
 from lockstep.simulator.filling import Filling, Order
+from lockstep.simulator.jit import INSTALLED
 from lockstep.simulator.links import Flow, Link, positive
 from lockstep.simulator.max_min import max_min
 

@@ -5,28 +5,16 @@ A link and a flow are numbers here. What crosses a link is a list: of flow f and
 Every link's list is in the order in which flows came. Sums are added in the order of `max_min`, for its bits.
 """
 
-from collections.abc import Callable
 from math import inf
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from lockstep.simulator.jit import compiled
+
 Ints = Any  # an array of shape (n,), int32
 Floats = Any  # float64
 Several = Any  # a tuple of either
-
-
-def compiled(function: Function) -> Function:
-    """Compiled, once for this machine if it can be kept; as it is where numba is not installed."""
-    try:
-        from numba import njit
-    except ImportError:
-        return function
-    try:
-        return cast(Function, njit(cache=True)(function))
-    except RuntimeError:  # no folder for it can be written to
-        return cast(Function, njit(function))
 
 
 @compiled

@@ -5,13 +5,17 @@ has left and the one before it in the ring has been received (and added); so all
 which the workers enter, step by step, for all workers at once. They are computed when the last worker enters:
 no worker can be done before. `strategies.collectives.ring` is what is computed, and remains the oracle.
 
+Where workers on one host share a link inside it, the events of the ring's messages are gone through by
+themselves (shared_ring.py).
+
 Whether other messages meet the ring's is only known afterwards. If one is sent while a worker is in a ring,
 or anything else happens that only messages can tell the effect of, `Disturbed` is raised, and the run is to
 be made again without this shortcut.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -20,7 +24,9 @@ from simpy.events import NORMAL
 
 from lockstep.job.events import Event
 from lockstep.job.node import Node
+from lockstep.simulator.jit import INSTALLED, compiled
 from lockstep.simulator.network import Network
+from lockstep.simulator.shared_ring import shared_ring
 from lockstep.strategies import Vector
 from lockstep.strategies.parameter_server import shard_of
 from lockstep.workloads.memory import require
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
 
+_MANY = 30_000  # messages in rings over shared links, after which it pays to compile what computes them
 _BYTES = 100  # of each of its messages: times, and a record
 
 
@@ -41,10 +48,12 @@ class Lanes(NamedTuple):
 
     rate: np.ndarray
     latency: np.ndarray
+    links: np.ndarray | None = None  # where some share their only link: its number, else one of its own
+    common: int = 0  # so many links are shared: the first
 
 
 def separate_lanes(network: Network, workers: range, queued: bool = False) -> Lanes | None:
-    """What the ring's messages go through; None if there are none, or if two paths share a link.
+    """What the ring's messages go through; None if there are none, or if paths of several links share one.
 
     queued: also None if a queue in a switch would fill, since a card is faster than the rest of a path.
     """
@@ -52,12 +61,23 @@ def separate_lanes(network: Network, workers: range, queued: bool = False) -> La
         return None
     connections = [network.connection(rank, workers[rank - len(workers) + 1]) for rank in workers]
     links = [link for connection in connections for link in connection.path]
-    if len(set(links)) < len(links):
+    shared = [link for link, crossing in Counter(links).items() if crossing > 1]
+    if any(
+        len(connection.path) > 1 and not set(shared).isdisjoint(connection.path) for connection in connections
+    ):
         return None
     if queued and any(c.path and c.path[0].capacity > min(m.capacity for m in c.path) for c in connections):
         return None
     rates = [min((link.capacity for link in c.path), default=np.inf) for c in connections]
-    return Lanes(np.array(rates, float), np.array([c.latency for c in connections], float))
+    latencies = np.array([c.latency for c in connections], float)
+    if not shared:
+        return Lanes(np.array(rates, float), latencies)
+    common = {link: number for number, link in enumerate(shared)}
+    numbers = [common.get(c.path[0], -1) if c.path else -1 for c in connections]
+    own = np.arange(len(common), len(common) + len(workers))
+    return Lanes(
+        np.array(rates, float), latencies, np.where(np.array(numbers) < 0, own, numbers), len(common)
+    )
 
 
 class Times(NamedTuple):
@@ -102,8 +122,7 @@ def schedule(
     steps, p = nbytes.shape
     starts, gone, ends = np.empty((steps, p)), np.empty((steps, p)), np.empty((steps, p))
     previous = np.arange(p) - 1
-    adding = {size: add_s(3 * size) for size in np.unique(nbytes).tolist()}
-    seconds = np.vectorize(adding.get, otypes=[float])(nbytes) if any(adding.values()) else None
+    seconds = _seconds(nbytes, add_s)
     sums = None
     if seconds is not None:
         free = np.full(p, -np.inf) if free is None else free
@@ -122,6 +141,55 @@ def schedule(
             received, sums = _added(sums, step, received, seconds[step, previous])
         start = np.maximum(received, left)
     return Times(starts, gone, ends, start, ready, sums)
+
+
+def schedule_shared(
+    order: np.ndarray,
+    entered: np.ndarray,
+    ready: np.ndarray,
+    nbytes: np.ndarray,
+    lanes: Lanes,
+    overhead: float,
+    add_s: Callable[[int], float],
+    free: np.ndarray,
+    idle: np.ndarray | None = None,
+    fast: bool = False,
+) -> tuple[Times, np.ndarray] | None:
+    """The same where lanes share links, and since when these are idle then; None: only messages can tell.
+
+    order: the workers, all of whom have entered, as they did; idle: since when links are; fast: compiled.
+    """
+    assert lanes.links is not None
+    steps, p = nbytes.shape
+    seconds = _seconds(nbytes, add_s)
+    idle = np.full(lanes.common, -np.inf) if idle is None else idle
+    of_workers = [order, entered, ready.copy(), free.copy(), np.empty(p)]
+    of_lanes = [lanes.rate, lanes.latency, lanes.links, idle.copy()]
+    of_messages = [nbytes, np.zeros(nbytes.shape) if seconds is None else seconds]
+    empty = [np.full(shape, np.nan) for shape in 3 * [(steps, p)] + 3 * [(p - 1, p)]]
+    given: list[Any] = [array.ravel() for array in (*of_workers, *of_lanes, *of_messages, *empty)]
+    if not fast:
+        given = [array.tolist() for array in given]
+    compute: Callable[..., bool] = compiled_ring() if fast else shared_ring
+    if not compute(*given, overhead):
+        return None
+    _, _, ready, free, done, _, _, _, idle = map(np.array, given[:9])
+    starts, left, ends = [np.reshape(each, (steps, p)) for each in given[11:14]]
+    called, begun, added = [np.reshape(each, (p - 1, p)) for each in given[14:]]
+    sums = None if seconds is None else Sums(called, begun, added, free)
+    return Times(starts, left, ends, done, ready, sums), idle
+
+
+@cache
+def compiled_ring() -> Callable[..., bool]:
+    """`shared_ring` by numba."""
+    return compiled(shared_ring)
+
+
+def _seconds(nbytes: np.ndarray, add_s: Callable[[int], float]) -> np.ndarray | None:
+    """What it takes to add up each message, by step and sender; None if that takes no time."""
+    adding = {size: add_s(3 * size) for size in np.unique(nbytes).tolist()}
+    return np.vectorize(adding.get, otypes=[float])(nbytes) if any(adding.values()) else None
 
 
 def _added(sums: Sums, step: int, received: np.ndarray, seconds: np.ndarray) -> tuple[np.ndarray, Sums]:
@@ -165,6 +233,7 @@ class Ring:
         self.length = length
         self.nbytes = nbytes
         self.entered = np.full(p, np.nan)
+        self.order: list[int] = []  # in which workers enter
         self.vectors: list[Any] = [None] * p
         self.waits: list[Any] = [None] * p  # as in `Node.waiting`
         self.missing = self.inside = p  # workers that have still to enter; that are not done
@@ -179,6 +248,8 @@ class Rings:
         self.inside = 0  # workers that are in a ring
         self._open: list[Ring] = []  # at most two: some may have entered the next before all are done
         self._nbytes: dict[tuple[int, int], np.ndarray] = {}
+        self._idle: np.ndarray | None = None  # since when links are that several lanes share
+        self._messages = 0  # in rings over such lanes
 
     @cached_property
     def lanes(self) -> Lanes | None:
@@ -200,6 +271,7 @@ class Rings:
         wait = ("ring", self.simulation.workers[index - 1], None, done)
         ring.entered[index], ring.vectors[index], ring.waits[index] = node.clock.now, vector, wait
         node.waiting.append(wait)
+        ring.order.append(index)
         self.inside += 1
         ring.missing -= 1
         if not ring.missing:
@@ -213,6 +285,8 @@ class Rings:
     def end(self) -> None:
         """Record what has arrived by now of the rings under way: the run is over."""
         now, stop = self.simulation.environment.now, self.simulation.scenario.stop
+        if self._open and self.lanes is not None and self.lanes.links is not None:
+            raise Disturbed  # what shared links have carried by now does not follow from the times
         for ring in self._open:
             times = ring.times or self._times(ring)
             instants = [times.ends, *(times.sums[:1] if times.sums else ())]
@@ -257,7 +331,26 @@ class Rings:
         overhead, add_s = network.message_overhead, self.simulation.apply_s
         nodes = self.simulation.nodes
         free = np.array([nodes[rank].busy_until for rank in range(len(ready))])
-        return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
+        if lanes.links is None:
+            return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
+        self._messages += ring.nbytes.size
+        fast = INSTALLED and self._messages > _MANY
+        found = schedule_shared(
+            np.array(ring.order),
+            ring.entered,
+            ready,
+            ring.nbytes,
+            lanes,
+            overhead,
+            add_s,
+            free,
+            self._idle,
+            fast,
+        )
+        if found is None or len(ring.order) < len(ring.entered):
+            raise Disturbed
+        times, self._idle = found
+        return times
 
     def _leave(self, ring: Ring, workers: list[int], total: Vector, _: Any) -> None:
         """Let the workers go on that are done at this instant."""

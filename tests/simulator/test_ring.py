@@ -28,17 +28,25 @@ from tests.support.scenarios import scenario
 
 def both(config: Scenario) -> tuple[Result, Result]:
     """The run with computed rings, and with every message."""
-    results = []
-    for shortcuts in (True, False):
-        with deterministic_threads():
-            simulation = Simulation(Plan.of(config), shortcuts)
+    return run(config, shortcuts=True), run(config, shortcuts=False)
+
+
+def run(config: Scenario, shortcuts: bool) -> Result:
+    with deterministic_threads():
+        simulation = Simulation(Plan.of(config), shortcuts)
+        try:
             simulation.run()
-            results.append(simulation.result())
-    return results[0], results[1]
+        except Disturbed:
+            assert simulation.rings.lanes.links is not None
+            return run(config, shortcuts=False)
+        return simulation.result()
 
 
 def assert_same(config: Scenario) -> None:
-    computed, carried = both(config)
+    assert_equal(*both(config))
+
+
+def assert_equal(computed: Result, carried: Result) -> None:
     pd.testing.assert_frame_equal(computed.records, carried.records, check_exact=True)
     if carried.parameters is None:
         assert computed.parameters is None
@@ -148,6 +156,55 @@ def test_same_records_on_any_network(data: st.DataObject) -> None:
         )
     )
     assert_same(config)
+
+
+@st.composite
+def in_hosts(draw: st.DrawFn) -> Scenario:
+    """Workers that share a link with others of their hosts; times that meet, and times that do not."""
+    per_host = draw(st.integers(2, 5))
+    inner = {"bandwidth": draw(st.sampled_from(["1 MB/s", "10 MB/s", "3.7 MB/s"]))}
+    inner["latency"] = draw(st.sampled_from(["0 s", "1 ms", "13 us"]))
+    network = {"bandwidth": "1 MB/s", "latency": draw(st.sampled_from(["0 s", "1 ms", "70 us"]))}
+    network["message_overhead"] = draw(st.sampled_from(["0 s", "0 s", "50 us"]))
+    return draw(
+        scenarios(
+            cluster__workers=per_host * draw(st.integers(1, 3)),
+            cluster__workers_per_host=per_host,
+            cluster__network={**network, "intra_host": inner},
+            cluster__stragglers=[],
+        )
+    )
+
+
+@pytest.mark.slow
+@examples(2)
+@given(in_hosts())
+def test_same_records_where_workers_share_a_link(config: Scenario) -> None:
+    assert_same(config)
+
+
+@pytest.mark.parametrize("compile_from", [0, 10**9])
+@pytest.mark.parametrize("distribution", ["constant", "lognormal"])
+def test_a_ring_inside_hosts_is_computed(
+    distribution: str, compile_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By numba, where that is installed, and by Python."""
+    monkeypatch.setattr("lockstep.simulator.ring._MANY", compile_from)
+    time: dict[str, Any] = {"distribution": "constant", "value": "3 ms"}
+    if distribution == "lognormal":
+        time = {"distribution": "lognormal", "mean": "3 ms", "cv": 0.3}
+    inner = {"bandwidth": "10 MB/s", "latency": "20 us"}
+    config = scenario(
+        cluster__workers=12,
+        cluster__workers_per_host=4,
+        cluster__network={"bandwidth": "1 MB/s", "latency": "50 us", "intra_host": inner},
+        cluster__compute={"time": time},
+        strategy={"name": "all-reduce"},
+        stop={"steps": 4},
+    )
+    simulation = Simulation(Plan.of(config))
+    simulation.run()  # not Disturbed
+    assert_equal(simulation.result(), run(config, shortcuts=False))
 
 
 @pytest.mark.slow
