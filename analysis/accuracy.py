@@ -1,8 +1,9 @@
 """Pictures of how near predictions were to measurements, as PNG and SVG."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from pathlib import Path
+from textwrap import wrap
 
 import matplotlib
 
@@ -15,7 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from lockstep.analysis.plots import MEASURED, PREDICTED
+from lockstep.analysis.plots import MEASURED, PREDICTED, style
+from lockstep.analysis.plots.findings import headed
+from lockstep.analysis.plots.style import styled
+from lockstep.analysis.words import percent
 
 # Okabe and Ito's colours, safe for the colour-blind, each with a marker and a line of its own.
 _REGIMES = {
@@ -25,8 +29,10 @@ _REGIMES = {
 }
 _OTHERS = ("drawn cables", "#CC79A7", "D", ":")
 _BAND = 0.05
+_NAME = 34  # characters of 6 pt above a panel
 
 
+@styled
 def pictures(table: pd.DataFrame, out: Path, knee: float) -> list[Path]:
     """Draw what the table of comparisons has, into a folder; the files.
 
@@ -48,38 +54,50 @@ def pictures(table: pd.DataFrame, out: Path, knee: float) -> list[Path]:
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:
-    written = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
-    for file in written:
-        figure.savefig(file, dpi=130, metadata={"Date": None} if file.suffix == ".svg" else None)
     plt.close(figure)
-    return written
+    return style.save(figure, path, ("png", "svg"))
 
 
-def _plain(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
+def _held_out(rates: pd.DataFrame) -> pd.DataFrame:
+    """The runs that no calibration has seen; all, if it has seen all."""
+    return rates[rates["held_out"]] if rates["held_out"].any() else rates
+
+
+def _spread(rates: pd.DataFrame, column: str, said: Callable[[float], str]) -> str:
+    """How large the errors of held-out runs are."""
+    sizes = _held_out(rates)[column].dropna().abs()
+    if not len(sizes):
+        return ""
+    return f"half of {len(sizes)} within {said(sizes.median())}, 90% within {said(sizes.quantile(0.9))}"
 
 
 def _groups(rates: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:
     """The label, colour, marker and line of each group that has points, and these."""
     kinds = rates["regime"].map(_REGIMES).map(lambda known: known if isinstance(known, tuple) else _OTHERS)
-    for style in (*_REGIMES.values(), _OTHERS):
-        if (kinds == style).any():
-            yield style, rates[kinds == style]
+    for group in (*_REGIMES.values(), _OTHERS):
+        if (kinds == group).any():
+            yield group, rates[kinds == group]
 
 
 def _scatter(rates: pd.DataFrame, knee: float) -> Figure:
     """Predicted against measured throughput; hollow: in calibration's range."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(style.DOUBLE, 3.2), layout="constrained")
     for (label, colour, marker, _), its in _groups(rates):
         for held_out in (False, True):
             rows = its[its["held_out"] == held_out]
             face = colour if held_out else "none"
-            style = {"marker": marker, "edgecolors": colour, "facecolors": face, "s": 26, "linewidths": 1.0}
-            left.scatter(rows["measured_throughput"], rows["predicted_throughput"], **style)
-            right.scatter(rows["stretch"].fillna(1), 100 * rows["throughput_error"], **style)
-        left.scatter([], [], marker=marker, color=colour, label=label)
+            look = {"marker": marker, "edgecolors": colour, "facecolors": face, "s": 12, "linewidths": 0.8}
+            left.scatter(rows["measured_throughput"], rows["predicted_throughput"], **look)
+            right.scatter(rows["stretch"].fillna(1), 100 * rows["throughput_error"], **look)
+        left.scatter([], [], marker=marker, color=colour, label=label, s=12)
     left.scatter(
-        [], [], marker="o", edgecolors="grey", facecolors="none", label="1 or 2 workers (calibration's range)"
+        [],
+        [],
+        12,
+        marker="o",
+        edgecolors="grey",
+        facecolors="none",
+        label="1 or 2 workers, as calibrated",
     )
     values = rates[["measured_throughput", "predicted_throughput"]].to_numpy(float)
     line = np.array([values.min() / 1.2, values.max() * 1.2])
@@ -92,8 +110,9 @@ def _scatter(rates: pd.DataFrame, knee: float) -> Figure:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if line[1] < 30 * line[0] else (1,)))
         axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axis.set_minor_formatter(NullFormatter())
-    left.set(title="Throughput", xlabel="measured (samples/s)", ylabel="predicted (samples/s)")
-    left.legend(frameon=False, loc="upper left", fontsize=9)
+    left.set(title=headed("Throughput", _spread(rates, "throughput_error", percent)))
+    left.set(xlabel="measured (samples/s)", ylabel="predicted (samples/s)")
+    left.legend(loc="upper left")
     right.axhspan(-100 * _BAND, 100 * _BAND, color="grey", alpha=0.25, lw=0, zorder=0)
     right.axhline(0, color="black", lw=0.8, zorder=0)
     right.axvline(knee, color="grey", lw=0.8, ls=":", zorder=0)
@@ -102,17 +121,15 @@ def _scatter(rates: pd.DataFrame, knee: float) -> Figure:
     ticks = [tick for tick in (1, 2, 3, 4, 6, 8, 12, 16) if tick <= rates["stretch"].max() * 1.1]
     right.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
     right.set_xticks([], minor=True)
-    for ax in (left, right):
-        _plain(ax)
     return figure
 
 
 def _distribution(rates: pd.DataFrame) -> Figure:
     """The share of held-out runs whose error is at most so large, by regime."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    rows = rates[rates["held_out"]] if rates["held_out"].any() else rates
+    figure, axes = plt.subplots(1, 2, figsize=(style.DOUBLE, 2.4), layout="constrained")
+    rows = _held_out(rates)
     for ax, column, scale in ((axes[0], "throughput_error", 100), (axes[1], "staleness_ks", 1)):
-        for (label, colour, _, style), its in _groups(rows):
+        for (label, colour, _, line), its in _groups(rows):
             sizes = np.sort(its[column].dropna().abs().to_numpy(float)) * scale
             if len(sizes):
                 shares = np.arange(1, len(sizes) + 1) / len(sizes)
@@ -121,17 +138,18 @@ def _distribution(rates: pd.DataFrame) -> Figure:
                     [0, *shares],
                     where="post",
                     color=colour,
-                    ls=style,
+                    ls=line,
                     label=f"{label} ({len(sizes)})",
                 )
         ax.set(ylim=(0, 1.02), xlim=(0, None), ylabel="share of runs")
         ax.axhline(0.5, color="grey", lw=0.6, ls=":")
         ax.axhline(0.9, color="grey", lw=0.6, ls=":")
         if ax.get_legend_handles_labels()[0]:  # a panel may have no runs
-            ax.legend(frameon=False, loc="lower right", title="regime (runs)")
-        _plain(ax)
-    axes[0].set(title="Throughput", xlabel="absolute error (%)")
-    axes[1].set(title="Staleness", xlabel="Kolmogorov–Smirnov distance")
+            ax.legend(loc="lower right", title="regime (runs)")
+    axes[0].set(title=headed("Throughput", _spread(rows, "throughput_error", percent)))
+    axes[0].set(xlabel="absolute error (%)")
+    axes[1].set(title=headed("Staleness", _spread(rows, "staleness_ks", "{:.3f}".format)))
+    axes[1].set(xlabel="Kolmogorov–Smirnov distance")
     return figure
 
 
@@ -142,21 +160,20 @@ def _histograms(stale: pd.DataFrame, panels: int = 9) -> Figure:
     chosen = ordered.iloc[places]
     figure, axes = _panels(len(chosen), 3)
     for ax, (_, row) in zip(axes, chosen.iterrows(), strict=False):
-        for side, colour, style in (
+        for side, colour, look in (
             ("predicted", PREDICTED, {"alpha": 0.45}),
             ("measured", MEASURED, {"fill": False}),
         ):
             counts = np.array(row[f"{side}_staleness_count"], float)
             bars = ax.bar(
-                row[f"{side}_staleness"], counts / counts.sum(), 0.9, color=colour, edgecolor=colour, **style
+                row[f"{side}_staleness"], counts / counts.sum(), 0.9, color=colour, edgecolor=colour, **look
             )
             bars.set_label(side)
-        ax.set_title(f"{row['name']}\nKS {row['staleness_ks']:.3f}", fontsize=8)
+        ax.set_title("\n".join([*wrap(row["name"], _NAME), f"KS {row['staleness_ks']:.3f}"]), fontsize=6)
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        _plain(ax)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
-    figure.supxlabel("staleness (versions)", fontsize=10)
-    figure.supylabel("share of updates", fontsize=10)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.supxlabel("staleness (versions)", fontsize=8)
+    figure.supylabel("share of updates", fontsize=8)
     return figure
 
 
@@ -166,24 +183,22 @@ def _curves(learners: pd.DataFrame) -> Figure:
     figure, axes = _panels(len(groups), 3)
     for ax, (strategy, rows) in zip(axes, groups, strict=False):
         for _, row in rows.iterrows():
-            ax.plot(row["predicted_curve_s"], row["predicted_curve_loss"], color=PREDICTED, lw=1.2)
-            ax.plot(row["measured_curve_s"], row["measured_curve_loss"], ".", color=MEASURED, ms=3)
-        ax.set_title(str(strategy), fontsize=10)
+            ax.plot(row["predicted_curve_s"], row["predicted_curve_loss"], color=PREDICTED, lw=0.8)
+            ax.plot(row["measured_curve_s"], row["measured_curve_loss"], ".", color=MEASURED, ms=2)
+        ax.set_title(str(strategy))
         ax.set(xlim=(0, None), ylim=(0, 2.5))
-        _plain(ax)
     lines = [Line2D([], [], color=PREDICTED), Line2D([], [], color=MEASURED, marker=".", ls="")]
-    figure.legend(lines, ["predicted", "measured"], loc="outside upper center", ncols=2, frameon=False)
-    figure.supxlabel("time since the first mini-batch (s)", fontsize=10)
-    figure.supylabel("held-out loss", fontsize=10)
+    figure.legend(lines, ["predicted", "measured"], loc="outside upper center", ncols=2)
+    figure.supxlabel("time since the first mini-batch (s)", fontsize=8)
+    figure.supylabel("held-out loss", fontsize=8)
     return figure
 
 
 def _panels(count: int, columns: int) -> tuple[Figure, Sequence[Axes]]:
     """Panels in rows; those beyond `count` are not there."""
     rows, columns = ceil(count / columns), min(columns, count)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(3.6 * columns, 2.6 * rows + 0.5), squeeze=False, layout="constrained"
-    )
+    size = style.DOUBLE if columns > 1 else style.SINGLE, 1.7 * rows + 0.4
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for ax in axes.flat[count:]:
         ax.remove()
     return figure, list(axes.flat[:count])

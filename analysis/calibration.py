@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
+from lockstep.analysis.plots import style
+from lockstep.analysis.plots.style import COLOURS, styled
+
 _STYLES = ("-", "--", ":")
 _MARKERS = "osD^vP*X"
 
@@ -25,6 +23,7 @@ class Sample(NamedTuple):
     fits: Mapping[str, Any]
 
 
+@styled
 def picture(samples: Sequence[Sample], evidence: Mapping[str, Any], path: Path) -> list[Path]:
     """A row for each sample, and one for `apply` and `cores` of a profile's evidence, if they are there.
 
@@ -34,7 +33,7 @@ def picture(samples: Sequence[Sample], evidence: Mapping[str, Any], path: Path) 
     rows = len(samples) + bool(last)
     if not rows:
         return []
-    figure = plt.figure(figsize=(10, 3.6 * rows), layout="constrained")
+    figure = style.figure(style.DOUBLE, 2.5 * rows)
     grid = figure.subfigures(rows, 1, squeeze=False)[:, 0]
     for part, sample in zip(grid, samples, strict=False):
         left, right = part.subplots(1, 2)
@@ -44,11 +43,7 @@ def picture(samples: Sequence[Sample], evidence: Mapping[str, Any], path: Path) 
         axes = np.atleast_1d(grid[-1].subplots(1, len(last)))
         for ax, key in zip(axes, last, strict=True):
             {"apply": _apply, "cores": _cores}[key](ax, evidence[key])
-    written = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
-    for file in written:
-        figure.savefig(file, dpi=150)
-    plt.close(figure)
-    return written
+    return style.save(figure, path, ("png", "svg"))
 
 
 def _densities(ax: Axes, sample: Sample) -> None:
@@ -60,12 +55,11 @@ def _densities(ax: Axes, sample: Sample) -> None:
         ms, bins=60, range=(low, high), weights=np.full(len(ms), 60 / (high - low) / len(ms)), color="0.8"
     )
     x = np.linspace(low, high, 400)
-    for (name, fit), colour, style in zip(sample.fits.items(), _COLOURS, _STYLES, strict=False):
-        ax.plot(x, fit.pdf(x / 1e3) / 1e3, style, color=colour, label=name)
+    for (name, fit), colour, line in zip(sample.fits.items(), COLOURS, _STYLES, strict=False):
+        ax.plot(x, fit.pdf(x / 1e3) / 1e3, line, color=colour, label=name)
     ax.set(title=f"Gradients: {sample.name} (n = {len(ms):,})", xlabel="time of a gradient (ms)")
     ax.set(ylabel="density (1/ms)", xlim=(low - 0.02 * (high - low), high))
-    ax.legend(frameon=False)
-    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend()
 
 
 def _quantiles(ax: Axes, sample: Sample) -> None:
@@ -75,12 +69,12 @@ def _quantiles(ax: Axes, sample: Sample) -> None:
     few = np.unique(np.round(np.linspace(0, len(ms) - 1, 200)).astype(int))
     few = np.union1d(few, np.arange(max(0, len(ms) - 10), len(ms)))
     for number, (name, fit) in enumerate(sample.fits.items()):  # the first ones larger: others may cover them
-        colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+        colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
         ax.plot(
             1e3 * fit.ppf(shares[few]),
             ms[few],
             marker,
-            ms=max(3, 7 - 2 * number),
+            ms=max(2, 5 - 1.5 * number),
             color=colour,
             label=name,
             mfc="none",
@@ -90,31 +84,28 @@ def _quantiles(ax: Axes, sample: Sample) -> None:
     margin = 0.05 * (ends[1] - ends[0]) or 0.05 * ends[0]
     ax.set(xlim=(ends[0] - margin, ends[1] + margin), ylim=(ends[0] - margin, ends[1] + margin))
     ax.set(title="Quantiles", xlabel="of the distribution (ms)", ylabel="measured (ms)")
-    ax.legend(frameon=False)
-    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend()
 
 
 def _apply(ax: Axes, evidence: Mapping[str, Any]) -> None:
     """Seconds of an update against the size of the shard, by rule."""
     sizes = np.asarray(evidence["sizes"]) / 1e6
     for number, (name, rule) in enumerate(evidence["rules"].items()):
-        colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+        colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
         ms = 1e3 * np.asarray(rule["seconds"])
         label = f"{name} ({rule['passes']} passes)"
-        ax.plot(sizes, ms, marker=marker, ms=4, lw=0.8, color=colour, label=label)
+        ax.plot(sizes, ms, marker=marker, ms=3, lw=0.8, color=colour, label=label)
     ax.set(xscale="log", yscale="log", xlabel="shard (MB)", ylabel="time of an update (ms)", title="Updates")
-    ax.legend(frameon=False, fontsize=7, ncols=1, loc="upper left", bbox_to_anchor=(1.0, 1.02))
-    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(ncols=1, loc="upper left", bbox_to_anchor=(1.0, 1.02))
 
 
 def _cores(ax: Axes, evidence: Mapping[str, Any]) -> None:
     """How much longer a gradient takes when m processes compute, and the curve max(1, m ÷ c)."""
     m = np.array([int(count) for count in evidence["slowdown"]])
-    ax.plot(m, list(evidence["slowdown"].values()), "o", color=_COLOURS[1], label="measured")
+    ax.plot(m, list(evidence["slowdown"].values()), "o", color=COLOURS[1], label="measured")
     x, c = np.linspace(1, m.max(), 200), evidence["effective"]
-    ax.plot(x, np.maximum(1, x / c), color=_COLOURS[0], label=f"max(1, m ÷ {c:.3g})")
+    ax.plot(x, np.maximum(1, x / c), color=COLOURS[0], label=f"max(1, m ÷ {c:.3g})")
     ax.set(title="Cores", xlabel="processes m that compute at once", ylabel="time of a gradient ÷ alone")
     ax.set(ylim=(0, None))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(frameon=False)
-    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend()

@@ -8,12 +8,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lockstep.analysis.plots import style
+from lockstep.analysis.plots import findings, style
 from lockstep.analysis.plots.series import (
     Unfit,
     axes,
     known,
     lines,
+    named,
     numeric,
     once,
     panels,
@@ -29,6 +30,8 @@ from lockstep.analysis.table import intervals
 BARS = "Bars: 95% intervals over seeds."
 _HOLLOW = "Hollow: not all seeds have a value; the mean is of those that do."
 _NONE = "No point: no seed has a value, such as a target that was not reached."
+MOST_LINES = 6  # in a panel; of more each has a panel of its own
+OTHERS: dict[str, Any] = {"color": "#CCCCCC", "lw": 0.6, "zorder": 0.5}
 Ideal = Callable[[pd.DataFrame, np.ndarray], np.ndarray | None]
 Drawn = tuple[str, dict[str, Any], pd.DataFrame]  # a line's name, its look, its points: x, mean, low, high, …
 
@@ -41,15 +44,20 @@ def against(
     by: str | None = None,
     *,
     title: str = "",
+    finding: str = "",
     y_label: str = "",
     ideal: Ideal | None = None,
+    closely: bool = False,
 ) -> Figure:
     """A metric against a key of the scenario; one bar for each of `by` if no number varies.
 
+    More than six lines have a panel each, with the others in grey.
+
     x, by: keys, or ends of keys; by default the workers, or else the number with most values, and the
-    strategies. `title` and `y_label` are those of the metric unless given; `ideal` gives, at numbers of
-    workers, the dashed line of a panel's rows. Raises ScenarioError for a key or metric that the table does
-    not have, and Unfit if the picture cannot be drawn.
+    strategies. `title` and `y_label` are those of the metric unless given; the title goes on with a
+    `finding`, unless given who leads at the last value of x. `ideal` gives, at numbers of workers, the
+    dashed line of a panel's rows; `closely`: the y axis does not begin at 0. Raises ScenarioError for a key
+    or metric that the table does not have, and Unfit if the picture cannot be drawn.
     """
     table, failed = ready(table)
     metric = known(table, metric, "--y")
@@ -61,9 +69,9 @@ def against(
     up = scale(metric, table[metric])
     y_label = y_label or label(metric, up)
     if x is None or table[x].nunique() < 2:
-        whole, notes = _bars(table, metric, up, by, title, y_label)
+        whole, notes = _bars(table, metric, up, by, title, finding, y_label)
     else:
-        whole, notes = _lines(table, metric, up, x, by, title, y_label, ideal)
+        whole, notes = _lines(table, metric, up, x, by, title, finding, y_label, ideal, closely)
     style.note(whole, once([*notes, failed]))
     return whole
 
@@ -75,24 +83,37 @@ def _lines(
     x: str,
     by: str,
     title: str,
+    finding: str,
     y_label: str,
     ideal: Ideal | None,
+    closely: bool,
 ) -> tuple[Figure, list[str]]:
     parts = panels(table, [x, by])
-    whole, all_axes = style.grid(len(parts))
     across, places = x_places(table, x)
+    compared = lines(table, by)
+    if len(parts) == 1:
+        last = max(places, key=lambda item: places[item])
+        ends = [(each.name, points_of(each.rows[each.rows[x] == last], metric, x)) for each in compared]
+        finding = finding or findings.leads(findings.values(ends), metric, named(table, x, last))
+        title = findings.headed(title, finding)
+    multiples = len(parts) == 1 and len(compared) > MOST_LINES
+    if multiples:
+        parts = [(each.name, table) for each in compared]
+    whole, all_axes = style.grid(len(parts), 1.75 if multiples else 2.1)
     handles: dict[str, Any] = {}
     heights: list[float] = []
     notes: list[str] = []
-    compared = lines(table, by)
     style.title(whole, all_axes, [name or title for name, _ in parts])
-    for ax, (_, rows) in zip(all_axes, parts, strict=True):
+    for ax, (panel, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
             here = within(each, rows)
             points = points_of(here, metric, x)
             points["place"] = points[x].map(places)
             points[["mean", "low", "high"]] *= up.factor
             look = each.look if numeric(table, x) else each.look | {"linestyle": "none"}
+            if multiples and each.name != panel:
+                (handles["all others"],) = ax.plot(points["place"], points["mean"], **OTHERS)
+                continue
             handles[each.name] = errorbars(ax, points, look, 1 - number / len(compared))
             heights += points["mean"].tolist()
             notes += [BARS] * bool((points["runs"] > 1).any()) + [_HOLLOW] * bool(points["partly"].any())
@@ -102,6 +123,10 @@ def _lines(
     if ideal is not None:
         _ideals(all_axes, parts, x, ideal, up, handles)
     y_axis(all_axes, y_label, heights, wide)
+    if closely:
+        all_axes[0].set_ylim(0.98 * min(heights), 1.02 * max(1.0, *heights))
+    if multiples:
+        handles = {name: handles[name] for name in ("all others", "ideal") if name in handles}
     style.legend(whole, handles, title if len(parts) > 1 else "")
     return whole, notes
 
@@ -181,7 +206,7 @@ def _ideals(
 
 
 def _bars(
-    table: pd.DataFrame, metric: str, up: Scale, by: str, title: str, y_label: str
+    table: pd.DataFrame, metric: str, up: Scale, by: str, title: str, finding: str, y_label: str
 ) -> tuple[Figure, list[str]]:
     """A bar for each of `by`, the first at the top."""
     parts = panels(table, [by])
@@ -189,6 +214,13 @@ def _bars(
     count = len(compared)
     if count == len(parts) == 1:
         raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
+    if len(parts) == 1:
+        ends = [(each.name, intervals(each.rows, [by], metric)) for each in compared]
+        finding = finding or findings.leads(findings.values(ends), metric)
+        alone = [name for name, rows in ends if len(rows)]
+        if metric == "time_to_target_s" and len(alone) == 1:
+            finding = f"only {alone[0]} reaches it"
+        title = findings.headed(title, finding)
     whole, all_axes = style.grid(len(parts), height=0.75 + 0.2 * count)
     notes: list[str] = []
     wide = style.is_wide(table[metric].dropna().tolist(), 100)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from lockstep.analysis.plots import activities, style
-from lockstep.analysis.plots.series import Unfit, apart, lines, once, panels, ready, varied, within
+from lockstep.analysis.plots.series import Lines, Unfit, apart, lines, once, panels, ready, varied, within
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.table import intervals
 
@@ -71,7 +71,8 @@ def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
     notes = []
     columns = {part: f"breakdown.{part}" for part in NAMES}
     names = _shown({part: table[name] for part, name in columns.items() if name in table})
-    style.title(whole, all_axes, [title for title, _ in parts])
+    finding = _finding(compared) if len(parts) == 1 else ""
+    style.title(whole, all_axes, [title or finding for title, _ in parts])
     for ax, (_, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):
             notes += _bar(ax, number, within(each, rows)[[columns[part] for part in names]], names)
@@ -79,6 +80,15 @@ def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
     _legend(whole, names)
     style.make_room(whole, all_axes, 0.19 * count)
     return whole, notes
+
+
+def _finding(compared: Sequence[Lines]) -> str:
+    """Who computes least and most."""
+    shares = {each.name: 100 * each.rows["breakdown.compute"].mean() for each in compared}
+    if len(shares) < 2:
+        return ""
+    (least, low), *_, (most, high) = sorted(shares.items(), key=lambda item: item[1])
+    return f"{least} computes {low:.0f}% of the time, {most} {high:.0f}%"
 
 
 def _by_worker(table: pd.DataFrame) -> tuple[Figure, list[str]]:

@@ -1,5 +1,6 @@
 """Which of several ways is best over two keys: a name in each cell."""
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from lockstep.analysis.plots import style
+from lockstep.analysis.plots.findings import headed
 from lockstep.analysis.plots.series import (
     Unfit,
     besides,
@@ -24,21 +26,15 @@ from lockstep.analysis.plots.series import (
     varied,
 )
 from lockstep.analysis.plots.style import styled
-from lockstep.analysis.plots.words import words
+from lockstep.analysis.plots.words import LESS_IS_BETTER, words
 from lockstep.analysis.table import intervals
 from lockstep.analysis.words import percent
 
-_CELL = (1.15, 0.42)  # inches
+_CELL = (0.08, 0.045, 0.42)  # inches: of a cell besides its text, of a letter, and how high it is
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+_AHEAD = "+: how far the best is ahead of the next; pale below 5%."
 _HATCHED = "Hatched: the 95% intervals over seeds of the best and the next overlap."
 _CLOSE = 0.05  # of the best: what is behind by less is as good as the best for the model's error
-_LOWER = (
-    "time_to_target_s",
-    "duration_s",
-    "bytes_sent",
-    "memory_bytes",
-    "loss",
-)  # metrics of which less is better
 
 
 @styled
@@ -67,20 +63,35 @@ def decision(
     if cells.empty:
         raise Unfit(f"no run has a {words(y)}")
     names = list(dict.fromkeys(ended["way"]))
-    colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
+    colours = _colours(ended, names, ways)
     across, down = (sorted(ended[key].unique().tolist()) for key in (x, by))
-    whole = style.figure(
-        min(style.DOUBLE, max(style.SINGLE, 1.2 + _CELL[0] * len(across))), 0.9 + _CELL[1] * len(down)
-    )
+    longest = max(len(part) for name in names for part in name.split(", "))
+    width = 0.9 + (_CELL[0] + _CELL[1] * longest) * len(across)
+    whole = style.figure(style.fitting(width), 0.9 + _CELL[2] * len(down))
     ax = whole.subplots()
-    unsure = _draw(ax, cells.set_index([by, x]), across, down, colours, y in _LOWER)
+    best, unsure = _draw(ax, cells.set_index([by, x]), across, down, colours, y in LESS_IS_BETTER)
     ax.set_xticks(range(len(across)), [value(ended, x, item) for item in across])
     ax.set_yticks(range(len(down)), [value(ended, by, item) for item in down])
     ax.set_xlabel(words(x))
     ax.set_ylabel(words(by))
-    ax.set_title(f"Best by {words(y)}, and how far it is ahead of the next")
-    style.note(whole, once([_HATCHED if unsure else "", failed]))
+    style.title(whole, [ax], [headed(f"Best by {words(y)}", _finding(best))])
+    style.note(whole, once([_AHEAD, _HATCHED if unsure else "", failed]))
     return whole
+
+
+def _finding(best: Sequence[str]) -> str:
+    """What is best most often: "asynchronous in 4 of 9"."""
+    often = Counter(best)
+    name, times = often.most_common(1)[0]
+    return f"{name} everywhere" if len(often) == 1 else f"{name} in {times} of {len(best)}"
+
+
+def _colours(table: pd.DataFrame, names: Sequence[str], ways: Sequence[str]) -> dict[str, str]:
+    """Of strategies their own, if these differ."""
+    own = {name: str(style.style(name)["color"]) for name in names}
+    if list(ways) == ["strategy.name"] and len(set(own.values())) == len(names):
+        return own
+    return {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
 
 
 def _way(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> str:
@@ -116,15 +127,16 @@ def _draw(
     down: Sequence[Any],
     colours: dict[str, str],
     lower: bool,
-) -> bool:
-    """The cells, with the best way in each; whether in one of them seeds may have chosen it."""
-    picture, unsure = np.ones((len(down), len(across), 3)), False
+) -> tuple[list[str], bool]:
+    """The cells, with the best way in each: what these are, and whether seeds may have chosen one."""
+    picture, unsure, chosen = np.ones((len(down), len(across), 3)), False, list[str]()
     for (row, item), (column, other) in ((r, c) for r in enumerate(down) for c in enumerate(across)):
         if (item, other) not in cells.index:
             ax.text(column, row, "none fits", ha="center", va="center", fontsize=6.5, color="#444444")
             continue
         found = cells.loc[[(item, other)]].sort_values("mean", ascending=lower, kind="stable")
         name, best = str(found["way"].iloc[0]), float(found["mean"].iloc[0])
+        chosen.append(name)
         second = float(found["mean"].iloc[1]) if len(found) > 1 else np.inf
         if len(found) > 1 and _overlap(found.iloc[0], found.iloc[1]):
             box = Rectangle(
@@ -139,12 +151,12 @@ def _draw(
         text = name.replace(", ", "\n") + (f"\n+{percent(ahead)}" if np.isfinite(ahead) else "\nalone")
         dark = picture[row, column].mean() < 0.5
         behind = {"facecolor": picture[row, column], "lw": 0, "pad": 1.2}  # so that no hatch runs through it
-        place: Any = {"ha": "center", "va": "center", "fontsize": 5.5, "bbox": behind}
+        place: Any = {"ha": "center", "va": "center", "fontsize": 6, "bbox": behind}
         ax.text(column, row, text, color="white" if dark else "#111111", **place)
     ax.imshow(picture, aspect="auto")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    return unsure
+    return chosen, unsure
 
 
 def _overlap(best: pd.Series, second: pd.Series) -> bool:

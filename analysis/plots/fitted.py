@@ -8,11 +8,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lockstep.analysis.plots import style
+from lockstep.analysis.plots.findings import worst
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import label, scale, words
 
 _KEYS = ("measured", "predicted", "low", "high", "error", "use", "left_out")
-_FORMATS = (".png", ".svg")
+_FORMATS = ("png", "svg")
 
 
 @styled
@@ -51,10 +52,11 @@ def picture(rows: pd.DataFrame, measure: str, path: Path) -> list[Path]:
         style.logarithmic(ax, "y", [values.min(), values.max()])
     else:
         style.from_zero(ax, float(max(values.max(), rows["predicted"].max())))
-    written = [path.with_name(path.name + ending) for ending in _FORMATS]
-    for file in written:
-        whole.savefig(file, dpi=200)
-    return written
+    left = rows[rows["use"] == "predict"]
+    its, said = (left, "not fitted") if len(left) else (rows, "fitted")
+    found = worst(its["predicted"].tolist(), its["measured"].tolist())
+    style.title(whole, [ax], [f"What was {said} is {found}" if found else ""])
+    return style.save(whole, path, _FORMATS)
 
 
 def _line(

@@ -78,7 +78,7 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
     entries: dict[str, Any] = {}
     for ax, result, each, title in zip(panels, shown, rows, titles(describe(shown)), strict=True):
         entries |= panel(ax, result, each, (result.span[0], result.span[0] + until), over)
-        ax.set_title(f"{DONE[result.engine]}: {title}", loc="left", pad=2)
+        ax.set_title(f"{DONE[result.engine]}: {title}{_finding(result)}", loc="left", pad=2)
         ax.set_ylim(each[-1].top + each[-1].height, 0)
     panels[-1].set(xlabel=f"time since the first mini-batch ({over.unit})", xlim=(0, until * over.factor))
     style.legend(whole, {name: entries[name] for name in LEGEND if name in entries})
@@ -101,6 +101,12 @@ LEGEND = {
     "dropped": Line2D([], [], color=_RED, marker="x", ls="none", ms=4, mew=1.2),
     "push → update": Line2D([], [], color="#555555", lw=0.6),
 }
+
+
+def _finding(result: Result) -> str:
+    """How much of the whole run the mean worker computes."""
+    share = (result.metrics.get("breakdown") or {}).get("compute")
+    return "" if share is None else f" – workers compute {share:.0%} of the run"
 
 
 def _window(result: Result, iterations: int) -> float:
@@ -194,7 +200,7 @@ def panel(
     entries += _arrows(ax, result, table, rows, begin, over) if led else []
     labels = ax.set_yticks([row.top + row.height / 2 for row in rows], [row.name for row in rows])
     for tick, row in zip(labels, rows, strict=True):
-        tick.label1.set(fontsize=7 if not row.link else 5.5, color="black" if not row.link else "#555555")
+        tick.label1.set(fontsize=7 if not row.link else 6, color="black" if not row.link else "#555555")
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     return {name: LEGEND[name] for name in entries}

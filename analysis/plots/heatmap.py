@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from lockstep.analysis.plots import style
+from lockstep.analysis.plots.findings import headed
 from lockstep.analysis.plots.series import (
     Unfit,
     follows,
@@ -27,7 +28,7 @@ from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import label, scale, words
 
 _COLOURS = "cividis"  # safe for the colour-blind, and grey that rises
-_CELL = (0.48, 0.22)  # inches
+_CELL = (0.36, 0.22)  # inches, at least
 _LEAST = 0.6  # inches of all rows together: the colour bar's numbers take room too
 _MOST = 13  # columns that have room for numbers
 
@@ -57,7 +58,8 @@ def heat_map(
     whole, all_axes, beside = _grid(len(parts), len(across), len(down))
     head = label(y, shade)
     head = head[0].upper() + head[1:]
-    style.title(whole, all_axes, [title or head for title, _ in parts])
+    found = headed(head, _finding(shown[np.isfinite(shown)])) if len(parts) == 1 else head
+    style.title(whole, all_axes, [title or found for title, _ in parts])
     for ax, (_, values, texts) in zip(all_axes, parts_cells, strict=True):
         _draw(ax, values * shade.factor, texts, norm)
         ax.set_xticks(range(len(across)), [value(ended, x, item) for item in across])
@@ -102,6 +104,12 @@ def _keys(table: pd.DataFrame, x: str | None, by: str | None) -> tuple[str, str]
     return x, by
 
 
+def _finding(values: np.ndarray) -> str:
+    """Between what all cells are."""
+    low, high = style.plain(float(values.min())), style.plain(float(values.max()))
+    return f"{low} to {high}" if low != high else ""
+
+
 def _order(table: pd.DataFrame, key: str) -> list[Any]:
     values = table[key].unique().tolist()
     if key == "strategy.name":
@@ -134,9 +142,7 @@ def _grid(count: int, columns: int, rows: int) -> tuple[Figure, list[Axes], int]
     """Axes one below another, or two beside each other where cells stay wide enough."""
     beside = style.beside(2 if count > 1 and columns <= _MOST // 2 else 1)
     width = 1.5 + _CELL[0] * columns * beside
-    whole = style.figure(
-        min(style.DOUBLE, max(style.SINGLE, width)), (0.75 + _CELL[1] * rows) * -(-count // beside)
-    )
+    whole = style.figure(style.fitting(width), (0.75 + _CELL[1] * rows) * -(-count // beside))
     axes = whole.subplots(-(-count // beside), beside, squeeze=False, sharex=True, sharey=True).ravel()
     for ax in axes[count:]:
         ax.remove()

@@ -68,4 +68,4 @@ def _panel(ax: Axes, rows: pd.DataFrame, name: str) -> None:
         axis.set_major_formatter(EngFormatter(sep=""))
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     ax.set_title(name, fontsize=6.5)
-    ax.tick_params(labelsize=5.5)
+    ax.tick_params(labelsize=6)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from lockstep.analysis.plots import style
 from lockstep.analysis.plots.against import BARS
+from lockstep.analysis.plots.findings import headed
 from lockstep.analysis.plots.series import Unfit, apart, lines, once, ready, varied
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import label, scale
@@ -52,8 +53,9 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
     entries: dict[str, Any] = {}
     for each in lines(points, by):
         entries[each.name] = _points(ax, each.rows, each.look)
-    if (front := _front(ax, points)) is not None:
-        entries["front"] = front
+    front, line = _front(ax, points)
+    if line is not None:
+        entries["front"] = line
     for axis, column in (("x", "mean"), ("y", "mean_time")):
         if style.is_wide(points[column].tolist(), 10):
             style.logarithmic(ax, "x" if axis == "x" else "y", points[column])
@@ -63,7 +65,10 @@ def pareto(table: pd.DataFrame, by: str | None = None) -> Figure:
             style.numbers(ax.xaxis if axis == "x" else ax.yaxis)
     ax.grid(True)
     title = f"Time against {'machine time' if dear == 'machine_time' else 'cost'}"
-    ax.set(title=title, xlabel=label(dear, price), ylabel=label(time, delay))
+    there = [each.name for each in lines(points, by) if each.rows.index.isin(front.index).any()]
+    finding = f"{', '.join(there)} on the front" if len(there) < points[by].nunique() else ""
+    style.title(whole, [ax], [headed(title, finding)])
+    ax.set(xlabel=label(dear, price), ylabel=label(time, delay))
     style.legend(whole, entries)
     numbered = points["cluster.workers"].nunique() > 1
     notes = ["Numbers: workers."] * numbered
@@ -84,10 +89,10 @@ def _points(ax: Axes, rows: pd.DataFrame, look: dict[str, Any]) -> Any:
     return ax.errorbar(rows["mean"], rows["mean_time"], up, along, elinewidth=0.6, capsize=0, **look)[0]
 
 
-def _front(ax: Axes, points: pd.DataFrame) -> Any:
-    """A line through the points that are faster than all that cost no more; None if that is one."""
+def _front(ax: Axes, points: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
+    """The points that are faster than all that cost no more, and a line through them; None if that is one."""
     rising = points.sort_values(["mean", "mean_time"])
     best = rising[rising["mean_time"] < rising["mean_time"].cummin().shift(fill_value=float("inf"))]
     if len(best) < 2:
-        return None
-    return ax.plot(best["mean"], best["mean_time"], color="grey", lw=0.8, ls=(0, (2, 2)), zorder=1)[0]
+        return best, None
+    return best, ax.plot(best["mean"], best["mean_time"], color="grey", lw=0.8, ls=(0, (2, 2)), zorder=1)[0]

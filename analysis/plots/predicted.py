@@ -7,8 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from lockstep.analysis.plots import style
+from lockstep.analysis.plots.findings import worst
 from lockstep.analysis.plots.series import Unfit, lines, ready, varied
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import scale, words
@@ -77,9 +79,12 @@ def _panel(ax: Axes, both: pd.DataFrame, name: str) -> dict[str, Any]:
         style.logarithmic(ax, "x", [low, high])
         style.logarithmic(ax, "y", [low, high])
     else:
-        style.numbers(ax.xaxis)
-        style.numbers(ax.yaxis)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(4))
+            style.numbers(axis)
     unit_text = f" ({unit.unit})" if unit.unit else ""
-    ax.set(xlim=(low, high), ylim=(low, high), aspect="equal", title=words(name).capitalize(),
-           xlabel=f"measured{unit_text}", ylabel=f"predicted{unit_text}")  # fmt: skip
+    said = worst(values["predicted"].tolist(), values["measured"].tolist())
+    ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
+    ax.set(title=f"{words(name).capitalize()} {said}".rstrip())
+    ax.set(xlabel=f"measured{unit_text}", ylabel=f"predicted{unit_text}")
     return entries

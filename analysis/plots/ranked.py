@@ -24,7 +24,7 @@ def ranked(recommendation: Mapping[str, Any]) -> Figure:
     shown, learned = known[:_MOST], recommendation["accuracy"] is not None
     whole, (ax,) = style.grid(1, height=0.7 + 0.2 * len(shown))
     if style.beside(2) == 2:
-        whole.set_figwidth(1.35 * style.SINGLE)
+        whole.set_figwidth(style.DOUBLE)
     for place, each in enumerate(shown):
         half = each["high"] - each["mean"]
         colour = style.style(each["strategy"])["color"]

@@ -1,17 +1,19 @@
 """How stale gradients are: the histogram, and its quantiles against the workers."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from lockstep.analysis.plots import style
-from lockstep.analysis.plots.against import BARS, errorbars, points_of, x_axis, x_places, y_axis
+from lockstep.analysis.plots.against import BARS, MOST_LINES, errorbars, points_of, x_axis, x_places, y_axis
+from lockstep.analysis.plots.findings import headed
 from lockstep.analysis.plots.only import only_by, varies
 from lockstep.analysis.plots.series import Unfit, apart, axes, besides, known, lines, once, ready
 from lockstep.analysis.plots.style import styled
@@ -19,6 +21,7 @@ from lockstep.analysis.table import intervals
 
 _MOST = 12  # panels
 _BINS = 40
+_FAR, _TICKS = 10, 10  # versions from which on axes are logarithmic; how many ticks there are at most
 _QUANTILES = {"staleness.p50": "Median", "staleness.p99": "99th percentile", "staleness.max": "Maximum"}
 _MEAN: dict[str, Any] = {"color": "black", "lw": 0.8, "ls": "--"}
 
@@ -44,7 +47,7 @@ def staleness_histogram(table: pd.DataFrame, by: str | None = None) -> Figure:
     whole, all_axes = style.grid(
         len(stale), height=2.1 if len(stale) == 1 else 1.75 if len(stale) <= 3 else 1.4
     )
-    style.title(whole, all_axes, [each.name for each in stale])
+    style.title(whole, all_axes, [f"{each.name}: {_said(each.rows)}" for each in stale])
     width = max(1, int((table["staleness.max"].max() + _BINS) // _BINS))
     notes, highest = [said], 0.0
     for ax, each in zip(all_axes, stale, strict=True):
@@ -62,6 +65,11 @@ def staleness_histogram(table: pd.DataFrame, by: str | None = None) -> Figure:
     style.legend(whole, {"mean": Line2D([], [], **_MEAN)})
     style.note(whole, once([*notes, failed]))
     return whole
+
+
+def _said(rows: pd.DataFrame) -> str:
+    """What the histogram of some runs says."""
+    return f"mean {style.plain(rows['staleness.mean'].mean())}, at most {rows['staleness.max'].max():,.0f}"
 
 
 def _histogram(ax: Axes, rows: pd.DataFrame, colour: str, width: int) -> tuple[float, list[str]]:
@@ -88,7 +96,10 @@ def _histogram(ax: Axes, rows: pd.DataFrame, colour: str, width: int) -> tuple[f
 
 @styled
 def staleness_quantiles(table: pd.DataFrame, x: str | None = None, by: str | None = None) -> Figure:
-    """Median, 99th percentile and maximum of staleness against the workers, or another key."""
+    """Median, 99th percentile and maximum of staleness against the workers, or another key.
+
+    Against the workers with a line at workers − 1. More than six things compared have a panel each.
+    """
     table, failed = ready(table)
     x, by = axes(table, x, by)
     if x is None or table[x].nunique() < 2:
@@ -98,22 +109,68 @@ def staleness_quantiles(table: pd.DataFrame, x: str | None = None, by: str | Non
         raise Unfit("no gradient was stale")
     if keys := besides(table, [x, by]):
         raise varies(table, keys)
-    whole, all_axes = style.grid(len(_QUANTILES))
+    compared = lines(table, by)
+    columns = {title: known(table, metric, "--y") for metric, title in _QUANTILES.items()}
+    drawn = {
+        title: [_Line(each.name, each.look, each.rows, metric) for each in compared]
+        for title, metric in columns.items()
+    }
+    if len(compared) > MOST_LINES:
+        drawn = {
+            each.name: [
+                _Line(title, style.nth_style(number), each.rows, metric)
+                for number, (title, metric) in enumerate(columns.items())
+            ]
+            for each in compared
+        }
+    whole, all_axes = style.grid(len(drawn), 2.1 if len(drawn) <= 3 else 1.75)
     across, places = x_places(table, x)
     entries: dict[str, Any] = {}
     notes, heights = [failed], list[float]()
-    compared = lines(table, by)
-    for ax, (metric, title) in zip(all_axes, _QUANTILES.items(), strict=True):
+    for ax, (title, its) in zip(all_axes, drawn.items(), strict=True):
         ax.set_title(title)
-        for number, each in enumerate(compared):
-            points = points_of(each.rows, known(table, metric, "--y"), x)
+        for number, each in enumerate(its):
+            points = points_of(each.rows, each.metric, x)
             points["place"] = points[x].map(places)
-            entries.setdefault(each.name, errorbars(ax, points, each.look, 1 - number / len(compared)))
+            entries.setdefault(each.name, errorbars(ax, points, each.look, 1 - number / len(its)))
             heights += points["mean"].tolist()
             notes += [BARS] * bool((points["runs"] > 1).any())
     x_axis(all_axes, table, x, across)
     y_axis(all_axes, "staleness (versions)", heights, wide=False)
     all_axes[0].yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    style.legend(whole, entries)
+    heading = ""
+    if x == "cluster.workers":
+        _reference(all_axes, table[x], max(heights), entries)
+        like = [each.name for each in compared if _like_workers(each.rows, columns["Median"])]
+        heading = headed("Staleness", f"the median of {', '.join(like)} is workers − 1" if like else "")
+    style.legend(whole, entries, heading)
     style.note(whole, once(notes))
     return whole
+
+
+class _Line(NamedTuple):
+    name: str
+    look: dict[str, Any]
+    rows: pd.DataFrame
+    metric: str
+
+
+def _reference(all_axes: Sequence[Axes], workers: pd.Series, highest: float, entries: dict[str, Any]) -> None:
+    """Where one is overtaken by all others once; on logarithmic axes, with 0, where it grows far."""
+    there = np.linspace(workers.min(), workers.max(), 60)
+    for ax in all_axes:
+        (entries["workers − 1"],) = ax.plot(there, there - 1, color="grey", lw=0.8, ls=(0, (2, 2)), zorder=1)
+        if ax.get_xscale() == "log" and highest > _FAR:
+            ax.set_yscale("symlog", linthresh=1, linscale=0.5)
+            ticks = [0.0] + [float(m * 10**k) for k in range(9) for m in (1, 2, 5) if m * 10**k <= highest]
+            ax.yaxis.set_major_locator(FixedLocator(ticks if len(ticks) < _TICKS else [0.0, *ticks[1::3]]))
+            ax.yaxis.set_minor_locator(NullLocator())
+            ax.set_ylim(0, 1.2 * highest)
+            style.numbers(ax.yaxis)
+
+
+def _like_workers(rows: pd.DataFrame, metric: str) -> bool:
+    """Whether the median is workers − 1, but for a version or a twentieth."""
+    others = rows["cluster.workers"] - 1
+    several = rows["cluster.workers"].max() > 2
+    return bool(several and ((rows[metric] - others).abs() <= np.maximum(1.0, others / 20)).all())

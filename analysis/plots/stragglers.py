@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lockstep.analysis.plots.against import against
-from lockstep.analysis.plots.series import Unfit, axes, known, numeric, ready, value, varied
+from lockstep.analysis.plots.series import Unfit, axes, known, named, numeric, ready, value, varied
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import words
 
@@ -31,9 +31,19 @@ def stragglers(
     if not table["relative"].notna().any():
         raise Unfit(f"no two runs differ in {words(x)} alone")
     _, by = axes(table, x, by)
-    named = f"{words(x)} {value(table, x, least)}"
-    text = f"{words(y)} relative\nto {named}"
-    return against(table, "relative", x, by, title="Straggler sensitivity", y_label=text)
+    text = f"{words(y)} relative\nto {words(x)} {value(table, x, least)}"
+    found = _kept(table, x, by)
+    return against(table, "relative", x, by, title="Stragglers", finding=found, y_label=text)
+
+
+def _kept(table: pd.DataFrame, x: str, by: str) -> str:
+    """How much of the metric the best and the worst keep at the end: "at slowdown 8 ssp keeps 20%, …"."""
+    last = table[table[x] == table[x].max()]
+    kept = last.groupby(by, sort=False)["relative"].mean().dropna().sort_values()
+    if len(kept) < 2:
+        return ""
+    said = [f"{named(table, by, kept.index[place])} keeps {kept.iloc[place]:.0%}" for place in (-1, 0)]
+    return f"at {named(table, x, last[x].iloc[0])} {', '.join(said)}"
 
 
 def _slowness(table: pd.DataFrame) -> str:

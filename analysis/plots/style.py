@@ -31,7 +31,7 @@ LINES = ("-", "--", "-.", ":")
 _LOOKS = len(COLOURS) * len(MARKERS) * len(LINES)
 _SALT = 171020  # gives all shipped strategies another colour or marker, and the usual ones other colours
 
-SINGLE, DOUBLE = 3.5, 7.0  # inches: a column of a paper, and the width of its page
+SINGLE, DOUBLE = 85 / 25.4, 178 / 25.4  # inches: a column of a paper (85 mm), and the width of its page
 FORMATS = ("png", "svg", "pdf")
 _DPI = 200
 _LOOK: Any = {
@@ -126,6 +126,11 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def fitting(width: float) -> float:
+    """How wide a picture is that needs so much (inches): as a column if it fits there, else as a page."""
+    return SINGLE if width <= SINGLE else DOUBLE
+
+
 @contextmanager
 def narrow() -> Iterator[None]:
     """What is drawn inside has its panels one below another, as wide as a column: for a phone."""
@@ -176,19 +181,19 @@ def title(whole: Figure, axes: Sequence[Axes], texts: Sequence[str]) -> None:
 
 
 def make_room(whole: Figure, axes: Sequence[Axes], height: float, width: float = 0.0) -> None:
-    """Let the figure grow until its panels are so high and wide (inches), but not wider than a page.
+    """Let the figure grow until its panels are so high (inches), and to a page's width if they are narrower.
 
     The last but for what depends on where things are: words beside the panels take what they need.
     """
     place = axes[0].get_subplotspec()
-    rows, columns = place.get_gridspec().get_geometry() if place else (1, 1)
+    rows = place.get_gridspec().nrows if place else 1
     for _ in range(2):  # what is wider may need less height
         whole.draw_without_rendering()
         box = axes[0].get_window_extent()
         lacks = height - box.height / whole.dpi, width - box.width / whole.dpi
         whole.set_figheight(whole.get_figheight() + rows * max(0.0, lacks[0]))
-        wide = whole.get_figwidth()
-        whole.set_figwidth(max(wide, min(DOUBLE, wide + columns * max(0.0, lacks[1]))))
+        if lacks[1] > 0:
+            whole.set_figwidth(DOUBLE)
 
 
 def from_zero(ax: Axes, highest: float) -> None:

@@ -42,14 +42,16 @@ def link_utilisation(results: Sequence[Result]) -> Figure:
     rows = max(map(len, busiest))
     columns, narrow = style.beside(1 if len(shown) == 1 else 2), style.beside(2) == 1
     down = -(-len(shown) // columns)
-    width = style.DOUBLE if columns == 2 else style.SINGLE * (1 if narrow else 1.5)
-    whole = style.figure(width, (0.65 + 0.16 * rows) * down + 0.15)
+    whole = style.figure(style.SINGLE if narrow else style.DOUBLE, (0.65 + 0.16 * rows) * down + 0.15)
     all_axes = list(whole.subplots(down, columns, squeeze=False).ravel())
     for ax in all_axes[len(shown) :]:
         ax.remove()
+    said = []
     for ax, result, busy, title in zip(all_axes, shown, busiest, titles(describe(shown)), strict=False):
         _strips(ax, result, busy)
-        ax.set_title(f"{title}, seed {result.scenario.seed}")
+        name, share = next(iter(busy.items()))
+        said.append(f"{title}, seed {result.scenario.seed}: {name} is busiest, {share:.0%}")
+    style.title(whole, all_axes[: len(shown)], said)
     bar = whole.colorbar(
         ScalarMappable(Normalize(0, 100), _COLOURS), ax=all_axes[: len(shown)], pad=0.02, aspect=30,
         location="top" if narrow else "right",

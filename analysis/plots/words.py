@@ -35,6 +35,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "loss": ("held-out loss", ""),
     "accuracy": ("held-out accuracy", "fraction"),
 }
+MORE_IS_BETTER = frozenset({"throughput", "speedup", "efficiency", "accuracy", "goodput"})
+LESS_IS_BETTER = frozenset({
+    *("time_to_target_s", "duration_s", "million_s", "machine_time", "loss", "bytes_sent", "memory_bytes"),
+    *("cost", "cost_of_million", "cost_to_target"),
+})  # fmt: skip
 # The last words of scenario keys that are quantities, by base unit (as `scenarios.units` has them).
 _QUANTITIES = {
     "B/s": ("bandwidth", "server_bandwidth", "line_rate", "uplink", "link", "memory_bandwidth",

@@ -37,8 +37,16 @@ def draw(picture: Drawn) -> None:
         _run(f"{picture.command} --format png --out new", folder)
         file = folder / "new" / f"{picture.kind}.png"
     with Image.open(file) as whole:
-        small = whole.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+        small = _fewer(whole.convert("RGB"), 128)
         small.save(DOCS / picture.name, optimize=True)
+
+
+def _fewer(picture: Image.Image, colours: int) -> Image.Image:
+    """The picture in the colours of which it has most, so that no line changes its own."""
+    most = sorted(picture.getcolors(picture.width * picture.height), reverse=True)[:colours]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in most for part in colour])
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def note(names: list[str]) -> None:

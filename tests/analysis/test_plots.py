@@ -146,7 +146,9 @@ def test_heat_map(swept: pd.DataFrame) -> None:
     figure = plots.heat_map(swept, y="efficiency")
     ax = figure.axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("workers", "strategy")
-    assert ax.get_title() == "Efficiency (speedup ÷ workers)"
+    values = swept.groupby(["strategy.name", "cluster.workers"])["efficiency"].mean()
+    low, high = style.plain(values.min()), style.plain(values.max())
+    assert " ".join(ax.get_title().split()) == f"Efficiency (speedup ÷ workers): {low} to {high}"
     one = swept[(swept["strategy.name"] == "synchronous") & (swept["cluster.workers"] == 1)]
     assert ax.texts[0].get_text() == style.plain(one["efficiency"].mean())
     with pytest.raises(plots.Unfit, match="two keys"):
@@ -155,7 +157,10 @@ def test_heat_map(swept: pd.DataFrame) -> None:
 
 def test_staleness(swept: pd.DataFrame) -> None:
     figure = plots.staleness_histogram(swept)
-    assert [ax.get_title() for ax in figure.axes] == ["asynchronous", "ssp"]
+    titles = [ax.get_title().split(": mean ") for ax in figure.axes]
+    assert [name for name, _ in titles] == ["asynchronous", "ssp"]
+    highest = swept.loc[swept["strategy.name"].eq("ssp"), "staleness.max"].max()
+    assert titles[1][1].endswith(f", at most {highest:.0f}")
     assert figure.axes[0].get_xlabel() == "staleness (versions)"
     heights = [patch.get_height() for patch in figure.axes[0].patches]
     assert sum(heights) == pytest.approx(100)
@@ -216,7 +221,9 @@ def test_learning_curves(learned: list[lockstep.Result]) -> None:
         (ax,) = figure.axes
         assert (ax.get_xlabel(), ax.get_ylabel()) == (label, "held-out loss")
         assert legend(figure) == ["synchronous", "downpour"]
-        assert len(ax.collections) == 2  # the bands
+        thin = [line for line in ax.get_lines() if line.get_linewidth() < 0.5]
+        assert len(thin) == 4  # two seeds each
+        assert small_print(figure) == "Thin: each seed; thick: their mean."
     with pytest.raises(plots.Unfit, match="nothing was learned"):
         plots.learning([simulated()])
 
@@ -224,7 +231,8 @@ def test_learning_curves(learned: list[lockstep.Result]) -> None:
 def test_utilisation() -> None:
     figure = plots.link_utilisation([simulated(), simulated(seed=9)])
     ax = figure.axes[0]
-    assert ax.get_title() == "asynchronous, 4 workers, seed 3"
+    title = " ".join(ax.get_title().split())
+    assert title.startswith("asynchronous, 4 workers, seed 3: server 0's down-link is busiest, ")
     assert ax.get_xlabel() == "time (s)"
     assert any(tick.get_text().startswith("server 0's down-link (") for tick in ax.get_yticklabels())
     cells = ax.collections[0].get_array()
@@ -381,4 +389,8 @@ def test_what_differs_is_in_the_titles_of_runs_that_are_else_alike() -> None:
         simulated(strategy={"name": "downpour", "communication_window": n}, stop={"steps": 4}) for n in (1, 2)
     ]
     titles = [ax.get_title(loc="left") for ax in plots.gantt(pair).axes]
-    assert titles == [f"predicted: downpour, 4 workers, communication window {n}" for n in (1, 2)]
+    shares = [result.metrics["breakdown"]["compute"] for result in pair]
+    assert titles == [
+        f"predicted: downpour, 4 workers, communication window {n} – workers compute {share:.0%} of the run"
+        for n, share in zip((1, 2), shares, strict=True)
+    ]

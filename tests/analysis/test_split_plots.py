@@ -127,7 +127,7 @@ def test_without_strategies_the_panels_are_of_what_varies(zipped: pd.DataFrame) 
     """Fixing one of two keys must not ask for the other."""
     rows = zipped.assign(**{"staleness.max": 1.0, "staleness.mean": 1.0, "staleness.histogram": '{"1": 1}'})
     figure = plots.staleness_histogram(only(rows, "axes=[tensor, data, pipeline]"))
-    assert titles(figure) == ["2 stages", "4 stages", "8 stages"]
+    assert titles(figure) == [f"{n} stages: mean 1, at most 1" for n in (2, 4, 8)]
 
 
 def test_a_long_list_in_a_title_breaks_before_it() -> None:
@@ -172,7 +172,8 @@ def test_a_decision_is_hatched_where_seeds_may_have_chosen() -> None:
     assert "Hatched" in figure.get_supxlabel()
     single = plots.decision(table[table["seed"] == 0])
     assert not single.axes[0].patches
-    assert not single.get_supxlabel()
+    assert "Hatched" not in single.get_supxlabel()
+    assert titles(single) == ["Best by throughput: b everywhere"]
 
 
 def test_a_way_that_did_not_reach_the_target_with_every_seed_is_not_best() -> None:
