@@ -85,8 +85,8 @@ def _by_key(table: pd.DataFrame, by: str) -> tuple[Figure, list[str]]:
 def _finding(compared: Sequence[Lines]) -> str:
     """Who computes least and most."""
     shares = {each.name: 100 * each.rows["breakdown.compute"].mean() for each in compared}
-    if len(shares) < 2:
-        return ""
+    if len(shares) == 1:
+        return "; ".join(f"{name} computes {share:.0f}% of the time" for name, share in shares.items())
     (least, low), *_, (most, high) = sorted(shares.items(), key=lambda item: item[1])
     return f"{least} computes {low:.0f}% of the time, {most} {high:.0f}%"
 

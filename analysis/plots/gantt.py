@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from lockstep.analysis.arrows import arrows
+from lockstep.analysis.breakdown import breakdown
 from lockstep.analysis.plots import activities, style
 from lockstep.analysis.plots.series import Unfit, titles
 from lockstep.analysis.plots.style import styled
@@ -78,7 +79,7 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
     entries: dict[str, Any] = {}
     for ax, result, each, title in zip(panels, shown, rows, titles(describe(shown)), strict=True):
         entries |= panel(ax, result, each, (result.span[0], result.span[0] + until), over)
-        ax.set_title(f"{DONE[result.engine]}: {title}{_finding(result)}", loc="left", pad=2)
+        ax.set_title(f"{DONE[result.engine]}: {title} – {_finding(result, until)}", loc="left", pad=2)
         ax.set_ylim(each[-1].top + each[-1].height, 0)
     panels[-1].set(xlabel=f"time since the first mini-batch ({over.unit})", xlim=(0, until * over.factor))
     style.legend(whole, {name: entries[name] for name in LEGEND if name in entries})
@@ -103,10 +104,11 @@ LEGEND = {
 }
 
 
-def _finding(result: Result) -> str:
-    """How much of the whole run the mean worker computes."""
-    share = (result.metrics.get("breakdown") or {}).get("compute")
-    return "" if share is None else f" – workers compute {share:.0%} of the run"
+def _finding(result: Result, until: float) -> str:
+    """How much of what is drawn the mean worker computes."""
+    begin = result.span[0]
+    shares = breakdown(result.records, result.scenario.cluster.workers, begin, begin + until)
+    return f"workers compute {shares['compute'].mean():.0%} of this time"
 
 
 def _window(result: Result, iterations: int) -> float:

@@ -7,9 +7,11 @@ from lockstep.analysis.gains import LEAST, Gain, in_words
 from lockstep.analysis.held_out import MEASURED_WORKERS, THROUGHPUT_ERRORS, TIME_TO_TARGET_ERROR
 from lockstep.analysis.report.answer import Answer, overlap
 from lockstep.analysis.report.points import Point
+from lockstep.analysis.what_if import IDEAL, WhatIf
 from lockstep.analysis.words import count, number, percent
 
 _MOST = 3  # what-ifs
+_MATTERS = 0.01  # of the time: what a change on the way to the ideal saves at least to be named
 _PRICE = "--set 'cluster.price=3 USD/h'"
 _SAME = 1e-6  # of the mean: what is left of rounding
 _CHEAPER = 0.99  # of the cost: what is as dear is not named
@@ -22,12 +24,13 @@ def brief(
     engine: str,
     gains: Sequence[Gain] | None = None,
     recommendation: Mapping[str, Any] | None = None,
+    way: WhatIf | None = None,
 ) -> Brief:
     """Heads, and a few lines below each, on the best point of some runs; nothing if none has ended."""
     best = answered.ranking[0]
     if best.runs.empty:
         return []
-    what_ifs = _tried(engine, gains) if recommendation is None else _asked(recommendation)
+    what_ifs = _tried(engine, gains, way) if recommendation is None else _asked(recommendation)
     return [
         ("What would change it", what_ifs),
         ("What it costs", _costs(answered)),
@@ -45,18 +48,41 @@ def of_validation(comparisons: Sequence[Mapping[str, Any]]) -> Brief:
     return [("How sure it is", lines)]
 
 
-def _tried(engine: str, gains: Sequence[Gain] | None) -> list[str]:
-    """The parts of the cluster that would save most, of those that were tried."""
+def _tried(engine: str, gains: Sequence[Gain] | None, way: WhatIf | None) -> list[str]:
+    """The change that saves most on the way to the ideal, parts that save most a tenth faster, the ideal."""
     if engine != "simulator":
         return [
             "Not tried: a measured run cannot be changed. Predict it to see: lockstep simulate, then report."
         ]
     if gains is None:
         return ["Not tried."]
-    found = [gain for gain in gains if abs(gain.gain) >= LEAST][:_MOST]
-    if not found:
-        return ["Nothing of the cluster that was made a tenth faster saved any time."]
-    return [f"{each.who}, a tenth faster: {in_words(each)}" for each in found]
+    most, ideal = _on_the_way(way) if way is not None else ([], [])
+    room = _MOST - len(most) - len(ideal)
+    found = [gain for gain in gains if abs(gain.gain) >= LEAST][:room]
+    lines = [*most, *(f"{each.who}, a tenth faster: {in_words(each)}" for each in found), *ideal]
+    return lines or ["Nothing of the cluster that was made a tenth faster saved any time."]
+
+
+def _on_the_way(way: WhatIf) -> tuple[list[str], list[str]]:
+    """The change that saves most, with those that it comes after, and the ideal; those that matter."""
+    now = way.steps[0].seconds
+    if not now:
+        return [], []
+    saved = [-(more or 0.0) / now for _, more in way.changes]
+    changes = [
+        (step, share) for (step, _), share in zip(way.changes, saved, strict=True) if step.change != IDEAL
+    ]
+    most: list[str] = []
+    if changes:
+        place = max(range(len(changes)), key=lambda each: changes[each][1])
+        step, share = changes[place]
+        after = f", after {', '.join(each.change for each, _ in changes[:place])}" if place else ""
+        if share >= _MATTERS:
+            most = [f"{step.change}{after}: {percent(share)} less time"]
+    last = way.steps[-1]
+    whole = 1 - last.seconds / now if last.change == IDEAL and last.seconds else 0.0
+    ideal = [f"the ideal, in which only computing takes time: {percent(whole)} less"] * (whole >= _MATTERS)
+    return most, ideal
 
 
 def _asked(recommendation: Mapping[str, Any]) -> list[str]:

@@ -131,7 +131,7 @@ def _content(gathered: Gathered, gains: Sequence[Gain] | None, way: WhatIf | Non
         "asked": asked(gathered.scenario, compared, works(runs).unique().tolist()),
         "yaml": gathered.yaml if runs["name"].nunique() == 1 else "",
         "first_picture": at_top,
-        "brief": _brief(answers, gathered, gains),
+        "brief": _brief(answers, gathered, gains, way),
         "pictures": [each for each in drawn if each is not at_top],
         "gains": lines(gains) if gains else [],
         "gains_of": "" if single else _tried(answers).ranking[0].name,
@@ -169,13 +169,15 @@ def _said(answers: Mapping[Group, Answer], gathered: Gathered) -> tuple[list[str
     return sentences[:_SENTENCES], [*notes, *left_out]
 
 
-def _brief(answers: Mapping[Group, Answer], gathered: Gathered, gains: Sequence[Gain] | None) -> Brief:
+def _brief(
+    answers: Mapping[Group, Answer], gathered: Gathered, gains: Sequence[Gain] | None, way: WhatIf | None
+) -> Brief:
     """What would change the answer, what it costs, how sure it is; of several groups that which is tried."""
     if gathered.kind == "validation":
         return of_validation(gathered.comparisons)
     its = _tried(answers)
     group = next(group for group, each in answers.items() if each is its)
-    found = brief(its, group.engine, gains, gathered.recommendation)
+    found = brief(its, group.engine, gains, gathered.recommendation, way)
     return [(f"{head}: {group.title}" if len(answers) > 1 else head, lines) for head, lines in found]
 
 

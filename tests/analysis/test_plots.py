@@ -389,8 +389,8 @@ def test_what_differs_is_in_the_titles_of_runs_that_are_else_alike() -> None:
         simulated(strategy={"name": "downpour", "communication_window": n}, stop={"steps": 4}) for n in (1, 2)
     ]
     titles = [ax.get_title(loc="left") for ax in plots.gantt(pair).axes]
-    shares = [result.metrics["breakdown"]["compute"] for result in pair]
-    assert titles == [
-        f"predicted: downpour, 4 workers, communication window {n} – workers compute {share:.0%} of the run"
-        for n, share in zip((1, 2), shares, strict=True)
-    ]
+    for n, title in zip((1, 2), titles, strict=True):
+        said = (
+            rf"predicted: downpour, 4 workers, communication window {n} – workers compute \d+% of this time"
+        )
+        assert re.fullmatch(said, title), title

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.analysis import report
+from lockstep.analysis.gains import Gain
 from lockstep.analysis.report import brief, pictures
+from lockstep.analysis.what_if import Step, WhatIf
 from tests.support.command_line import Lockstep, fine
 
 BASE = """\
@@ -94,6 +96,19 @@ def test_of_a_recommendation(file: Path, tmp_path: Path, command: Lockstep) -> N
     (rows,) = [rows for point, rows in gathered.runs.groupby("point") if point == best["point"]]
     assert rows["throughput"].mean() == pytest.approx(best["throughput"], rel=1e-12)
     assert report.best_run(gathered)["point"] == best["point"]  # type: ignore[index]
+
+
+def test_the_what_ifs_are_those_that_matter() -> None:
+    steps = (("now", 100.0), ("2× bandwidth", 95.0), ("no stragglers", 70.0), ("ideal", 50.0))
+    way = WhatIf("million_s", tuple(Step(*each) for each in steps))
+    gains = [Gain("computing", "the workers' computing", 0.05), Gain("latency", "latency", 0.02)]
+    assert brief._tried("simulator", gains, way) == [
+        "no stragglers, after 2× bandwidth: 25.0% less time",
+        "the workers' computing, a tenth faster: 5.0% less time",
+        "the ideal, in which only computing takes time: 50.0% less",
+    ]
+    alone = WhatIf("million_s", (Step("now", 100.0), Step("2× bandwidth", 99.9), Step("ideal", 99.8)))
+    assert len(brief._tried("simulator", gains, alone)) == 2  # what saves 0.1% does not matter
 
 
 def test_the_models_errors_are_those_that_the_docs_have() -> None:
