@@ -68,7 +68,8 @@ def _spread(rates: pd.DataFrame, column: str, said: Callable[[float], str]) -> s
     sizes = _held_out(rates)[column].dropna().abs()
     if not len(sizes):
         return ""
-    return f"half of {len(sizes)} within {said(sizes.median())}, 90% within {said(sizes.quantile(0.9))}"
+    half, most = (said(float(np.quantile(sizes, share))) for share in (0.5, 0.9))
+    return f"half of {len(sizes)} within {half}, 90% within {most}"
 
 
 def _groups(rates: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str, str], pd.DataFrame]]:

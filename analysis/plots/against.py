@@ -122,7 +122,7 @@ def _lines(
     wide = style.is_wide(heights) or (ideal is not None and all_axes[0].get_xscale() == "log")
     if ideal is not None:
         _ideals(all_axes, parts, x, ideal, up, handles)
-    y_axis(all_axes, y_label, heights, wide)
+    y_axis(all_axes, y_label, heights, wide and not closely)
     if closely:
         all_axes[0].set_ylim(0.98 * min(heights), 1.02 * max(1.0, *heights))
     if multiples:

@@ -26,7 +26,7 @@ class Value(NamedTuple):
 def values(points: Sequence[tuple[str, pd.DataFrame]]) -> list[Value]:
     """A value of each that has one: of the rows of `analysis.table.intervals`, the last."""
     return [
-        Value(name, *(row[key] for key in ("mean", "low", "high")), int(row["runs"]))
+        Value(name, row["mean"], row["low"], row["high"], int(row["runs"]))
         for name, rows in points
         for row in rows.tail(1).to_dict("records")
         if np.isfinite(row["mean"])

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
 from drawn import DOCS, ROOT, SYSTEMS, Drawn, code_of, drawn, images
 from PIL import Image
 
@@ -43,10 +44,14 @@ def draw(picture: Drawn) -> None:
 
 def _fewer(picture: Image.Image, colours: int) -> Image.Image:
     """The picture in the colours of which it has most, so that no line changes its own."""
-    most = sorted(picture.getcolors(picture.width * picture.height), reverse=True)[:colours]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in most for part in colour])
-    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
+    found, which, often = np.unique(
+        np.asarray(picture).reshape(-1, 3), axis=0, return_inverse=True, return_counts=True
+    )
+    kept = found[np.argsort(-often, kind="stable")[:colours]].astype(int)
+    nearest = ((found[:, None].astype(int) - kept) ** 2).sum(-1).argmin(1).astype(np.uint8)
+    small = Image.fromarray(nearest[which].reshape(picture.height, picture.width), "P")
+    small.putpalette(kept.astype(np.uint8).tobytes())
+    return small
 
 
 def note(names: list[str]) -> None:

@@ -71,6 +71,7 @@ def test_where_all_is_ideal_the_efficiency_is_drawn() -> None:
     (ax,) = figure.axes
     assert title(figure) == "Efficiency: all within 7.0% of the ideal"
     assert ax.get_ylim()[0] > 0.8
+    assert ax.get_yscale() == "linear"
     far = near.assign(efficiency=0.5, speedup=near["speedup"] / 2)
     assert plots.speedup(far).axes[0].get_ylabel() == "speedup (× one worker)"
 
