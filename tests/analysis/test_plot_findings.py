@@ -168,11 +168,3 @@ def test_all_pictures_are_as_wide_as_a_column_or_a_page(pair: list[lockstep.Resu
         check(draw(pair))
         check(draw(pair[:1]))
     check(plots.critical(pair))
-
-
-def test_pictures_of_the_pages_are_as_wide() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    there = [file for file in docs.rglob("*.png") if file.name != "serve.png"]
-    widths = {file.name: imread(file).shape[1] for file in there}
-    at = {round(width * 200) for width in (style.SINGLE, style.DOUBLE)}
-    assert {name: width for name, width in widths.items() if min(abs(width - one) for one in at) > 1} == {}
