@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 from matplotlib.text import Text
 
 import lockstep
