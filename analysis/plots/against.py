@@ -215,7 +215,10 @@ def _bars(
     if count == len(parts) == 1:
         raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
     if len(parts) == 1:
-        ends = [(each.name, intervals(each.rows, [by], metric)) for each in compared]
+        ends = [
+            (each.name, intervals(each.rows, [by], metric).assign(partly=each.rows[metric].isna().any()))
+            for each in compared
+        ]
         finding = finding or findings.leads(findings.values(ends), metric)
         alone = [name for name, rows in ends if len(rows)]
         if metric == "time_to_target_s" and len(alone) == 1:

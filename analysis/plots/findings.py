@@ -24,12 +24,12 @@ class Value(NamedTuple):
 
 
 def values(points: Sequence[tuple[str, pd.DataFrame]]) -> list[Value]:
-    """A value of each that has one: of the rows of `analysis.table.intervals`, the last."""
+    """A value of each that has one with all seeds: of the rows of `analysis.table.intervals`, the last."""
     return [
         Value(name, row["mean"], row["low"], row["high"], int(row["runs"]))
         for name, rows in points
         for row in rows.tail(1).to_dict("records")
-        if np.isfinite(row["mean"])
+        if np.isfinite(row["mean"]) and not row.get("partly", False)
     ]
 
 
@@ -48,6 +48,8 @@ def leads(found: Sequence[Value], metric: str, where: str = "") -> str:
         return f"all are alike{at}"
     after = ordered[len(first)]
     unsure = [each for each in ordered[1:] if overlap(best, each)]
+    if len(unsure) == len(ordered) - 1 > 1:
+        return f"seeds cannot tell who leads{at}"
     if unsure:
         them = [best.name, *(each.name for each in unsure)]
         names = " and ".join(them) if len(them) <= _MANY else f"{len(them)} of {len(ordered)}"

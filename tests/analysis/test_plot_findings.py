@@ -54,6 +54,8 @@ def test_who_leads_and_whether_seeds_can_tell() -> None:
         leads(told(("a", 300, 1), ("b", 300, 0), ("c", 100, 1)), "speedup")
         == "a and b lead, seeds cannot tell which"
     )
+    three = told(("a", 100, 9), ("b", 95, 9), ("c", 99, 9))
+    assert leads(three, "throughput", "the end") == "seeds cannot tell who leads at the end"
     exact = [Value(name, mean, mean, mean, 1) for name, mean in (("a", 300.0), ("b", 300.0), ("c", 100.0))]
     assert leads(exact, "speedup") == "a and b lead by a factor of 3"
     assert leads(exact[:2], "speedup") == "all are alike"
@@ -107,6 +109,10 @@ def test_the_target_is_named() -> None:
     figure = plots.time_to_target(one.assign(**{"stop.target_accuracy": 0.85}))
     assert title(figure) == "Time to 85% accuracy: only asynchronous reaches it"
     assert figure.axes[0].get_xlabel() == "time to 85% accuracy (s)"
+    some = pd.concat([one, one.assign(seed=1)], ignore_index=True)
+    some.loc[some["strategy.name"].eq("synchronous") & some["seed"].eq(1), "time_to_target_s"] = 1.0
+    finding = title(plots.time_to_target(some.assign(**{"stop.target_accuracy": 0.85})))
+    assert "synchronous lead" not in finding  # one of its seeds did not reach it
     loss = one.assign(**{"stop.target.metric": "loss", "stop.target.at_most": 0.3})
     assert title(plots.time_to_target(loss)).startswith("Time to loss ≤ 0.3: ")
 
