@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ import lockstep
 from lockstep import ScenarioError
 from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
+from lockstep.simulator.jit import INSTALLED
 from lockstep.workloads import build, deterministic_threads
 
 TURNS = 3
@@ -143,6 +145,24 @@ def sweep(points: int) -> Measured:
         return whole, processor_s(lambda: [simulation.run() for simulation in simulations])
 
 
+def over_dask(points: int, processes: int) -> Measured:
+    """By the clock: a sweep over a Dask cluster, and an equal share of it alone for each process or core."""
+    try:
+        from distributed import LocalCluster
+    except ImportError:
+        raise Skipped("Dask is not installed (pip install 'lockstep[dask]')") from None
+    with tempfile.TemporaryDirectory() as folder, LocalCluster(processes, threads_per_worker=1) as cluster:
+        file = Path(folder) / "scenario.yaml"
+        file.write_text(SCENARIO.format(seeds=points // 20))
+        lockstep.sweep(file, out=f"{folder}/first", backend="dask", scheduler=cluster.scheduler_address)
+        start = time.monotonic()
+        lockstep.sweep(file, out=f"{folder}/dask", backend="dask", scheduler=cluster.scheduler_address)
+        spread = time.monotonic() - start
+        start = time.monotonic()
+        lockstep.sweep(file, out=f"{folder}/alone", jobs=1)
+        return spread, (time.monotonic() - start) / min(processes, os.cpu_count() or 1)
+
+
 def command_s(*words: str) -> float:
     """The processor's time of a command of this Python, its processes' included.
 
@@ -188,8 +208,16 @@ def push_pull() -> Measured:
 
 def records_memory(steps: int) -> Measured:
     """The most bytes of a run with its records, and 32 for each record."""
-    peak, records = memory.peak(steps)
+    peak, records, _ = memory.peak(steps)
     return peak, 32.0 * records
+
+
+def hundred_thousand() -> Measured:
+    """10 steps of 100,000 workers with their records, from the command to its end, and what they may take."""
+    peak, _, seconds = memory.peak(10, workers=100_000)
+    if peak > 8e9:
+        raise Skipped(f"it takes {peak / 1e9:.1f} GB, more than 8")
+    return seconds, 300.0
 
 
 def rows() -> Iterator[Row]:
@@ -197,6 +225,12 @@ def rows() -> Iterator[Row]:
         shards = f"cluster.servers={{count: {workers}, colocated: true}}"
         measure = partial(simgrid, workers, 2, shards, "workload.parameters=1_024_000")
         yield Row(f"shards on all hosts, {workers}: a step", "SimGrid", measure, reach, workers > 32)
+    for workers, servers in ((64, 64), (256, 256)):
+        shards = f"cluster.servers={{count: {servers}, colocated: true}}"
+        changes = [*star(workers, "asynchronous", shards, steps=2), "workload.parameters=25_600_000"]
+        measure = partial(per_message, *changes, messages=5.0 * workers * servers)
+        name = f"shards on all hosts, {workers}, full: a message"
+        yield Row(name, "raw timeout", measure, inf, workers > 64)
     yield Row("star, 128 workers: a step", "SimGrid", partial(simgrid, 128, 150), 1 / 1.5)
     for workers, reach in ((16, 12.0), (1000, 14.0), (10_000, 18.0)):
         name = f"star, {workers} workers: an iteration"
@@ -215,11 +249,15 @@ def rows() -> Iterator[Row]:
         yield Row(f"quickstart learns, {model}", "gradients", partial(learning, model), reach)
     yield Row("sweep of 100 points", "simulations", partial(sweep, 100), 1.2)
     yield Row("sweep of 1,000 points", "simulations", partial(sweep, 1000), 1.2, large=True)
+    for processes in (2, 4):
+        measure = partial(over_dask, 300, processes)
+        yield Row(f"sweep over {processes} Dask processes", "a share alone", measure, 1 / 0.9, large=True)
     yield Row("25 MB push and pull, in a host", "bare ZeroMQ", push_pull, 0.5)
     yield Row("cold start, sizes only", "3 imports", cold_start, 1.3)
     yield Row("run of 8 processes, one step", "import torch", first_gradient, 1.5)
     yield Row("memory, 10,000 workers x 10 steps", "32 B a record", partial(records_memory, 10), 3.0)
     yield Row("memory, 10,000 workers x 100 steps", "32 B a record", partial(records_memory, 100), 3.0, True)
+    yield Row("100,000 workers x 10 steps", "5 minutes", hundred_thousand, 1.0, large=True)
 
 
 def shown(value: float, seconds: bool) -> str:
@@ -234,9 +272,9 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help="only rows with this in their names")
     parser.add_argument("--large", action="store_true", help="also what takes minutes")
     given = parser.parse_args()
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}; ratios: median [least, most] of {TURNS}"
-    )
+    solver = "numba" if INSTALLED else "Python"
+    print(f"{platform.platform()}, Python {platform.python_version()}, links solved by {solver}")
+    print(f"Ratios: median [least, most] of {TURNS}")
     print(f"{'':42} {'ours':>9} {'':>9}  {'of':13} {'ratio':>7} {'':15} {'to reach':>8}")
     for row in rows():
         if (given.parts and not any(part in row.name for part in given.parts)) or row.large > given.large:

@@ -15,10 +15,10 @@ WORKERS = 10_000
 BOUND_GB = 1.5
 
 
-def peak(steps: int) -> tuple[float, int]:
-    """The most bytes of the process, and how many records it wrote."""
+def peak(steps: int, workers: int = WORKERS) -> tuple[float, int, float]:
+    """The most bytes of the process, how many records it wrote, and its processor's time in s."""
     changes = {
-        "cluster.workers": WORKERS,
+        "cluster.workers": workers,
         "cluster.servers": 1,
         "strategy": "asynchronous",
         "stop.steps": steps,
@@ -27,19 +27,19 @@ def peak(steps: int) -> tuple[float, int]:
     flags = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     program = "from lockstep.cli import main; main()"
     with TemporaryDirectory() as out:
-        command = [sys.executable, "-c", program, "simulate", "sizes-only", *flags, "--out", out]
+        command = [sys.executable, "-c", program, "simulate", "sizes-only", *flags, "--yes", "--out", out]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise RuntimeError(f"exit status {process.returncode}: {command}")
         records = pq.read_metadata(f"{out}/records.parquet").num_rows
-    return used.ru_maxrss * 1024.0, records
+    return used.ru_maxrss * 1024.0, records, used.ru_utime + used.ru_stime
 
 
 def main() -> None:
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    most, records = peak(steps)
+    most, records, _ = peak(steps)
     said = f"{most / 1e9:.2f} GB at most, {most / records:.0f} bytes for each of {records:,} records"
     print(f"{WORKERS:,} workers, {steps} steps each: {said}")
     if most > BOUND_GB * 1e9:

@@ -119,7 +119,8 @@ def fill(
     n, leaves = len(queue), 1
     while leaves < n:
         leaves *= 2
-    share = np.full(2 * leaves, inf)  # a tree: each has the least of the two below it
+    # A tree: each has the least of the two below it. What has grown is only looked at when it is the least.
+    share = np.full(2 * leaves, inf)
     for at in range(n):
         link = queue[at]
         left[link], rising[link], rate[link], count[link] = capacity[link], size[link], 0.0, 0
@@ -140,6 +141,10 @@ def fill(
             if share[at] == least:
                 if at >= leaves:
                     link, place = queue[at - leaves], fills
+                    gets = left[link] / rising[link] if rising[link] else inf
+                    if gets > least:
+                        put(share, at, gets)
+                        continue
                     while place and met[filled[place - 1]] > met[link]:
                         filled[place] = filled[place - 1]
                         place -= 1
@@ -165,11 +170,9 @@ def fill(
                         if other != link:
                             left[other] -= least
                             rising[other] -= 1
-                            put(
-                                share,
-                                leaves + reached[other],
-                                left[other] / rising[other] if rising[other] else inf,
-                            )
+                            gets = left[other] / rising[other] if rising[other] else inf
+                            if gets < share[leaves + reached[other]]:  # by rounding
+                                put(share, leaves + reached[other], gets)
                     if owner[flow] != link:
                         owner[flow], place = link, moves
                         while place > first and keys[place - 1] > soonest:
@@ -179,7 +182,6 @@ def fill(
                         moves += 1
                 entry = after[entry]
             rising[link] = 0
-            put(share, leaves + reached[link], inf)
     return moved[:moves]
 
 
