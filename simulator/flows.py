@@ -75,13 +75,14 @@ class _Look:
 class Flows:
     """All flows under way."""
 
+    solved = 0  # links in solutions so far, of all runs of this process
+
     def __init__(self, environment: simpy.Environment) -> None:
         self.environment = environment
         self._changed: dict[Link, None] = {}  # where flows came or went and a solution is due
         self._number = 0
         self._watcher: Callable[[], int] | None = None
         self.listened = False  # whether anybody listens to links
-        self._work = 0  # links in solutions so far
         self._compiled: Compiled | None = None  # what solves once there is much to solve
         self._unwatched = 0  # how many flows may end before the watcher is called
         self._looks = [self._look]
@@ -370,8 +371,8 @@ class Flows:
             found = filling.part(dict.fromkeys(links))
             assert found is not None
             found += [link for link in changed if not link.flows]
-        self._work += len(found)
-        if INSTALLED and self._work > _MUCH:
+        Flows.solved += len(found)
+        if INSTALLED and Flows.solved > _MUCH:
             self._compiled = Compiled(self.listened)
         return filling, found
 

@@ -243,13 +243,14 @@ class Ring:
 class Rings:
     """The ring all-reduces of a simulation."""
 
+    messages = 0  # in rings over lanes that share links, of all runs of this process
+
     def __init__(self, simulation: "Simulation") -> None:
         self.simulation = simulation
         self.inside = 0  # workers that are in a ring
         self._open: list[Ring] = []  # at most two: some may have entered the next before all are done
         self._nbytes: dict[tuple[int, int], np.ndarray] = {}
         self._idle: np.ndarray | None = None  # since when links are that several lanes share
-        self._messages = 0  # in rings over such lanes
 
     @cached_property
     def lanes(self) -> Lanes | None:
@@ -333,8 +334,8 @@ class Rings:
         free = np.array([nodes[rank].busy_until for rank in range(len(ready))])
         if lanes.links is None:
             return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
-        self._messages += ring.nbytes.size
-        fast = INSTALLED and self._messages > _MANY
+        Rings.messages += ring.nbytes.size
+        fast = INSTALLED and Rings.messages > _MANY
         found = schedule_shared(
             np.array(ring.order),
             ring.entered,
