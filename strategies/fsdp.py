@@ -108,27 +108,26 @@ async def _in_units(node: Node, own: "_Share", exchange: "_Exchange", shares: Sh
         return exchange.gather(own.parts[unit])
 
     while await node.next_batch_available():
-        summed: dict[int, list[Awaitable[Vector]]] = {unit: [] for unit in units}
+        totals: dict[int, Vector] = {}  # this worker's parts
         for micro in range(number, number + node.micro_batches):
             activation, error = None, None
-            kept: list[Vector] = []
+            whole: list[Vector] = []
             async for unit, parameters in _ahead(units, gather, shares.ahead):
                 activation = await tensor.forward(node, parameters, micro, activation, unit)
-                kept += [] if shares.reshard else [parameters]
-            async for unit, _ in _ahead(reversed(units), gather, shares.ahead, kept):
+                whole += [] if shares.reshard else [parameters]
+            summed: dict[int, Awaitable[Vector]] = {}
+            async for unit, _ in _ahead(reversed(units), gather, shares.ahead, whole):
                 for behind in units[unit + shares.ahead + 1 :][:1]:
-                    await summed[behind][-1]
+                    await summed[behind]
                 error, gradient = await tensor.backward(node, micro, error, unit)
                 gradient = await tensor.completed(node, gradient, unit)
-                summed[unit].append(exchange.sum(gradient))
+                summed[unit] = exchange.sum(gradient)
+            for unit in units:  # as many shares of gradients as there are units, whatever the micro-batches
+                part = await summed[unit]
+                totals[unit] = totals[unit] + part if unit in totals else part
         number += node.micro_batches
-        totals = [[await each for each in summed[unit]] for unit in units]
-
-        async def total(unit: int) -> Vector:
-            parts = totals[unit]  # noqa: B023
-            return sum(parts[1:], parts[0])
-
-        async for unit, mean in own.means(((unit, total(unit)) for unit in units), exchange):
+        found = ((unit, kept.Known(totals[unit])) for unit in units)
+        async for unit, mean in own.means(found, exchange):
             await own.step(unit, mean)
         await own.updated()
 

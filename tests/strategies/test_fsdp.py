@@ -1,5 +1,6 @@
 """Sharded data parallelism is all-reduce, whatever is shared out; who owns what; ends; what is refused."""
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 
 import lockstep
 from lockstep import Result, Scenario, ScenarioError
+from lockstep.job.node import Node
 from lockstep.job.plan import Plan
+from lockstep.job.sized import Sized
 from lockstep.strategies import StrategyError
 from lockstep.strategies.shares import groups, sharded
 from tests.support.nightly import drawn
@@ -76,6 +79,34 @@ def test_micro_batches_are_summed_for_the_owner_one_by_one(form: dict[str, Any])
     ring = lockstep.simulate(case("all-reduce", **split))
     found = lockstep.simulate(case("fsdp", **split, **form))
     assert found.parameters == pytest.approx(ring.parameters, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fsdp", "hsdp"])
+def test_shares_of_gradients_are_summed_as_they_come(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there during the last micro-batch does not depend on how many there were before it."""
+
+    def there(micro_batches: int) -> int:
+        found: list[int] = []
+        usual = Node.forward
+
+        def forward(node: Node, parameters: Any, micro: int, *more: Any) -> Any:
+            if node.rank == 0 and micro == micro_batches - 1:
+                gc.collect()
+                vectors = {id(each): each.nbytes for each in gc.get_objects() if type(each) is Sized}
+                found.append(sum(vectors.values()))
+            return usual(node, parameters, micro, *more)
+
+        monkeypatch.setattr(Node, "forward", forward)
+        work = {"parameters": 64_000, "layers": 2, "batch_size": 8}
+        split = {"micro_batches": micro_batches}
+        lockstep.simulate(
+            case(name, 4, units=2, workload=work, parallelism=split, stop={"steps": 1},
+                 cluster__workers_per_host=2)
+        )  # fmt: skip
+        monkeypatch.undo()
+        return max(found)
+
+    assert there(8) <= there(4)
 
 
 @pytest.mark.real
