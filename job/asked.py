@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.compute import Compute
-from lockstep.scenarios.workload import Data, Problem, Trained, UserTask
+from lockstep.scenarios.workload import Data, Problem, Sizes, Trained, Transformer, UserTask, Workload
 from lockstep.strategies import STRATEGIES, Strategy
 from lockstep.strategies.factors import Offer, WorkerLoop
 from lockstep.strategies.rows import LARGEST
@@ -126,14 +126,18 @@ def check_passes(scenario: Scenario) -> None:
 
 
 def unused(scenario: Scenario) -> list[str]:
-    """Warnings about masks that nobody will draw, and times that nobody has given or will need."""
-    workload, compute, found = scenario.workload, scenario.cluster.compute, []
+    """Warnings about masks that nobody will draw, and times and sizes that nobody has given or will need."""
+    workload, compute, split, found = scenario.workload, scenario.cluster.compute, scenario.split, []
     if workload.masks_by_sample and not workload.learns:
         found.append("workload.dropout means nothing where nothing is learned: ignored")
     if isinstance(compute, Compute) and compute.loading is None and workload.readers:
         found.append("cluster.compute.loading is not given: loaders take no time")
     if isinstance(compute, Compute) and compute.loading is not None and not workload.readers:
         found.append("cluster.compute.loading means nothing without workload.loaders: ignored")
+    if split.pipeline * split.parts > 1 and isinstance(workload, Sizes) and workload.activation is None:
+        found.append("workload.activation is not given: the devices of a replica send each other nothing")
+    if split.convolutions != "all-reduce" and (split.parts == 1 or not _convolves(workload)):
+        found.append("parallelism.convolutions means nothing where no convolutions are cut: ignored")
     return found
 
 
@@ -151,6 +155,15 @@ def _check_in_step(scenario: Scenario, strategy: Strategy) -> None:
         raise ScenarioError(
             f"{said} same parameters; must be one of {able}, not {which}", key="strategy.name"
         )
+
+
+def _convolves(workload: Workload) -> bool:
+    """Whether there is one; sizes do not say, and are refused elsewhere."""
+    if not isinstance(workload, Data | UserTask):
+        return not isinstance(workload, Transformer)
+    from torch import nn
+
+    return any(isinstance(module, nn.Conv2d) for module in _model(workload).modules())
 
 
 def _model(workload: Trained) -> "nn.Module":

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from lockstep.scenarios.section import Count, Section, one_of
+from lockstep.scenarios.section import Count, Section, any_of, divisors, one_of
 from lockstep.scenarios.units import fail, shown
 
 Axis = Literal["tensor", "pipeline", "data"]
@@ -84,7 +84,8 @@ class Parallelism(Section):
     @model_validator(mode="after")
     def _can_be(self) -> Self:
         if self.tensor % self.redundancy:
-            fail(f"must divide tensor ({self.tensor}), not {self.redundancy}", "redundancy")
+            valid = any_of(divisors(self.tensor), self.redundancy)
+            fail(f"must divide tensor ({self.tensor}): {valid}; not {self.redundancy}", "redundancy")
         if self.sequence and self.parts == 1:
             fail("needs layers that are cut; give tensor more than redundancy, or remove it", "sequence")
         pieces = self.pipeline * self.chunks

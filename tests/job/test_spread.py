@@ -31,7 +31,12 @@ def job(workers: int, per_host: int, workload: dict[str, Any] | None = None, **s
 def test_a_group_in_one_host_warns_of_nothing() -> None:
     assert not Plan.of(job(8, 4, tensor=4, pipeline=2)).warnings
     assert not Plan.of(
-        job(8, 1, pipeline=8, micro_batches=4, workload={"parameters": 1000, "batch_size": 4})
+        job(
+            *(8, 1),
+            {"parameters": 1000, "batch_size": 4, "activation": "0 B"},
+            pipeline=8,
+            micro_batches=4,
+        )
     ).warnings
     assert not Plan.of(job(8, 4, tensor=8, redundancy=2)).warnings  # two groups, a host each
 
@@ -43,6 +48,22 @@ def test_one_sentence_says_who_and_what_it_costs() -> None:
         "workers 0 to 3 share layers but are on 2 hosts: each of them sends 192 MB for a mini-batch, and a "
         "card is busy with that for at least 0.384 s of it (cluster.workers_per_host, parallelism.axes)"
     )
+
+
+def test_what_split_sizes_do_not_say_costs_nothing_and_is_told() -> None:
+    sizes = {"parameters": 1000, "batch_size": 4}
+    for split in ({"tensor": 4}, {"pipeline": 4}):
+        (warning,) = Plan.of(job(4, 4, sizes, **split)).warnings
+        assert warning.startswith("workload.activation is not given: ")
+    assert not Plan.of(job(4, 4, sizes, micro_batches=2)).warnings
+    assert not Plan.of(job(4, 4, sizes, tensor=4, redundancy=4)).warnings
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_how_convolutions_are_cut_means_nothing_where_none_is(model: str) -> None:
+    tensor = 1 if model == "cnn" else 2
+    plan = Plan.of(job(2, 2, DIGITS | {"model": model}, tensor=tensor, convolutions="all-gather"))
+    assert plan.warnings == ["parallelism.convolutions means nothing where no convolutions are cut: ignored"]
 
 
 def test_groups_whose_devices_are_far_apart_are_counted() -> None:

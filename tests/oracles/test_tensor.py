@@ -83,6 +83,17 @@ def test_real_processes_come_to_the_simulators_bits(kind: str) -> None:
     assert measured.metrics["bytes_sent"] == predicted.metrics["bytes_sent"]
 
 
+@pytest.mark.real
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_processes_too_are_where_the_uncut_model_is_after_50_steps(kind: str) -> None:
+    model, split = KINDS[kind]
+    whole = parameters(job(1, model, micro_batches=split.get("micro_batches", 2)))
+    measured = lockstep.run(job(1, model, **split)).parameters
+    assert measured is not None
+    assert apart(measured, whole) < 1e-5
+
+
 IMPOSSIBLE: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "more devices than heads": (
         "transformer",
@@ -90,10 +101,15 @@ IMPOSSIBLE: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "tensor",
         "at most 4, the heads of block0.attention",
     ),
-    "more devices than outputs": ("cnn", {"tensor": 12}, "tensor", "at most 10, the outputs of 12"),
+    "more devices than outputs": ("cnn", {"tensor": 12}, "tensor", "at most 10, the outputs of module 12"),
     "positions not divisible": ("transformer", {"tensor": 3, "sequence": True}, "sequence", "divide the 16"),
     "no sequences": ("mlp", {"tensor": 2, "sequence": True}, "sequence", "no sequences"),
-    "too few rows": ("cnn", {"tensor": 4, "convolutions": "halo"}, "tensor", "divide the 2 rows behind 2"),
+    "too few rows": (
+        "cnn",
+        {"tensor": 4, "convolutions": "halo"},
+        "tensor",
+        "divide the 2 rows behind module 2: 1 or 2; not 4",
+    ),
     "redundancy that does not divide": (
         "mlp",
         {"tensor": 4, "redundancy": 3},
@@ -116,7 +132,7 @@ def test_what_cannot_be_cut_is_refused_with_one_message(case: str) -> None:
 
 def test_a_model_of_others_cannot_be_cut() -> None:
     workload = {"dataset": "cifar10", "model": "resnet18", "batch_size": 4}
-    with pytest.raises(ScenarioError, match="only layers of mlp, cnn and the transformer"):
+    with pytest.raises(ScenarioError, match=r"can be cut, not this model's \(it is no stack"):
         lockstep.simulate(job(1, workload=workload, tensor=2))
 
 

@@ -120,6 +120,47 @@ def test_layers_that_are_not_those_of_the_shipped_models_are_refused(folder: Pat
     assert caught.value.key == "parallelism.tensor"
 
 
+def test_what_stands_between_layers_is_computed_on_each_device(folder: Path) -> None:
+    """Functions of each element, also those that write into what they are given; 20 steps."""
+    middle = "nn.Linear(2, 6, bias=False), nn.GELU(), nn.Linear(6, 6, bias=False), nn.ReLU(inplace=True)"
+    written(folder, task(f"nn.Sequential({middle}, nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2))"))
+    whole, cut = (
+        lockstep.simulate(
+            made(
+                document(
+                    cluster={**document()["cluster"], "workers": devices},
+                    parallelism={"tensor": devices, "micro_batches": 1},
+                    stop={"steps": 20},
+                )
+            )
+        ).parameters
+        for devices in (1, 2)
+    )
+    assert cut == pytest.approx(whole, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "pooled",
+    [
+        ["nn.MaxPool2d(3, stride=1)"],
+        ["nn.MaxPool2d(2, padding=1)"],
+        ["nn.MaxPool2d(2)", "nn.MaxPool2d(2)"],
+        ["nn.MaxPool2d(2, ceil_mode=True)"],
+    ],
+    ids=str,
+)
+def test_rows_that_poolings_mix_are_not_cut_by_row(folder: Path, pooled: list[str]) -> None:
+    layers = ["nn.Conv2d(1, 2, 3)", "nn.ReLU()", *pooled, "nn.Flatten()", "nn.LazyLinear(2)"]
+    model = f"(lambda m: (m(torch.zeros(1, 1, 14, 14)), m)[1])(nn.Sequential({', '.join(layers)}))"
+    written(folder, task(model, "TensorDataset(torch.randn(16, 1, 14, 14), torch.zeros(16).long())"))
+    split = {"tensor": 2, "convolutions": "halo"}
+    with pytest.raises(
+        ScenarioError, match="at most one pooling behind each, of blocks side by side"
+    ) as caught:
+        lockstep.simulate(made(document(parallelism=split)))
+    assert caught.value.key == "parallelism.convolutions"
+
+
 MANY = """
 class Many(nn.Module):
     def __init__(self):

@@ -5,7 +5,6 @@ and how many values these are of; backward, the errors of these. A piece of the 
 alive at such a place stays on the device. The variance is the mean square less the squared mean.
 """
 
-import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import TensorMetadata
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lockstep.workloads.tensor.stack import out_of_place
 from lockstep.workloads.tensor.steps import Compute, Context, Crossing, Step, Weight
 from lockstep.workloads.tracing import Piece
 
@@ -166,8 +166,6 @@ def _copied(piece: Piece, graph: fx.Graph, node: fx.Node, there: dict[fx.Node, f
 def _out_of_place(module: fx.GraphModule) -> fx.GraphModule:
     """What is alive between two stretches must not be changed: with the same bits elsewhere instead."""
     for name, each in list(module.named_modules()):
-        if getattr(each, "inplace", False):
-            other = copy.copy(each)
-            other.inplace = False
+        if (other := out_of_place(each)) is not each:
             module.set_submodule(name, other)
     return module

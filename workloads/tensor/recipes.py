@@ -106,13 +106,14 @@ def _whole(model: nn.Module, piece: Piece) -> nn.Module:
 
 
 def _layer(model: nn.Module, piece: Piece, number: int, weights: Sequence[int]) -> stack.Layer:
-    modules = [model.get_submodule(call) for call in piece.calls]
+    modules = [stack.out_of_place(model.get_submodule(call)) for call in piece.calls]
     weighty = [module for module in modules if list(module.parameters())]
     other = next((module for module in modules if not isinstance(module, stack.KINDS)), None)
     if other is not None or len(weighty) != 1 or not isinstance(model, nn.Sequential):
         said = f"{type(other).__name__} in it" if other is not None else "it is no stack of layers"
         problem = (
-            f"only layers of mlp, cnn and the transformer can be cut, not this model's ({said}); must be 1"
+            "only fully connected layers and convolutions, with pooling, dropout and elementwise functions "
+            f"between them, and the transformer can be cut, not this model's ({said}); must be 1"
         )
         raise ScenarioError(problem, key="parallelism.tensor")
     (module,) = weighty

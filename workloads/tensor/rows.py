@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.section import any_of, divisors
 from lockstep.workloads.tensor.cutting import Range, lengths, shares
 from lockstep.workloads.tensor.stack import Block, Layer, go_on
 from lockstep.workloads.tensor.steps import ARRIVE, COPY, HALO, Compute, Context, Step, Weight, gather
@@ -27,7 +28,8 @@ def by_rows(layers: Sequence[Layer], parts: int, part: int, height: int) -> list
     last = heights[-1]
     if last % parts:
         problem = (
-            f"{parts} devices must divide the {last} rows behind {layers[-1].name} with convolutions: halo"
+            f"with convolutions: halo it must divide the {last} rows behind module {layers[-1].name}: "
+            f"{any_of(divisors(last), parts)}; not {parts}"
         )
         raise ScenarioError(problem, key="parallelism.tensor")
     blocks = shares(last, parts)
@@ -67,12 +69,22 @@ def _reach(layer: Layer) -> int:
 
 def _pool(layer: Layer) -> int:
     """Rows that become one behind the convolution."""
-    pools = [_square(module.kernel_size) for module in layer.behind if isinstance(module, nn.MaxPool2d)]
+    pools = [_rows(module.kernel_size) for module in layer.behind if isinstance(module, nn.MaxPool2d)]
     return pools[0] if pools else 1
 
 
-def _square(size: int | tuple[int, ...]) -> int:
+def _rows(size: int | tuple[int, ...]) -> int:
     return size if isinstance(size, int) else size[0]
+
+
+def _blocks_of_rows(layer: Layer) -> bool:
+    """Whether what stands behind its convolution makes one row of so many, each by itself."""
+    pools = [module for module in layer.behind if isinstance(module, nn.MaxPool2d)]
+    return len(pools) <= 1 and all(
+        (_rows(pool.stride), _rows(pool.padding), _rows(pool.dilation)) == (_rows(pool.kernel_size), 0, 1)
+        and not pool.ceil_mode
+        for pool in pools
+    )
 
 
 def _heights(layers: Sequence[Layer], height: int) -> list[int]:
@@ -89,6 +101,12 @@ def _heights(layers: Sequence[Layer], height: int) -> list[int]:
         )
         if not plain:
             problem = f"halo can cut convolutions of odd size without stride or padding, not {layer.name}"
+            raise ScenarioError(problem, key="parallelism.convolutions")
+        if layer.before or not _blocks_of_rows(layer):
+            problem = (
+                "halo can cut convolutions with nothing before them, and at most one pooling behind each, of "
+                f"blocks side by side without padding, not module {layer.name}"
+            )
             raise ScenarioError(problem, key="parallelism.convolutions")
         found.append((found[-1] - 2 * _reach(layer)) // _pool(layer))
     return found

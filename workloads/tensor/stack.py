@@ -6,6 +6,7 @@ then put together.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,20 @@ from lockstep.workloads.tensor.steps import COPY, REDUCE, Compute, Context, Cros
 from lockstep.workloads.tensor.steps import gather_split as split_again
 
 Tensors = tuple[Tensor, ...]
-KINDS = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Dropout, nn.Flatten)
+ELEMENTWISE = (
+    *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
+    *(
+        nn.Tanh,
+        nn.Hardtanh,
+        nn.Sigmoid,
+        nn.Hardsigmoid,
+        nn.Hardswish,
+        nn.LogSigmoid,
+        nn.Softplus,
+        nn.Softsign,
+    ),
+)
+KINDS = (nn.Linear, nn.Conv2d, nn.MaxPool2d, nn.Dropout, nn.Flatten, *ELEMENTWISE)
 
 
 class Layer(NamedTuple):
@@ -68,6 +82,15 @@ class Block(NamedTuple):
         return whole.narrow(self.dim, self.start, self.stop - self.start)
 
 
+def out_of_place(module: nn.Module) -> nn.Module:
+    """What computes the same bits without changing what it is given, which others may need."""
+    if not getattr(module, "inplace", False):
+        return module
+    other = copy(module)
+    other.inplace = False  # type: ignore[assignment]
+    return other
+
+
 def go_on(modules: Iterable[nn.Module], x: Tensor, block: Block | None = None) -> Tensor:
     """Through modules without weights; `block`: which part of the whole x is."""
     for module in modules:
@@ -92,7 +115,7 @@ def by_features(layers: Sequence[Layer], parts: int, part: int, pairs: Callable[
     while left:
         first = left.pop(0)
         blocks = shares(first.outputs, parts)
-        own = share(first.outputs, parts, part, f"outputs of {first.name}")
+        own = share(first.outputs, parts, part, f"outputs of module {first.name}")
         found += [COPY, _by_outputs(first, own)]
         if left and pairs(first):
             second = left.pop(0)
