@@ -23,6 +23,7 @@ from lockstep.scenarios.kinds import first
 from lockstep.strategies import STRATEGIES, Strategy, StrategyError, find, own
 from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.strategy import FACTORS
+from lockstep.workloads.layers import layers
 
 Target = Literal["time", "throughput", "machine-hours", "cost"]
 
@@ -156,7 +157,10 @@ class Space:
             tried["cluster.servers"] = _placements(scenario)
         for key in [key for key in KNOBS if key in own]:
             also = key in said or (key in CYCLES and own[key] <= _CYCLES[-1])
-            tried[f"strategy.{key}"] = _with(KNOBS[key](cluster.workers), [own[key]] if also else [])
+            more = [own[key]] if also else []
+            if key == "units":
+                more.append(len(layers(scenario.workload)))
+            tried[f"strategy.{key}"] = _with(KNOBS[key](cluster.workers), more)
         for key in (key for key in split if key.startswith("parallelism.")):
             tried[key] = _with(_SPLIT[key.rpartition(".")[2]](scenario), [split[key]])
         if target_learns(scenario, target) and "learning_rate" in own:
@@ -279,8 +283,9 @@ def apply(scenario: Scenario, candidate: Candidate, fits: bool = True) -> Scenar
     found = with_strategy(scenario, candidate.strategy, candidate.factors)
     split = {key: settings.pop(key) for key in [*settings] if key.startswith("parallelism.")}
     if split:
-        changes = {key.rpartition(".")[2]: value for key, value in split.items()}
-        found = override(found, "parallelism", found.split.model_dump() | changes)
+        changes = found.split.model_dump() | {key.rpartition(".")[2]: value for key, value in split.items()}
+        changes["sequence"] &= changes["tensor"] > changes["redundancy"]  # else nothing is cut
+        found = override(found, "parallelism", changes)
     if workers != cluster.workers:
         found = with_workers(found, workers)
     if (servers := settings.pop("cluster.servers", None)) not in (None, _placement(scenario)):

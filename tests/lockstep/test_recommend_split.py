@@ -67,6 +67,20 @@ def test_a_section_is_searched_and_what_fits_without_one_is_not() -> None:
     assert {"parallelism.order", "parallelism.micro_batches"}.isdisjoint(own.knobs)
 
 
+def test_units_and_no_cut_at_all_are_searched_beside_cut_sequences() -> None:
+    """As many units as there are layers; `sequence` goes where nothing is cut."""
+    work = {"parameters": 10**6, "layers": 12, "batch_size": 4, "activation": "1 MB"}
+    split = {"tensor": 2, "sequence": True}
+    what = scenario(cluster__workers=8, cluster__workers_per_host=4, workload=work, parallelism=split)
+    space = Space(what, "fsdp", "throughput")
+    assert space.knobs["parallelism.tensor"] == (1, 2, 4)
+    assert space.knobs["strategy.units"] == (1, 4, 12)
+    assert space.knobs["strategy.zero"] == (1, 2, 3)
+    for tensor in (0, 1):
+        found = apply(what, space.candidate({**space.start, "parallelism.tensor": tensor}))
+        assert found.split.sequence == (found.split.tensor > 1)
+
+
 def test_where_nothing_fits_no_strategy_is_left() -> None:
     with pytest.raises(ScenarioError, match=r"all-reduce: .*with whatever parallelism"):
         Recommendation(scenario(**{**LARGE, "cluster__memory": "100 MB"}), None, ["all-reduce"], 1)
