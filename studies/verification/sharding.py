@@ -15,7 +15,13 @@ _BYTES, _RATE, _LATENCY = 5_760_000, 1e7, 1e-3
 _F, _B = 0.2, 0.4  # seconds of all units
 
 
-def _run(n: int, strategy: dict[str, Any], workload: dict[str, Any] | None = None, **more: Any) -> Result:
+def _run(
+    n: int,
+    strategy: dict[str, Any],
+    workload: dict[str, Any] | None = None,
+    split: dict[str, Any] | None = None,
+    **more: Any,
+) -> Result:
     """Three mini-batches; a link carries 10 MB/s each way, with 1 ms of latency."""
     document = {
         "name": "verify",
@@ -26,6 +32,7 @@ def _run(n: int, strategy: dict[str, Any], workload: dict[str, Any] | None = Non
             **more,
         },
         "workload": {"parameters": _BYTES // 4, **(workload or {})},
+        **({"parallelism": split} if split else {}),
         "strategy": strategy,
         "stop": {"steps": 3},
     }
@@ -105,6 +112,51 @@ def _hybrid(n: int, k: int, U: int) -> Outcome:
     return exact(theory, _seconds(result))
 
 
+def _timeline(U: int, M: int, ahead: int, reshard: bool, F: float, B: float, g: float, a: float) -> float:
+    """A step of one of the workers, which are alike: what it computes, and two streams, each in order.
+
+    PyTorch FSDP (Zhao et al. 2023, §3.3): a unit is asked for when the one so many before it is begun; its
+    gradient is reduced, in g, and summed between groups, in a, behind its backward pass; no more than `ahead`
+    are under way when one is computed; none when a micro-batch is over.
+    """
+    now = inside = between = 0.0
+    for _ in range(M):
+        for seconds, backward in ((F, False), (B, True)):
+            there, reduced = list[float](), list[float]()
+            for unit in range(U):
+                while len(there) <= min(unit + ahead, U - 1):
+                    inside = max(inside, now) + (g if reshard or not backward else 0.0)
+                    there.append(inside if reshard or not backward else now)
+                now = max(now, there[unit], *reduced[: max(0, unit - ahead)]) + seconds
+                if backward:
+                    inside = max(inside, now) + g
+                    between = max(between, inside) + a
+                    reduced.append(max(inside, between) if a else inside)
+        now = max(now, reduced[-1])
+    return now
+
+
+def _streams(n: int, U: int, M: int, ahead: int, reshard: bool, rate: float) -> Outcome:
+    """Any number ahead, and micro-batches."""
+    strategy = {"name": "fsdp", "units": U, "prefetch": ahead, "reshard": reshard}
+    network = {"bandwidth": f"{rate} B/s", "latency": f"{_LATENCY} s"}
+    split = {"micro_batches": M, "recompute": False}
+    result = _run(n, strategy, {"batch_size": 12}, split, network=network)
+    g = (n - 1) * (_LATENCY + _BYTES / U / n / rate)
+    return exact(_timeline(U, M, ahead, reshard, _F / U / M, _B / U / M, g, 0.0), _seconds(result))
+
+
+def _hybrid_streams(n: int, k: int, U: int, M: int, ahead: int) -> Outcome:
+    """Sums between groups overlap with all else; inside a host no time."""
+    hosts = n // k
+    strategy = {"name": "hsdp", "units": U, "prefetch": ahead}
+    network = {"bandwidth": "10 MB/s", "latency": "1 ms", "intra_host": {}}
+    split = {"micro_batches": M}
+    result = _run(n, strategy, {"batch_size": 12}, split, workers_per_host=k, network=network)
+    a = 2 * (hosts - 1) * (_LATENCY + _BYTES / U / hosts / _RATE)
+    return exact(_timeline(U, M, ahead, True, _F / U / M, _B / U / M, 0.0, a), _seconds(result))
+
+
 def _memory(n: int, zero: int, U: int) -> Outcome:
     """16 bytes a parameter with Adam and mixed precision, 12, 14 or 16 of them divided by n; and what is
     there in full: a bucket's gradient, or two units of parameters and gradients."""
@@ -127,5 +179,9 @@ CASES: list[Case] = [
     *grid(_FULL + "step, one unit ahead", _overlapping, n=_WORKERS, U=[2, 3, 12], reshard=_EITHER),
     *grid("sharding zero={zero}, n={n}, K={K} buckets: step", _in_buckets, n=_WORKERS, zero=[1, 2], K=[1, 4]),
     *grid("sharding hybrid, n={n}, k={k}, U={U}: step, nothing ahead", _hybrid, n=[8], k=[2, 4], U=[1, 4]),
+    *grid("sharding zero=3, n={n}, U={U}, M={M}, {ahead} ahead, reshard {reshard}, {rate:.0e} B/s: step",
+          _streams, n=[4], U=[5], M=[1, 3], ahead=[0, 1, 2, 5], reshard=_EITHER, rate=[1e7, 4e7]),
+    *grid("sharding hybrid, n={n}, k={k}, U={U}, M={M}, {ahead} ahead: step",
+          _hybrid_streams, n=[8], k=[2], U=[4], M=[1, 3], ahead=[0, 1, 2]),
     *grid("sharding zero={zero}, n={n}, U={U}: memory", _memory, n=[8], zero=[1, 2, 3], U=[1, 2, 6]),
-]
+]  # fmt: skip

@@ -172,6 +172,23 @@ def _stages(T: int, P: int, M: int, sequence: bool, recompute: bool) -> Outcome:
     return exact(theory, _seconds(result))
 
 
+def _halo(latency: float) -> Outcome:
+    """The cnn as above on two hosts without a bandwidth: a halo takes a latency, less what hides it.
+
+    Of the second convolution's 24 rows a device makes 12, 11 without its neighbour; backward is twice the
+    work. 9 other steps wait: the rows' gather and scatter, their weights' ring (2), the pair's sum (2) and
+    the last layer's gather and sum of errors (1 + 2).
+    """
+    first, second = 2 * 9 * 32 * 26**2, 2 * 9 * 32 * 64 * 24**2
+    flops = 2 * first + 3 * second + 3 * 2 * (9216 * 128 + 128 * 20 + 20 * 10)
+    inner = 11 / 24 * second / flops * _WORK
+    theory = _WORK / 2 + 9 * latency + max(0.0, latency - inner) + max(0.0, latency - 2 * inner)
+    workload = {"dataset": "mnist", "model": "cnn", "batch_size": 4}
+    split = {"tensor": 2, "convolutions": "halo"}
+    cluster = {"network": {"latency": f"{latency} s"}, "compute": {"time": constant(_WORK)}}
+    return exact(theory, _seconds(_run(workload, split, "all-reduce", **cluster)))
+
+
 # What a device keeps
 
 
@@ -233,6 +250,7 @@ CASES: list[Case] = [
           _hosts, T=[4], r=[1, 2], M=[2], sequence=[True]),
     *grid("tensor T={T}, P={P}, M={M}, sequence {sequence}, recompute {recompute}: step of stages",
           _stages, T=[2, 4], P=[2, 4], M=[1, 8], sequence=_BOTH, recompute=_BOTH),
+    *grid("tensor halo, {latency} s of latency: step", _halo, latency=[1e-3, 1.0, 3.0, 10.0]),
     *grid("tensor T={T}, P={P}, sequence {sequence}, {moments} moments: memory",
           _memory, T=[2, 8], P=[1, 4], sequence=_BOTH, moments=[0, 2]),
     *grid("tensor {model}, T={T}, r={r}, {how}: kept",
