@@ -66,8 +66,8 @@ class OnTensors:
 class OnSizes:
     """Of vectors that know nothing but their sizes."""
 
-    def __init__(self, length: int, itemsize: int) -> None:
-        self.initial, self.itemsize = Sized(length, itemsize), itemsize
+    def __init__(self, length: int, itemsize: int, kind: type[Sized] = Sized) -> None:
+        self.initial, self.itemsize = kind(length, itemsize), itemsize
 
     def vector(self, values: Sequence[float]) -> Sized:  # noqa: D102
         return Sized(len(values), self.initial.itemsize)

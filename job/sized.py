@@ -1,6 +1,6 @@
 """Bodies of a sizes-only simulation: a vector that knows its length and nothing else."""
 
-from math import nan
+from math import inf, nan
 from typing import Any, Self
 
 from lockstep.strategies.multiple import Multiple
@@ -10,6 +10,7 @@ class Sized:
     """A flat vector of `length` elements of `itemsize` bytes; arithmetic keeps the size."""
 
     __slots__ = ("itemsize", "length", "nbytes")
+    slack: float = 0  # elements by which lengths of what is combined may differ
 
     def __init__(self, length: int, itemsize: int) -> None:
         self.length = length
@@ -22,10 +23,10 @@ class Sized:
     def __getitem__(self, part: slice) -> "Sized":
         if part.start == 0 and part.stop == self.length and part.step is None:
             return self
-        return Sized(len(range(*part.indices(self.length))), self.itemsize)
+        return type(self)(len(range(*part.indices(self.length))), self.itemsize)
 
     def _same(self, other: Any = None) -> Self:
-        if isinstance(other, Sized) and other.length != self.length:
+        if isinstance(other, Sized) and abs(other.length - self.length) > self.slack:
             raise ValueError(f"vectors of {self.length} and {other.length} elements do not combine")
         return self
 
@@ -48,6 +49,13 @@ class Sized:
         return [nan] * self.length
 
 
+class About(Sized):
+    """Of one worker that stands for others: what it gets from them may have some elements more, or fewer."""
+
+    __slots__ = ()
+    slack = inf
+
+
 def concatenate(parts: "list[Sized] | tuple[Sized, ...]") -> Sized:
     """Join vectors end to end."""
-    return Sized(sum(len(part) for part in parts), parts[0].itemsize)
+    return type(parts[0])(sum(len(part) for part in parts), parts[0].itemsize)

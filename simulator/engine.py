@@ -27,6 +27,7 @@ from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port
 from lockstep.job.quota import Quota
 from lockstep.job.segments import Segments
+from lockstep.job.sized import About, Sized
 from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator import folding
@@ -65,7 +66,8 @@ class Simulation:
         self.learner: Learner | None = None
         self.folding = folding.fold(plan) if shortcuts else None
         itemsize = self.sizes.itemsize
-        self.arithmetics: list[Arithmetic] = [OnSizes(group.length, itemsize) for group in plan.groups]
+        kind = Sized if self.folding is None else About
+        self.arithmetics: list[Arithmetic] = [OnSizes(group.length, itemsize, kind) for group in plan.groups]
         if scenario.workload.learns:
             self.learner = build(scenario.workload, plan.replicas, scenario.seed)
             initial = self.learner.initial()
@@ -97,7 +99,8 @@ class Simulation:
             self.network.share(cores, costs)
         uneven = network.burst or network.receive_overhead or network.jitter or costs
         unsteady = network.varying or network.background or uneven
-        self.rings = Rings(self) if shortcuts and not unsteady and len(plan.groups) == 1 else None
+        by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
+        self.rings = Rings(self) if by_ring else None
         self.alone = Alone(self)
         self.segments = Segments(plan, self.learner, self.arithmetics[0].blank) if plan.stages else None
         self.compute = compute_times(scenario, self.sizes, incarnation.key())

@@ -7,6 +7,11 @@ to it at the same time. So these alone have nodes here, one a stage: what they s
 them as theirs, and meets there what theirs would have met: a link that T devices share has a T-th of its
 capacity for the one. In the end the records are turned T · D times.
 
+Where each worker owns a share of the model (`fsdp`, `hsdp`), those of a host that have a whole group are such
+a T, and the hosts are the D; else hosts turn, and each worker of the first has a node: a ring of all goes
+through a host from its first worker to its last. Shares that differ by an element count as equal if that is
+next to nothing; on a link that several share they would take up to a latency less for each step of a ring.
+
 A strategy says that its workers are alike; which collectives they meet in is only known when they do. In any
 other than a ring `ring.Disturbed` is raised, and the run is to be made again without this shortcut, which
 remains the oracle.
@@ -14,6 +19,7 @@ remains the oracle.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +32,7 @@ from lockstep.scenarios import Star
 from lockstep.simulator.network import Connection, Network
 from lockstep.simulator.topology import Topology
 from lockstep.strategies.node import Message
+from lockstep.strategies.shares import Shares
 from lockstep.workloads.compute_time import all_alike
 from lockstep.workloads.memory import require
 
@@ -39,9 +46,11 @@ _BETWEEN_RANKS = ("message", "update", "drop")  # the events whose `peer` is a r
 class Folding:
     """The first device of each stage of replica 0, as seen from the ranks of all."""
 
-    def __init__(self, ranks: np.ndarray) -> None:
-        """ranks: of every stage, place in it and replica, shape (K, T, D)."""
+    def __init__(self, ranks: np.ndarray, one_group: bool = False) -> None:
+        """ranks: of every stage, place in it and replica, shape (K, T, D); one_group: stages are workers of
+        a host, who meet all others."""
         _, self.places, self.replicas = ranks.shape
+        self._one_group = one_group
         self._ranks = ranks
         self._stage, self._place, self._replica = (np.empty(ranks.size, int) for _ in range(3))
         self._stage[ranks], self._place[ranks], self._replica[ranks] = np.indices(ranks.shape)
@@ -59,7 +68,8 @@ class Folding:
     def connect(self, network: Network, hosts: Sequence[int]) -> None:
         """Let what goes to others go through the first one's links, to the first."""
         for rank in self.first:
-            for to in self._ranks[self._stage[rank]].ravel().tolist():
+            met = self._ranks if self._one_group else self._ranks[self._stage[rank]]
+            for to in met.ravel().tolist():
                 first = self.first_of(to)
                 if first == to:
                     continue
@@ -99,7 +109,7 @@ def fold(plan: Plan) -> Folding | None:
     """None for a job whose devices may differ, or may do more than meet in rings."""
     scenario, cluster = plan.scenario, plan.scenario.cluster
     network, split = cluster.network, scenario.split
-    if len(plan.groups) == 1 or plan.replicas * split.tensor == 1 or not plan.strategy.alike:
+    if plan.replicas * split.tensor == 1 or not plan.strategy.alike:
         return None
     if scenario.stop.updates is not None or plan.quota.together is not None or scenario.workload.learns:
         return None
@@ -111,15 +121,61 @@ def fold(plan: Plan) -> Folding | None:
         return None
     if network.varying or network.background or network.processing or network.jitter:
         return None
-    if split.tensor > 1 and (split.redundancy > 1 or network.burst or network.queue or not _even(plan)):
+    if len(plan.groups) == 1 and _shares(plan, 0) is None:  # they meet in one ring: see ring.py
         return None
-    ranks = np.array([group.workers for group in plan.groups]).reshape(split.pipeline, split.tensor, -1)
+    ranks = _turning(plan)
+    if ranks is None or (ranks.shape[1] > 1 and (split.redundancy > 1 or network.burst or network.queue)):
+        return None
+    if split.tensor > 1 and not _even(plan):
+        return None
     hosts = np.array(plan.hosts)[ranks]
     if (hosts != hosts[:, :1]).any() or not _turns_into_itself(hosts[:, 0]):
         return None
     cards = network.cards_of(cluster.hosts, 0)
     capacities = np.array([np.inf if card is None else card for card in cards])[hosts]
-    return Folding(ranks) if (capacities == capacities[:, :1, :1]).all() else None
+    return Folding(ranks, len(plan.groups) == 1) if (capacities == capacities[:, :1, :1]).all() else None
+
+
+def _turning(plan: Plan) -> np.ndarray | None:
+    """Ranks by who stays, and by the two ways in which the others turn; None: shares of a model do not turn.
+
+    Where workers share out the model, those of a host have the parts of a group, if it has all of them; else
+    each of them stays, and hosts turn: a ring of all goes through a host from its first worker to its last.
+    """
+    split = plan.scenario.split
+    ranks = np.array([group.workers for group in plan.groups])
+    shares = [_shares(plan, number) for number in range(len(ranks))]
+    if shares[0] is None:
+        return ranks.reshape(split.pipeline, split.tensor, -1)
+    if not all(each is not None and _shared_evenly(each) for each in shares):
+        return None
+    groups = [[*group] for group in shares[0].groups]
+    if len(ranks) > 1:  # one turn is that of whole replicas
+        return ranks.reshape(split.pipeline, split.tensor, -1) if len(groups) == 1 else None
+    count = plan.scenario.cluster.hosts
+    by_host = ranks[0].reshape(count, -1) if not ranks.size % count else None
+    if by_host is None or plan.hosts[: ranks.size] != np.repeat(range(count), by_host.shape[1]).tolist():
+        return None
+    if groups == by_host.tolist():
+        return by_host.T[None]
+    if len(groups) > 1 and by_host.shape[1] % len(groups[0]):
+        return None
+    return by_host.T[:, None] if count > 1 else None
+
+
+def _shares(plan: Plan, group: int) -> Shares | None:
+    own = plan.groups[group]
+    ends = [0, *accumulate(piece.length for piece in own.pieces)]
+    hosts = [plan.hosts[rank] for rank in own.workers]
+    pieces = [slice(*each) for each in pairwise(ends)]
+    return plan.strategy.shared(plan.scenario.strategy.parameters, hosts, pieces)
+
+
+def _shared_evenly(shares: Shares) -> bool:
+    """Each worker owns as much of a unit, but for next to nothing, and of what rings sum of it."""
+    parts = len(shares.groups) * shares.places
+    lengths = [unit.stop - unit.start for unit in shares.units]
+    return all(length % parts == 0 or parts <= NEXT_TO_NOTHING * length for length in lengths)
 
 
 def _even(plan: Plan) -> bool:

@@ -232,6 +232,7 @@ STRATEGIES: dict[str, Strategy] = {
     "fsdp": Strategy(
         fsdp,
         equal_steps=True,
+        alike=True,
         in_step=True,
         shares=sharded,
         savers=Savers.WORKERS,
@@ -240,6 +241,7 @@ STRATEGIES: dict[str, Strategy] = {
     "hsdp": Strategy(
         hsdp,
         equal_steps=True,
+        alike=True,
         in_step=True,
         shares=sharded_in_groups,
         savers=Savers.WORKERS,

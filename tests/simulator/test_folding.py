@@ -212,3 +212,67 @@ def test_all_that_share_layers_do_what_one_does(name: str) -> None:
 
 def test_devices_that_share_layers_on_several_hosts_are_all_simulated() -> None:
     assert fold(Plan.of(shared(2, 4, 2, 2, 2))) is None
+
+
+def shared_out(
+    name: str, per_host: int, *, workers: int = 8, parameters: int = 8 * 6000, **more: Any
+) -> Scenario:
+    """A model of which each worker owns a share."""
+    network = {
+        **{"bandwidth": "10 Mbit/s", "latency": "1 ms", "message_overhead": more.pop("overhead", "0 s")},
+        "intra_host": {"bandwidth": "1 Gbit/s", "latency": more.pop("near", "10 us")},
+        **more.pop("network", {}),
+    }
+    cluster = {"compute": CONSTANT, "workers_per_host": per_host, "network": network}
+    cluster |= {"memory_bandwidth": more.pop("memory_bandwidth", None)}
+    workload = {"parameters": parameters, "layers": 6, "batch_size": 4}
+    split, stop = more.pop("parallelism", {}), {"steps": 3, **more.pop("stop", {})}
+    strategy = {"name": name, **more}
+    return sized(workers, cluster=cluster, workload=workload, parallelism=split, strategy=strategy, stop=stop)
+
+
+SHARED_OUT: dict[str, tuple[Scenario, int]] = {
+    "a host each": (shared_out("fsdp", 1, units=3), 1),
+    "hosts of two": (shared_out("fsdp", 2, units=3, prefetch=2), 2),
+    "hosts of four, micro-batches": (shared_out("fsdp", 4, units=2, parallelism={"micro_batches": 2}), 4),
+    "one host": (shared_out("fsdp", 8, units=3, reshard=False), 1),
+    "all that takes time": (shared_out("fsdp", 4, overhead="50 us", memory_bandwidth="1 GB/s"), 4),
+    "until a time": (shared_out("fsdp", 2, units=3, stop={"time": "203 ms"}), 2),
+    "gradients in buckets": (shared_out("fsdp", 2, zero=2, buckets=2), 2),
+    "a group a host": (shared_out("hsdp", 2, units=3), 1),
+    "a group a host, overheads": (shared_out("hsdp", 4, units=3, overhead="50 us"), 1),
+    "two groups a host": (shared_out("hsdp", 4, group_size=2, units=2), 4),
+    "stages": (shared_out("fsdp", 1, zero=1, parallelism={"pipeline": 2, "micro_batches": 2}), 2),
+}
+
+
+@pytest.mark.parametrize("name", SHARED_OUT)
+def test_workers_that_own_shares_turn_with_their_hosts(name: str) -> None:
+    scenario, nodes = SHARED_OUT[name]
+    simulation = Simulation(Plan.of(scenario))
+    assert len(simulation.nodes) == nodes
+    simulation.run()
+    same(scenario)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        shared_out("hsdp", 2, group_size=4),  # groups of two hosts, which only turn by two
+        shared_out("fsdp", 3, workers=8),
+        shared_out("fsdp", 2, parameters=8 * 6000 + 1),
+        shared_out("hsdp", 4, network={"queue": "64 kB"}),
+        shared_out("hsdp", 1, group_size=2, zero=1, parallelism={"pipeline": 2, "micro_batches": 2}),
+    ],
+)
+def test_workers_that_own_shares_and_may_differ_are_simulated_each(scenario: Scenario) -> None:
+    assert fold(Plan.of(scenario)) is None
+
+
+@pytest.mark.parametrize(("name", "per_host"), [("fsdp", 2), ("hsdp", 2), ("fsdp", 8)])
+def test_shares_that_differ_by_an_element_count_as_equal_if_they_are_large(name: str, per_host: int) -> None:
+    """Where a link is shared, and they differ, latencies hide behind others' bytes: here there are none."""
+    scenario = shared_out(name, per_host, parameters=10_000_003, units=3, near="0 s")
+    once, all_of_them = simulated(scenario, True).metrics, simulated(scenario, False).metrics
+    assert once["duration_s"] == pytest.approx(all_of_them["duration_s"], rel=1e-5)
+    assert once["bytes_sent"] == pytest.approx(all_of_them["bytes_sent"], rel=1e-5)

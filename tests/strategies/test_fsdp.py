@@ -10,7 +10,7 @@ import lockstep
 from lockstep import Result, Scenario, ScenarioError
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
-from lockstep.job.sized import Sized
+from lockstep.job.sized import About
 from lockstep.strategies import StrategyError
 from lockstep.strategies.shares import groups, sharded
 from tests.support.nightly import drawn
@@ -92,7 +92,7 @@ def test_shares_of_gradients_are_summed_as_they_come(name: str, monkeypatch: pyt
         def forward(node: Node, parameters: Any, micro: int, *more: Any) -> Any:
             if node.rank == 0 and micro == micro_batches - 1:
                 gc.collect()
-                vectors = {id(each): each.nbytes for each in gc.get_objects() if type(each) is Sized}
+                vectors = {id(each): each.nbytes for each in gc.get_objects() if type(each) is About}
                 found.append(sum(vectors.values()))
             return usual(node, parameters, micro, *more)
 
