@@ -157,10 +157,10 @@ def _turning(plan: Plan) -> np.ndarray | None:
     if by_host is None or plan.hosts[: ranks.size] != np.repeat(range(count), by_host.shape[1]).tolist():
         return None
     if groups == by_host.tolist():
-        return by_host.T[None]
+        return np.expand_dims(by_host.T, 0)
     if len(groups) > 1 and by_host.shape[1] % len(groups[0]):
         return None
-    return by_host.T[:, None] if count > 1 else None
+    return np.expand_dims(by_host.T, 1) if count > 1 else None
 
 
 def _shares(plan: Plan, group: int) -> Shares | None:
