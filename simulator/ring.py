@@ -89,6 +89,7 @@ class Times(NamedTuple):
     done: np.ndarray  # when each worker is done, shape (p,)
     ready: np.ndarray  # when each has done with its messages' overheads, shape (p,)
     sums: "Sums | None" = None  # None: they take no time
+    order: list[int] | None = None  # of workers that are done at one instant; None: it does not matter
 
 
 class Sums(NamedTuple):
@@ -177,7 +178,7 @@ def schedule_shared(
     starts, left, ends = [np.reshape(each, (steps, p)) for each in given[11:14]]
     called, begun, added = [np.reshape(each, (p - 1, p)) for each in given[14:]]
     sums = None if seconds is None else Sums(called, begun, added, free)
-    return Times(starts, left, ends, done, ready, sums), idle
+    return Times(starts, left, ends, done, ready, sums, [int(worker) for worker in given[0]]), idle
 
 
 @cache
@@ -320,8 +321,9 @@ class Rings:
             for worker, instant in enumerate(ring.times.sums.free.tolist()):
                 simulation.nodes[worker].busy_until = instant
         done: dict[float, list[int]] = {}
-        for worker, instant in enumerate(ring.times.done.tolist()):
-            done.setdefault(instant, []).append(worker)
+        instants = ring.times.done.tolist()
+        for worker in ring.times.order or range(len(instants)):
+            done.setdefault(instants[worker], []).append(worker)
         for instant, workers in done.items():
             At(simulation.environment, instant, partial(self._leave, ring, workers, total))
 

@@ -41,7 +41,7 @@ def shared_ring(
     order: the p workers as they entered. Of workers: entered, ready, free, done. Of lanes: rates, latencies,
     and links, the number of that which is shared, or else of its own. Of shared links: since when it is idle.
     By step and sender: nbytes, seconds to add them, starts, left, ends. By step and worker: called, begun,
-    added, of additions. ready, free, idle: as they are after the ring, then.
+    added, of additions. After the ring: ready, free and idle as they are then, and order as workers are done.
     """
     p, count = len(entered), max(links) + 1
     clock, speed, since, wake = [0.0] * count, [0.0] * count, [0.0] * count, [inf] * count
@@ -52,7 +52,7 @@ def shared_ring(
     events = [(inf, 0, LOOK, 0)]  # when, scheduled as which, what, and the link or worker
     for place in range(p):
         heappush(events, (entered[order[place]], place - p, ENTER, order[place]))
-    scheduled = flows = known = 0
+    scheduled = flows = known = through = 0
     last_entered = -inf
     while len(events) > 1:
         now, turn, what, who = heappop(events)
@@ -165,8 +165,8 @@ def shared_ring(
                     step[runs] += 1
                     point = SEND
                     if at + p >= len(nbytes):
-                        done[runs] = now
-                        runs = -1
+                        done[runs], order[through] = now, runs
+                        through, runs = through + 1, -1
     for link in range(len(idle)):
         idle[link] = max(idle[link], looked[link])
     return True
