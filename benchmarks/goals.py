@@ -32,7 +32,7 @@ import lockstep
 from lockstep import ScenarioError
 from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
-from lockstep.simulator.jit import INSTALLED
+from lockstep.simulator.jit import able
 from lockstep.workloads import build, deterministic_threads
 
 TURNS = 3
@@ -272,7 +272,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help="only rows with this in their names")
     parser.add_argument("--large", action="store_true", help="also what takes minutes")
     given = parser.parse_args()
-    solver = "numba" if INSTALLED else "Python"
+    solver = "numba" if able() else "Python"
     print(f"{platform.platform()}, Python {platform.python_version()}, links solved by {solver}")
     print(f"Ratios: median [least, most] of {TURNS}")
     print(f"{'':42} {'ours':>9} {'':>9}  {'of':13} {'ratio':>7} {'':15} {'to reach':>8}")

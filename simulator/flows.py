@@ -26,7 +26,7 @@ from lockstep.simulator.compiled import Compiled
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import NORMAL, Aside, Timeout
 from lockstep.simulator.filling import Filling, Order
-from lockstep.simulator.jit import INSTALLED
+from lockstep.simulator.jit import able
 from lockstep.simulator.links import Flow, Link, positive
 from lockstep.simulator.max_min import max_min
 
@@ -372,7 +372,7 @@ class Flows:
             assert found is not None
             found += [link for link in changed if not link.flows]
         Flows.solved += len(found)
-        if INSTALLED and Flows.solved > _MUCH:
+        if Flows.solved > _MUCH and able():
             self._compiled = Compiled(self.listened)
         return filling, found
 

@@ -1,23 +1,32 @@
 """Functions that numba compiles, where it is installed (`pip install 'lockstep[fast]'`)."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
+from functools import cache
 from typing import Any, TypeVar, cast
 
-INSTALLED = find_spec("numba") is not None
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(function: Function) -> Function:
-    """Compiled, once for this machine if it can be kept; as it is where numba is not installed.
-
-    Loading numba takes half a second.
-    """
-    if not INSTALLED:
-        return function
-    from numba import njit
-
+@cache
+def njit() -> Any:
+    """What compiles; None where there is no numba, or none for this numpy. Takes half a second."""
     try:
-        return cast(Function, njit(cache=True)(function))
+        from numba import njit as found
+    except ImportError:
+        return None
+    return found
+
+
+def able() -> bool:
+    """Whether functions can be compiled."""
+    return njit() is not None
+
+
+def compiled(function: Function) -> Function:
+    """Compiled, once for this machine if it can be kept; as it is where that cannot be."""
+    if not able():
+        return function
+    try:
+        return cast(Function, njit()(cache=True)(function))
     except RuntimeError:  # no folder for it can be written to
-        return cast(Function, njit(function))
+        return cast(Function, njit()(function))

@@ -24,7 +24,7 @@ from simpy.events import NORMAL
 
 from lockstep.job.events import Event
 from lockstep.job.node import Node
-from lockstep.simulator.jit import INSTALLED, compiled
+from lockstep.simulator.jit import able, compiled
 from lockstep.simulator.network import Network
 from lockstep.simulator.shared_ring import shared_ring
 from lockstep.strategies import Vector
@@ -337,7 +337,7 @@ class Rings:
         if lanes.links is None:
             return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
         Rings.messages += ring.nbytes.size
-        fast = INSTALLED and Rings.messages > _MANY
+        fast = Rings.messages > _MANY and able()
         found = schedule_shared(
             np.array(ring.order),
             ring.entered,
