@@ -34,6 +34,7 @@ _PATIENCE_S = 60.0  # in which a run that was struck is over, besides what it ta
 _STANDS_S = 1.0  # for how long a process is stopped, on average
 _STATUSES = {0, 3, 130}
 _LOOK_S = 0.02
+_TORCHS = "torchinductor_"  # PyTorch's cache of a user, which it keeps from run to run
 
 
 def trials(scenario: Scenario, seed: int, mtbf_s: float, testbed: bool = False) -> Iterator[Trial]:
@@ -190,6 +191,7 @@ class _Run:
         while (alive := self._processes()) and time.monotonic() < end:
             time.sleep(0.1)
         files = [] if self._launcher_died else sorted(each.name for each in self.temporary.iterdir())
+        files = [name for name in files if not name.startswith(_TORCHS)]
         return [f"left behind: {what}" for what in [*(_name(process, 0) for process in alive), *files]]
 
     def _kill(self) -> None:
