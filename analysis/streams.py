@@ -82,23 +82,37 @@ def records(files: Sequence[Path]) -> pd.DataFrame | None:
     return join(frames) if frames else None
 
 
-def log(folder: Path, rank: int) -> pd.DataFrame:
-    """A node's log, as `Entry` says: from its stream, or from where its entries were written one by one."""
-    packed, names_of_codes = packed_log(folder, rank)
+def log(folder: Path, rank: int, alone: bool = False) -> pd.DataFrame:
+    """A node's log, as `Entry` says: from its stream, or from where its entries were written one by one.
+
+    alone: without those of processes that have been there before.
+    """
     columns: dict[str, Any] = {}
-    if packed.exists():
-        data = packed.read_bytes()
-        entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
-        columns = {name: entries[name] for name in _fields(entries)}
-        names = names_of_codes.read_text(encoding="utf-8").splitlines()
-        columns |= {name: np.array(names, dtype=object)[entries[name]] for name in _NAMED}
-    elif (found := _read(file_of(folder, rank, LOG))) is not None:
+    before = [] if alone else folder.glob(f"rank-{rank}.life-*.{LOG}.packed")
+    lives = sorted(before, key=lambda file: int(file.name.split(".")[1].removeprefix("life-")))
+    found_packed = [file for file in (*lives, packed_log(folder, rank)[0]) if file.exists()]
+    if found_packed:
+        return pd.concat([_packed(file, rank) for file in found_packed], ignore_index=True)
+    if (found := _read(file_of(folder, rank, LOG))) is not None:
         columns = {name: found.column(name).to_numpy() for name in Entry._fields[1:] if name not in _NAMED}
         for name in _NAMED:
             codes, names = _codes(found.column(name))
             columns[name] = np.array(names, dtype=object)[codes]
     else:
         return pd.DataFrame({name: [] for name in Entry._fields})
+    return _with_node(columns, rank)
+
+
+def _packed(file: Path, rank: int) -> pd.DataFrame:
+    data = file.read_bytes()
+    entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+    names = file.with_suffix(".names").read_text(encoding="utf-8").splitlines()
+    columns: dict[str, Any] = {name: entries[name] for name in _fields(entries)}
+    columns |= {name: np.array(names, dtype=object)[entries[name]] for name in _NAMED}
+    return _with_node(columns, rank)
+
+
+def _with_node(columns: Columns | dict[str, Any], rank: int) -> pd.DataFrame:
     frame = pd.DataFrame(columns, columns=[*Entry._fields[1:]])
     frame.insert(0, "node", np.full(len(frame), rank, "i4"))
     return frame

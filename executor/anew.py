@@ -7,6 +7,7 @@ connection would tell a worker of others that there is another server.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lockstep.executor.interleaving import RecordedPort
 from lockstep.job.incarnation import Incarnation
 from lockstep.job.node import Node
 from lockstep.strategies.node import Message
@@ -23,7 +24,7 @@ class Anew(BaseException):
     """The program is to begin anew."""
 
 
-def begin_anew(port: "JournallingPort", listen: Callable[[], None]) -> None:
+def begin_anew(port: "JournallingPort", recorded: RecordedPort, listen: Callable[[], None]) -> None:
     """Put another node in the place of a worker's, and tell its servers.
 
     listen: lets the port's node take messages in.
@@ -40,11 +41,12 @@ def begin_anew(port: "JournallingPort", listen: Callable[[], None]) -> None:
         port.plan, rank, node.port, node.recorder, node.ending, node.arithmetic, None, node.epoch, life
     )
     listen()
+    recorded.begin_anew(life.number, step, life.start)
     for server in port.node.parents:
-        port.post(server, Message("join", rank))
+        recorded.post(server, Message("join", rank))
 
 
-def await_others(port: "JournallingPort") -> None:
+def await_others(port: "JournallingPort", recorded: RecordedPort) -> None:
     """Wait until all have ended; a server that is back meanwhile hears that this worker has."""
     ended = "barrier/end"
     port.store.add(ended, 1)
@@ -54,5 +56,6 @@ def await_others(port: "JournallingPort") -> None:
             port.drop_all()
             port.transport.begin_anew(port.transport.life + 1)
             for server in port.node.parents:
-                port.post(server, Message("leave", port.rank))
+                recorded.log.note("leave", peer=server)
+                recorded.post(server, Message("leave", port.rank))
             port.say_farewell()

@@ -46,6 +46,11 @@ def _outcome(folder: Path, rank: int) -> Path:
     return folder / f"outcome-{rank}.json"
 
 
+def has_ended(folder: Path, rank: int) -> bool:
+    """Whether a process has left all that it had to."""
+    return _outcome(folder, rank).exists()
+
+
 def _outcomes(folder: Path, ranks: Sequence[int]) -> list[Any]:
     """What those of them that came to their end have left."""
     files = [_outcome(folder, rank) for rank in ranks]

@@ -18,6 +18,8 @@ class Arrived:
     start: float
     nbytes: int
     left_at: float = nan
+    connection: int = 0
+    """Which of those between these two it came by: how often they have begun anew, together."""
 
 
 class Inbox:

@@ -16,7 +16,7 @@ from lockstep.executor import absence
 from lockstep.executor.stores import Store
 from lockstep.executor.testbed import Testbed
 from lockstep.job.faults import Crash, Cut, Fault, Hang
-from lockstep.job.recovery import Faults, noticed
+from lockstep.job.recovery import Faults, killed, noticed
 from lockstep.scenarios import Scenario
 
 
@@ -30,8 +30,12 @@ class Injector:
         processes: Sequence[BaseProcess],
         store: Store,
         bed: Testbed | None,
+        ended: Callable[[int], bool],
     ) -> None:
-        """bed: whose links are cut; None: processes hold messages up by themselves (cuts.py)."""
+        """bed: whose links are cut; None: processes hold messages up by themselves (cuts.py).
+
+        ended: whether a rank has come to its end; nothing befalls it any more.
+        """
         self.origin: float | None = None
         self.failed: Fault | None = None
         self.gone: dict[int, Fault] = {}
@@ -40,7 +44,7 @@ class Injector:
         """Who has been killed, why and when, where the job goes on: for the launcher to replace."""
         self._policy = scenario.on_failure
         self._scenario, self._faults, self._processes = scenario, faults, processes
-        self._store, self._bed = store, bed
+        self._store, self._bed, self._ended = store, bed, ended
         self._cuts: list[Cut] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -87,15 +91,13 @@ class Injector:
 
     def _befalls(self) -> None:
         fault = self._faults.pop()
-        ranks = [rank for rank in fault.ranks if rank not in self.gone]
+        ranks = [rank for rank in fault.ranks if rank not in self.gone and not self._ended(rank)]
         known = noticed(self._scenario, fault)
         if ranks:
             self._faults.befell(fault, ranks)
             goes_on = self.goes_on(fault)
-            if isinstance(fault, Crash) and goes_on:
-                self._lose(ranks, fault)
-            elif isinstance(fault, Crash):
-                self._signal(ranks, signal.SIGKILL)
+            if isinstance(fault, Crash):
+                self._crash(fault, ranks, goes_on)
             elif isinstance(fault, Hang):
                 self._signal(ranks, signal.SIGSTOP)
                 if known == inf:
@@ -111,6 +113,19 @@ class Injector:
                 elif not isinstance(fault, Crash):  # what it still does counts no longer
                     self._at(known, lambda: self._lose(ranks, fault))
         self._await_next()
+
+    def _crash(self, fault: Crash, ranks: Sequence[int], goes_on: bool) -> None:
+        def gone() -> None:
+            if goes_on:
+                self._lose(ranks, fault)
+            else:
+                self._signal(ranks, signal.SIGKILL)
+
+        if fault.lingers:
+            self._signal(ranks, signal.SIGSTOP)
+            self._at(killed(self._scenario, fault), gone)
+        else:
+            gone()
 
     def _fails(self, fault: Fault, ranks: Sequence[int]) -> None:
         self.gone |= dict.fromkeys(ranks, fault)

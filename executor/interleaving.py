@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import lockstep.analysis.streams as streams
+from lockstep.analysis.entries import AGAIN, LIFE
 from lockstep.analysis.streams import ENTRY
 from lockstep.job.ending import Count
 from lockstep.job.events import Event
@@ -101,7 +102,10 @@ class RecordedPort:
         self.log = log or Interleaving()
         self._port, self.clock, self._device = port, port.clock, device
         self._started = self._events = 0  # so far: activities beside the program, events
-        self._messages: Counter[tuple[str, int]] = Counter()  # by kind and sender
+        self._messages: Counter[tuple[str, int, int]] = Counter()  # by kind, sender and connection
+        self.connection: Callable[[int], int] = lambda to: 0
+        """Which connection to another node there is, if nodes begin anew."""
+        self._connections: dict[int, int] = {}  # as noted, but for first ones
 
     @coroutine  # passes on what the program awaits, without an object for each
     def run(self, program: Coroutine[Any, Any, None], activity: int = 0) -> Generator[Any, Any, None]:
@@ -122,13 +126,31 @@ class RecordedPort:
         """A node's way to take a message in, which logs that."""
 
         def logged(arrival: Arrival) -> None:
-            message = arrival.message
-            key = message.kind, message.sender
+            message, connection = arrival.message, getattr(arrival, "connection", 0)
+            key = message.kind, message.sender, connection
             self._messages[key] += 1
-            self.log.note("message", message.kind, -1, message.sender, self._messages[key], message.version)
+            by = float(connection) if connection else nan
+            self.log.note(
+                "message", message.kind, -1, message.sender, self._messages[key], message.version, by
+            )
             take_in(arrival)
 
         return logged
+
+    def hearing(self, take_in: Callable[[Arrival], None]) -> Callable[[Arrival], None]:
+        """The same for what the failure detector says."""
+
+        def logged(arrival: Arrival) -> None:
+            self.log.note("heard", arrival.message.kind, peer=arrival.message.sender)
+            take_in(arrival)
+
+        return logged
+
+    def begin_anew(self, number: int, step: int, now: float) -> None:
+        """Another node stands on this port from now on, in its so-manieth life."""
+        self._started = self._events = 0
+        self._connections = {}
+        self.log.note(LIFE, AGAIN, peer=number, number=step, version=0, answer=now)
 
     def counting(self, count: Count) -> Count:
         """What the node's `Ending` counts with, which logs the sums."""
@@ -153,6 +175,9 @@ class RecordedPort:
         return now
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
+        if (connection := self.connection(to)) != self._connections.get(to, 0):
+            self._connections[to] = connection
+            self.log.note("connection", peer=to, number=connection)
         return self._port.post(to, message)
 
     def wait(self, seconds: float, working: bool = False) -> Event:

@@ -188,7 +188,8 @@ class _Run:
         self.origin = origin
         self.injector = None
         if faults is not None:
-            self.injector = Injector(plan.scenario, faults, self.processes, self.store, bed)
+            ended = partial(collect.has_ended, folder)
+            self.injector = Injector(plan.scenario, faults, self.processes, self.store, bed, ended)
         self._frozen = ForkServerGuard(deadline_s or LEAST_S)
 
     def _process(self, rank: int, contact: process.Contact) -> BaseProcess:

@@ -17,11 +17,13 @@ import numpy as np
 import pandas as pd
 
 import lockstep.analysis.streams as streams
+from lockstep.analysis.entries import LIFE
 from lockstep.analysis.records import Recorder, join, of
 from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file, collect
 from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
+from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
@@ -137,12 +139,20 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
             end = float(records["end"].max()) if len(records) else life.start
             everyone = [(rank, end) for rank in range(len(plan.roles))]
             owners = [(owner, max(version, life.version), end) for owner in plan.owners.ranks]
-            records = cut(records, everyone, owners)
+            records = cut(records, everyone, [*_went_back(folder), *owners])
             records.to_parquet(folder / _RECORDS, index=False)
             life = replace(life, start=end)
         frames.append(records)
     begins = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
-    return replace(begins, start=life.start), frames
+    log = collect.interleaving(plan, lives[-1])  # processes that began anew have had numbers, too
+    number = max(begins.number, 1 + int(log["peer"].where(log["word"] == LIFE, 0).max()))
+    return replace(begins, number=number, start=life.start), frames
+
+
+def _went_back(folder: Path) -> list[tuple[int, int, float]]:
+    """Servers that did so in a life that was killed."""
+    file = folder / BACK
+    return [tuple(each) for each in json.loads(file.read_text("utf-8"))] if file.exists() else []
 
 
 def _lives(kept: Path) -> list[Path]:

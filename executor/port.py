@@ -119,7 +119,7 @@ class RealPort:
             body = to_device(body, self.initial.device)
         pushed_by = tuple(Source(*source) for source in sources)
         message = Message(kind, sender, body, version, batches, part, weight, pushed_by)
-        return Arrived(message, start, nbytes)
+        return Arrived(message, start, nbytes, connection=self.transport.came_by)
 
     # ---------------------------------------------------------------- waiting
 

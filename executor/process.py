@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from lockstep.analysis.entries import LIFE
+from lockstep.analysis.entries import AGAIN, LIFE
 from lockstep.analysis.records import Recorder
 from lockstep.executor import absence, checkpoint_file, native, signals, snapshot_file, sockets
 from lockstep.executor.anew import ANEW, Anew, await_others, begin_anew
@@ -126,6 +126,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if is_worker and workers > 1 and plan.native:
         join_workers()
     recorded = RecordedPort(port, computes_on(device), _log(control, scenario, rank))
+    recorded.connection = transport.connection
     if scenario.with_faults:
         saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
         life = replace(life, saved={} if saved is None else {rank: saved})
@@ -135,9 +136,9 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     node = running(port, snapshots, recorded, life)
 
     def listen() -> None:
-        port.hear = port.take_in = recorded.taking_in(port.node.take_in)
+        port.hear, port.take_in = recorded.hearing(port.node.take_in), recorded.taking_in(port.node.take_in)
         if cuts_links(plan) and not on_testbed:
-            port.take_in = held_up(port, port.hear, 0.0 if control.rejoins else control.life.start)
+            port.take_in = held_up(port, port.take_in, 0.0 if control.rejoins else control.life.start)
 
     listen()
     if plan.owners.in_one_memory:
@@ -183,7 +184,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
                         break
                     except Anew:
                         assert isinstance(port, JournallingPort)
-                        begin_anew(port, listen)
+                        begin_anew(port, recorded, listen)
                 port.finish()
             finally:
                 deaf.enter_context(signals.handled(signal.SIG_IGN, *signals.ENDING))
@@ -201,7 +202,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         learner.end_reading()
     control.heartbeat.end()
     if isinstance(port, JournallingPort):
-        await_others(port)
+        await_others(port, recorded)
     else:
         barrier(store, "end", world)
     transport.close()
@@ -213,9 +214,9 @@ def _log(control: Control, scenario: Scenario, rank: int) -> Interleaving:
     """The log of a process; that of one that may be killed begins with what its life does."""
     if not scenario.with_faults:
         return Interleaving()
-    life = control.life
-    log = DurableInterleaving(control.kept, rank)
-    log.note(LIFE, peer=life.number, number=life.steps.get(rank, 0), version=life.version, answer=life.start)
+    life, kind = control.life, AGAIN if control.rejoins else ""
+    log, step = DurableInterleaving(control.kept, rank), life.steps.get(rank, 0)
+    log.note(LIFE, kind, peer=life.number, number=step, version=life.version, answer=life.start)
     return log
 
 
@@ -304,7 +305,7 @@ def _take_place(port: RealPort, origin: float | None, start: float) -> None:
             break
         time.sleep(min(max(left_s, _SOON_S), _LOOK_S))
     for parent in port.node.parents:
-        port.post(parent, Message("join", port.rank))
+        port.node.port.post(parent, Message("join", port.rank))
     for child in port.node.children:
         port.post(child, Message(ANEW, port.rank))
 

@@ -1,5 +1,6 @@
 """Processes of a real run that die while the job goes on: what they leave, and who takes their place."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -13,11 +14,14 @@ from lockstep.executor import checkpoint_file, journal
 from lockstep.executor.hub import Hub
 from lockstep.executor.stores import Store
 from lockstep.executor.transport import lives_so_far
-from lockstep.job.ending import pool
+from lockstep.job.ending import ARRIVED, pool
 from lockstep.job.faults import Fault
 from lockstep.job.incarnation import Incarnation, cut, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import noticed
+
+BACK = "back.json"
+"""Servers that went back to earlier parameters in a life of the job."""
 
 
 class Replacing:
@@ -45,11 +49,15 @@ class Replacing:
         else:
             version = checkpoint_file.latest(self._kept.parent, rank)
             self.back.append((rank, version, start))
+            (self._kept / BACK).write_text(json.dumps(self.back), encoding="utf-8")
+            if len(self._counted(rank, ARRIVED)):  # it is no longer among those
+                self._store.add(ARRIVED, -1)
             start = min(start + self._read_s(rank, version), plan.scenario.stop.time or inf)
         for what in (streams.RECORDS, streams.LOG):
-            file = streams.file_of(self._kept, rank, what)
-            if file.exists():
-                file.rename(file.with_name(f"rank-{rank}.life-{self._lives[rank]}.{what}.arrow"))
+            for file in (streams.file_of(self._kept, rank, what), *streams.packed_log(self._kept, rank)):
+                if file.exists():
+                    name = file.name.replace(f"rank-{rank}.", f"rank-{rank}.life-{self._lives[rank]}.")
+                    file.rename(file.with_name(name))
         self._lives[rank] += 1
         self._deaths.append((rank, fault))
         self._hub.forget(rank)
@@ -78,10 +86,17 @@ class Replacing:
             step, start, _ = noted.under_way
             self._steps[worker] = step
             given_up = [*given_up, (step, start, at)]
-            if self._plan.quota.together is not None:  # it is in the pool again
-                self._store.add(pool(self._plan.places[worker][0]), -1)
+        if (together := self._plan.quota.together) is not None:
+            name = pool(self._plan.places[worker][0])
+            taken = self._counted(worker, name)
+            self._store.add(name, len(noted.done) - int((taken <= together).sum()))  # it is in the pool again
         self.frames.append(_cut_off(worker, given_up))
         return self._steps.get(worker, 0)
+
+    def _counted(self, rank: int, name: str) -> "pd.Series[int]":
+        """What a process was told each time that it had counted: its log has lost nothing."""
+        log = streams.log(self._kept, rank, alone=True)
+        return log["number"][(log["word"] == "count") & (log["kind"] == name)]
 
     def rest(self) -> Iterator[pd.DataFrame]:
         """At the end: what workers have given up that are there."""

@@ -98,6 +98,7 @@ class Transport:
         self.taken: Counter[int] = Counter()  # and by sender
         self.life = 0  # how often this process has begun anew
         self.lives: Counter[int] = Counter()  # and others, as far as it has heard
+        self.came_by = 0  # the connection of the last message that was received
         self.looked = False  # whether the inbox has been found empty; for others to reset
 
     @property
@@ -130,7 +131,7 @@ class Transport:
         with self._sending:
             peer = self._peer(to)
             self.sent[to] += 1
-            line = _write([self.life + self.lives[to], self.sent[to], *front]).encode() + b"\n"
+            line = _write([self.connection(to), self.sent[to], *front]).encode() + b"\n"
             if whole is not None and self._lent is not None and (where := self._lent.lend(to, whole)):
                 data, whole = _write(where).encode(), None
             if whole is None:
@@ -138,6 +139,10 @@ class Transport:
                 return Sent()
             peer.send(line, zmq.SNDMORE)
             return Sent(peer.send(whole.data, copy=False, track=True))
+
+    def connection(self, to: int) -> int:
+        """Which connection to another process there is now: how often both have begun anew."""
+        return self.life + self.lives[to]
 
     def there(self) -> bool:
         """Whether a message can be received now: a fifth of the price of trying to."""
@@ -193,6 +198,7 @@ class Transport:
         self.taken[sender] += 1
         if number != self.taken[sender]:
             raise MessagesLost(self._missing(sender, number))
+        self.came_by = connection
         if data is None:
             return None
         if nbytes < 0:

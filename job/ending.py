@@ -16,6 +16,8 @@ from lockstep.workloads import Evaluation
 Count = Callable[[str], int]
 """Adds one to the count of that name, among all nodes of the run, and gives the sum."""
 
+ARRIVED = "owners at the last version"
+"""The name of that count."""
 NONE: Mapping[int, int] = MappingProxyType({})
 
 
@@ -46,6 +48,7 @@ class Ending:
         self._until, self._target = plan.scenario.stop.time, plan.scenario.stop.goal
         self._roles = plan.roles
         self._gone: set[int] = set()
+        self._behind = 0  # owners that have been counted as arrived, and went back
 
     def available(self, worker: int, taken: int) -> bool:
         """Whether a worker that has used `taken` mini-batches has another: it is then the worker's to use."""
@@ -112,9 +115,15 @@ class Ending:
         """Whether an owner has made all updates that there are to be."""
         return self.limit is not None and self.versions.get(owner, 0) >= self.limit
 
+    def goes_back(self, owner: int, version: int) -> None:
+        """An owner begins anew with an earlier version: if it was among those that had come to the last one,
+        it is no longer."""
+        self._behind += self.last is not None and self.versions.get(owner, 0) >= self.last > version
+        self.versions[owner] = version
+
     def _arrives(self) -> bool:
         """An owner has come to the last version; whether all have."""
-        everyone = self._count("owners at the last version") == self._owners
+        everyone = self._count(ARRIVED) - self._behind == self._owners
         if everyone and not self.over:
             self.over = True
             self._tell()

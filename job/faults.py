@@ -39,6 +39,8 @@ class Crash(Fault):
 
     notice: float = 0.0
     """For how long (s) it was known before."""
+    lingers: float = 0.0
+    """For how long (s) they stand still before they are gone."""
     kind = "crash"
 
 
@@ -128,7 +130,9 @@ def _outages(item: Any, index: int, ranks: tuple[int, ...], rng: np.random.Gener
         yield from (Hang(at, until, index, ranks) for at, until in _spells(item, item.hang_for, rng))
         return
     notice = item.notice if isinstance(item, kinds.Preemption) else 0.0
-    yield from (Crash(at, until, index, ranks, notice) for at, until in _spells(item, item.back_after, rng))
+    lingers = item.exits_after if isinstance(item, kinds.Crash) else 0.0
+    for at, until in _spells(item, item.back_after, rng):
+        yield Crash(at, max(until, at + lingers), index, ranks, notice, lingers)
 
 
 def _cuts(item: Any, index: int, hosts: Sequence[int], rng: np.random.Generator) -> Iterator[Fault]:

@@ -5,7 +5,7 @@ engines have ports: virtual time (simulator/port.py) and real time (executor/por
 
 A node runs in turns: one of its activities goes on until it awaits something, then messages are taken in and
 events happen, then another goes on. What it does follows from the order of these and from a few answers: the
-executor records them (executor/interleaving.py), a replay gives them again (simulator/replay.py).
+executor records them (executor/interleaving.py), a replay gives them again (simulator/replayed_port.py).
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -71,6 +71,11 @@ def noticed(scenario: Scenario, fault: Fault) -> float:
     return fault.at + detect if fault.until > fault.at + detect else inf
 
 
+def killed(scenario: Scenario, crash: Crash) -> float:
+    """When who crashes is gone, s: at once, or when it has exited, or once its failure is noticed."""
+    return min(crash.at + crash.lingers, max(crash.at, noticed(scenario, crash)))
+
+
 class Faults:
     """The faults of a run that are still to come, and those that have been."""
 

@@ -86,12 +86,6 @@ def _refuse(run: Run) -> None:
     scenario, log = run.scenario, run.interleaving
     if not WORDS.issuperset(log["word"]):
         raise _refusal(run.folder, "its log is of an earlier version of lockstep, which wrote other entries")
-    if scenario.on_failure in ("continue", "wait") and run.metrics.get("failures"):
-        problem = (
-            "with continue and wait, who comes back meets others that have gone on; runs with such failures "
-            "cannot be repeated yet, those with restart and spare can"
-        )
-        raise _refusal(run.folder, problem)
     if run.plan.owners.in_one_memory:
         problem = f"{scenario.strategy.name} cannot be: its workers race inside the vectors"
         raise _refusal(run.folder, problem)
@@ -109,7 +103,8 @@ def _refusal(folder: Path, problem: str) -> ScenarioError:
 
 def replay(run: Run, progress: Progress | None = None) -> Result:
     """Repeat a run. Raises SimulationError if its log does not fit."""
-    from lockstep.simulator.replay import Divergence, replay
+    from lockstep.simulator.replay import replay
+    from lockstep.simulator.replayed_port import Divergence
 
     try:
         return replay(Plan.of(_with_times(run)), run.interleaving, progress)

@@ -125,6 +125,7 @@ class Crash(_Scoped):
     """
 
     crash: Literal[True] | None = None
+    exits_after: Duration = Field(default=0.0, description="for so long it stands still before it is gone")
     back_after: Repair | None = None
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
-from lockstep.job.recovery import Faults, next_start, noticed, read_s, says
+from lockstep.job.recovery import Faults, killed, next_start, noticed, read_s, says
 from lockstep.job.recovery import Progress as Lives
 from lockstep.simulator.engine import Progress, Simulation
 from lockstep.simulator.errors import SimulationError
@@ -158,7 +158,11 @@ class FaultySimulation(Simulation):
 
     def _befalls(self, fault: Fault, ranks: tuple[int, ...]) -> None:
         known = noticed(self.scenario, fault)
-        if isinstance(fault, Crash):
+        if isinstance(fault, Crash) and (gone := killed(self.scenario, fault)) > fault.at:
+            self._hold(ranks, inf)
+            self._down |= dict.fromkeys(ranks, fault)
+            self._later(gone, lambda: self._kill(ranks, fault))
+        elif isinstance(fault, Crash):
             self._kill(ranks, fault)
         elif isinstance(fault, Hang):
             self._hold(ranks, fault.until if known == inf else inf)
@@ -250,7 +254,7 @@ class FaultySimulation(Simulation):
         saved = self.checkpoints.latest.get(rank)
         version = saved.version if saved else 0
         self.back.append((rank, version, self.environment.now))
-        self.ending.versions[rank] = version
+        self.ending.goes_back(rank, version)
         if (kept := self.snapshots.get(rank)) is not None:
             kept.taken = {v: found for v, found in kept.taken.items() if v <= version}
             kept.last = None  # until the node has the checkpoint's

@@ -177,13 +177,23 @@ class _Run:
         said = self._said.read_text(encoding="utf-8", errors="replace")
         lines = said.splitlines()
         if status == 0:
-            return [*broken(load(self.out))]
+            return [*broken(load(self.out)), *self._replayed()]
         wrong = [] if status in _STATUSES else [f"its exit status was {status}"]
         if not lines or not lines[-1].startswith("error: "):
             wrong.append(f"it did not say why: {lines[-1] if lines else 'nothing'}")
         if "Traceback" in said:
             wrong.append(f"a traceback: {lines[-1]}")
         return wrong
+
+    def _replayed(self) -> list[str]:
+        """What is wrong with its replay, if it can be replayed."""
+        try:
+            lockstep.replay(self.out)
+        except lockstep.ScenarioError:
+            return []
+        except (RuntimeError, AssertionError) as error:
+            return [f"its replay: {error}"]
+        return []
 
     def _left(self) -> list[str]:
         """What is left of it: processes after a while, and files, unless its launcher was killed."""

@@ -73,6 +73,7 @@ def _fault(random: Random, plan: Plan, end: float) -> dict[str, Any]:
     kinds: list[dict[str, Any]] = [
         {"worker": worker, **crash},
         {"host": host, **crash},
+        {"worker": worker, **crash, "exits_after": f"{random.uniform(0, end / 10)} s"},
         {"worker": worker, "at": at, "notice": f"{end / 10} s", "back_after": lasts},
         {"worker": worker, "at": at, "hang_for": lasts},
         *cuts(random, plan, at, lasts),

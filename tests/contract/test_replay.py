@@ -10,7 +10,8 @@ import pytest
 import lockstep
 from lockstep import Result, Scenario
 from lockstep.executor.inbox import Arrived
-from lockstep.simulator.replay import ReplayedPort
+from lockstep.job.incarnation import FIRST
+from lockstep.simulator.replayed_port import Mail, ReplayedPort, Span
 from lockstep.strategies import STRATEGIES, Contribution, Message, Node, Strategy, Vector
 from lockstep.strategies.owners import OneModelEach
 from tests.support.activities import PROGRAMS, UNDER_TEST, main_that_knows_them
@@ -181,8 +182,8 @@ def test_a_message_that_came_after_the_end_is_not_taken_in() -> None:
     """The log does not know it; of those that it does not know, only a native collective's rings are."""
     taken: list[str] = []
     stub: Any = SimpleNamespace(clock=None)
-    port = ReplayedPort(stub, "server 0", [])
+    port = ReplayedPort(stub, "server 0", Span(FIRST), Mail())
     port.take_in = lambda arrival: taken.append(arrival.message.kind)
     for kind in ("push", "ring"):
-        port.keep(Arrived(Message(kind, 1, None), 0.0, 0))
+        port.keep(0, Arrived(Message(kind, 1, None), 0.0, 0))
     assert taken == ["ring"]

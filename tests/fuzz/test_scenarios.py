@@ -58,6 +58,7 @@ FAULTY = {
             {"link": {"host": 0, "direction": "both"}, "at": "20 ms", "down_for": "40 ms"},
             {"partition": [[0], [1]], "at": "30 ms", "down_for": "100 ms"},
             {"worker": 3, "at": "15 ms", "hang_for": "80 ms"},
+            {"worker": 0, "at": "250 ms", "crash": True, "exits_after": "30 ms", "back_after": "50 ms"},
         ],
     },
     "workload": {"parameters": 1000, "batch_size": 8},

@@ -202,3 +202,14 @@ def test_processes_that_share_counts_end_as_one() -> None:
         for rank, ending in endings.items():
             assert ending.updated(rank, version) == (version == 2)
     assert overs == [max(endings)]
+
+
+def test_an_owner_that_goes_back_arrives_again_and_counts_once() -> None:
+    watched = Watched("asynchronous", {"updates": 4}, 2)
+    first, second = watched.plan.owners.ranks
+    watched.ending.updated(first, 4)
+    watched.ending.goes_back(first, 2)
+    watched.ending.updated(first, 4)
+    assert not watched.overs
+    watched.ending.updated(second, 4)
+    assert watched.overs == 1

@@ -11,7 +11,7 @@ from lockstep.executor.port import RealPort
 from lockstep.job.node import Node
 from lockstep.job.port import Port
 from lockstep.simulator.port import VirtualPort
-from lockstep.simulator.replay import ReplayedPort
+from lockstep.simulator.replayed_port import ReplayedPort
 from lockstep.strategies import Node as Language
 from tests.support import ROOT
 
@@ -22,7 +22,7 @@ from lockstep.executor.port import RealPort
 from lockstep.job.node import Node
 from lockstep.job.port import Port
 from lockstep.simulator.port import VirtualPort
-from lockstep.simulator.replay import ReplayedPort
+from lockstep.simulator.replayed_port import ReplayedPort
 from lockstep.strategies import Node as Language
 
 class WiderPort(Port, Protocol):

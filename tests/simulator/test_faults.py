@@ -17,6 +17,7 @@ from lockstep.scenarios.loading import made
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.kept import Savers
+from lockstep.studies.chaos.invariants import broken
 from tests.support.nightly import drawn
 
 ELASTIC = [name for name, strategy in STRATEGIES.items() if strategy.elastic]
@@ -73,6 +74,35 @@ def test_a_run_that_ends_before_it_makes_an_update_again_has_the_checkpoints_par
     assert never.metrics["samples"] == 0
 
 
+PLENTY: list[dict[str, Any]] = [
+    {"worker": 2, "at": "10 s", "crash": True, "back_after": "30 s"},
+    {"host": 1, "mtbf": "2 h", "back_after": {"distribution": "exponential", "mean": "5 min"}},
+    {"server": 0, "at": "60 s", "crash": True, "back_after": "5 s"},
+    {"link": {"host": 3, "direction": "both"}, "at": "20 s", "down_for": "4 s"},
+    {"partition": [[0, 1], [2, 3]], "at": "30 s", "down_for": "5 s"},
+    {"workers": {"add": 2}, "at": "40 s"},
+    {"host": 2, "mtbf": "1 h", "notice": "30 s"},
+    {"worker": 5, "at": "15 s", "hang_for": "8 s"},
+]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "on"),
+    drawn(product(("synchronous", "asynchronous"), ("continue", "restart", "wait", "spare")), one_in=4),
+)
+def test_all_kinds_alone_and_together(strategy: str, on: str, tmp_path: Path) -> None:
+    (tmp_path / "p3.csv").write_text("3, 1, down\n5, 2, down\n9, 1, up\n12, 2, up\n")
+    items = [*PLENTY, {"trace": str(tmp_path / "p3.csv")}]
+    cluster = {"workers": 6, "detect": "2 s", "storage": {"write": "1 GB/s", "read": "2 GB/s"}}
+    failures = []
+    for faults in (*([item] for item in items), items):
+        result = run(*faults, strategy=strategy, on=on, every=100, cluster=cluster, stop={"time": "80 s"})
+        assert not [*broken(result)]
+        failures.append(result.metrics["failures"])
+    assert failures[:-1] == [1, 0, 1, 1, 1, 0, 0, 1, 2]  # what has an mtbf of hours does not fail in 80 s
+    assert failures[-1] == 7 - (on in ("continue", "wait"))  # at 10 s host 2 is away: that holds a restart up
+
+
 def test_times_of_a_restart() -> None:
     """Nothing but gradients takes time: 29 updates at 3 s, the 30th under way; back to the 20th at 5 s."""
     metrics = run(CRASH).metrics
@@ -104,6 +134,19 @@ def test_storage_takes_its_time(read: str | None, write: str | None) -> None:
 
 def test_without_a_checkpoint_from_the_beginning() -> None:
     assert run(CRASH, every=None).metrics["duration_s"] == pytest.approx(15.0)
+
+
+@pytest.mark.parametrize(("exits_after", "back"), [("400 ms", 5.0), ("4 s", 7.25)])
+def test_a_slow_exit(exits_after: str, back: float) -> None:
+    """What it has sent arrives, nobody takes its place before it is over, and it is noticed as any crash."""
+    cluster = {"workers": 1, "network": {"bandwidth": "80 kbit/s"}}  # a push takes 0.4 s, until 3.6
+    crash = {"worker": 0, "at": "3250 ms", "crash": True, "back_after": "1750 ms"}
+    for fault, arrives in ((crash, 0), (crash | {"exits_after": exits_after}, 1)):
+        result = run(fault, strategy="asynchronous", on="continue", stop={"time": "9 s"}, cluster=cluster)
+        assert len(result.records.query("event == 'update' and 3.25 < end < 5")) == arrives
+        assert result.metrics["lost_samples"] == 32 * (1 - arrives)
+        assert result.metrics["time_to_detect_s"] == pytest.approx(0.5)
+    assert result.metrics["time_to_recover_s"] == pytest.approx(back - 3.25)
 
 
 def test_a_spare_takes_over_at_once() -> None:

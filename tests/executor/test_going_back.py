@@ -1,0 +1,85 @@
+"""What a killed server leaves of a run that others go on with: who counts, and what is undone."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.analysis import streams
+from lockstep.analysis.entries import AGAIN, LIFE
+from lockstep.analysis.records import Recorder
+from lockstep.executor import checkpoint_file
+from lockstep.executor.injector import Injector
+from lockstep.executor.interleaving import DurableInterleaving
+from lockstep.executor.lives import resumed
+from lockstep.executor.replacing import BACK, Replacing
+from lockstep.executor.stores import HashStore
+from lockstep.job.ending import ARRIVED
+from lockstep.job.faults import Crash
+from lockstep.job.incarnation import Saved
+from lockstep.job.plan import Plan
+from lockstep.job.recovery import Faults
+from lockstep.scenarios.loading import made
+from tests.support.failing import SERVER, document
+
+RANK = 2  # of the server
+PLAN = Plan.of(made(document(SERVER | {"at": "0 s"}, recovery={"on_failure": "continue"})))
+
+
+class Dead:
+    pid = None
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_nothing_befalls_who_has_come_to_its_end(ended: bool) -> None:
+    processes: Any = [Dead()] * 3
+    injector = Injector(PLAN.scenario, Faults(PLAN), processes, HashStore(), None, lambda rank: ended)
+    injector.begin(time.monotonic())
+    until = time.monotonic() + 5
+    while not ended and not injector.dead and time.monotonic() < until:
+        time.sleep(1e-3)
+    injector.end()
+    assert [rank for rank, *_ in injector.dead] == ([] if ended else [RANK])
+
+
+class Forgetful:
+    def forget(self, rank: int) -> None:
+        pass
+
+
+def test_a_server_that_goes_back_is_no_longer_at_the_last_version(tmp_path: Path) -> None:
+    store, hub, kept = HashStore(), Forgetful(), tmp_path / "life-0"
+    kept.mkdir()
+    DurableInterleaving(kept, RANK).note("count", ARRIVED, number=1)
+    store.add(ARRIVED, 1)
+    replacing = Replacing(PLAN, tmp_path, kept, hub, store, 0)  # type: ignore[arg-type]
+    life = replacing.bury(RANK, Crash(1.0, 1.5, 0, (RANK,)), 1.0)
+    assert store.add(ARRIVED, 0) == 0
+    assert life is not None
+    assert (life.start, life.version) == (1.5, 0)
+    assert replacing.back == [(RANK, 0, 1.5)]
+    assert json.loads((kept / BACK).read_text()) == [[RANK, 0, 1.5]]
+
+
+def test_a_run_that_is_resumed_knows_what_servers_had_undone(tmp_path: Path) -> None:
+    kept = tmp_path / "life-0"
+    kept.mkdir()
+    (kept / "begin.json").write_text(json.dumps({"number": 0, "start": 0.0, "version": 0, "steps": {}}))
+    recorder = Recorder()
+    for version in range(3):
+        recorder.update(RANK, 0, 1.0 + version, version, 0, 1)
+    stream = streams.Stream(streams.file_of(kept, RANK, streams.RECORDS))
+    columns = streams.columns_of(*recorder.drain())
+    assert columns is not None
+    stream.write(columns)
+    stream.close()
+    checkpoint_file.write(tmp_path / f"checkpoint-3-{RANK}.npz", Saved(3, 0, ()))
+    (kept / BACK).write_text(json.dumps([[RANK, 1, 2.5]]))
+    log = DurableInterleaving(kept, RANK)
+    log.note(LIFE)
+    log.note(LIFE, AGAIN, peer=4)
+    life, (records,) = resumed(PLAN, tmp_path)
+    assert [*records.sort_values("end")["event"]] == ["update", "undone", "update"]
+    assert life.number == 5  # draws of those before do not come again
