@@ -1,9 +1,9 @@
 """One process of a run that torchrun started: torchrun … -m lockstep.executor SCENARIO [--out DIR].
 
-The world has the workers first, then the servers: torchrun needs `--nproc-per-node` × nodes = workers +
-servers processes (workers alone for a strategy without servers). Rank 0 writes the result, and has the hub to
-which all report. When a process dies, torchrun names it and ends the others of its host, and the hub those of
-other hosts. What each process has recorded is on its host then, in OUT/incomplete.
+torchrun needs `--nproc-per-node` × nodes = workers + servers processes (workers alone for a strategy without
+servers). The servers are spread over the hosts, each the last of its host's processes. Rank 0 writes the
+result, and has the hub to which all report. When a process dies, torchrun names it and ends the others of its
+host, and the hub those of other hosts. What each process has recorded is on its host then, in OUT/incomplete.
 """
 
 import argparse
@@ -83,12 +83,15 @@ def _options() -> argparse.Namespace:
 
 
 def _main(options: argparse.Namespace, stack: ExitStack) -> int:
-    own = joining.join(options, stack)
+    plan = _plan(options)
+    own = joining.join(options, stack, len(plan.workers) if isinstance(plan, Plan) else None)
     store, heartbeat = own.control.store, own.control.heartbeat
     end_with_parent(last_words=lambda: folder.leave(own.control.private))
     here = f"rank {own.rank} on {socket.gethostname()}"
     try:
-        _run(own, options, stack)
+        if isinstance(plan, ScenarioError):
+            raise plan
+        _run(own, options, stack, plan)
     except ScenarioError as error:
         folder.await_siblings(own.control.private)
         with suppress(HubGone, dist.DistNetworkError, dist.DistStoreError):  # rank 0 has found it, and gone
@@ -108,12 +111,18 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
     return 0
 
 
-def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack) -> None:
+def _plan(options: argparse.Namespace) -> Plan | ScenarioError:
+    """The plan of the run; or what is wrong with the scenario, which the others are to hear of, too."""
+    try:
+        with trusting(options.trust):
+            return Plan.of(load(options.scenario, options.set, Plan.of))
+    except ScenarioError as error:
+        return error
+
+
+def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, plan: Plan) -> None:
     """Take part in the run; rank 0 writes and prints the result."""
-    control, learner, out = own.control, None, options.out
-    with trusting(options.trust):
-        scenario = load(options.scenario, options.set, Plan.of)
-    plan = Plan.of(scenario)
+    control, learner, out, scenario = own.control, None, options.out, plan.scenario
     if scenario.with_faults:
         key = "cluster.faults" if scenario.cluster.faults else "recovery.checkpoint"
         raise ScenarioError("not built yet under torchrun; 'lockstep run' has it", key=key)

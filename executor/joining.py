@@ -38,11 +38,14 @@ class Joined:
     incomplete: Incomplete | None = None
 
 
-def join(options: Namespace, stack: ExitStack) -> Joined:
-    """Take part, until `stack` is closed. Raises ScenarioError."""
-    rank, world, host, hosts = (
-        int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+def join(options: Namespace, stack: ExitStack, workers: int | None) -> Joined:
+    """Take part, until `stack` is closed; `workers`: how many, if that is known. Raises ScenarioError."""
+    rank, world, host, hosts, own, of_a_host = (
+        int(os.environ[name])
+        for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     )
+    if workers is not None and workers < world == hosts * of_a_host:
+        rank = placed(workers, hosts, of_a_host, host, own)
     private = folder.torchruns_folder()
     stack.callback(folder.leave, private)
     kept = private if options.out is None else options.out / _kept_name(host)
@@ -60,6 +63,9 @@ def join(options: Namespace, stack: ExitStack) -> Joined:
         rendezvous_store, *_ = next(rendezvous("env://"))
         address = _address(options.interface, rendezvous_store, rank, world)
         run = "/".join(os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
+        if rendezvous_store.add(f"{run}/{rank}", 1) > 1:
+            problem = "must be the same on all hosts where there are several servers"
+            raise ScenarioError(problem, key="--nproc-per-node")
         names = [NAME, *map(str, range(world))]
         place = Place(private, address, options.ports, keys.Keys(secret, run, names))
         if rank == 0:
@@ -77,6 +83,20 @@ def join(options: Namespace, stack: ExitStack) -> Joined:
     heartbeat.begin()
     stack.callback(heartbeat.close)
     return Joined(rank, world, Control(store, heartbeat, place, leave, kept, private), hub)
+
+
+def placed(workers: int, hosts: int, of_a_host: int, host: int, own: int) -> int:
+    """The rank in the run of process `own` of a host: its last processes are servers, on each host as many.
+
+    Where they do not divide, the last hosts have one more. So every host has as many workers, for its GPUs;
+    and rank 0 is on the first host.
+    """
+    servers = hosts * of_a_host - workers
+    on = [servers // hosts + (hosts - each <= servers % hosts) for each in range(hosts)]
+    theirs = of_a_host - on[host]
+    if own < theirs:
+        return host * of_a_host - sum(on[:host]) + own
+    return workers + sum(on[:host]) + own - theirs
 
 
 def begin_records(joined: Joined, scenario: Scenario, out: Path | None, stack: ExitStack) -> None:
