@@ -13,7 +13,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import called
 from lockstep.scenarios.section import nearest
 from lockstep.scenarios.workload import Trained
-from lockstep.workloads import modules
+from lockstep.workloads import modules, sizes
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
 
@@ -44,7 +44,8 @@ def calibrate(
     for part in parts:
         if part not in PARTS:
             raise ScenarioError(f"no such part: {part!r}{nearest(part, PARTS)}", key="--only")
-    workloads = {called(compute.key(s.workload)): s.workload for s in scenarios if s.workload.learns}
+    learning = {called(compute.key(s.workload)): s for s in scenarios if s.workload.learns}
+    workloads = {name: each.workload for name, each in learning.items()}
     parts = [part for part in PARTS if part in (parts or PARTS)]
     named = tuple(host.strip() for host in hosts.split(",")) if hosts else ()
     if "network" in parts:
@@ -63,8 +64,8 @@ def calibrate(
         compute.sample(scenarios[0].workload)  # which says why there is nothing to measure
     start_fork_server(sorted({name for each in workloads.values() for name in modules(each)}))
     if "compute" in parts:
-        for name, workload in workloads.items():
-            entry, estimates, samples[name] = unstolen(partial(_compute, name, workload))
+        for name, scenario in learning.items():
+            entry, estimates, samples[name] = unstolen(partial(_compute, name, scenario, not timed))
             timed.append(entry)
             found.append(estimates)
             done(f"compute {name}")
@@ -84,14 +85,19 @@ def calibrate(
     return Calibration(document(_together(found), timed, where, of_cables), samples)
 
 
-def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Estimates, list[float]]:
-    """The entry of a workload in a profile's `compute`, its intervals and evidence, and the sample."""
+def _compute(name: str, scenario: Scenario, first: bool) -> tuple[dict[str, Any], Estimates, list[float]]:
+    """The entry of a workload in a profile's `compute`, the evidence, and the sample; of the `first` one what
+    updates take, too."""
+    workload = scenario.workload
     times, device, reading = compute.sample(workload)
     fits, evidence = compute.judged(times)
     read = None
     if reading:
         (read, *_), seen = compute.judged(reading)
         evidence |= {"loading": seen}
+    optimizer = scenario.strategy.parameters.get("optimizer", apply.PLAIN)
+    step = apply.step(optimizer, sizes(workload).parameters)
+    evidence |= step.evidence
     intervals = {f"compute.{name}.{key}": ends for key, ends in (fits[0].intervals or {}).items()}
     backward = None
     if isinstance(workload, Trained):
@@ -101,7 +107,10 @@ def _compute(name: str, workload: Any) -> tuple[dict[str, Any], Estimates, list[
         intervals[f"compute.{name}.backward"] = (low, high)
         evidence |= split
     entry = {"workload": compute.key(workload), "compute": compute.compute_of(fits[0], backward, read)}
-    return entry, Estimates({}, intervals, {"compute": {name: {"device": device, **evidence}}}), times
+    evidence = {"compute": {name: {"device": device, **evidence}}}
+    if not first:
+        return entry, Estimates({}, intervals, evidence), times
+    return entry, Estimates(step.settings, {**intervals, **step.intervals}, evidence), times
 
 
 def _together(found: Sequence[Estimates]) -> Estimates:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from statistics import median
+from statistics import fmean, median, pstdev
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -14,6 +14,7 @@ import torch
 from lockstep.analysis.student import half_width_of
 from lockstep.calibration.estimates import Estimates, line, resampled
 from lockstep.calibration.process import alone, timed
+from lockstep.executor.devices import own, settle
 from lockstep.strategies import Message
 from lockstep.strategies import corrections as known
 from lockstep.strategies.corrections import UpdateRule
@@ -24,6 +25,8 @@ from lockstep.validation import no_slope
 SIZES = (4_000, 32_000, 256_000, 2_000_000, 25_000_000)  # bytes of a shard
 PLAIN = "sgd"  # the rule that the profile's overhead is of: most strategies have it
 _LEAST, _LEAST_S, _PACE_S = 15, 0.05, 0.001
+_ENOUGH = 2_000_000  # bytes that take longer than a few, whatever the rule
+_CPU = torch.device("cpu")
 _FRESH = 4  # pushes that take turns, so that none is in a cache because it was the last one
 
 
@@ -55,24 +58,24 @@ def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Estimate
     """
     found = {name: alone(_measure, name, tuple(sizes), least_s) for name in update_rules()}
     fitted = {name: resampled(partial(line, touched), samples) for name, (touched, samples) in found.items()}
-    for name, (own, _) in fitted.items():
-        if own.bandwidth == math.inf:
+    for name, (its, _) in fitted.items():
+        if its.bandwidth == math.inf:
             first, *_, last = map(median, found[name][1])
             raise no_slope(f"an update by {name}", (sizes[0], sizes[-1]), (first, last))
     overhead, interval = fitted[PLAIN][0].overhead, fitted[PLAIN][1][0]
-    logs = np.log([own.bandwidth for own, _ in fitted.values()])
+    logs = np.log([its.bandwidth for its, _ in fitted.values()])
     bandwidth, spread = float(np.exp(logs.mean())), float(half_width_of(logs))
     evidence: dict[str, Any] = {"sizes": list(sizes), "rules": {}}
     for name, (touched, samples) in found.items():
-        own, (overheads, bandwidths) = fitted[name]
+        its, (overheads, bandwidths) = fitted[name]
         seconds = [median(times) for times in samples]
         expected = overhead + np.array(touched) / bandwidth
         evidence["rules"][name] = {
             "passes": touched[0] // sizes[0],
             "seconds": seconds,
-            "overhead": own.overhead,
+            "overhead": its.overhead,
             "overhead_interval": list(overheads),
-            "bandwidth": own.bandwidth,
+            "bandwidth": its.bandwidth,
             "bandwidth_interval": list(bandwidths),
             "off": [float(off) for off in expected / seconds - 1],
         }
@@ -96,10 +99,38 @@ def _measure(name: str, sizes: Sequence[int], least_s: float) -> tuple[list[int]
     return list(touched), list(samples)
 
 
-def _times(rule: UpdateRule, pushes: int, length: int, least_s: float) -> tuple[int, list[float]]:
+def step(name: str, parameters: int) -> Estimates:
+    """What a step of an optimizer takes that has so many parameters, on the device that gradients are on.
+
+    `apply_overhead` and `memory_bandwidth` are the optimizer's own: of the line through a step of a few
+    parameters and one of so many, or of as many as tell the two apart.
+    """
+    sizes = min(SIZES), max(_ENOUGH, 4 * parameters)
+    found = [alone(_step, name, nbytes // 4) for nbytes in (*sizes, 4 * parameters)]
+    touched, samples = zip(*found, strict=True)
+    fitted, (overheads, bandwidths) = resampled(partial(line, touched[:2]), samples[:2])
+    seconds = samples[-1]
+    seen = {"optimizer": name, "mean": fmean(seconds), "cv": pstdev(seconds) / fmean(seconds)}
+    if fitted.bandwidth == math.inf:
+        return Estimates({}, {}, {"update": seen})
+    return Estimates(
+        {"apply_overhead": fitted.overhead, "memory_bandwidth": fitted.bandwidth},
+        {"apply_overhead": overheads, "memory_bandwidth": bandwidths},
+        {"update": seen},
+    )
+
+
+def _step(name: str, length: int) -> tuple[int, list[float]]:
+    rule, pushes = update_rules()[name]
+    return _times(rule, pushes, length, _LEAST_S, torch.device(own()))
+
+
+def _times(
+    rule: UpdateRule, pushes: int, length: int, least_s: float, device: torch.device = _CPU
+) -> tuple[int, list[float]]:
     """Bytes touched by an update of `length` float32 parameters, and the seconds of many."""
     generator = torch.Generator().manual_seed(0)
-    parameters = torch.randn(length, generator=generator)
+    parameters = torch.randn(length, generator=generator).to(device)
     charged: list[int] = []
 
     async def apply(function: Callable[[], Any], nbytes: int) -> Any:
@@ -116,7 +147,8 @@ def _times(rule: UpdateRule, pushes: int, length: int, least_s: float) -> tuple[
         concatenate=torch.cat,
     )
     shard = Shard(node, rule)
-    bodies: list[Any] = [torch.randn(length, generator=generator) for _ in range(max(_FRESH, pushes))]
+    many = max(_FRESH, pushes)
+    bodies: list[Any] = [torch.randn(length, generator=generator).to(device) for _ in range(many)]
     turn = 0
 
     def update() -> None:
@@ -129,6 +161,7 @@ def _times(rule: UpdateRule, pushes: int, length: int, least_s: float) -> tuple[
             shard.pulled = {**shard.pulled, number: {shard.version: parameters}}
         with suppress(StopIteration):  # it has nothing to wait for
             _applied(shard, messages).send(None)
+        settle(device)
 
     for _ in range(3):  # the moments are vectors then, and memory has been had
         update()

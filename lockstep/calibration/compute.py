@@ -7,7 +7,7 @@ import torch
 
 from lockstep.calibration.fit import Fit, fits, independent_draws
 from lockstep.calibration.process import alone, timed
-from lockstep.executor.devices import Place, choose, visible
+from lockstep.executor.devices import named, own, settle
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.profile import timed_with
 from lockstep.scenarios.workload import Graph, Trained
@@ -49,7 +49,7 @@ def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -
 
 
 def _sample(workload: Trained | Problem, least: int, least_s: float) -> Times:
-    device, _ = choose([Place("here", visible())], 0)
+    device = own()
     learner = build(workload, 1, 0, device)
     parameters = learner.initial().to(device)
     steps = iter(range(1, 1 << 62))
@@ -59,8 +59,7 @@ def _sample(workload: Trained | Problem, least: int, least_s: float) -> Times:
 
     def gradient() -> None:
         learner.gradient(parameters, 0, 0 if reader else next(steps))  # the first batch stays at hand
-        if device != "cpu":
-            torch.cuda.synchronize(device)
+        settle(torch.device(device))
 
     once = min(timed(gradient, 2, 0.0))
     timed(gradient, min(_WARM, least), 0.0)
@@ -69,7 +68,7 @@ def _sample(workload: Trained | Problem, least: int, least_s: float) -> Times:
     reading: list[float] = []
     if reader is not None:
         reading = timed(lambda: reader.batch(0, next(steps)), min(few, _SLOW), least_s / 3)
-    return Times(times, torch.cuda.get_device_name(0) if device != "cpu" else "cpu", reading)
+    return Times(times, named(device), reading)
 
 
 def compute_of(fit: Fit, backward: float | None, reading: Fit | None = None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from statistics import median
+from statistics import fmean, median, pstdev
 from typing import Any
 
 from scipy import stats
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from lockstep.calibration.process import alone
-from lockstep.executor.devices import Place, choose, settle, visible
+from lockstep.executor.devices import own, settle
 from lockstep.scenarios.workload import Trained
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.task import trained
@@ -22,15 +22,16 @@ def split(workload: Trained) -> dict[str, Any]:
     """`backward`: the share of a gradient's time after the last layer's forward pass; and the evidence.
 
     On the device that gradients are computed on; a GPU is waited for at each instant. `layers`: [name,
-    seconds forward, seconds backward] of each module without children; backward is from the gradient of its
-    output to that of the output before. `tensors`: [name, parameters, instant at which its gradient is ready
-    as a share of the gradient's time]. Medians; hooks take some us a layer.
+    seconds forward, seconds backward, and the coefficients of variation of both] of each module without
+    children; backward is from the gradient of its output to that of the output before. `tensors`: [name,
+    parameters, instant at which its gradient is ready as a share of the gradient's time]. Of layers means, of
+    the others medians; hooks take some us a layer.
     """
     return alone(_split, workload.model_copy(update={"learning": None}))
 
 
 def _split(workload: Trained) -> dict[str, Any]:
-    learner = Classifier(workload, 1, 0, choose([Place("here", visible())], 0)[0])
+    learner = Classifier(workload, 1, 0, own())
     names = {module: name for name, module in learner.module.named_modules() if not list(module.children())}
     weights = trained(learner.module)
     events: list[tuple[float, str, str]] = []  # instant, what happens, to which layer or tensor
@@ -78,7 +79,7 @@ def _split(workload: Trained) -> dict[str, Any]:
         "backward": found["share", ""],
         "interval": [float(low), float(high)],
         "layers": [
-            [name, *(found.get((way, name), 0.0) for way in ("forward", "backward"))]
+            [name, *(of(took[way, name]) for of in (_mean, _variation) for way in ("forward", "backward"))]
             for name in names.values()
         ],
         "tensors": [
@@ -90,6 +91,14 @@ def _split(workload: Trained) -> dict[str, Any]:
             for name, weight in weights.items()
         ],
     }
+
+
+def _mean(times: list[float]) -> float:
+    return fmean(times) if times else 0.0
+
+
+def _variation(times: list[float]) -> float:
+    return pstdev(times) / fmean(times) if times and fmean(times) else 0.0
 
 
 def _measured(events: list[tuple[float, str, str]], start: float, end: float) -> dict[tuple[str, str], float]:

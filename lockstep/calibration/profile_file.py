@@ -10,6 +10,8 @@ import torch
 from pydantic import BaseModel
 
 from lockstep.calibration.estimates import Estimates
+from lockstep.executor.devices import kind as gpu_kind
+from lockstep.executor.devices import named, visible
 from lockstep.machine import processor, system
 from lockstep.scenarios.document import written
 from lockstep.scenarios.machine import Machine
@@ -89,7 +91,7 @@ def _with_units(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def described() -> dict[str, str]:
     """When this is, and what machine, without its name."""
-    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    gpus = [named(f"{gpu_kind()}:{number}") for number in range(len(visible()))]
     return {
         "date": date.today().isoformat(),
         "host": f"{os.cpu_count()} cores {processor()}, {system()}",

@@ -27,6 +27,10 @@ def over(before: Path, found: Calibration) -> dict[str, Any]:
         old["cluster"] = {key: value for key, value in old.get("cluster", {}).items() if key != "network"}
         old.pop("bandwidth", None)
         anew.append("network.")
+    if not {"apply", "network"} & {*found.profile["evidence"]}:  # these know more about updates
+        for key in {"apply_overhead", "memory_bandwidth"} & {*old.get("cluster", {})}:
+            found.profile["cluster"].pop(key, None)
+            found.profile["intervals"].pop(key, None)
     intervals = old.get("intervals", {}).items()  # another distribution has other parameters
     old["intervals"] = {key: ends for key, ends in intervals if not key.startswith(tuple(anew))}
     new = library.merged(old, found.profile)

@@ -4,6 +4,7 @@ import json
 import math
 import resource
 import sys
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,23 @@ def test_a_profile_is_written_read_and_extended(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ this machine, briefly
 
 
+def test_updates_of_a_user_s_step_never_replace_what_is_known_better(tmp_path: Path) -> None:
+    """Its optimizer's own numbers are the profile's only where nothing else has measured updates."""
+    step = {
+        "cluster": {"apply_overhead": "9 us", "memory_bandwidth": "9 GB/s"},
+        "intervals": {},
+        "compute": [],
+    }
+
+    def cluster(evidence: dict[str, Any]) -> Any:
+        out = tmp_path / "p.yaml"
+        out.write_text("profile: 1\ncluster: {apply_overhead: 1 us, memory_bandwidth: 1 GB/s}\n")
+        return over(out, Calibration({"profile": 1, **deepcopy(step), "evidence": evidence}, {}))["cluster"]
+
+    assert cluster({"compute": {}}) == {"apply_overhead": "1 us", "memory_bandwidth": "1 GB/s"}
+    assert cluster({"apply": {}}) == {"apply_overhead": "9 us", "memory_bandwidth": "9 GB/s"}
+
+
 def test_a_rate_that_chance_makes_infinite_has_an_interval() -> None:
     """Some draws of the larger size take less time than the smaller one does."""
     samples = [[1.0, 1.0, 1.0], [1.0, 1.0, 2.0, 2.0]]
@@ -226,7 +244,11 @@ def test_the_parts_measure_something() -> None:
     assert 0 < split["backward"] < 1
     ready = [share for _, _, share in split["tensors"]]
     assert ready[0] > ready[-1]  # the pass goes from the last layer to the first
-    assert all(forward > 0 and backward >= 0 for _, forward, backward in split["layers"])
+    for _, forward, backward, *spreads in split["layers"]:
+        assert forward > 0
+        assert backward >= 0
+        assert len(spreads) == 2
+        assert min(spreads) >= 0
 
 
 @pytest.mark.real
@@ -239,6 +261,10 @@ def test_the_command_measures_writes_and_a_scenario_takes_it_over(tmp_path: Path
     printed = json.loads(done.stdout)
     (name,) = printed["evidence"]["compute"]
     assert printed["evidence"]["compute"][name]["gradients"] >= 200
+    update = printed["evidence"]["compute"][name]["update"]
+    assert update["optimizer"] == "sgd"
+    assert update["mean"] > 0
+    assert set(printed["cluster"]) == {"apply_overhead", "memory_bandwidth"}
     sample = np.loadtxt(tmp_path / f"p-{name}.csv")
     assert len(sample) == printed["evidence"]["compute"][name]["gradients"]
     assert {file.suffix for file in tmp_path.iterdir()} == {".yaml", ".csv", ".png", ".svg"}
