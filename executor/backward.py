@@ -14,6 +14,7 @@ from torch import Tensor
 from lockstep.executor.devices import use
 from lockstep.executor.waiting import Signal
 from lockstep.workloads.base import Ready
+from lockstep.workloads.streams import accelerated
 
 Compute = Callable[[Ready], Tensor]
 
@@ -32,8 +33,8 @@ class Part(Signal):
     def ready(self, gradient: Tensor) -> None:
         """It is there, or will be when the GPU has come to it."""
         self._gradient = gradient
-        if gradient.is_cuda:
-            self._computed = torch.cuda.current_stream(gradient.device).record_event()
+        if accelerated(gradient.device):
+            self._computed = torch.accelerator.current_stream(gradient.device).record_event()
         self.flag.set()
 
     def block(self) -> None:  # noqa: D102
@@ -41,7 +42,7 @@ class Part(Signal):
         if self._computed is not None and self._gradient is not None:
             self._computed.synchronize()
             # which is going to read it
-            self._gradient.record_stream(torch.cuda.current_stream(self._gradient.device))
+            self._gradient.record_stream(torch.accelerator.current_stream(self._gradient.device))
 
 
 class Pass:
@@ -65,13 +66,13 @@ class Beside:
         # How many threads compute is the calling thread's affair in some of torch's libraries: as many here.
         as_here = torch.get_num_threads()
         self._thread = ThreadPoolExecutor(1, "backward", _begin, (as_here, device))
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._stream = torch.Stream(device) if accelerated(device) else None
 
     def backward(self, compute: Compute, down_to: Sequence[int], now: Callable[[], float]) -> Pass:
         """Begin `compute`. At its end `done` is due, with the time `now`."""
         found = Pass(down_to)
         if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+            self._stream.wait_stream(torch.accelerator.current_stream(self._stream.device))
         self._thread.submit(self._run, compute, found, now)
         return found
 
@@ -88,7 +89,7 @@ class Beside:
                 missing.pop().ready(gradient)
 
         try:
-            with torch.cuda.stream(self._stream) if self._stream else nullcontext():
+            with self._stream or nullcontext():
                 gradient = compute(ready)
                 if self._stream is not None:
                     self._stream.synchronize()

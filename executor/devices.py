@@ -1,12 +1,18 @@
 """Which device a worker computes on, and which collective backend the workers share."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lockstep.scenarios import ScenarioError
+from lockstep.workloads.streams import accelerated, finished
 
 if TYPE_CHECKING:
     from torch import Tensor, device
+
+
+OVER_THE_CPU = "gloo"
+"""The collective backend that sums in the host's memory."""
 
 
 class Place(NamedTuple):
@@ -14,9 +20,15 @@ class Place(NamedTuple):
 
     host: str  # its name, and after a slash what else tells it from others of that name
     gpus: tuple[str, ...] = ()  # by UUID: indices say nothing where processes see different ones
+    kind: str = "cuda"  # what torch calls them
 
 
 Wanted = Literal["auto", "cpu", "cuda"]
+
+
+def boot() -> str:
+    """What tells this host from others of its name, until it is started again."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def require(wanted: Wanted) -> None:
@@ -28,24 +40,53 @@ def require(wanted: Wanted) -> None:
         raise ScenarioError(problem, key="cluster.device")
 
 
-def visible(wanted: Wanted = "auto") -> tuple[str, ...]:
-    """The GPUs that this process sees and may use, by UUID."""
+def kind(wanted: Wanted = "auto") -> str:
+    """What torch calls the GPUs that this process may use: cuda, xpu, …; cpu if there are none."""
     import torch
 
-    many = 0 if wanted == "cpu" else torch.cuda.device_count()
-    return tuple(str(torch.cuda.get_device_properties(number).uuid) for number in range(many))
+    found = torch.accelerator.current_accelerator(check_available=True) if wanted != "cpu" else None
+    return "cpu" if found is None or (wanted == "cuda" and found.type != "cuda") else found.type
+
+
+def visible(wanted: Wanted = "auto") -> tuple[str, ...]:
+    """The GPUs that this process sees and may use, by UUID; of a kind that has none, by host and index."""
+    import torch
+
+    if (its := kind(wanted)) == "cpu":
+        return ()
+    module, many = torch.get_device_module(its), torch.accelerator.device_count()
+    told = [getattr(module.get_device_properties(number), "uuid", None) for number in range(many)]
+    return tuple(str(uuid or f"{boot()}-{number}") for number, uuid in enumerate(told))
+
+
+def own() -> str:
+    """The device that a process by itself computes on."""
+    return choose([Place("here", visible(), kind())], 0)[0]
+
+
+def named(device: str) -> str:
+    """What its maker calls a device."""
+    import torch
+
+    its = torch.device(device)
+    return str(torch.get_device_module(its).get_device_name(its.index or 0)) if its.type != "cpu" else "cpu"
 
 
 def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tuple[str, str]:
     """(device of the worker, backend of all): `places` of the workers, in the order of their ranks.
 
-    NCCL wants a GPU of its own for every worker. With fewer GPUs than workers they share them, and talk
-    over the CPU; without a GPU everything is on the CPU. So they do if they have to talk `over_tcp`: NCCL
-    would not use a testbed's network, but what is between the GPUs.
+    NCCL, and what others have like it, wants a GPU of its own for every worker. With fewer GPUs than workers
+    they share them, and talk over the CPU; without a GPU everything is on the CPU. So they do if they have to
+    talk `over_tcp`: NCCL would not use a testbed's network, but what is between the GPUs.
     """
-    index, gpus = _taken(places, worker), _gpus(places)
-    own = None not in gpus and len({*gpus}) == len(gpus)
-    return f"cuda:{index}" if places[worker].gpus else "cpu", "nccl" if own and not over_tcp else "gloo"
+    from torch.distributed import Backend
+
+    index, gpus, own = taken(places, worker), _gpus(places), places[worker]
+    kinds = {place.kind for place in places}
+    apart = None not in gpus and len({*gpus}) == len(gpus) and len(kinds) == 1
+    theirs = Backend.default_device_backend_map.get(own.kind, OVER_THE_CPU)
+    device = f"{own.kind}:{index}" if own.gpus else "cpu"
+    return device, theirs if apart and not over_tcp else OVER_THE_CPU
 
 
 def sharing(places: Sequence[Place], worker: int) -> list[int]:
@@ -54,21 +95,21 @@ def sharing(places: Sequence[Place], worker: int) -> list[int]:
     return [other for other, gpu in enumerate(gpus) if gpu is not None and gpu == gpus[worker]]
 
 
-def _taken(places: Sequence[Place], worker: int) -> int:
+def taken(places: Sequence[Place], worker: int) -> int:
     """Which of the GPUs that it sees a worker takes: those who see the same take them in turn."""
     alike = [other for other, place in enumerate(places) if place == places[worker]]
     return alike.index(worker) % max(1, len(places[worker].gpus))
 
 
 def _gpus(places: Sequence[Place]) -> list[str | None]:
-    return [place.gpus[_taken(places, w)] if place.gpus else None for w, place in enumerate(places)]
+    return [place.gpus[taken(places, w)] if place.gpus else None for w, place in enumerate(places)]
 
 
 def use(device: "device") -> None:
     """Let this thread compute there: one that begins to use a GPU without a word uses the first."""
     import torch
 
-    if device.type != "cpu":
+    if accelerated(device):
         torch.accelerator.set_device_index(device.index or 0)
 
 
@@ -76,7 +117,7 @@ def settle(device: "device") -> None:
     """Wait until a device has done all that it was told to: what is timed next is then timed alone."""
     import torch
 
-    if device.type != "cpu":
+    if accelerated(device):
         torch.accelerator.synchronize(device)
 
 
@@ -92,16 +133,18 @@ def to_host(vector: "Tensor") -> "Tensor":
 
     What other streams compute, such as the rest of a gradient, goes on meanwhile.
     """
-    if not vector.is_cuda:
+    if not accelerated(vector.device):
         return vector
     import torch
 
     host = torch.empty_like(vector, device="cpu", pin_memory=True)
     host.copy_(vector, non_blocking=True)
-    torch.cuda.current_stream(vector.device).synchronize()
+    finished(vector)
     return host
 
 
 def to_device(vector: "Tensor", device: "device") -> "Tensor":
-    """A vector in the host's memory on a device: itself, or a copy that the GPU makes from pinned memory."""
-    return vector.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else vector
+    """A vector on a device: itself if it is there, or a copy that the GPU makes from pinned memory."""
+    if vector.device.type == device.type:
+        return vector
+    return vector.pin_memory().to(device, non_blocking=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from lockstep.executor.devices import OVER_THE_CPU, to_host
 from lockstep.executor.stores import Store
 from lockstep.job.events import Retired
 from lockstep.strategies.node import Vector
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def join(backend: str, device: torch.device, store: Store, rank: int, workers: int) -> None:
-    """Join the other workers. With NCCL, which is told the device, communicators are made here and now, and
-    not at the first sum, on the clock."""
-    known: dict[str, Any] = {"device_id": device} if backend == "nccl" else {}
+    """Join the other workers. With NCCL and its like, which is told the device, communicators are made here
+    and now, and not at the first sum, on the clock."""
+    known: dict[str, Any] = {} if backend == OVER_THE_CPU else {"device_id": device}
     dist.init_process_group(backend, store=store, rank=rank, world_size=workers, **known)
 
 
@@ -35,7 +36,11 @@ async def all_reduce(port: "RealPort", vector: Vector) -> tuple[Vector, int]:
             port.in_collective = True
             if not dist.is_initialized():
                 port.join_workers()
-            dist.all_reduce(total, group=port.process_group)
+            through_host = dist.get_backend(port.process_group) == OVER_THE_CPU
+            summed = to_host(total) if through_host else total
+            dist.all_reduce(summed, group=port.process_group)
+            if summed is not total:
+                total.copy_(summed, non_blocking=True)
             port.in_collective = False
         if bool(total[-1]):  # on a GPU this waits for the sum
             raise Retired

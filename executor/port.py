@@ -30,8 +30,10 @@ from lockstep.job.port import Arrival, PassOf, Work
 from lockstep.job.segments import PassTimes, Segments
 from lockstep.strategies.node import Collective, Group, Message, Source, Vector
 from lockstep.workloads import Learner
+from lockstep.workloads.base import Ready
 from lockstep.workloads.compute_time import ComputeTime
 from lockstep.workloads.slowness import slowness
+from lockstep.workloads.streams import accelerated
 
 _SLICE_S = 0.05  # how often a thread that waits looks whether the run is over
 _POLL_S = 0.002  # messages are waited for in whole milliseconds
@@ -228,6 +230,19 @@ class RealPort:
 
     # ---------------------------------------------------------------- the device
 
+    def warm_up(self) -> None:
+        """Compute a first gradient, in each thread and on each stream that gradients are computed with."""
+        learner = self.learner
+        assert learner is not None
+        first = learner.initial()
+        learner.gradient(first, self.replica, 0)
+        if accelerated(self.initial.device):
+
+            def again(ready: Ready) -> Any:
+                return learner.gradient(first, self.replica, 0, ready)
+
+            self._beside.backward(again, [], lambda: 0.0).done.block()
+
     def compute(
         self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
     ) -> Work:
@@ -244,8 +259,7 @@ class RealPort:
             if learner is None:
                 return self.initial, nan
             gradient = learner.gradient(parameters, self.replica, step)
-            if gradient.is_cuda:
-                torch.cuda.synchronize(gradient.device)
+            settle(gradient.device)
             return gradient, learner.loss
 
         def ends(end: float) -> None:

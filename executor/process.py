@@ -23,7 +23,8 @@ from lockstep.executor import absence, checkpoint_file, native, signals, snapsho
 from lockstep.executor.anew import ANEW, Anew, await_others, begin_anew
 from lockstep.executor.barrier import barrier
 from lockstep.executor.cuts import cuts_links, held_up
-from lockstep.executor.devices import Place, choose, computes_on, sharing, use, visible
+from lockstep.executor.device_bodies import agree
+from lockstep.executor.devices import Place, boot, choose, computes_on, kind, sharing, use, visible
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import DurableInterleaving, Interleaving, RecordedPort
 from lockstep.executor.journal import JournallingPort, journal_of
@@ -89,7 +90,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         for name, made in life.counts(plan).items():
             store.add(name, made)
     is_worker = rank < workers
-    places = _exchange(store, rank, world, visible(scenario.cluster.device) if is_worker else ())
+    wanted = scenario.cluster.device
+    places = _exchange(store, rank, world, visible(wanted) if is_worker else (), kind(wanted))
     if scenario.cluster.device == "cuda" and is_worker and not places[rank].gpus:
         host = places[rank].host.partition("/")[0]
         raise ScenarioError(f"worker {rank} sees no GPU on {host}", key="cluster.device")
@@ -108,6 +110,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     give_back_freed_memory()  # the model as it was made
     assert initial.nbytes == group.length * size.itemsize, "what job/memory.py counts with"
     transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)
+    if is_worker and any(place.gpus for place in places[:workers]) and not control.rejoins:
+        transport.on_devices = agree(store, rank, places[:workers], torch.device(device))
 
     def join_workers() -> None:
         native.join(backend, torch.device(device), PrefixStore("collectives", store), rank, workers)
@@ -119,8 +123,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     emulated = is_worker and scenario.cluster.compute != "measured"
     compute = compute_times(scenario, size, life.key())[rank] if emulated else None
     goes_on = scenario.with_faults and scenario.on_failure in ("continue", "wait")
-    kind = JournallingPort if goes_on and is_worker else RealPort
-    port = kind(plan, rank, initial.to(device), transport, compute, learner)
+    of_kind = JournallingPort if goes_on and is_worker else RealPort
+    port = of_kind(plan, rank, initial.to(device), transport, compute, learner)
     if isinstance(port, JournallingPort):
         port.journal = journal_of(control.private, rank)
     if is_worker and workers > 1 and plan.native:
@@ -152,7 +156,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         if scenario.workload.readers and isinstance(learner, Reader):
             learner.read_ahead(port.replica, scenario.workload.readers)
         start = time.monotonic()
-        learner.gradient(learner.initial(), port.replica, 0)  # the first one is slow: not on the clock
+        port.warm_up()  # the first gradient is slow: not on the clock
         port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
     if control.rejoins:
@@ -262,13 +266,13 @@ def _snapshots(plan: Plan, rank: int, initial: torch.Tensor, folder: Path) -> Sn
     return StoredSnapshots(plan.owners.copies * plan.sizes.nbytes, own, folder)
 
 
-def _exchange(store: Store, rank: int, world: int, gpus: tuple[str, ...]) -> list[Place]:
+def _exchange(store: Store, rank: int, world: int, gpus: tuple[str, ...], kind: str) -> list[Place]:
     """Tell the others where this process runs and what it sees, and learn the same of them."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # two hosts may have the same name
-    store.set(f"place/{rank}", json.dumps([f"{socket.gethostname()}/{boot}", gpus]))
+    # two hosts may have the same name
+    store.set(f"place/{rank}", json.dumps([f"{socket.gethostname()}/{boot()}", gpus, kind]))
     barrier(store, "places", world)
     told = [json.loads(store.get(f"place/{other}").decode()) for other in range(world)]
-    return [Place(host, tuple(gpus)) for host, gpus in told]
+    return [Place(host, tuple(gpus), kind) for host, gpus, kind in told]
 
 
 def _start_together(

@@ -22,9 +22,11 @@ import torch
 import zmq
 
 from lockstep.executor.bodies import Borrowed, Lent
+from lockstep.executor.device_bodies import DeviceBodies
 from lockstep.executor.devices import to_host
 from lockstep.executor.sockets import Doors, Place
 from lockstep.executor.stores import Store
+from lockstep.workloads.streams import accelerated
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
 _CONNECT_S = 60.0  # for all connections of a process
@@ -86,6 +88,8 @@ class Transport:
         self._senders = senders
         self._lent = Lent() if place.address is None and sys.platform == "linux" else None
         self._borrowed = Borrowed()
+        self.on_devices: DeviceBodies | None = None
+        """Where workers read each other's GPUs."""
         self._doors = Doors(str(rank), place)
         self._door = self._doors.listen(zmq.PULL, f"{rank}", self.most_bytes)
         self.inbox = self._door.socket
@@ -122,10 +126,20 @@ class Transport:
         front = [nbytes, kind, *header]
         if body is None:
             return self._send(to, front)
+        if accelerated(body.device) and nbytes >= _COPY_BELOW and (found := self._on_device(to, body)):
+            return self._send(to, front, found)
         data = to_host(body).view(torch.uint8).numpy()
         if nbytes < _COPY_BELOW:
             return self._send(to, front, data.tobytes())
         return self._send(to, front, whole=data)
+
+    def _on_device(self, to: int, body: torch.Tensor) -> bytes:
+        """Where on this device a receiver can read a body; nothing if it cannot."""
+        if self._lent is None or self.on_devices is None or to not in self.on_devices.readers:
+            return b""
+        with self._sending:  # which pieces are free is not for several threads at once
+            found = self.on_devices.lend(self._lent, to, body)
+        return _write(found).encode() if found else b""
 
     def _send(self, to: int, front: list[Any], data: bytes = b"", whole: np.ndarray | None = None) -> Sent:
         with self._sending:
@@ -204,6 +218,8 @@ class Transport:
         if nbytes < 0:
             return header, None
         dtype = _TYPES[kind] or self.dtype
+        if isinstance(data, torch.Tensor):
+            return header, data.view(dtype)
         return header, torch.frombuffer(data, dtype=dtype) if nbytes else torch.empty(0, dtype=dtype)
 
     def _large(self, sender: int, where: bytes, nbytes: int) -> Any:
@@ -215,6 +231,11 @@ class Transport:
                 with suppress(FileNotFoundError):
                     return self._borrowed.body(sender, (process, file, piece), nbytes)
                 return None
+            case [[int(process), int(file), int(piece)], [*handle]] if self.on_devices is not None:
+                with suppress(FileNotFoundError):
+                    token = process, file, piece
+                    return self.on_devices.body(self._borrowed, sender, token, handle, nbytes)
+                return None
         raise ValueError(f"a body at {where!r}")
 
     def _begin_anew(self, peer: int, life: int) -> None:
@@ -224,6 +245,8 @@ class Transport:
                 before.close(0)
             self.lives[peer], self.sent[peer], self.taken[peer] = life, 0, 0
             self._borrowed.forget(peer)
+            if self.on_devices is not None:
+                self.on_devices.forget(peer)
             if self._lent is not None:
                 self._lent.forget(peer)
 

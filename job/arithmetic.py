@@ -1,6 +1,7 @@
 """What a node does with vectors beyond their operators: on tensors, or on sizes where nothing is learned."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from lockstep.job.sized import Sized, concatenate
@@ -14,6 +15,10 @@ class Arithmetic(Protocol):
 
     initial: Any
     itemsize: int  # bytes of an element
+
+    @property
+    def finish(self) -> Callable[[], object] | None:
+        """Wait until the device has done what it was told to; None: there is nothing to wait for."""
 
     def vector(self, values: Sequence[float]) -> Any: ...  # noqa: D102
     def concatenate(self, parts: Sequence[Any]) -> Any: ...  # noqa: D102
@@ -36,8 +41,10 @@ class OnTensors:
         import torch
 
         from lockstep.workloads import codecs
+        from lockstep.workloads.streams import accelerated, finished
 
         self.initial, self.itemsize = initial, initial.itemsize
+        self.finish = partial(finished, initial) if accelerated(initial.device) else None
         self._torch, self._codecs = torch, codecs
 
     def vector(self, values: Sequence[float]) -> Any:  # noqa: D102
@@ -65,6 +72,8 @@ class OnTensors:
 
 class OnSizes:
     """Of vectors that know nothing but their sizes."""
+
+    finish = None
 
     def __init__(self, length: int, itemsize: int, kind: type[Sized] = Sized) -> None:
         self.initial, self.itemsize = kind(length, itemsize), itemsize

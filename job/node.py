@@ -304,6 +304,8 @@ class Node:
         start = self.clock.now
         if not seconds:
             value = function()
+            if self.arithmetic.finish is not None:
+                self.arithmetic.finish()
             if (end := self.clock.now) > start:
                 self.recorder.work(self.rank, start, end, kind)
             return value

@@ -2,9 +2,11 @@
 
 from torch import Tensor
 
-ALIGNMENT = {"cpu": 64, "cuda": 512, "meta": 1}  # bytes: where what torch allocates begins
+_ALIGNMENT = {"cpu": 64, "meta": 1}  # bytes: where what torch allocates begins
+_OF_ACCELERATORS = 512
 
 
 def aligned(vector: Tensor) -> Tensor:
     """Return it, or a copy if it does not lie as torch's own memory does."""
-    return vector if vector.data_ptr() % ALIGNMENT[vector.device.type] == 0 else vector.clone()
+    begins = _ALIGNMENT.get(vector.device.type, _OF_ACCELERATORS)
+    return vector if vector.data_ptr() % begins == 0 else vector.clone()

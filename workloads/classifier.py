@@ -22,6 +22,7 @@ from lockstep.workloads.partition import deal
 from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
 from lockstep.workloads.spare import Spare
+from lockstep.workloads.streams import finished
 from lockstep.workloads.task import trained
 
 
@@ -174,8 +175,8 @@ class Classifier:
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             ready = None if self._precision.repeats else ready  # what it is told of is final
             gradient = self._precision.backward(loss, partial(self._backward, ready))
-        if ready is None and self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+        if ready is None:
+            finished(gradient)
         self._let_go()
         return gradient
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lockstep.scenarios import ScenarioError
+from lockstep.workloads.streams import accelerated
 from lockstep.workloads.torchvision_repair import import_torchvision
 
 Shape = tuple[int, ...]  # channels, height, width
@@ -105,10 +106,10 @@ def deterministic() -> AbstractContextManager[None]:
 @contextmanager
 def seeded(device: torch.device, seed: int) -> Iterator[None]:
     """Seed torch's global generators of the CPU and `device` inside, and leave them as they were."""
-    cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    own = [device.index or 0] if accelerated(device) else []
+    with torch.random.fork_rng(devices=own, device_type=device.type if own else "cuda"):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also touch every other device
-        for each in cuda:
-            with torch.cuda.device(each):
-                torch.cuda.manual_seed(seed)
+        for each in own:
+            with torch.accelerator.device_index(each):
+                torch.get_device_module(device).manual_seed(seed)
         yield

@@ -26,6 +26,7 @@ from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.embedding import Embedding
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.problems import Logistic, Quadratic
+from lockstep.workloads.streams import finished
 from lockstep.workloads.task import inputs as given
 from lockstep.workloads.task import lost
 from lockstep.workloads.tracing import Piece
@@ -153,7 +154,7 @@ class _Part:
         if self._recompute:
             nbytes = 0 if inputs is None else inputs.nbytes
         self._passes[micro] = _Pass(parameters, inputs, runs, nbytes)
-        return self._whole(output.detach().reshape(-1))
+        return finished(output.detach().reshape(-1))
 
     def backward(
         self, micro: Micro, error: Tensor | None = None, segment: int = 0
@@ -168,7 +169,7 @@ class _Part:
                 gradients = [*found[len(inputs) :], *gradients]
                 behind = found[0]
         self.went_through = self._passes.pop(micro).nbytes
-        return self._before(behind), self._whole(torch.cat([each.flatten() for each in gradients]))
+        return self._before(behind), finished(torch.cat([each.flatten() for each in gradients]))
 
     def recompute(self, micro: Micro, inputs: Tensor | None, segment: int) -> Tensor:
         raise AssertionError("the backward pass does it")
@@ -190,7 +191,7 @@ class _Part:
             for run in passed.runs:
                 assert run.error is not None, "backward_inputs comes first"
                 gradients += torch.autograd.grad([run.output], run.weights, [run.error])
-        return self._whole(torch.cat([each.flatten() for each in gradients]))
+        return finished(torch.cat([each.flatten() for each in gradients]))
 
     def kept(self, micro: Micro) -> int:
         found = self._passes.get(micro)
@@ -243,13 +244,7 @@ class _Part:
         return found.runs, aligned(error.to(device)).view(shape)
 
     def _before(self, error: Tensor) -> Tensor | None:
-        return self._whole(error.flatten()) if self._own.start else None
-
-    def _whole(self, vector: Tensor) -> Tensor:
-        """Once it is there: a GPU computes on while Python does."""
-        if vector.is_cuda:
-            torch.cuda.current_stream(vector.device).synchronize()
-        return vector
+        return finished(error.flatten()) if self._own.start else None
 
 
 class _Whole:

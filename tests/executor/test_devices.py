@@ -57,6 +57,16 @@ def test_a_gpu_is_told_by_its_uuid_and_not_by_its_index() -> None:
     assert sharing([on("a", 0)] * 2, 0) == []
 
 
+def test_other_makers_gpus_have_collectives_of_their_own() -> None:
+    """As torch names them; of a kind that has none, and of two kinds, workers sum over the CPU."""
+    kinds = {"xpu": "xccl", "privateuseone": "gloo"}
+    for kind, backend in kinds.items():
+        places = [Place("a", ("one", "two"), kind)] * 2
+        assert [choose(places, worker) for worker in range(2)] == [(f"{kind}:{n}", backend) for n in range(2)]
+    mixed = [Place("a", ("one",)), Place("b", ("two",), "xpu")]
+    assert [choose(mixed, worker) for worker in range(2)] == [("cuda:0", "gloo"), ("xpu:0", "gloo")]
+
+
 def test_nccl_is_told_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it makes its communicators at once, and not on the clock."""
     told: list[dict[str, object]] = []

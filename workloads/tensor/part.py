@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from lockstep.workloads import models
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.keeping import Keeping, storage_of
+from lockstep.workloads.streams import finished
 from lockstep.workloads.task import Loss
 from lockstep.workloads.tensor.cut import Cut
 from lockstep.workloads.tensor.steps import Compute, Context, Crossing
@@ -138,7 +139,7 @@ class CutPart:
             going.kept |= keeping.kept
         elif going.given is not None:
             going.kept = {None: going.given.nbytes}
-        return self._whole(x.new_empty(0, dtype=torch.float32) if out is None else out.detach().reshape(-1))
+        return finished(x.new_empty(0, dtype=torch.float32) if out is None else out.detach().reshape(-1))
 
     def _compute(
         self, going: _Going, place: int, step: Compute, state: Tensors, context: Context, keeping: Keeping
@@ -208,12 +209,12 @@ class CutPart:
                     errors = (_own(step, self._cut.part, errors[0]), *errors[1:])
         going.errors = errors
         if segment < len(turns) - 1:
-            return self._whole(torch.empty(0, device=self._device) if out is None else out.reshape(-1))
+            return finished(torch.empty(0, device=self._device) if out is None else out.reshape(-1))
         if self._cut.first:
             return None
         out = errors[0] if out is None else out
         assert out is not None
-        return self._whole(out.reshape(-1))
+        return finished(out.reshape(-1))
 
     def backward_weights(self, micro: Any) -> Tensor:
         """The gradient of the device's parameters, once all segments have been gone back through."""
@@ -264,9 +265,7 @@ class CutPart:
     def _gradient(self, micro: Any) -> Tensor:
         going = self._going.pop(micro)
         self.went_through = going.nbytes
-        return self._whole(
-            torch.cat([going.gradients[weight.number].flatten() for weight in self._cut.weights])
-        )
+        return finished(torch.cat([going.gradients[weight.number].flatten() for weight in self._cut.weights]))
 
     # ---------------------------------------------------------------- where devices meet
 
@@ -291,12 +290,6 @@ class CutPart:
 
     def _took(self, vector: Tensor) -> Tensor:
         return aligned(vector.to(self._device))
-
-    def _whole(self, vector: Tensor) -> Tensor:
-        """Once it is there: a GPU computes on while Python does."""
-        if vector.is_cuda:
-            torch.cuda.current_stream(vector.device).synchronize()
-        return vector
 
 
 def _behind(crossing: Crossing, shape: torch.Size) -> torch.Size:
