@@ -16,10 +16,10 @@ async def in_jobs(
 ) -> None:
     """Every mini-batch is two jobs: gradients, then their sum and the step; a driver starts a task a worker.
 
-    Dai et al. 2019, "BigDL: a distributed deep learning framework for big data", §3.2–3.3 (algorithms 1 and
-    2; abstract read, the rest second-hand): a job begins when all tasks of the one before have ended, and the
-    driver takes `task_overhead_s` for each of the n tasks, so that a mini-batch takes 2n·`task_overhead_s`
-    besides the slowest gradient and the sum. Task k sums slice k and hands it to all, which is the algorithm
+    Dai et al. 2019, "BigDL: a distributed deep learning framework for big data" (its white paper read,
+    §3.1–3.3): a job begins when all tasks of the one before have ended, and the driver takes
+    `task_overhead_s` for each of the n tasks, so that a mini-batch takes 2n·`task_overhead_s` besides the
+    slowest gradient and the sum. Task k sums slice k and hands it to all, which is the algorithm
     parameter-server. The first worker's host has the driver. The default is ours: they publish none.
     Failure: as `all-reduce`.
     """

@@ -112,13 +112,14 @@ def systems(json_: Json = False, csv: Csv = False, markdown: Markdown = False) -
     if Printing(json_, csv, markdown).print(rows, lambda: rows):
         return
     parts = ("architecture", "consistency", "placement", "communication", "parallelism")
-    texts = {row["name"]: [f"{part}: {row[part]}" for part in parts] for row in rows}
-    listing.two_columns(
-        {
-            row["name"]: "\n".join([*texts[row["name"]], f"lockstep simulate {row['scenario']}"])
-            for row in rows
-        }
-    )
+    texts = {
+        system.name: [
+            *(f"{part}: {getattr(system, part)}" for part in parts),
+            *(f"lockstep simulate {scenario}" for scenario in system.scenarios),
+        ]
+        for system in SYSTEMS
+    }
+    listing.two_columns({name: "\n".join(lines) for name, lines in texts.items()})
 
 
 def schema() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import lockstep
 from lockstep.scenarios import override
-from lockstep.studies.systems.table import SYSTEMS, Published, System
+from lockstep.studies.systems.system import Published, System
+from lockstep.studies.systems.table import SYSTEMS
 
 
 def overview() -> str:
@@ -18,7 +19,7 @@ def overview() -> str:
 
 
 def sections() -> str:
-    """A section a system: its scenario, its factor, what is not there, and its picture."""
+    """A section a system: its scenario, its factor, what is not there, its source, and its picture."""
     return "\n".join(map(_section, SYSTEMS))
 
 
@@ -50,6 +51,7 @@ def _section(system: System) -> str:
             for each in system.also
         ),
         *([f"Not here: {system.lacking}."] if system.lacking else []),
+        f"After {system.source}.",
         _published(system),
         "",
         f"![{system.name}: what everybody does in the first iterations](systems/{stem}.png)",

@@ -1,80 +1,17 @@
 """The systems: what each is, its scenario, its factor, and figures that were published and read."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-
-@dataclass(frozen=True)
-class Published:
-    """A throughput in samples/s, and the scenario of that size that predicts it."""
-
-    what: str
-    value: float
-    scenario: str
-    source: str
-    verdict: str
-    """Why it is met or missed, in a sentence; what is not known."""
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of that scenario that are otherwise here."""
-
-
-@dataclass(frozen=True)
-class Also:
-    """Another scenario of a system, with a factor that the first does not have."""
-
-    scenario: str
-    factor: str
-    without: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class System:
-    """A row. `scenario` is the name of a shipped one, which runs in both engines."""
-
-    name: str
-    scenario: str
-    architecture: str
-    consistency: str
-    placement: str
-    communication: str
-    parallelism: str
-    factor: str
-    """What it has and its neighbours have not, in words."""
-    without: Mapping[str, Any]
-    """Keys of the scenario that take the factor away."""
-    also: tuple[Also, ...] = ()
-    lacking: str = ""
-    """What the scenario does not have of the system."""
-    published: tuple[Published, ...] = ()
-    tables: tuple[str, ...] = ()
-    """Of those that `validate --published` predicts (docs/published.md), the ones measured with it."""
-    unread: str = ""
-    """Why there is no published figure, if there is none."""
-
-    def row(self) -> dict[str, Any]:
-        """As JSON has it."""
-        words = ("name", "scenario", "architecture", "consistency", "placement", "communication")
-        return {
-            **{key: getattr(self, key) for key in (*words, "parallelism")},
-            "published": [
-                {
-                    "what": each.what,
-                    "samples_per_s": each.value,
-                    "scenario": each.scenario,
-                    "source": each.source,
-                }
-                for each in self.published
-            ],
-        }
-
+from lockstep.studies.systems.system import Also, Published, System
 
 _NOT_READ = "no figure was found in a source that could be read"
 _MINERVA = "README of dmlc/minerva: 4 GTX Titan, 256 images a card (AlexNet), 120 (GoogLeNet)"
 _TENSORFLOW = "tensorflow/docs, r1 guide, performance/benchmarks.md: p2.8xlarge, May 2017, synthetic data"
-_DMTK_PYTHON = (
+_DMTK_TITAN = (
     "microsoft/Multiverso, binding/python/docs/BENCHMARK.md at e1a58bb: 29.38 and 27.46 s an epoch; with one "
     "card 100.02 s, and 109.78 s with an exchange every mini-batch"
+)
+_DMTK_K40 = (
+    "microsoft/Multiverso, binding/python/docs/BENCHMARK.md at 6f5be63: 34.1 s an epoch with 8 cards; with "
+    "one and batches of 128 175.4 s, and 194.4 s with an exchange every mini-batch"
 )
 _OVERLAP = {"strategy.chunks": 10, "cluster.compute.backward": 0.67}
 
@@ -90,6 +27,8 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="2-bit pushes with a residual",
         without={"strategy.codec": "none"},
+        source="apache/mxnet, src/kvstore/kvstore_dist.h and docs/faq/gradient_compression (read): key k is "
+        "on server 9973·k mod S, which is in turn, in another order",
         also=(
             Also(
                 "systems/mxnet-row-sparse",
@@ -111,6 +50,7 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="whole variables on servers",
         without={"cluster.servers.placement": "even"},
+        source="tensorflow/tensorflow, python/training/device_setter.py (read)",
         tables=(
             *("tensorflow-2017-hosts", "tensorflow-2017-one-host-servers"),
             *("tensorflow-2017-one-host-replicated", "cscs-2017-inception-v3", "cscs-2017-p2.8xlarge"),
@@ -158,20 +98,30 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="1-bit codes both ways",
         without={"strategy.codec": "none", "strategy.answer_codec": "none"},
+        source="microsoft/CNTK, Source/1BitSGD/AllReduceDistGradAggregator.h (read)",
         lacking="block momentum is strategies/bmuf",
         tables=("cntk-2016-lstm",),
     ),
     System(
         name="Distributed training on Azure",
         scenario="systems/azure",
-        architecture="a launcher of MPI jobs",
+        architecture="a launcher of MPI jobs, one process a card",
         consistency="synchronous",
-        placement="every node has all",
-        communication="1 bit a number, everyone to everyone",
+        placement="even parts on the nodes",
+        communication="what CNTK does; or sums around a ring (Horovod)",
         parallelism="data",
-        factor="its recipe's 1-bit codes",
-        without={"strategy.codec": "none"},
-        lacking="a recipe, not an algorithm of its own",
+        factor="hosts of two cards, which share a link",
+        without={"cluster.workers_per_host": 1},
+        source="Azure/batch-shipyard, recipes/CNTK-GPU-OpenMPI, and what it runs, CNTK's Multigpu.cntk; "
+        "microsoftarchive/BatchAI, recipes/Horovod (read)",
+        also=(
+            Also(
+                "systems/azure-horovod",
+                "Horovod's ring, which sums a gradient in parts during the backward pass",
+                {"strategy.buckets": 1},
+            ),
+        ),
+        lacking="recipes, not an algorithm of its own; CNTK's first epoch, which one process makes",
         tables=("azure-2018-horovod",),
     ),
     System(
@@ -184,6 +134,7 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="all to all instead of a ring",
         without={"strategy.algorithm": "ring"},
+        source="yahoo/CaffeOnSpark, caffe-distri/src/main/cpp/util/socket_sync.cpp (read)",
         lacking="the tree inside a host of several cards",
         unread=_NOT_READ,
     ),
@@ -197,19 +148,21 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="what starting a task takes",
         without={"strategy.task_overhead_s": 0.0},
+        source="intel-analytics/BigDL, docs/docs/whitepaper.md, sections 3.1 to 3.3 (read)",
         lacking="Drizzle's scheduling of several mini-batches at once",
         unread="its overhead is published as a share, not as a time a task",
     ),
     System(
         name="Minerva",
         scenario="systems/minerva",
-        architecture="the cards of one host",
+        architecture="the cards of one host, no servers: each owns some layers",
         consistency="synchronous",
-        placement="every card has all",
-        communication="sums over the host's bus",
+        placement="whole variables on the cards in turn",
+        communication="gradients to the owner, weights from it, over the host's bus",
         parallelism="data",
         factor="cards on one host's bus",
         without={"cluster.workers_per_host": 1},
+        source="dmlc/minerva, owl/owl/net/trainer.py (read): consecutive layers on a card, not in turn",
         tables=("minerva-2015",),
         published=(
             Published(
@@ -233,13 +186,14 @@ SYSTEMS: tuple[System, ...] = (
         scenario="systems/mariana",
         architecture="the cards of one host, in groups",
         consistency="synchronous",
-        placement="every group has all",
+        placement="every pair of cards has all",
         communication="sums over the host's bus; activations inside a group",
         parallelism="data, and models that are cut",
         factor="layers that two cards share",
         without={"parallelism.tensor": 1},
+        source="Zou et al. 2014 (the abstract read)",
         lacking="its CPU cluster is a parameter server as DistBelief's",
-        unread=_NOT_READ,
+        unread="the abstract (read) has no figure",
     ),
     System(
         name="Petuum",
@@ -251,6 +205,8 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="pushes that are capped by a bandwidth, the largest elements first",
         without={"strategy.codec": "none"},
+        source="bosen, ssp_aggr_bg_worker.cpp (read); Wei et al. 2015, and Zhang et al. 2015 and 2017 "
+        "(Poseidon; the abstracts read)",
         also=(
             Also(
                 "systems/petuum-poseidon",
@@ -261,7 +217,8 @@ SYSTEMS: tuple[System, ...] = (
         lacking="rows instead of elements, by magnitude relative to the parameter; messages between clocks; "
         "a cap on what servers send (Poseidon's sufficient factors are those of "
         "`systems/project-adam-activations`)",
-        unread="Poseidon's abstract (read) has 4.5 times for AlexNet on 8 nodes, but not the network",
+        unread="Poseidon's abstracts (read) have 4.5 times for AlexNet on 8 nodes, without the network, and "
+        "15.5 times for VGG19-22K on 16 over 10 Gbit/s, without what one takes for a mini-batch",
     ),
     System(
         name="SINGA",
@@ -273,6 +230,7 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data; layers may be cut inside a group",
         factor="server groups, each with a copy of the parameters (distributed Hogwild)",
         without={"cluster.servers.copies": 1},
+        source="apache/singa, src/server.cc of April 2016 (read)",
         also=(Also("systems/singa-downpour", "worker groups", {"strategy.groups": 1}),),
         lacking="a master for each slice of a shard: here it is one for each shard",
         unread="its figures are pictures",
@@ -287,12 +245,14 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="a push every two mini-batches",
         without={"strategy.communication_window": 1},
+        source="microsoft/Multiverso, src/zoo.cpp (every process is a worker and a server), "
+        "binding/lua/docs/TUTORIAL.md (read)",
         published=(
             Published(
                 "ResNet-32 on CIFAR-10, 4 Titan X, an exchange every mini-batch",
                 50_000 / 29.38,
                 "systems/published/dmtk-resnet-32-titan-x",
-                _DMTK_PYTHON,
+                _DMTK_TITAN,
                 "near; that all cards share what one has for an exchange is assumed, and that compute times "
                 "vary by 5% (else all exchange at once)",
             ),
@@ -300,16 +260,24 @@ SYSTEMS: tuple[System, ...] = (
                 "the same, an exchange every third",
                 50_000 / 27.46,
                 "systems/published/dmtk-resnet-32-titan-x",
-                _DMTK_PYTHON,
+                _DMTK_TITAN,
                 "near: this is 7% faster in theirs, 9% here",
                 {"strategy.communication_window": 3},
             ),
             Published(
-                "ResNet-32 on CIFAR-10, 8 K40m",
+                "ResNet-32 on CIFAR-10, 8 K40m, Theano",
+                50_000 / 34.1,
+                "systems/published/dmtk-resnet-32-k40m",
+                _DMTK_K40,
+                "below: that all cards share what one has for an exchange is too hard with eight; half of a "
+                "batch of 128 is taken for a batch of 64, of which no time is published",
+            ),
+            Published(
+                "ResNet-32 on CIFAR-10, 8 K40m, Torch",
                 50_000 / 11.37,
                 "systems/published/dmtk-resnet-32",
-                "microsoft/Multiverso, binding/lua/docs/BENCHMARK.md: 11.37 s an epoch with 8 cards, 55.57 s "
-                "with one",
+                "microsoft/Multiverso, binding/lua/docs/BENCHMARK.md at 6f5be63: 11.37 s an epoch with 8 "
+                "cards, 55.57 s with one",
                 "too fast: half of a batch of 128 is taken for a batch of 64, of which no time is published, "
                 "nor what an exchange takes",
             ),
@@ -325,6 +293,8 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="its recipe's asynchronous workers",
         without={"strategy.name": "synchronous"},
+        source="GoogleCloudPlatform/cloudml-dist-mnist-example, README.md and trainer/task.py (read): "
+        "a server, a master and two workers, which all train",
         lacking="a recipe, not an algorithm of its own",
         unread="a launcher: none is its own",
     ),
@@ -338,6 +308,7 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data, and models that are cut",
         factor="pushes and fetches that hide behind computing",
         without={"strategy.name": "downpour-blocking"},
+        source="Dean et al. 2012 (the algorithm second-hand, the abstract read)",
         lacking="Sandblaster (below)",
         unread="its figures are curves; the abstract (read) has none of speed",
     ),
@@ -351,6 +322,7 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data, and models that are cut",
         factor="replicas of two machines",
         without={"parallelism.tensor": 1},
+        source="Chilimbi et al. 2014 (second-hand, but the abstract, which was read)",
         also=(
             Also(
                 "systems/project-adam-activations",
@@ -359,7 +331,7 @@ SYSTEMS: tuple[System, ...] = (
             ),
         ),
         lacking="both at once; threads without locks inside a machine (strategies/hogwild)",
-        unread=_NOT_READ,
+        unread="the abstract (read) has thirty times fewer machines than DistBelief's, no speed",
     ),
     System(
         name="The peer-to-peer framework (Ako)",
@@ -371,6 +343,7 @@ SYSTEMS: tuple[System, ...] = (
         parallelism="data",
         factor="partial gradients",
         without={"strategy.partitions": 1},
+        source="Watcharapichat et al. 2016 (the schedule of partitions from memory, the abstract read)",
         lacking="the number of partitions is given, not chosen for the bandwidth there is",
         unread="the abstract (read) has no figure",
     ),

@@ -20,16 +20,14 @@ NAMES = ["MXNet", "TensorFlow", "CNTK", "CaffeOnSpark", "BigDL", "Minerva", "Mar
          "The peer-to-peer framework (Ako)"]  # fmt: skip
 PAGE = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
 EACH: Any = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+OWNERS = {"CNTK", "Distributed training on Azure", "Minerva"}  # its nodes own parts: a server on each
 FACTORS = [each for s in SYSTEMS for each in (s, *s.also)]
 
 
 def test_all_of_them_and_every_scenario_is_one_s() -> None:
     assert sorted(system.name for system in SYSTEMS) == sorted(NAMES)
-    used = (
-        {s.scenario for s in SYSTEMS}
-        | {each.scenario for s in SYSTEMS for each in s.also}
-        | {each.scenario for s in SYSTEMS for each in s.published}
-    )
+    used = {name for s in SYSTEMS for name in s.scenarios}
+    used |= {each.scenario for s in SYSTEMS for each in s.published}
     on_pages = {"systems/servers-or-all-reduce", "systems/published/tensorflow-inception-v3-variables"}
     assert used | on_pages == {name for name in shipped() if name.startswith("systems/")}
 
@@ -64,15 +62,20 @@ def test_without_its_factor_other_things_happen(system: System | Also) -> None:
 
 
 @EACH
-def test_what_it_says_of_servers_is_so(system: System) -> None:
+def test_what_it_says_of_itself_is_so(system: System) -> None:
+    """Of servers, where parameters are, who waits, and what is cut."""
     plan = lockstep.simulate(override(lockstep.load(system.scenario), "stop", {"steps": 1})).plan
-    owned = system.name == "CNTK"  # every node owns a part: servers, one with each worker
-    assert plan.has_servers == ("server" in system.placement or "shards" in system.placement or owned)
+    servers, said = plan.scenario.cluster.servers, system.placement
+    assert plan.has_servers == ("server" in said or "shards" in said or system.name in OWNERS)
+    if plan.has_servers:
+        assert ("whole variables" in said) == (servers.placement == "by-variable")
+        assert ("one server" in said) == (servers.count * servers.copies == 1)
+        assert servers.colocated == ("workers' hosts" in system.architecture or system.name in OWNERS)
     assert (plan.scenario.split.devices > 1) == ("models that are cut" in system.parallelism)
     assert ("asynchronous" in system.consistency.partition(";")[0]) == (
         not plan.strategy.equal_steps and "bounded" not in system.consistency
     )
-    assert (plan.strategy.owners is OneModelEach and not plan.has_servers) == ("a model" in system.placement)
+    assert (plan.strategy.owners is OneModelEach and not plan.has_servers) == ("a model" in said)
 
 
 @pytest.mark.real
@@ -94,9 +97,11 @@ def test_the_page_is_as_made(table: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert between_markers(PAGE, made, f"{make.NAME} {table}") == PAGE, "out of date: docs/make/systems.py"
 
 
-def test_published_figures_or_why_there_are_none() -> None:
+def test_a_source_of_the_recipe_and_published_figures_or_why_there_are_none() -> None:
+    """And how much of the source was read."""
     tables = set(published.names())
     for system in SYSTEMS:
+        assert "read)" in system.source
         assert tables.issuperset(system.tables)
         assert bool(system.unread) != bool(system.published or system.tables)
 
@@ -105,3 +110,10 @@ def test_a_picture_for_each() -> None:
     for system in SYSTEMS:
         assert (ROOT / "docs" / "systems" / f"{system.scenario.rpartition('/')[2]}.png").is_file()
         assert f"](#{page.anchor(system)})" in PAGE
+
+
+def test_the_map_of_servers_and_all_reduce_has_as_many_rounds_for_either_period() -> None:
+    """Nobody waits for the servers' last answer, which is a twelfth of the bytes of six rounds."""
+    ways = lockstep.load("systems/servers-or-all-reduce").sweep["zip"]
+    periods = [way["averaging_period"] for way in ways["strategy"]]
+    assert [steps / period for steps, period in zip(ways["stop.steps"], periods, strict=True)] == [60] * 6
