@@ -100,3 +100,37 @@ def test_from_python_scenarios_are_simulated() -> None:
     assert lockstep.compare(first, lockstep.simulate(first)).same
     with pytest.raises(ScenarioError, match="nothing to compare it with"):
         lockstep.compare(first)
+
+
+def test_predicted_with_measured(command: Lockstep, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """A folder as `validate` leaves it is enough; which side was measured is the only key that differs."""
+    for side, engine in (("predicted", "simulator"), ("measured", "executor")):
+        result = lockstep.simulate(lockstep.load("sizes-only", SMALL))
+        result.save(tmp_path / "both" / "asynchronous" / side)
+        file = tmp_path / "both" / "asynchronous" / side / "result.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"engine": engine}))
+    (pair,) = json.loads(fine(command("compare", tmp_path / "both", "--json")))["pairs"]
+    assert pair["sides"] == ["predicted", "measured"]
+    assert pair["keys"] == {"engine": ["simulator", "executor"]}
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_recommendations(command: Lockstep, tmp_path: Path) -> None:
+    for name, bandwidth in (("now", "1 Gbit/s"), ("then", "10 Gbit/s")):
+        words = [
+            "sizes-only",
+            *SET,
+            "--set",
+            f"cluster.network.bandwidth={bandwidth}",
+            "--strategy",
+            "all-reduce",
+        ]
+        fine(
+            command("recommend", *words, "--budget", "1", "--jobs", "1", "--out", tmp_path / name, "--quiet")
+        )
+    both = tmp_path / "now", tmp_path / "then"
+    found = json.loads(fine(command("compare", *both, "--json")))
+    assert all(pair["keys"]["cluster.network.bandwidth"] == [1.25e8, 1.25e9] for pair in found["pairs"])
+    assert all(pair["metrics"]["throughput"]["change"] > 0 for pair in found["pairs"])
+    assert json.loads(fine(command("compare", both[0], both[0], "--json")))["same"]
