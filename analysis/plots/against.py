@@ -216,7 +216,10 @@ def _bars(
         raise Unfit("nothing varies that it could be drawn against, such as cluster.workers")
     if len(parts) == 1:
         ends = [
-            (each.name, intervals(each.rows, [by], metric).assign(partly=bool(each.rows[metric].isna().any())))
+            (
+                each.name,
+                intervals(each.rows, [by], metric).assign(partly=bool(each.rows[metric].isna().any())),
+            )
             for each in compared
         ]
         finding = finding or findings.leads(findings.values(ends), metric)
