@@ -235,7 +235,8 @@ def named(table: pd.DataFrame, key: str, item: Any) -> str:
     said = value(table, key, item)
     if key in _COUNTED:
         many, *more = words(key).split()
-        return " ".join([said, many if item != 1 else many.removesuffix("s"), *more])
+        one = many.removesuffix("es" if many.endswith("ches") else "s")
+        return " ".join([said, many if item != 1 else one, *more])
     return said if key in (*_CAUSES, "strategy.name") else f"{words(key)} {said}"
 
 

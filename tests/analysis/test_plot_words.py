@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import lockstep
 from lockstep.analysis.plots import words
+from lockstep.analysis.plots.series import named
 from lockstep.scenarios.units import Quantity
 
 
@@ -15,6 +17,19 @@ def test_units_suit_the_values() -> None:
     assert words.scale("duration_s", [7200.0, 40000.0]) == (1 / 3600, "h")
     assert words.scale("throughput", [1e6]) == (1.0, "samples/s")
     assert words.scale("strategy.bound", [3]) == (1.0, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "many"),
+    [
+        ("parallelism.micro_batches", "1 micro-batch", "8 micro-batches"),
+        ("parallelism.tensor", "1 part of each layer", "8 parts of each layer"),
+        ("cluster.workers", "1 worker", "8 workers"),
+    ],
+)
+def test_one_of_a_thing_is_in_the_singular(key: str, one: str, many: str) -> None:
+    table = pd.DataFrame({key: [1, 8]})
+    assert [named(table, key, item) for item in (1, 8)] == [one, many]
 
 
 def test_every_quantity_of_the_schema_has_its_unit() -> None:
