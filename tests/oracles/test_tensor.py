@@ -50,6 +50,15 @@ def test_stages_times_parts_times_replicas_are_two_workers(model: str) -> None:
     assert apart(parameters(job(2, model, pipeline=2, tensor=2)), whole) < 1e-5
 
 
+@pytest.mark.real
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
+def test_so_are_eight_real_processes(model: str) -> None:
+    measured = lockstep.run(job(2, model, pipeline=2, tensor=2)).parameters
+    assert measured is not None
+    assert apart(measured, parameters(job(2, model))) < 1e-5
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
