@@ -111,6 +111,10 @@ class _Reader:
             if _kind(key_node) not in _WORDS:
                 raise ScenarioError("a key must be a word, such as 'workers'", at, line=line)
             self._lines[dotted((*path, key))] = line
+            if node.flow_style and ":" in key and not key_node.style and item.value == "":
+                name, _, meant = key.partition(":")
+                said = f"'{key[:60]}' needs a space after its colon: '{name[:30]}: {meant[:30]}'"
+                raise ScenarioError(said, at, line=line)
             if key in result:
                 raise ScenarioError("duplicate key; keep one of them", dotted((*path, key)))
             result[key] = self.value(item, (*path, key), above)

@@ -173,6 +173,7 @@ OVERRIDES = [
     ("cluster.network={latncy: 1 s}", "cluster.network.latncy: unknown key; did you mean 'latency'?"),
     ("cluster.workers=[", "not valid YAML: "),
     ("cluster={a: 1, a: 2}", "duplicate key; keep one"),
+    ("parallelism={tensor:2}", "'tensor:2' needs a space after its colon: 'tensor: 2'"),
     ("sweep.cluster.workers=[4, 0]", "sweep.cluster.workers[1]: must be at least 1, not 0"),
     ("workload=null", "exactly one of parameters (sizes only), graph, dataset, task and problem; not null"),
     ("a" + ".a" * 5000 + "=1", "is not a key; write one such as"),
