@@ -34,7 +34,8 @@ def picture(rows: pd.DataFrame, measure: str, path: Path) -> list[Path]:
     entries: dict[str, Any] = {}
     for number, (name, group) in enumerate(groups):
         colour = style.COLOURS[number % len(style.COLOURS)]
-        said = ", ".join(name) if isinstance(name, tuple) else str(name)
+        values = name if isinstance(name, tuple) else ()
+        said = ", ".join(f"{words(key)} {value}" for key, value in zip(others, values, strict=bool(values)))
         entries |= _line(ax, group, across, measure, colour, said)
     style.legend(whole, entries)
     values = rows["measured"]
@@ -67,10 +68,17 @@ def _line(
     order = np.argsort(x, kind="stable")
     rows, x = rows.iloc[order], x[order]
     entries: dict[str, Any] = {}
+    alone = len(np.unique(x)) == 1  # a line of one point cannot be seen
     if rows["low"].notna().all():
         low, high = rows["low"].to_numpy(float), rows["high"].to_numpy(float)
-        entries["95% of new measurements"] = ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
-    (entries[f"predicted{name and f', {name}'}"],) = ax.plot(x, rows["predicted"], "-", color=colour)
+        said = "95% of new measurements"
+        if alone:
+            entries[said] = ax.vlines(x, low, high, color=colour, alpha=0.2, lw=8)
+        else:
+            entries[said] = ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
+    (entries[f"predicted{name and f', {name}'}"],) = ax.plot(
+        x, rows["predicted"], "_" if alone else "-", color=colour
+    )
     for use, face in (("fit", colour), ("predict", "white")):
         its = (rows["use"] == use).to_numpy()
         if its.any():

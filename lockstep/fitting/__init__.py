@@ -32,6 +32,7 @@ _NOTICED = 1e-4  # relative: a key that changes no row by as much changes nothin
 _ANCHORED, _SETTLED = 4, 5e-4  # times at most, and the relative change that needs no other time
 _NEAR = 5  # iterations, from where it is nearly best
 _WIDE = 0.05  # the step of slopes, of logarithms, far from the optimum
+_WIDEST = 100.0  # half of a band, of logarithms: anything at all
 _SIMULATIONS = 80  # about how many a row takes, for the bar
 
 
@@ -267,7 +268,7 @@ def _rows(
     slopes = estimate.slopes(everything, best.values)
     spread = np.einsum("rk,kl,rl->r", slopes, estimate.covariance(problem, best, noise), slopes)
     scatter = (noise.sd / problem.weight).mean() ** 2
-    half = noise.quantile * np.sqrt(spread + scatter)
+    half = np.minimum(noise.quantile * np.sqrt(spread + scatter), _WIDEST)
     out = None if table.divided else estimate.left_out(problem, best)
     found = []
     for number, row in enumerate(table.rows):

@@ -22,6 +22,7 @@ Predict = Callable[[Array], Array]
 """Points of shape (n, k), each the values' logarithms, to predictions' logarithms of shape (n, rows)."""
 
 STEP = 0.01
+_FAR = 1.0  # the step of slopes on the way there
 SCANNED = 8  # points of the first look, for each value
 STARTS = 3  # of them, the best, from which is gone downhill
 _ITERATIONS = 10
@@ -270,5 +271,11 @@ def left_out(problem: Problem, best: Optimum) -> Array | None:
 
 
 def roughly(problem: Problem, starts: Sequence[Array]) -> Optimum:
-    """The best of where it goes downhill to."""
-    return min((downhill(problem, start, COARSE) for start in starts), key=lambda optimum: optimum.sum)
+    """The best of where it goes downhill to.
+
+    First by slopes over long steps: on a plateau, where hardly anything waits for a key, rough predictions
+    hide the slope of short ones.
+    """
+    far = problem._replace(step=_FAR)
+    best = min((downhill(far, start, COARSE) for start in starts), key=lambda optimum: optimum.sum)
+    return min(best, downhill(problem, best.values, COARSE), key=lambda optimum: optimum.sum)

@@ -51,6 +51,7 @@ class Table(NamedTuple):
 
 
 _SD, _USE = "sd", "use"
+_LEAST, _MOST = 1e-12, 1e15  # of a measurement, far beyond any cluster's
 _OURS = {*Measure, _SD, _USE}
 
 
@@ -155,4 +156,7 @@ def _positive(given: Mapping[str, str], column: str, place: str) -> float:
         number = math.nan
     if not 0 < number < math.inf:
         raise ScenarioError(f"must be a number above 0, not {shown(given[column])}", column, place)
+    if not _LEAST <= number <= _MOST:
+        problem = f"must be from {_LEAST:g} to {_MOST:g}, not {shown(given[column])}"
+        raise ScenarioError(problem, column, place)
     return number

@@ -197,6 +197,7 @@ BAD: dict[str, tuple[str, list[str], str]] = {  # the table, the free keys, and 
     "negative": ("throughput\n-3\n", [BANDWIDTH], "table.csv:2: throughput: must be a number above 0, not '-3'"),
     "not a number": ("throughput\nNaN\n", [BANDWIDTH], "must be a number above 0, not 'NaN'"),
     "infinite": ("throughput\ninf\n", [BANDWIDTH], "must be a number above 0"),
+    "no cluster's": ("throughput\n1e300\n", [BANDWIDTH], "table.csv:2: throughput: must be from 1e-12 to 1e+15, not '1e300'"),
     "empty": ("", [BANDWIDTH], "must have one column throughput (samples/s) or step_s"),
     "no rows": ("throughput\n# 3\n", [BANDWIDTH], "has no rows"),
     "both": ("throughput,step_s\n3,3\n", [BANDWIDTH], "it has both"),
@@ -240,6 +241,13 @@ def test_bad_input(command: Lockstep, ring: Path, tmp_path: Path, case: str) -> 
     error = ended.err.splitlines()[-1]
     assert error.startswith("error: ")
     assert message in error
+
+
+def test_the_widest_errors_have_a_band(ring: Path) -> None:
+    """Rows that no cluster could have together."""
+    table = pd.DataFrame({"cluster.workers": [2, 4], "throughput": [1e-12, 1e15]})
+    rows = fitted(ring, table, BANDWIDTH).rows
+    assert (rows["low"] < rows["predicted"]).all() and (rows["high"] < math.inf).all()
 
 
 def test_files_that_are_no_tables(command: Lockstep, ring: Path, tmp_path: Path) -> None:

@@ -17,6 +17,11 @@ def ring(points: Array) -> Array:
     return np.asarray(np.log(WORKERS / (compute + 2 * (WORKERS - 1) / WORKERS * network)))
 
 
+def rough(points: Array) -> Array:
+    """As `ring`, 1% off with any small change of a value."""
+    return ring(points) + 0.01 * np.sin(1e6 * points.sum(axis=1)[:, None] * np.arange(1, len(WORKERS) + 1))
+
+
 def case(seed: int) -> tuple[Problem, Array]:
     """A table of seven rows, up to 5% off, and the values behind it."""
     rng = np.random.default_rng([19, seed])
@@ -115,10 +120,6 @@ def test_an_interval_of_rough_predictions_is_not_that_of_their_chances() -> None
     for seed in range(30):
         problem, true = case(seed)
 
-        def rough(points: Array) -> Array:
-            chance = np.sin(1e6 * points.sum(axis=1)[:, None] * np.arange(1, len(WORKERS) + 1))
-            return ring(points) + 0.01 * chance
-
         problem = problem._replace(predict=rough, step=0.05)
         best = estimate.downhill(problem, estimate.roughly(problem, [true]).values)
         low, high = estimate.interval(problem, best, estimate.noise(problem, best), 0)
@@ -142,3 +143,13 @@ def test_an_interval_goes_where_the_others_matter_more_than_at_the_best() -> Non
         low, high = estimate.interval(problem, best, noise, which)
         assert low is None
         assert high == pytest.approx(np.log(np.exp(half) - np.exp(-5.0)), abs=half)
+
+
+@pytest.mark.parametrize("factor", [0.03, 30.0])
+def test_rough_predictions_are_not_lost_on_a_plateau(factor: float) -> None:
+    """Begun where computing takes next to nothing, or the network, so that roughness hides how it counts."""
+    for seed in range(40):
+        problem, true = case(seed)
+        problem = problem._replace(predict=rough, step=0.05, low=true - 5, high=true + 5)
+        best = estimate.roughly(problem, [true + np.log(factor) * np.array([1, -1])])
+        assert np.abs(problem.residuals(best.values[None])).max() < 0.25, seed
