@@ -77,7 +77,7 @@ def _line(
         else:
             entries[said] = ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
     (entries[f"predicted{name and f', {name}'}"],) = ax.plot(
-        x, rows["predicted"], "_" if alone else "-", color=colour
+        x, rows["predicted"], "_" if alone else "-", color=colour, markersize=16, markeredgewidth=1.5
     )
     for use, face in (("fit", colour), ("predict", "white")):
         its = (rows["use"] == use).to_numpy()

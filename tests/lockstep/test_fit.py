@@ -10,6 +10,7 @@ import pytest
 
 import lockstep
 from lockstep import ScenarioError
+from lockstep.analysis.plots.fitted import picture
 from lockstep.fitting import Fit
 from lockstep.sweeping.points import plan
 from tests.support.command_line import Lockstep, fine
@@ -137,6 +138,18 @@ def test_what_people_see_and_a_profile_that_predicts_the_same(
         changes = [f"cluster.profile={out}", f"cluster.workers={row['cluster.workers']}"]
         again = lockstep.simulate(lockstep.load(ring, changes)).metrics["throughput"]
         assert again == pytest.approx(row["throughput"], rel=1e-4)
+
+
+def test_the_picture_says_what_its_lines_are_and_shows_a_point_that_is_alone(tmp_path: Path) -> None:
+    rows = pd.DataFrame({
+        "cluster.workers": [1, 4, 16], "cluster.servers.count": [1, 1, 4], "measured": [100.0, 380.0, 1900.0],
+        "predicted": [101.0, 370.0, 1850.0], "low": [95.0, 350.0, 1700.0], "high": [106.0, 390.0, 2000.0],
+        "use": "fit",
+    })  # fmt: skip
+    _, svg = picture(rows, "throughput", tmp_path / "fitted")
+    drawn = svg.read_text("utf-8")
+    assert "predicted, servers 1" in drawn and "predicted, servers 4" in drawn
+    assert drawn.count("LineCollection") == 1  # its band
 
 
 def test_json_and_a_profile_that_keeps_what_the_scenarios_own_had(
