@@ -7,7 +7,8 @@ workers hold M bytes each, a link carries B bytes/s each way, α is the latency,
 Failure: a worker that dies ends the run.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Sequence
 from typing import Literal
 
 from lockstep.strategies.node import Collective, Node, Vector
@@ -15,6 +16,7 @@ from lockstep.strategies.parameter_server import shard_of
 
 RING = "ring"
 """The kind of a ring's messages."""
+_SLICE, _SLICES = 2**20, 4  # of NCCL: bytes at most, and how many are on their way at a time
 
 
 async def ring(node: Node, vector: Vector) -> Vector:
@@ -24,6 +26,31 @@ async def ring(node: Node, vector: Vector) -> Vector:
     any algorithm can take of the bandwidth. The sum of a chunk starts at the worker of that chunk's number.
     """
     return await _ring(node, node.workers, vector)
+
+
+async def nccl_ring(node: Node, vector: Vector) -> Vector:
+    """`ring` as NCCL has it: chunks are passed on in slices of 1 MiB at most, four of them at a time.
+
+    Two channels at least have two slices of a chunk each (NCCL_STEPS, ALLREDUCE_CHUNKSTEPS and
+    ALLREDUCE_SLICESTEPS in src/include/collectives.h; buffers of 4 MiB). Latencies overlap with sending:
+    2(p−1)/p·M/B + α, if α is no more than three slices take. Sums are added up in the order of `ring`.
+    """
+    following, previous, p, me = _neighbours(node, node.workers)
+    count = max(_SLICES, -(-vector.nbytes // (p * _SLICE)))  # of each chunk
+    chunks = [shard_of(vector, chunk, p) for chunk in range(p)]
+    slices = [[shard_of(chunk, part, count) for part in range(count)] for chunk in chunks]
+    total, on_their_way = 2 * (p - 1) * count, deque[Awaitable[None]]()
+    for number in range(total + _SLICES):
+        if number >= _SLICES:
+            step, part = divmod(number - _SLICES, count)
+            chunk, received = (me - step - 1) % p, await _body(node, RING, previous)
+            summed = await _add(node, received, slices[chunk][part]) if step < p - 1 else received
+            slices[chunk][part] = summed
+            await on_their_way.popleft()
+        if number < total:
+            step, part = divmod(number, count)
+            on_their_way.append(node.send(following, RING, slices[(me - step) % p][part]))
+    return node.concatenate([part for chunk in slices for part in chunk])
 
 
 async def reduce_scatter(node: Node, vector: Vector) -> Vector:
@@ -139,6 +166,7 @@ async def native(node: Node, vector: Vector) -> Vector:
 
 ALGORITHMS: dict[str, Collective] = {
     "ring": ring,
+    "nccl-ring": nccl_ring,
     "halving-doubling": halving_doubling,
     "recursive-doubling": recursive_doubling,
     "binomial": binomial,
@@ -268,6 +296,7 @@ async def _broadcast(node: Node, vector: Vector) -> Vector:
 
 Algorithm = Literal[
     "ring",
+    "nccl-ring",
     "halving-doubling",
     "recursive-doubling",
     "binomial",

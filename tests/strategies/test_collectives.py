@@ -19,6 +19,7 @@ from lockstep.strategies.collectives import (
     binomial,
     chosen,
     halving_doubling,
+    nccl_ring,
     parameter_server,
     recursive_doubling,
     ring,
@@ -113,6 +114,31 @@ def test_time_of_a_ring(algorithm: str, workers: int) -> None:
     p = workers
     assert took == pytest.approx(2 * (p - 1) * ALPHA + 2 * (p - 1) / p * m / B, rel=1e-9)
     assert sent == 2 * (p - 1) * m
+
+
+@pytest.mark.parametrize("latency", [0.0, ALPHA, 0.5, 3.0])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_time_of_a_ring_in_slices(workers: int, latency: float) -> None:
+    """All slices one after another, and one latency; or a latency for every four, where these are long.
+
+    A slice leaves after the one before it, and after the fourth before it has got there.
+    """
+    took, sent, m = round_of("nccl-ring", workers, latency)
+    p = workers
+    count = max(4, ceil(m / p / 2**20))
+    number, each = 2 * (p - 1) * count, m / p / count / B
+    if latency > 3 * each and p > 1:
+        fours, more = divmod(number - 1, 4)
+        sending = fours * (latency + each) + (more + 1) * each
+    else:
+        sending = number * each
+    assert took == pytest.approx(sending + latency * (p > 1), rel=1e-6)
+    assert sent == 2 * (p - 1) * m
+
+
+def test_a_ring_in_slices_has_the_bits_of_a_ring() -> None:
+    vectors = [torch.randn(1000, generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
+    assert torch.equal(sums(nccl_ring, vectors)[0][0], sums(ring, vectors)[0][0])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
