@@ -34,8 +34,8 @@ def picture(rows: pd.DataFrame, measure: str, path: Path) -> list[Path]:
     entries: dict[str, Any] = {}
     for number, (name, group) in enumerate(groups):
         colour = style.COLOURS[number % len(style.COLOURS)]
-        values = name if isinstance(name, tuple) else ()
-        said = ", ".join(f"{words(key)} {value}" for key, value in zip(others, values, strict=bool(values)))
+        group_of = name if isinstance(name, tuple) else ()  # one without columns that vary has none
+        said = ", ".join(f"{words(key)} {value}" for key, value in zip(others, group_of, strict=False))
         entries |= _line(ax, group, across, measure, colour, said)
     style.legend(whole, entries)
     values = rows["measured"]
