@@ -270,12 +270,14 @@ def left_out(problem: Problem, best: Optimum) -> Array | None:
     return np.array(found)
 
 
-def roughly(problem: Problem, starts: Sequence[Array]) -> Optimum:
+def roughly(problem: Problem, starts: Sequence[Array], far: bool = False) -> Optimum:
     """The best of where it goes downhill to.
 
-    First by slopes over long steps: on a plateau, where hardly anything waits for a key, rough predictions
-    hide the slope of short ones.
+    `far`: first by slopes over long steps. On a plateau, where hardly anything waits for a key, rough
+    predictions hide the slope of short ones.
     """
-    far = problem._replace(step=_FAR)
-    best = min((downhill(far, start, COARSE) for start in starts), key=lambda optimum: optimum.sum)
+    first = problem._replace(step=_FAR) if far else problem
+    best = min((downhill(first, start, COARSE) for start in starts), key=lambda optimum: optimum.sum)
+    if not far:
+        return best
     return min(best, downhill(problem, best.values, COARSE), key=lambda optimum: optimum.sum)
