@@ -1,5 +1,6 @@
 """Predicted against measured in small panels, one a table of what others measured."""
 
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -67,5 +68,5 @@ def _panel(ax: Axes, rows: pd.DataFrame, name: str) -> None:
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(EngFormatter(sep=""))
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
-    ax.set_title(name, fontsize=6.5)
+    ax.set_title(fill(name, 26), fontsize=6.5)  # as wide as a panel
     ax.tick_params(labelsize=6)
