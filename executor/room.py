@@ -8,6 +8,8 @@ _SENT = 1  # of a worker: where a message lies until its receiver has done with 
 _OWN_STEP = 3  # of a worker that steps by itself: new parameters beside the old, what it is sent, a sum
 _SERVES = 4  # of a server: its parameters, the new ones, the sum of pushes, a snapshot on its way
 _OF_EACH = 2  # of a server: what a child has pushed, and where the answer to it lies
+_CODED = 6  # of a worker: what was lost before, sums with it, what a codec has in between, what comes of it
+_CODED_TO = 2  # of a server: a push as it was and as it is decoded
 _WHILE_MOMENTS_STEP = 3  # besides the new moments: what a formula has in between (strategies/optimizers.py)
 
 
@@ -16,15 +18,17 @@ def held(plan: Plan, rank: int) -> int:
     role, group = plan.roles[rank], plan.group(rank)
     strategy, given = plan.strategy, plan.scenario.strategy.parameters
     vector = group.length * plan.sizes.itemsize
+    coded = strategy.encodes(given)
     if role.kind == "worker":
         needs = plan.memory[plan.places[rank][0]]
         own = needs.total - needs.activations - needs.buffers
         state = strategy.moments(given)
         steps = 0 if state is None else _OWN_STEP + _stepping(state)
-        return _FIRST * plan.sizes.nbytes + own + (_ALIGNED + _SENT + steps) * vector
+        return _FIRST * plan.sizes.nbytes + own + (_ALIGNED + _SENT + steps + coded * _CODED) * vector
     state = strategy.server_moments(given)
     shard = vector // max(1, len(group.shards))
-    return _FIRST * vector + shard * (_SERVES + state + _stepping(state) + _OF_EACH * len(role.children))
+    serves = _SERVES + state + _stepping(state) + coded * _CODED_TO
+    return _FIRST * vector + shard * (serves + _OF_EACH * len(role.children))
 
 
 def _stepping(moments: int) -> int:

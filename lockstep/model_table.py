@@ -10,8 +10,8 @@ from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, Workload
 from lockstep.scenarios.loading import Check
 from lockstep.scenarios.section import did_you_mean
-from lockstep.scenarios.workload import Trained
-from lockstep.workloads import sizes
+from lockstep.scenarios.workload import Trained, UserTask
+from lockstep.workloads import Sizes, sizes
 from lockstep.workloads.cutting import By, Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
 from lockstep.workloads.sizes import OURS, TABLE
@@ -28,7 +28,12 @@ def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: 
     workload, plan = scenario.workload, _plan(scenario) if stages is None else None
     its = sizes(workload)
     if plan is None:
-        found = layers(workload, stages or 1)
+        try:
+            found = layers(workload, stages or 1)
+        except ScenarioError as error:
+            if stages is not None or not isinstance(workload, UserTask):
+                raise
+            return _whole(str(source), workload, its, error.problem)
     else:
         found = layers(workload, len(plan.pieces), its.batch_size // plan.micro_batches)
     answer: dict[str, Any] = {
@@ -71,6 +76,22 @@ def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: 
             "memory_bytes": memory(piece, start, stop),
         })  # fmt: skip
     return answer
+
+
+def _whole(model: str, workload: UserTask, its: Sizes, why: str) -> dict[str, Any]:
+    """A model that cannot be taken apart, nor has to be: what is known of all of it, and why that is so."""
+    every: dict[str, Any] = dict.fromkeys(_layer(Layer("all", its.parameters, 0, 0, 0, 0, 0), 1))
+    known = {"layer": "all", "parameters": its.parameters, "saved_bytes": its.kept / its.batch_size}
+    return {
+        "model": model,
+        "parameters": its.parameters,
+        "itemsize": its.itemsize,
+        "batch_size": its.batch_size,
+        "flops": (its.flops or 0.0) / its.batch_size,
+        **_work_and_depth(workload),
+        "layers": [every | known],
+        "whole": f"{why}; so it cannot be split",
+    }
 
 
 def _plan(scenario: Scenario) -> Plan | None:

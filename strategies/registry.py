@@ -381,8 +381,7 @@ def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
         able = ", ".join(other for other, s in STRATEGIES.items() if s.relay is not None)
         problem = f"{name} cannot have relays between workers and servers; remove it, or use one of {able}"
         raise StrategyError("cluster.servers.hierarchy", problem)
-    encoded = any(values.get(key, "none") != "none" for key in ("codec", "answer_codec"))
-    if strategy.correction is not None or encoded:
+    if strategy.correction is not None or strategy.encodes(values):
         problem = "relays push sums, which can neither be encoded nor corrected for each worker's staleness"
         raise StrategyError("cluster.servers.hierarchy", f"{problem}; remove it")
 

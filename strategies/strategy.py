@@ -240,6 +240,14 @@ class Strategy:
             return None
         return optimizer(**_chosen(optimizer, self._filled(values))).moments
 
+    def steps_by(self, values: Mapping[str, Any]) -> str:
+        """The optimizer of who steps, a worker or the servers; sgd where deltas are only added."""
+        return str(self._filled(values).get("optimizer", "sgd"))
+
+    def encodes(self, values: Mapping[str, Any]) -> bool:
+        """Whether pushes or answers are encoded."""
+        return any(self._filled(values).get(key, "none") != "none" for key in ("codec", "answer_codec"))
+
     def server_moments(self, values: Mapping[str, Any]) -> int:
         """Vectors of state of the servers' optimizer."""
         if self.consistency is None:

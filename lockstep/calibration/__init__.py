@@ -9,11 +9,12 @@ from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
 from lockstep.executor.launch import start_fork_server
+from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import called
 from lockstep.scenarios.section import nearest
 from lockstep.scenarios.workload import Trained
-from lockstep.workloads import modules, sizes
+from lockstep.workloads import modules
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
 
@@ -95,8 +96,9 @@ def _compute(name: str, scenario: Scenario, first: bool) -> tuple[dict[str, Any]
     if reading:
         (read, *_), seen = compute.judged(reading)
         evidence |= {"loading": seen}
-    optimizer = scenario.strategy.parameters.get("optimizer", apply.PLAIN)
-    step = apply.step(optimizer, sizes(workload).parameters)
+    plan = Plan.of(scenario)
+    optimizer = plan.strategy.steps_by(scenario.strategy.parameters)
+    step = apply.step(optimizer, plan.sizes.parameters)
     evidence |= step.evidence
     intervals = {f"compute.{name}.{key}": ends for key, ends in (fits[0].intervals or {}).items()}
     backward = None

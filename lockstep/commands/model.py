@@ -1,6 +1,6 @@
 """`lockstep model`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -64,8 +64,8 @@ def _show(found: dict[str, Any]) -> None:
         shown.add_row(
             layer["layer"],
             f"{layer['parameters']:,}",
-            *(_flop(layer[key]) for key in ("forward_flops", "backward_flops")),
-            *(size(layer[key]) for key in ("activation_bytes", "saved_bytes")),
+            *(_or_dash(_flop, layer[key]) for key in ("forward_flops", "backward_flops")),
+            *(_or_dash(size, layer[key]) for key in ("activation_bytes", "saved_bytes")),
             *([" + ".join(number(1e3 * each, "ms") if each is not None else "–" for each in times)] * timed),
             *([str(layer["stage"])] if "stage" in layer else []),
         )
@@ -85,6 +85,8 @@ def _show(found: dict[str, Any]) -> None:
                 size(stage["memory_bytes"]),
             )
         terminal.show_table(shown)
+    if "whole" in found:
+        print(f"{found['whole']}. A gradient takes {_flop(found['flops'])} a sample.")
     if found["depth"] is not None:
         print(
             f"A gradient of {found['batch_size']} samples: work W = {found['work']:.4g} operations, "
@@ -94,6 +96,10 @@ def _show(found: dict[str, Any]) -> None:
 
 def _how(by: str | Sequence[int]) -> str:
     return f"by {by}" if isinstance(by, str) else f"before layers {', '.join(map(str, by))} (from 0)"
+
+
+def _or_dash(said: Callable[[float], str], value: float | None) -> str:
+    return "–" if value is None else said(value)
 
 
 def _flop(value: float) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from math import ceil, log2
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lockstep.job.plan import Plan
 from lockstep.scenarios import Data, ScenarioError
 from lockstep.workloads.depth import depth
 from tests.support.command_line import Lockstep, fine
+from tests.support.tasks import document, task, written
 
 
 def levels(count: int) -> int:
@@ -142,3 +144,20 @@ def test_bad_input(arguments: list[str], said: str, command: Lockstep) -> None:
 def test_the_name_of_nothing_in_python() -> None:
     with pytest.raises(ScenarioError, match="no scenario, workload or model"):
         lockstep.model("nothing-like-it")
+
+
+def test_of_a_model_that_cannot_be_taken_apart_the_whole_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Lockstep
+) -> None:
+    """Such as one whose loss gives it more than a tensor: it can be run, but not split."""
+    monkeypatch.chdir(tmp_path)
+    loss = "lambda model, batch: nn.functional.cross_entropy(model(input=batch[0]), batch[1])"
+    written(tmp_path, task(loss=loss))
+    (tmp_path / "my.yaml").write_text(json.dumps(document()))
+    found = json.loads(fine(command("model", "my.yaml", "--json")))
+    assert found["parameters"] == 6
+    assert found["flops"] == 2 * 2 * 2 * 2  # a multiply-add each forward, and for the weights' gradient
+    assert [layer["layer"] for layer in found["layers"]] == ["all"]
+    assert "taken apart" in found["whole"]
+    assert "so it cannot be split. A gradient takes 16 FLOP a sample" in fine(command("model", "my.yaml"))
+    assert command("model", "my.yaml", "--stages", "2").status == 2
