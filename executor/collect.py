@@ -15,6 +15,7 @@ from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
 from lockstep.executor import snapshot_file
+from lockstep.executor.devices import own
 from lockstep.executor.hub import Hub
 from lockstep.executor.stopping import say
 from lockstep.executor.stores import Store
@@ -28,11 +29,15 @@ _GRACE_S = 3.0  # for a process told to stop to hand over its records
 
 
 def evaluator(scenario: Scenario) -> Learner | None:
-    """What evaluates the run's parameters; None if nothing is learned. Raises ScenarioError."""
+    """What evaluates the run's parameters, on a GPU if there is one; None if nothing is learned.
+
+    Raises ScenarioError.
+    """
     if not scenario.workload.learns:
         return None
     with deterministic_threads():
-        return build(scenario.workload, scenario.replicas, scenario.seed)
+        device = own(scenario.cluster.device)
+        return build(scenario.workload, scenario.replicas, scenario.seed, device)
 
 
 def await_outcomes(folder: Path, expected: Callable[[], Sequence[int]]) -> None:

@@ -59,9 +59,9 @@ def visible(wanted: Wanted = "auto") -> tuple[str, ...]:
     return tuple(str(uuid or f"{boot()}-{number}") for number, uuid in enumerate(told))
 
 
-def own() -> str:
+def own(wanted: Wanted = "auto") -> str:
     """The device that a process by itself computes on."""
-    return choose([Place("here", visible(), kind())], 0)[0]
+    return choose([Place("here", visible(wanted), kind(wanted))], 0)[0]
 
 
 def named(device: str) -> str:

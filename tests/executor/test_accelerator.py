@@ -69,7 +69,8 @@ def test_what_is_not_waited_for_is_not_there(backend: Path, tmp_path: Path) -> N
     """So the tests below would fail without the waiting that they are of."""
     said = python(backend, tmp_path, "-c", dedent("""
         import torch
-        from lockstep.executor import devices
+        import lockstep
+        from lockstep.executor import collect, devices
         from lockstep.executor.backward import Beside
 
         device = torch.device("fake:1")
@@ -101,6 +102,7 @@ def test_what_is_not_waited_for_is_not_there(backend: Path, tmp_path: Path) -> N
         found.parts[0].block()
         assert found.parts[0]._gradient.cpu().tolist() == list(range(8))
         beside.end()
+        assert collect.evaluator(lockstep.load("quickstart")).device.type == "fake"
         print("fine")
     """))  # fmt: skip
     assert said.strip().endswith("fine")

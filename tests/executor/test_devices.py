@@ -8,7 +8,7 @@ import torch
 
 import lockstep
 from lockstep.calibration import cores
-from lockstep.executor import devices, native
+from lockstep.executor import collect, devices, native
 from lockstep.executor.backward import Beside
 from lockstep.executor.devices import Place, choose, sharing
 from lockstep.scenarios import ScenarioError
@@ -94,6 +94,16 @@ def test_each_thread_says_which_gpu_it_computes_on(monkeypatch: pytest.MonkeyPat
     beside.backward(lambda ready: torch.zeros(1), [], lambda: 0.0).done.block()
     beside.end()
     assert [thread.startswith("backward") for thread in threads] == [True]
+
+
+@pytest.mark.parametrize("wanted", ["auto", "cpu"])
+def test_a_run_is_evaluated_on_the_device(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(collect, "build", lambda *given: told.append(given[-1]))
+    monkeypatch.setattr(devices, "visible", lambda wanted: ("GPU-1",) * (wanted != "cpu"))
+    monkeypatch.setattr(devices, "kind", lambda wanted: "cuda" if wanted != "cpu" else "cpu")
+    collect.evaluator(learning(cluster__device=wanted))
+    assert told == ["cuda:0" if wanted == "auto" else "cpu"]
 
 
 @pytest.mark.skipif(GPUS > 0, reason="there is a GPU")
