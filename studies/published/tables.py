@@ -95,7 +95,8 @@ def _short(key: str) -> str:
 
 
 def _error(row: Mapping[str, Any]) -> str:
-    return percent(row["error"], sign=True)
+    """Nothing has no sign that could change with the last bit."""
+    return percent(row["error"], sign=True).replace("-0.0%", "+0.0%")
 
 
 def _note(row: Mapping[str, Any]) -> str:
