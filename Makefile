@@ -65,6 +65,7 @@ docs: install
 	$(BIN)/python docs/make/api.py
 	$(BIN)/python docs/make/pipelines.py
 	$(BIN)/python docs/make/systems.py
+	$(BIN)/python docs/make/faults.py
 	$(BIN)/python benchmarks/streaming_diloco.py
 
 # the pictures of the pages, by the commands beside them: half an hour; WORDS=gantt draws those only

@@ -38,18 +38,21 @@ def _goodput(strategy: str, faults: list[Any], on: str) -> float | None:
         return None
 
 
-def _table() -> str:
+def row(name: str) -> str:
+    """What a crash costs a strategy, for each policy."""
     crash = {"at": "3.05 s", "crash": True, "back_after": "2 s"}
     worker, server = [{"worker": 2, **crash}], [{"server": 0, **crash}]
+    whole = _goodput(name, [], "restart")
+    found = [_goodput(name, worker, on) if whole else None for on in POLICIES]
+    found.append(_goodput(name, server, "continue") if whole else None)
+    shares = ["–" if each is None or not whole else f"{each / whole:.0%}" for each in found]
+    return f"| `{name}` | " + " | ".join(shares) + " |"
+
+
+def _table() -> str:
     lines = ["| strategy | " + " | ".join(f"`{on}`" for on in POLICIES) + " | a server: `continue` |"]
     lines.append("|---|" + "---|" * (len(POLICIES) + 1))
-    for name in STRATEGIES:
-        whole = _goodput(name, [], "restart")
-        found = [_goodput(name, worker, on) if whole else None for on in POLICIES]
-        found.append(_goodput(name, server, "continue") if whole else None)
-        shares = ["–" if each is None or not whole else f"{each / whole:.0%}" for each in found]
-        lines.append(f"| `{name}` | " + " | ".join(shares) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(row, STRATEGIES)])
 
 
 if __name__ == "__main__":

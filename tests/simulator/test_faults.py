@@ -279,23 +279,34 @@ def test_those_who_join_are_workers_of_the_scenario() -> None:
     assert (cluster.workers, cluster.faults[0].workers.join) == (6, (4, 5))
 
 
-KINDS: list[dict[str, Any]] = [
-    {"worker": 2, "crash": True, "back_after": "300 ms"},
-    {"server": 0, "crash": True, "back_after": "300 ms"},
-    {"worker": 1, "hang_for": "400 ms"},
-    {"link": {"host": 1}, "down_for": "400 ms"},
-    {"worker": 3, "crash": True},
-]
+BACK = {"crash": True, "back_after": "300 ms"}
+KINDS: dict[str, dict[str, Any]] = {
+    "crash": {"worker": 2, **BACK},
+    "slow exit": {"worker": 2, "exits_after": "50 ms", **BACK},
+    "server": {"server": 0, **BACK},
+    "host": {"host": 1, **BACK},
+    "rack": {"rack": 0, **BACK},
+    "hang": {"worker": 1, "hang_for": "400 ms"},
+    "notice": {"worker": 1, "notice": "200 ms", "back_after": "300 ms"},
+    "link": {"link": {"host": 1}, "down_for": "400 ms"},
+    "partition": {"partition": [[0, 1], [2, 3]], "down_for": "400 ms"},
+    "never back": {"worker": 3, "crash": True},
+}
 
 
-@pytest.mark.parametrize("strategy", drawn(ELASTIC, one_in=4))
-def test_elastic_strategies_survive_all_kinds_of_faults(strategy: str) -> None:
+@pytest.mark.parametrize("strategy", drawn(STRATEGIES, one_in=8))
+def test_strategies_survive_all_kinds_of_faults(strategy: str) -> None:
     """At three phases of a step; every gradient is applied, dropped or lost, and never two of these."""
+    known = STRATEGIES[strategy]
+    every = 3 if known.savers is not Savers.NOBODY else None
+    quickly = {"stop": {"steps": 14}, "cluster": {"detect": "200 ms"}, "every": every}
+    settings = {"name": strategy, **FEW.get(strategy, {})}
     for number, (kind, phase) in enumerate(product(KINDS, ("600 ms", "650 ms", "699.9 ms"))):
-        comes_back = "crash" not in kind or "back_after" in kind
-        on = "wait" if comes_back and number % 2 else "continue"
-        quickly = {"stop": {"steps": 14}, "cluster": {"detect": "200 ms"}}
-        conserved(run(kind | {"at": phase}, strategy=strategy, on=on, every=3, **quickly))
+        if (kind == "server" and not known.has_servers) or (kind == "never back" and not known.elastic):
+            continue
+        policies = ("continue", "wait", "restart", "spare") if known.elastic else ("restart", "spare")
+        on = "continue" if kind == "never back" else policies[number % len(policies)]
+        conserved(run(KINDS[kind] | {"at": phase}, strategy=settings, on=on, **quickly))
 
 
 @pytest.mark.parametrize(

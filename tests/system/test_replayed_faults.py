@@ -1,6 +1,7 @@
 """Real runs in which processes fail, repeated in the simulator life after life: the same bits in the end."""
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import lockstep
 from lockstep.analysis import streams
 from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.scenarios.loading import made
+from lockstep.strategies import STRATEGIES
 from lockstep.studies.chaos.invariants import broken
 from tests.support.failing import CRASH, HANG, LINK, SERVER, document
 from tests.support.nightly import drawn
@@ -65,6 +67,26 @@ def test_the_same_bits(case: str, tmp_path: Path) -> None:
     assert replayed.metrics["parameters_sha256"] == measured.metrics["parameters_sha256"]
     assert not [*broken(replayed)]
     assert bool(measured.metrics["failures"]) is (faults not in ([], [JOIN]))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("strategy", drawn(STRATEGIES, one_in=24))
+def test_each_strategy_with_a_fault_that_is_drawn(strategy: str, tmp_path: Path) -> None:
+    """It ends, all adds up, and it can be repeated."""
+    known, random = STRATEGIES[strategy], Random(strategy)
+    faults = [CRASH, SHORT | {"exits_after": "200 ms"}, HANG, LINK, *([SERVER] if known.has_servers else [])]
+    on = random.choice(["restart", "spare", *(["continue", "wait"] if known.elastic else [])])
+    recovery = {"on_failure": on} | ({} if strategy == "hogwild" else {"checkpoint": {"every": "5 updates"}})
+    settings = {"name": strategy, **({"algorithm": "ring"} if strategy == "all-reduce" else {})}
+    cluster = {"workers": 3 if known.sharded else 2}
+    fault = random.choice(faults)
+    one = made(document(fault, strategy=settings, recovery=recovery, stop={"time": "5 s"}, cluster=cluster))
+    measured = lockstep.run(one, out=tmp_path)
+    assert measured.metrics["failures"] == 1
+    assert not [*broken(measured)]
+    measured.save(tmp_path)
+    if strategy != "hogwild":
+        lockstep.replay(tmp_path)
 
 
 def test_an_entry_of_who_may_be_killed_is_on_disk_at_once(tmp_path: Path) -> None:
