@@ -14,7 +14,7 @@ from lockstep.strategies.node import Message
 from lockstep.workloads.compute_time import compute_times
 
 if TYPE_CHECKING:
-    from lockstep.executor.journal import JournallingPort
+    from lockstep.executor.journal import GoingOnPort
 
 ANEW = "anew"  # a server says so to its workers, when it is back
 _LOOK_S = 0.01  # how often a worker that has ended looks for that
@@ -24,7 +24,7 @@ class Anew(BaseException):
     """The program is to begin anew."""
 
 
-def begin_anew(port: "JournallingPort", recorded: RecordedPort, listen: Callable[[], None]) -> None:
+def begin_anew(port: "GoingOnPort", recorded: RecordedPort, listen: Callable[[], None]) -> None:
     """Put another node in the place of a worker's, and tell its servers.
 
     listen: lets the port's node take messages in.
@@ -46,7 +46,7 @@ def begin_anew(port: "JournallingPort", recorded: RecordedPort, listen: Callable
         recorded.post(server, Message("join", rank))
 
 
-def await_others(port: "JournallingPort", recorded: RecordedPort) -> None:
+def await_others(port: "GoingOnPort", recorded: RecordedPort) -> None:
     """Wait until all have ended; a server that is back meanwhile hears that this worker has."""
     ended = "barrier/end"
     port.store.add(ended, 1)

@@ -42,7 +42,7 @@ def newest(plan: Plan, folder: Path) -> int:
     """The newest version that all have written who write some; 0: none."""
     savers = plan.savers
     written = [{_version(file) for file in folder.glob(_name("*", rank))} for rank in savers]
-    return max(set.intersection(*written), default=0)
+    return max(set.intersection(*written), default=0) if written else 0
 
 
 def latest(folder: Path, rank: int) -> int:

@@ -11,6 +11,9 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
+import pandas as pd
+
+from lockstep.analysis.records import Recorder, of
 from lockstep.executor.anew import Anew
 from lockstep.executor.port import RealPort
 from lockstep.executor.transport import Sent
@@ -26,7 +29,6 @@ class JournallingPort(RealPort):
     """A worker's that notes its gradients in the file `journal`."""
 
     journal: Path
-    hears = True
     _file = -1
 
     def compute(
@@ -34,9 +36,21 @@ class JournallingPort(RealPort):
     ) -> Work:
         """As any port's."""
         work = super().compute(parameters, step, down_to, of)
-        self._note(step, work.start, nan)
-        work.done.then(lambda _: self._note(step, work.start, self.now))
+        if of is None:
+            self._note(step, work.start, nan)
+            work.done.then(lambda _: self._note(step, work.start, self.now))
         return work
+
+    def _note(self, *entry: float) -> None:
+        if self._file < 0:
+            self._file = os.open(self.journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.write(self._file, _ENTRY.pack(*entry))
+
+
+class GoingOnPort(JournallingPort):
+    """A worker's that begins anew when a server has."""
+
+    hears = True
 
     def post(self, to: int, message: Message) -> Sent:
         """As any port's; raises Anew if a server has begun anew: what was made before is nothing to it."""
@@ -55,11 +69,6 @@ class JournallingPort(RealPort):
         for step, start in self.node.computing.items():
             self._note(step, start, -self.now)
 
-    def _note(self, *entry: float) -> None:
-        if self._file < 0:
-            self._file = os.open(self.journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.write(self._file, _ENTRY.pack(*entry))
-
 
 def journal_of(folder: Path, rank: int) -> Path:
     """Where it is."""
@@ -73,6 +82,18 @@ class Journal:
     done: list[Entry]
     given_up: list[Entry]
     under_way: Entry | None
+
+
+def unwritten(noted: Journal, worker: int, known: pd.DataFrame | None) -> pd.DataFrame:
+    """The gradients of a worker that its records, of all those that are known, do not have."""
+    found, rest = Recorder(), set[float]()
+    if known is not None:
+        rows = of(known, "gradient", ["node", "start"])
+        rest = set(rows["start"][rows["node"] == worker])
+    for step, start, end in noted.done:
+        if start not in rest:
+            found.gradient(worker, start, end, step)
+    return found.frame()
 
 
 def read(journal: Path) -> Journal:

@@ -20,7 +20,7 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import LIFE
 from lockstep.analysis.records import Recorder, join, of
 from lockstep.analysis.result import Result
-from lockstep.executor import checkpoint_file, collect
+from lockstep.executor import checkpoint_file, collect, journal
 from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
 from lockstep.executor.replacing import BACK
@@ -86,6 +86,7 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             if plan.scenario.on_failure not in ("restart", "spare"):
                 raise
             version, saved = checkpoint_file.whole(plan, kept)
+            over.records = _with_unwritten(plan, own, over.records)
             records = _ended(plan, over, max(version, life.version))
             records.to_parquet(own / _RECORDS, index=False)
             frames.append(records)
@@ -135,7 +136,7 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
             records = pd.read_parquet(folder / _RECORDS)
         else:
             found = streams.records(streams.streams(folder))
-            records = Recorder().frame() if found is None else found
+            records = _with_unwritten(plan, folder, found)
             end = float(records["end"].max()) if len(records) else life.start
             everyone = [(rank, end) for rank in range(len(plan.roles))]
             owners = [(owner, max(version, life.version), end) for owner in plan.owners.ranks]
@@ -147,6 +148,13 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
     log = collect.interleaving(plan, lives[-1])  # processes that began anew have had numbers, too
     number = max(begins.number, 1 + int(log["peer"].where(log["word"] == LIFE, 0).max()))
     return replace(begins, number=number, start=life.start), frames
+
+
+def _with_unwritten(plan: Plan, life: Path, records: pd.DataFrame | None) -> pd.DataFrame:
+    """What a life has recorded, and the gradients that the killed had no time to record."""
+    noted = [journal.read(journal.journal_of(life, worker)) for worker in plan.workers]
+    more = [journal.unwritten(each, w, records) for w, each in zip(plan.workers, noted, strict=True)]
+    return join([Recorder().frame() if records is None else records, *more])
 
 
 def _went_back(folder: Path) -> list[tuple[int, int, float]]:

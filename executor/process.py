@@ -27,7 +27,7 @@ from lockstep.executor.device_bodies import agree
 from lockstep.executor.devices import Place, boot, choose, computes_on, kind, sharing, use, visible
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import DurableInterleaving, Interleaving, RecordedPort
-from lockstep.executor.journal import JournallingPort, journal_of
+from lockstep.executor.journal import GoingOnPort, JournallingPort, journal_of
 from lockstep.executor.leaving import hear_of_leaving
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
 from lockstep.executor.parent import end_with_parent
@@ -123,10 +123,11 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     emulated = is_worker and scenario.cluster.compute != "measured"
     compute = compute_times(scenario, size, life.key())[rank] if emulated else None
     goes_on = scenario.with_faults and scenario.on_failure in ("continue", "wait")
-    of_kind = JournallingPort if goes_on and is_worker else RealPort
+    noting = GoingOnPort if goes_on else JournallingPort
+    of_kind = noting if scenario.with_faults and is_worker else RealPort
     port = of_kind(plan, rank, initial.to(device), transport, compute, learner)
     if isinstance(port, JournallingPort):
-        port.journal = journal_of(control.private, rank)
+        port.journal = journal_of(control.kept, rank)
     if is_worker and workers > 1 and plan.native:
         join_workers()
     recorded = RecordedPort(port, computes_on(device), _log(control, scenario, rank))
@@ -187,7 +188,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
                         run_to_end(program, port, port.node.end)
                         break
                     except Anew:
-                        assert isinstance(port, JournallingPort)
+                        assert isinstance(port, GoingOnPort)
                         begin_anew(port, recorded, listen)
                 port.finish()
             finally:
@@ -205,7 +206,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if isinstance(learner, Reader):
         learner.end_reading()
     control.heartbeat.end()
-    if isinstance(port, JournallingPort):
+    if isinstance(port, GoingOnPort):
         await_others(port, recorded)
     else:
         barrier(store, "end", world)

@@ -71,16 +71,12 @@ class Replacing:
     def _mourn(self, worker: int, at: float) -> int:
         """Keep what a worker had computed that its records do not have; the mini-batch that comes next."""
         found = streams.records([streams.file_of(self._kept, worker, streams.RECORDS)])
-        file = journal.journal_of(self._folder, worker)
+        file = journal.journal_of(self._kept, worker)
         noted = journal.read(file)
         file.unlink(missing_ok=True)  # who takes its place may be killed before it computes anything
-        known = set() if found is None else set(of(found, "gradient", ["start"])["start"])
-        lost = Recorder()
-        for step, start, end in noted.done:
+        for step, _, _ in noted.done:
             self._steps[worker] = step + 1
-            if start not in known:
-                lost.gradient(worker, start, end, step)
-        self.frames.append(lost.frame())
+        self.frames.append(journal.unwritten(noted, worker, found))
         given_up = noted.given_up
         if noted.under_way is not None:
             step, start, _ = noted.under_way
@@ -101,7 +97,7 @@ class Replacing:
     def rest(self) -> Iterator[pd.DataFrame]:
         """At the end: what workers have given up that are there."""
         for worker in self._plan.workers:
-            yield _cut_off(worker, journal.read(journal.journal_of(self._folder, worker)).given_up)
+            yield _cut_off(worker, journal.read(journal.journal_of(self._kept, worker)).given_up)
 
     def _read_s(self, rank: int, version: int) -> float:
         """Seconds that a server's checkpoint takes to be read."""

@@ -62,7 +62,7 @@ def test_a_gradient_that_ends_when_its_server_has_begun_anew_is_given_up() -> No
 
 
 def test_a_worker_whose_server_has_begun_anew_sends_nothing_before_it_does_too() -> None:
-    port = object.__new__(journal.JournallingPort)
+    port = object.__new__(journal.GoingOnPort)
     port.broken = True
     with pytest.raises(Anew):
         port.post(1, Message("push", 0))
