@@ -146,7 +146,8 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
         frames.append(records)
     begins = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
     log = collect.interleaving(plan, lives[-1])  # processes that began anew have had numbers, too
-    number = max(begins.number, 1 + int(log["peer"].where(log["word"] == LIFE, 0).max()))
+    numbers = map(int, log["peer"][log["word"] == LIFE])
+    number = max([begins.number, *(1 + before for before in numbers)])
     return replace(begins, number=number, start=life.start), frames
 
 
@@ -170,7 +171,8 @@ def _lives(kept: Path) -> list[Path]:
 
 def _joined(logs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The logs of all lives in one table, node by node."""
-    return pd.concat(logs).sort_values("node", kind="stable", ignore_index=True)
+    found = [log for log in logs if len(log)] or logs[:1]
+    return pd.concat(found).sort_values("node", kind="stable", ignore_index=True)
 
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:

@@ -83,3 +83,12 @@ def test_a_run_that_is_resumed_knows_what_servers_had_undone(tmp_path: Path) -> 
     life, (records,) = resumed(PLAN, tmp_path)
     assert [*records.sort_values("end")["event"]] == ["update", "undone", "update"]
     assert life.number == 5  # draws of those before do not come again
+
+
+def test_a_run_that_was_killed_before_it_began_is_resumed(tmp_path: Path) -> None:
+    """Found by chaos: there is no log yet."""
+    kept = tmp_path / "life-0"
+    kept.mkdir()
+    (kept / "begin.json").write_text(json.dumps({"number": 0, "start": 0.0, "version": 0, "steps": {}}))
+    life, _ = resumed(PLAN, tmp_path)
+    assert (life.number, life.version, life.start) == (1, 0, 0.0)
