@@ -45,6 +45,11 @@ class Result:
     """What makes the times of a real run doubtful, such as a host that gave its processors to others."""
     attempts: int = 1
     """How many times it was measured: again while it was disturbed."""
+    core_s: float | None = None
+    """Core-seconds that a real run took of its machine, from its start: all its processes, and the kernel.
+
+    Not kept by `save`.
+    """
     utilisation: pd.DataFrame | None = None
     """How busy links and processors were: a row per resource and interval; None where it is not known.
 

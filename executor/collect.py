@@ -15,6 +15,7 @@ from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
 from lockstep.executor import snapshot_file
+from lockstep.executor.core_time import of_all
 from lockstep.executor.devices import own
 from lockstep.executor.hub import Hub
 from lockstep.executor.stopping import say
@@ -95,6 +96,7 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
         warnings=[*plan.warnings, *_shared(folder, plan.workers)],
         disturbances=_overruns(folder, ranks, table),
         interleaving=interleaving(plan, kept),
+        core_s=of_all([left["cores"] for left in _outcomes(folder, ranks)]),
     )
 
 

@@ -37,6 +37,7 @@ from lockstep.workloads.streams import accelerated
 
 _SLICE_S = 0.05  # how often a thread that waits looks whether the run is over
 _POLL_S = 0.002  # messages are waited for in whole milliseconds
+_MOST_LATE_S = 1e-3  # what wakes up later than that was disturbed
 _SETTLE_S = 0.01  # how often a worker whose program has ended looks whether the others' have
 _BYE = "bye"  # a child will send no more
 
@@ -88,6 +89,7 @@ class RealPort:
         self._beside = Beside(initial.device)
         self._closing = False
         self._busy_until: float | None = None  # by a pass that is emulated, until something is waited for
+        self._late = 0.0  # s: how much later than it was to an emulated gradient has ended
         self._look_at = 0.0  # whether the run is over
 
     @property
@@ -271,9 +273,17 @@ class RealPort:
                 part.at = self.zero + begun + seconds * (1 - self.backward_share * element / len(parameters))
 
         drawn = None if self.compute_time is None else self.compute_time.draw
-        work = self._work(gradient, drawn, ends)
+        if drawn is None or down_to:  # parts have instants of their own
+            work = self._work(gradient, drawn, ends)
+        else:  # processes wake up late: the next one is shorter by that, so that all together take their time
+            work = self._work(gradient, lambda start: max(0.0, drawn(start) - self._late), ends)
+            work.done.then(self._woke)
         work.parts = parts
         return work
+
+    def _woke(self, done: Any) -> None:
+        """An emulated gradient has ended, which was to at `done.at`."""
+        self._late = min(max(0.0, time.monotonic() - done.at), _MOST_LATE_S)
 
     def _pass(self, parameters: Any, step: int, of: PassOf) -> Work:
         """One that needed nothing to be waited for begins when the device has done the one before.

@@ -22,6 +22,7 @@ from lockstep.analysis.records import Recorder
 from lockstep.executor import absence, checkpoint_file, native, signals, snapshot_file, sockets
 from lockstep.executor.anew import ANEW, Anew, await_others, begin_anew
 from lockstep.executor.barrier import barrier
+from lockstep.executor.core_time import CoreTime
 from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.device_bodies import agree
 from lockstep.executor.devices import Place, boot, choose, computes_on, kind, sharing, use, visible
@@ -179,6 +180,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         if goes_on and snapshots is not None:
             flush.append(snapshot_file.keeping(snapshots, control.private, rank))
         node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank, flush)
+    core_time = CoreTime()
     with ExitStack() as deaf:
         try:
             try:
@@ -201,7 +203,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
             if (snapshots := port.node.snapshots) is not None:
                 _leave(control, f"snapshots-{rank}.npz", lambda file: snapshot_file.write(file, snapshots))
             shared = sharing(places[:workers], rank) if is_worker else []
-            said = json.dumps({"overruns": port.overruns, "rank": rank, "sharing": shared}).encode()
+            outcome = {"overruns": port.overruns, "rank": rank, "sharing": shared, "cores": core_time.taken()}
+            said = json.dumps(outcome).encode()
             _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
     if isinstance(learner, Reader):
         learner.end_reading()

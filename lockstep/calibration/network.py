@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import nnls
 
 from lockstep.attempts import undisturbed
 from lockstep.calibration import path, readings
@@ -20,7 +21,7 @@ from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, crowded, probes
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import QUEUE, trains
+from lockstep.executor.shaping import DATA, FRAME, QUEUE, bucket, trains
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
 from lockstep.machine import cores
@@ -33,6 +34,7 @@ from lockstep.validation import LINE_RATE, no_slope, parameters
 Progress = Callable[[float], None]
 Probes = Mapping[str, Scenario]  # by name
 Measured = Mapping[str, Sequence[pd.DataFrame]]  # the records of each probe's runs
+CoreSeconds = Mapping[str, Sequence[float]]  # that each of these took
 RATE = 12.5e6  # bytes/s (100 Mbit/s) of a testbed's cables, if nothing else is said
 SECONDS = 1.0  # that a probe computes and talks, at least
 _TURNS = 2  # of all probes: a machine is not the same a little later
@@ -55,18 +57,18 @@ def measure(
     `rate`: of a testbed's cables, bytes/s.
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
-    `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed
-    `network.goodput`, `.queue`, `.jitter` and all of `.burst`, elsewhere `network.bandwidth`, on the
-    loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
+    `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed `network.jitter`,
+    and what is known of its cables: `.goodput`, `.queue` and `.burst`; elsewhere `network.bandwidth`, on
+    the loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
     About a minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
     check(testbed, hosts)
     chosen = all_probes(testbed, bool(hosts), rate)
     crowd = {} if hosts else crowded(cores(), rate if testbed else None, SECONDS)
-    measured = run({**chosen, **crowd}, testbed, hosts, progress)
+    measured, core_s = run({**chosen, **crowd}, testbed, hosts, progress)
     steady = {name: measured[name] for name in chosen}
     estimates = found(chosen, steady, "testbed" if testbed else "path" if hosts else "loopback")
-    return estimates if hosts else shared_by(estimates, crowd, measured)
+    return shared_by(estimates, crowd, measured, core_s) if crowd else estimates
 
 
 def check(testbed: bool, hosts: Sequence[str]) -> None:
@@ -91,10 +93,12 @@ def all_probes(testbed: bool, between_hosts: bool, rate: float = RATE, seconds: 
 
 def run(
     chosen: Probes, testbed: bool, hosts: Sequence[str] = (), progress: Progress | None = None
-) -> Measured:
+) -> tuple[Measured, CoreSeconds]:
     """Run all probes in turn, and again; their records, without those of runs that stayed disturbed."""
     measured: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
     disturbed: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
+    core_s: dict[str, list[float]] = {name: [] for name in chosen}
+    core_s_disturbed: dict[str, list[float]] = {name: [] for name in chosen}
     turns = 1 if hosts else _TURNS  # to start a run by ssh takes its time
     for turn in range(turns):
         for number, (name, probe) in enumerate(chosen.items()):
@@ -105,7 +109,11 @@ def run(
                 continue
             result = undisturbed(partial(execute, Plan.of(probe), testbed=testbed))
             (disturbed if result.disturbances else measured)[name].append(result.records)
-    return {name: runs or disturbed[name] for name, runs in measured.items()}
+            (core_s_disturbed if result.disturbances else core_s)[name].append(result.core_s or 0.0)
+    return (
+        {name: runs or disturbed[name] for name, runs in measured.items()},
+        {name: runs or core_s_disturbed[name] for name, runs in core_s.items()},
+    )
 
 
 def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Estimates:
@@ -127,8 +135,9 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     if on_testbed:
         rate = next(iter(chosen.values())).cluster.network.bandwidth
         assert rate is not None
-        known = {"network.queue": QUEUE}
-        known |= {path.TRAINS[name]: nbytes for name, nbytes in trains(rate).items()}
+        known = {"network.queue": QUEUE, "network.goodput": DATA / FRAME}
+        buckets = {"size": bucket(rate), "line_rate": LINE_RATE, **trains(rate)}
+        known |= {f"{path.BURST}{name}": value for name, value in buckets.items()}
     intervals: dict[str, tuple[float, float]] = {}
     for key, sample in samples.items():
         known[key], (intervals[key],) = resampled(itemgetter(0), [sample.tolist()])
@@ -137,9 +146,7 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     fit = path.fit(chosen, exchanges, path.SHAPED if on_testbed else path.PLAIN, known)
     values = {**known, **fit.values}
     intervals |= fit.intervals
-    if on_testbed:
-        values |= {path.BURST.key: max(1.0, values[path.BURST.key]), "network.burst.line_rate": LINE_RATE}
-    else:
+    if not on_testbed:
         values["network.bandwidth"] = 1 / values.pop(path.BYTE.key)
         low, high = intervals.pop(path.BYTE.key)
         intervals["network.bandwidth"] = (1 / high, 1 / low if low > path.BYTE.least else np.inf)
@@ -151,22 +158,33 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
     return Estimates(values, intervals, {"network": {"probes": rows}})
 
 
-def shared_by(estimates: Estimates, crowd: Probes, measured: Measured) -> Estimates:
-    """The same with what messages take of a machine's cores, from probes in which these are not enough."""
+def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: CoreSeconds) -> Estimates:
+    """The same with what messages take of a machine's cores: read off what probes of many processes took.
+
+    What is no overhead of theirs is shared out evenly between their ends.
+    """
+    tables = [table for name in crowd for table in measured[name]]
+    messages = [table[table["event"] == "message"] for table in tables]
+    taken = np.array([seconds for name in crowd for seconds in core_s[name]])
+    columns = np.array([[len(each), each["nbytes"].sum()] for each in messages], float)
+    if not (taken > 0).all() or not columns.all():
+        return estimates
+    (message_s, byte_s), _ = nnls(columns / taken[:, None], np.ones(len(taken)))  # relative errors count
+    known = estimates.settings
+    overheads = known["network.message_overhead"] + known["network.receive_overhead"]
+    settings = {
+        **known,
+        f"{path.PROCESSING}per_message": max(0.0, float(message_s) - overheads) / 2,
+        f"{path.PROCESSING}per_byte": float(byte_s) / 2,
+        f"{path.PROCESSING}cores": cores(),
+    }
     exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in crowd}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
-    if not exchanges:
-        return estimates
-    unknown = "intra_host", "line_rate"  # are not settings of a path
-    known = {
-        key: value for key, value in estimates.settings.items() if not any(map(key.__contains__, unknown))
-    }
-    known[path.CORES] = cores()
-    fit = path.fit_crowded(crowd, exchanges, known)
+    on_path = {key: value for key, value in settings.items() if "intra_host" not in key}
+    found = path.simulated({name: crowd[name] for name in exchanges}, on_path)
     evidence = {key: dict(value) for key, value in estimates.evidence.items()}
-    rows = [_row(name, runs, fit.simulated[name]) for name, runs in exchanges.items()]
+    rows = [_row(name, runs, found[name]) for name, runs in exchanges.items()]
     evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
-    settings = {**estimates.settings, **fit.values, path.CORES: known[path.CORES]}
     return Estimates(settings, estimates.intervals, evidence)
 
 

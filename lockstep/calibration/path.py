@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brute, least_squares, minimize
+from scipy.optimize import least_squares
 
 from lockstep.calibration.probes import PACE_S
 from lockstep.calibration.readings import exchanges_s
-from lockstep.executor.shaping import DATA, FRAME
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
 from lockstep.scenarios.network import Burst, Jitter, Processing
 from lockstep.scenarios.schema import Stop
 from lockstep.simulator.engine import simulate
-from lockstep.validation import LINE_RATE
 
 _USUAL = 0.005  # of a step: an error up to this counts in full
 _RESAMPLES = 500
@@ -40,21 +38,12 @@ class Parameter:
 
 
 LATENCY = Parameter("network.latency", 2e-4, 1e-4)
-GOODPUT = Parameter("network.goodput", 0.95, 0.01, least=0.1, most=DATA / FRAME)  # headers are always there
-BURST = Parameter("network.burst.size", 1.5e3, 1e3)
-TRAINS = {key: f"network.burst.{key}" for key in ("train", "first")}
+BURST = "network.burst."
 JITTER = "network.jitter.deviation"
 BYTE = Parameter("s per byte", 1e-9, 1e-10, least=1e-13)  # the reciprocal of network.bandwidth
-SHAPED = LATENCY, GOODPUT, BURST  # a path of known bandwidth, with token buckets
+SHAPED = (LATENCY,)  # a path of known bandwidth, with known token buckets
 PLAIN = LATENCY, BYTE  # one of unknown bandwidth
-_PROCESSING = "network.processing."
-CORES = f"{_PROCESSING}cores"
-_CROWDED = (
-    Parameter(f"{_PROCESSING}per_message", 0, 1e-5, most=2e-4),
-    Parameter(f"{_PROCESSING}per_byte", 0, 1e-9, most=4e-8),
-)
-_GRID = 6  # values of each, from which the best is bettered
-_LEAST = 1.0  # bytes: no bucket has none
+PROCESSING = "network.processing."
 _FEW = 3  # steps: of crowded probes, one is like the other
 
 
@@ -117,33 +106,10 @@ def fit(
     )
 
 
-def fit_crowded(
-    probes: Mapping[str, Scenario], measured: Mapping[str, Sequence[np.ndarray]], known: Mapping[str, float]
-) -> Fit:
-    """What messages take of a machine's cores, if these are not enough: `network.processing`.
-
-    Cores that are just enough hide what a message costs, so that errors have flat places: a grid first.
-    """
-    middles = np.array([_middle(runs) for runs in measured.values()])
-    short = [probes[name].model_copy(update={"stop": Stop(steps=_FEW)}) for name in measured]
-
-    def settings(x: np.ndarray) -> dict[str, float]:
-        return dict(known) | {p.key: float(v * p.unit) for p, v in zip(_CROWDED, x, strict=True)}
-
-    def simulated(x: np.ndarray) -> np.ndarray:
-        found = settings(np.maximum(x, 0.0))
-        return np.array([float(np.median(exchanges(probe, found))) for probe in short])
-
-    def off(x: np.ndarray) -> float:
-        return float((((simulated(x) - middles) / (PACE_S + middles)) ** 2).sum())
-
-    ranges = [(0.0, p.most / p.unit) for p in _CROWDED]
-    start = brute(off, ranges, Ns=_GRID, finish=None)
-    options = {"xatol": 0.2, "fatol": 1e-5, "maxfev": 40}
-    best = np.maximum(minimize(off, start, method="Nelder-Mead", options=options).x, 0.0)
-    values = settings(best)
-    found = {p.key: values[p.key] for p in _CROWDED}
-    return Fit(found, {}, dict(zip(measured, map(float, simulated(best)), strict=True)))
+def simulated(probes: Mapping[str, Scenario], settings: Mapping[str, float]) -> dict[str, float]:
+    """The exchange (s) of each probe, of whose steps one is like the other."""
+    short = {name: probe.model_copy(update={"stop": Stop(steps=_FEW)}) for name, probe in probes.items()}
+    return {name: float(np.median(exchanges(probe, settings))) for name, probe in short.items()}
 
 
 def _of_steps(probe: Scenario, exchanges: int) -> Scenario:
@@ -164,24 +130,23 @@ def on_cluster(scenario: Scenario, settings: Mapping[str, float]) -> Scenario:
     """The scenario with these settings of its cluster, by dotted key, in base units."""
     here: dict[str, Any] = {}
     network: dict[str, Any] = {}
+    burst: dict[str, Any] = {}
     processing: dict[str, Any] = {}
     for key, value in settings.items():
         if key == BYTE.key:
             network["bandwidth"] = 1 / value
-        elif key == BURST.key:
-            trains = {name: settings[its] for name, its in TRAINS.items() if its in settings}
-            some = Burst.model_construct(size=max(value, _LEAST), line_rate=LINE_RATE)
-            network["burst"] = some.model_copy(update=trains) if value > 0 or trains else None
-        elif key in TRAINS.values():
-            continue
+        elif key.startswith(BURST):
+            burst[key.removeprefix(BURST)] = value
         elif key == JITTER:
             network["jitter"] = Jitter.model_construct(deviation=value)
-        elif key.startswith(_PROCESSING):
-            processing[key.removeprefix(_PROCESSING)] = value
+        elif key.startswith(PROCESSING):
+            processing[key.removeprefix(PROCESSING)] = value
         elif key.startswith("network."):
             network[key.removeprefix("network.")] = value
         else:
             here[key] = value
+    if burst:
+        network["burst"] = Burst.model_construct(**burst)
     if processing:
         network["processing"] = Processing.model_construct(**processing)
     cluster = scenario.cluster

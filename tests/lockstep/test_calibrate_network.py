@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from lockstep.calibration import hosts, network, path, readings
+from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.hosts import run_on
-from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, probes
+from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, crowded, probes
 from lockstep.executor.launch import RunFailed
 from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
@@ -24,7 +25,8 @@ from tests.support.testbed import needs_testbed
 SOLVED = 1e-5  # how near the solver comes: without noise, intervals are narrower than that
 BUSY = {"network.message_overhead": 1e-4, "network.receive_overhead": 3e-5, "apply_overhead": 1.5e-4}
 OURS = {"memory_bandwidth": 3e9, **BUSY}
-SHAPED = {"network.latency": 3e-4, "network.goodput": 0.93, "network.burst.size": 6e3, **OURS}
+CABLES = {"network.goodput": 0.93, "network.burst.size": 6e3, "network.burst.line_rate": 1.25e9}
+SHAPED = {"network.latency": 3e-4, **CABLES, **OURS}
 PLAIN = {"network.latency": 1e-4, "network.bandwidth": 1.5e9, **OURS}
 
 
@@ -49,7 +51,7 @@ def test_the_path_is_found_again(shaped: bool, true: dict[str, float]) -> None:
     measured = {
         name: [readings.exchanges_s(r) for r in runs] for name, runs in synthetic(chosen, true).items()
     }
-    fit = path.fit(chosen, measured, path.SHAPED if shaped else path.PLAIN, OURS)
+    fit = path.fit(chosen, measured, path.SHAPED if shaped else path.PLAIN, OURS | (CABLES if shaped else {}))
     values = dict(fit.values)
     if not shaped:
         values["network.bandwidth"] = 1 / values.pop(path.BYTE.key)
@@ -71,13 +73,12 @@ def test_noise_widens_the_intervals_but_hardly_moves_the_path() -> None:
         noise = rng.gamma(1.0, 5e-5, size=(2, len(clean))) - 5e-5 * np.log(2)  # of median 0
         measured[name] = [clean + noise[0], clean + noise[1]]
     measured[ONE] = [times + (rng.random(len(times)) < 0.2) * 10e-3 for times in measured[ONE]]  # outliers
-    fit = path.fit(chosen, measured, path.SHAPED, OURS)
+    fit = path.fit(chosen, measured, path.SHAPED, OURS | CABLES)
     for key, value in fit.values.items():
         low, high = fit.intervals[key]
         assert low < value < high
         assert low <= SHAPED[key] <= high
     assert fit.values["network.latency"] == pytest.approx(3e-4, abs=3e-5)
-    assert fit.values["network.goodput"] == pytest.approx(0.93, abs=2e-3)
 
 
 def test_a_path_that_takes_longer_than_a_probe_lasts_is_found() -> None:
@@ -93,6 +94,27 @@ def test_an_update_touches_what_the_simulator_counts() -> None:
     found = network._busy(chosen, synthetic(chosen, SHAPED))["memory_bandwidth"]
     # the overhead is read off an update of one value, whose four bytes take 4e-6 of the time of a large one
     assert float(np.median(found)) == pytest.approx(OURS["memory_bandwidth"], rel=1e-5)
+
+
+@pytest.mark.parametrize("message_us", [90, 170])
+def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
+    message_us: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """130 us of a message are overheads, and the rest is both ends': nothing, if it took less."""
+    monkeypatch.setattr(network, "cores", lambda: 2)
+    crowd = crowded(1, 12.5e6, 0.1)
+    measured = synthetic(crowd, SHAPED)
+    core_s = {}
+    for name, (table, _) in measured.items():
+        sent = table[table["event"] == "message"]["nbytes"]
+        core_s[name] = [(message_us * len(sent) + 0.014 * sent.sum()) * 1e-6] * 2
+    before = Estimates(SHAPED, {}, {"network": {"probes": []}})
+    found = network.shared_by(before, crowd, measured, core_s)
+    each = {key.removeprefix("network.processing."): value for key, value in found.settings.items()}
+    assert each["per_message"] == pytest.approx(max(0, message_us - 130) / 2 * 1e-6, rel=1e-6)
+    assert each["per_byte"] == pytest.approx(7e-9, rel=1e-6)
+    assert each["cores"] == 2
+    assert [row["probe"] for row in found.evidence["network"]["probes"]] == list(crowd)
 
 
 def messages(*rows: tuple[int, int, float, float]) -> pd.DataFrame:

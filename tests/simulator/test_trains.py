@@ -7,11 +7,14 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lockstep
 from lockstep.simulator.bucket import Bucket
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.strategies.resource import ResourceId
 from tests.support.delivery import arrivals
+from tests.support.scenarios import scenario
+from tests.support.trains import carried_in_trains
 
 RATE, TOKENS, TRAIN = 100.0, 20.0, 60.0
 LINE = 1e7  # takes no time, within ABOUT
@@ -92,3 +95,34 @@ def test_on_average_half_a_train_is_early() -> None:
     """What a bucket without trains has to be to say the same of messages of all sizes."""
     early = [nbytes / RATE - as_fluid([(0.0, nbytes)])[0] for nbytes in range(601, 1201)]
     assert sum(early) / len(early) * RATE == pytest.approx(TOKENS + TRAIN / 2, abs=1)
+
+
+TESTBED = {
+    "bandwidth": "50 Mbit/s", "goodput": 0.956, "latency": "300 us", "jitter": {"deviation": "80 us"},
+    "message_overhead": "120 us", "queue": "64 kB",
+    "burst": {"size": "1514 B", "line_rate": "10 Gbit/s", "train": "5792 B", "first": "8128 B"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("strategy", "nbytes", "most"),
+    [
+        ({"name": "all-reduce", "algorithm": "ring"}, 4_000, 0.015),  # each host sends and receives at once
+        ({"name": "all-reduce", "algorithm": "ring"}, 20_000, 0.015),
+        # everyone to one server, whose links are full
+        pytest.param({"name": "asynchronous"}, 40_000, 0.03, marks=pytest.mark.slow),
+    ],
+)
+def test_twelve_workers_get_on_as_over_cards_that_send_trains(
+    strategy: dict[str, str], nbytes: int, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of a ring has so many bytes, or all parameters do. `most`: what turns of trains change."""
+    ring = strategy["name"] == "all-reduce"
+    of = scenario(
+        cluster__workers=12, cluster__network=TESTBED, strategy=strategy, stop={"steps": 6 if ring else 40},
+        cluster__compute={"time": {"distribution": "gamma", "mean": "20 ms", "cv": 0.2}},
+        workload={"parameters": nbytes // 4 * (12 if ring else 1)},
+    )  # fmt: skip
+    fluid = lockstep.simulate(of).metrics["throughput"]
+    carried_in_trains(monkeypatch, of.cluster.network)
+    assert fluid == pytest.approx(lockstep.simulate(of).metrics["throughput"], rel=most)

@@ -69,9 +69,17 @@ def test_both_engines_draw_the_same_compute_times() -> None:
     for result in (lockstep.simulate(config), lockstep.run(config)):
         gradients = result.records[result.records["event"] == "gradient"].sort_values(["node", "version"])
         times.append((gradients["end"] - gradients["start"]).to_numpy())
-    # a sleep never ends early, and on a busy machine a little late
-    assert (times[1] >= times[0] - 1e-6).all()
+    # earlier only by what the one before was late, at most a millisecond; on a busy machine a little later
+    assert (times[1] >= times[0] - 1.001e-3).all()
     assert sorted(times[1] - times[0])[len(times[0]) // 2] < 5e-3 * slowness()
+
+
+def test_emulated_gradients_take_their_time_though_processes_wake_up_late() -> None:
+    """Timers alone are 60 us late and more, of each; 20 us are what waking up differs by."""
+    time = {"distribution": "constant", "value": "5 ms"}
+    run = lockstep.run(scenario(cluster__compute={"time": time}, cluster__workers=1, stop={"steps": 100}))
+    gradients = run.records[run.records["event"] == "gradient"]
+    assert (gradients["end"] - gradients["start"]).median() == pytest.approx(5e-3, abs=2e-5)
 
 
 def test_a_straggler_is_slow_with_measured_times_too() -> None:
