@@ -177,7 +177,6 @@ def in_hosts(draw: st.DrawFn) -> Scenario:
 
 
 @pytest.mark.slow
-@examples(2)
 @given(in_hosts())
 def test_same_records_where_workers_share_a_link(config: Scenario) -> None:
     assert_same(config)
