@@ -130,4 +130,5 @@ def _graph_problem(value: Any) -> str | None:
 
 def _limits(bound: Bound) -> str:
     limits = [("≥", bound.ge), (">", bound.gt), ("<", bound.lt), ("≤", bound.le)]
-    return "".join(f" {sign} {limit:g}" for sign, limit in limits if limit is not None)
+    said = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
+    return f" {said}" if said else ""

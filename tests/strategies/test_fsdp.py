@@ -226,7 +226,7 @@ def test_only_shares_travel_between_hosts() -> None:
             "must divide the 6 workers: 1, 2, 3 or 6; not 4",
         ),
         (case("hsdp", 6, cluster__workers_per_host=4), "strategy.group_size", "must be given: hosts have"),
-        (case("fsdp", zero=4), "strategy.zero", "4 is not a whole number ≥ 1 ≤ 3"),
+        (case("fsdp", zero=4), "strategy.zero", "4 is not a whole number ≥ 1 and ≤ 3"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

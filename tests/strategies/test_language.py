@@ -111,9 +111,9 @@ def test_time_that_stands_still_is_noticed() -> None:
         (0, Count, "0 is not a whole number ≥ 1"),
         (2.0, Count, "2.0 is not a whole number ≥ 1"),
         (True, Count, "True is not a whole number ≥ 1"),
-        (1.0, Momentum, "1.0 is not a number ≥ 0 < 1"),
-        ("fast", Momentum, "'fast' is not a number ≥ 0 < 1"),
-        (float("nan"), Momentum, "nan is not a number ≥ 0 < 1"),
+        (1.0, Momentum, "1.0 is not a number ≥ 0 and < 1"),
+        ("fast", Momentum, "'fast' is not a number ≥ 0 and < 1"),
+        (float("nan"), Momentum, "nan is not a number ≥ 0 and < 1"),
         (None, Count, "None is not a whole number ≥ 1"),
     ],
 )
