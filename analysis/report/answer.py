@@ -76,6 +76,7 @@ def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | 
     if best.metrics[aim.metric].mean is None:
         return Answer("No run has come to its end.", _failures(points), ranking, aim, wanted)
     sentence = (_one if len(ranking) == 1 else _best_of)(best, ranking, aim, wanted)
+    sentence += _learned(ranking) if aim.metric == "throughput" else ""
     if gains:
         sentence += f"; {most(gains)}"
     elif best.bottleneck:
@@ -134,6 +135,21 @@ def _best_of(best: Point, ranking: list[Point], aim: Goal, wanted: float | None)
     return told + (f", {_compared(estimate, rivals[0], aim, strategies)}" if rivals else "")
 
 
+def _learned(ranking: list[Point]) -> str:
+    """What the fastest learned in its runs, if others learned more; nothing otherwise."""
+    known = [point for point in ranking if point.metrics["accuracy"].mean is not None]
+    if not known or known[0] is not ranking[0]:
+        return ""
+    best, first = max(known, key=lambda point: point.metrics["accuracy"].mean or 0.0), known[0]
+    most, own = best.metrics["accuracy"], first.metrics["accuracy"]
+    if most.mean == own.mean:
+        return ""
+    learned, more = (each.text("%", 100).replace(" %", "%") for each in (own, most))
+    who = best.strategy if best.strategy != first.strategy else best.setting
+    sure = ", which seeds cannot tell from it" if overlap(own, most) else ""
+    return f"; but its runs end with {learned} accuracy, those of {who} with {more}{sure}"
+
+
 def _several(ranking: list[Point]) -> bool:
     return len({point.strategy for point in ranking}) > 1
 
@@ -180,7 +196,7 @@ def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
     if aim.metric == "throughput" and _several(ranking):
         notes.append(
             "Throughput counts samples, not what they teach: with stale gradients, or rarer exchanges, "
-            "more of them may be needed."
+            "more of them may be needed. With stop.target_accuracy the answer is the time to a target."
         )
     missed = [point for point in ranking if point.missed("time_to_target_s")] if wanted is not None else []
     if missed and aim.metric != "accuracy":

@@ -13,6 +13,7 @@ from lockstep.analysis.words import count, number, percent
 _MOST = 3  # what-ifs
 _MATTERS = 0.01  # of the time: what a change on the way to the ideal saves at least to be named
 _PRICE = "--set 'cluster.price=3 USD/h'"
+_HOURS = 360.0  # host-seconds: more are host-hours
 _SAME = 1e-6  # of the mean: what is left of rounding
 _CHEAPER = 0.99  # of the cost: what is as dear is not named
 
@@ -76,7 +77,8 @@ def _on_the_way(way: WhatIf) -> tuple[list[str], list[str]]:
     if changes:
         place = max(range(len(changes)), key=lambda each: changes[each][1])
         step, share = changes[place]
-        after = f", after {', '.join(each.change for each, _ in changes[:place])}" if place else ""
+        before = [each.change for each, saves in changes[:place] if saves >= _MATTERS]
+        after = f", after {', '.join(before)}" if before else ""
         if share >= _MATTERS:
             most = [f"{step.change}{after}: {percent(share)} less time"]
     last = way.steps[-1]
@@ -118,13 +120,14 @@ def _costs(answered: Answer) -> list[str]:
     else:
         lines.append(f"In USD not known: hosts have no price. Give one to the command that ran it: {_PRICE}.")
     if hosts is not None and took.mean is not None:
-        taken = (best.metrics[until].mean or took.mean) * hosts / 3600
-        lines.append(f"{count(round(hosts), 'host')}; {number(taken)} host-hours {_ran(until)}.")
+        taken = (best.metrics[until].mean or took.mean) * hosts
+        used = f"{number(taken)} host-seconds" if taken < _HOURS else f"{number(taken / 3600)} host-hours"
+        lines.append(f"{count(round(hosts), 'host')}, servers' too; {used} {_ran(until)}.")
     return lines
 
 
 def _ran(until: str) -> str:
-    return "to the target" if until == "time_to_target_s" else "as long as it ran"
+    return "to the target" if until == "time_to_target_s" else "for the best one's run"
 
 
 def _known(point: Point, metric: str) -> float:

@@ -81,6 +81,7 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         print(f"and {count(len(points) - _ROWS, 'more point')}.")
     if best:
         _say_best(best, {key: texts[best[0]] for key, texts in labels.items()})
+        _say_who_learns_more(best, found.get("loss", {}))
     if "throughput" in found and _seeds_change_nothing(found["throughput"]):
         print("The seed changes nothing: there is no chance in these scenarios, and one would have done.")
     if swept.failed:
@@ -150,6 +151,21 @@ def _say_best(best: tuple[Any, str, Mapping[Any, Any], list[Any]], labels: Mappi
     if near:
         text += f" Within the intervals as good: {_some(near)}."
     print(text)
+
+
+def _say_who_learns_more(
+    best: tuple[Any, str, Mapping[Any, Any], list[Any]], losses: Mapping[Any, Mapping[Any, Any]]
+) -> None:
+    """The point with the least loss, if it is not the fastest one: throughput counts samples only."""
+    if best[1] != "samples/s" or best[0] not in losses:
+        return
+    own, point = losses[best[0]], min(losses, key=lambda p: losses[p]["mean"])
+    if losses[point]["high"] < own["low"] or (own["runs"] < 2 and losses[point]["mean"] < own["mean"]):
+        least, its = (_estimate(row, row["runs"]) for row in (losses[point], own))
+        print(
+            f"It learns less in these runs: its held-out loss is {its}, that of point {point} {least}. "
+            "With stop.target_accuracy the best is who reaches a target first."
+        )
 
 
 def _warn(table: pd.DataFrame) -> None:

@@ -5,11 +5,14 @@ import re
 from html import unescape
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from lockstep.analysis import report
 from lockstep.analysis.gains import Gain
 from lockstep.analysis.report import brief, pictures
+from lockstep.analysis.report.answer import answer
+from lockstep.analysis.report.points import points
 from lockstep.analysis.what_if import Step, WhatIf
 from tests.support.command_line import Lockstep, fine
 
@@ -123,3 +126,23 @@ def test_the_models_errors_are_those_that_the_docs_have() -> None:
         assert found is not None
         assert float(found[1]) == pytest.approx(100 * value)
     assert f"1, 2, 4, 8, {brief.MEASURED_WORKERS};" in page
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "said"),
+    [
+        ([0.7, 0.71, 0.9, 0.91], "70 ± 6% accuracy, those of synchronous with 90 ± 6%"),
+        ([0.88, 0.91, 0.9, 0.92], "which seeds cannot tell from it"),
+        ([0.95, 0.96, 0.9, 0.91], ""),
+        ([None] * 4, ""),
+    ],
+)
+def test_the_fastest_that_learned_less_says_so(accuracies: list[float | None], said: str) -> None:
+    fast = {"strategy.name": "downpour", "throughput": 300.0}
+    slow = {"strategy.name": "synchronous", "throughput": 100.0}
+    runs = pd.DataFrame([fast, fast, slow, slow]).assign(accuracy=accuracies, seed=[0, 1, 0, 1], status="ok")
+    runs["cluster.workers"] = 4
+    found = answer(points(runs, ["strategy.name", "cluster.workers"]), runs).sentence
+    assert found.startswith("downpour has the highest throughput")
+    assert ("; but its runs end with" in found) == bool(said)
+    assert said in found

@@ -16,7 +16,7 @@ import lockstep
 from lockstep.analysis import report
 from lockstep.analysis.plots import series
 from lockstep.analysis.report import points
-from lockstep.sweeping import running, table
+from lockstep.sweeping import running, show, table
 from lockstep.sweeping.backends import Workers, here
 from lockstep.sweeping.points import Plan, Run, plan
 from lockstep.sweeping.sweep import sweep
@@ -186,6 +186,23 @@ def test_the_table_says_which_is_best(swept: Path, command: Lockstep) -> None:
     assert "samples/s" in shown
     assert "±" in shown
     assert "Best: point" in shown
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([(0.6, 0.05), (0.2, 0.05)], True),
+        ([(0.6, 0.5), (0.2, 0.5)], False),
+        ([(0.1, 0.05), (0.2, 0.05)], False),
+    ],
+)
+def test_who_learns_more_than_the_fastest_is_named(
+    losses: list[tuple[float, float]], said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"mean": mean, "low": mean - half, "high": mean + half, "runs": 3} for mean, half in losses]
+    show._say_who_learns_more((0, "samples/s", rows[0], []), dict(enumerate(rows)))
+    shown = capsys.readouterr().out
+    assert ("It learns less in these runs: its held-out loss is 0.6 ± 0.05, that of point 1" in shown) == said
 
 
 def test_real_runs_one_at_a_time(sizes_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
