@@ -48,7 +48,7 @@ _QUANTITIES = {
           "exchange_overhead", "deviation", "time",
           "period", "busy", "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low",
           "high", "shift", "per_message", "per_byte", "cold", "cold_after",
-          "mtbf", "back_after", "hang_for", "down_for", "notice", "detect"),
+          "mtbf", "back_after", "exits_after", "hang_for", "down_for", "notice", "detect"),
     "B": ("activation", "memory", "size", "train", "first", "queue"),
     "FLOP/s": ("peak",),
     "USD/h": ("price",),

@@ -262,7 +262,7 @@ def test_scenarios(command: Lockstep) -> None:
         ("Models", "tensor/digits-halo"),
         ("One", "strategies/ad-psgd"),
         ("The", "systems/ako"),
-        ("Systems", "systems/published/dmtk-resnet-32-titan-x"),
+        ("Systems", "systems/published/dmtk-resnet-32-k40m"),
         ("Machines", "faults/bamboo-g4dn"),
         ("What", "claims/adaptive-period"),
         ("Clusters", "eight-gpus"),

@@ -153,6 +153,7 @@ OTHERS: list[tuple[str, list[Any]]] = [
                 },
                 {"rack": 1, "mtbf": {"distribution": "lognormal", "mean": "2 h", "cv": 1.0}},
                 {"worker": 2, "at": "100 ms", "hang_for": "1 s"},
+                {"worker": 1, "at": "1 s", "crash": True, "exits_after": "10 ms"},
                 {"server": 1, "at": "90 ms", "hang_for": "1 s"},
                 {"link": {"host": 0}, "at": "20 ms", "down_for": "1 s"},
                 {"partition": [[0], [1]], "at": "20 ms", "down_for": "1 s"},
