@@ -53,6 +53,14 @@ class Link:
         self.place = 0  # there
         self.solved = self.solved_count = -1  # `used`, and how many flows there were, when it was
 
+    def alone_s(self, nbytes: float) -> float:
+        """Seconds that so many bytes take at least: nobody else is there, and the bucket is full."""
+        early = 0.0
+        if self.tokens is not None:
+            bucket = self.tokens.bucket
+            early = bucket.size + bucket.last_train(nbytes)
+        return max(0.0, nbytes - early) / self.sustained
+
 
 def positive(id: ResourceId, capacity: float, bucket: Bucket | None) -> float:
     """The capacity (bytes/s) of that link; raises ValueError for one that no link can have."""

@@ -149,7 +149,7 @@ class Network:
         """Let messages take what they cost of these cores."""
         overheads = self.message_overhead, self.receive_overhead
         self.processing = MessageCores(cores, costs, *overheads, self._hand_over)
-        self.arrivals[:] = [self.processing.done]
+        self.arrivals[:] = [self.processing.arrived]
 
     def send(
         self, sender: int, to: int, nbytes: int, message: Any, arrived: Callable[[Transfer], object]

@@ -5,6 +5,10 @@ At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds
 one message after another on each connection; it is there when these are done and it has arrived. An end
 whose process had no message for a while takes longer: `cold`. Whoever works on a machine shares its cores
 (cores.py): an idle machine's messages take no longer than without them.
+
+Bytes are dealt with as they come. So while a message is on its way an end takes the part of a core with which
+it gets done when the network does, as far as that is known when the message begins. Where the network is done
+sooner, a message waits for an end only if the cores have kept that end from its part.
 """
 
 from collections import deque
@@ -14,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from lockstep.scenarios.network import Processing
 from lockstep.simulator.cores import Cores
-from lockstep.simulator.links import Link
+from lockstep.simulator.links import Flow, Link
 
 if TYPE_CHECKING:
     from lockstep.simulator.network import Connection, Transfer
 
-_Path = tuple[Link, ...]
+_Path = tuple[Link, Link]  # the cores, and what one process can have of them
 _End = tuple[int, _Path]  # of a process
 _Do = Callable[[], object]
 
@@ -40,7 +44,8 @@ class MessageCores:
         self._handed_over = handed_over
         self._last: dict[int, float] = {}  # when a process last had to do with a message
         self._ends: dict[Connection, tuple[_End, _End]] = {}
-        self._to_do: dict[Transfer, int] = {}  # what a message that is on its way still waits for
+        self._works: dict[Transfer, list[Flow]] = {}  # of messages on their way, what they wait for
+        self._arrived: dict[Transfer, None] = {}  # those of them that the network is done with
         self._queues: dict[tuple[int, bool], tuple[_Path, deque[_Do]]] = {}  # to send, to take in
 
     def send(self, sender: int, transfer: "Transfer", enqueue: "Callable[[Transfer], object]") -> None:
@@ -55,25 +60,56 @@ class MessageCores:
         """A message flows from now on."""
         ends = self._ends[transfer.connection]
         warm = self._costs.per_message + self._costs.per_byte * transfer.nbytes
-        works = [(path, warm + self._cold(rank)) for rank, path in ends]
-        self._to_do[transfer] = 1 + sum(work > 0 for _, work in works)
-        for path, work in works:
+        lasts = self._lasts_s(transfer)
+        self._works[transfer] = []
+        for rank, (cores, beside) in ends:
+            work = warm + self._cold(rank)
             if work:
-                self._cores.flows.start(path, work, partial(self.done, transfer))
+                part = Link(beside.id, work / lasts) if lasts > work else beside
+                self._work(transfer, (cores, part), work)
+
+    def _lasts_s(self, transfer: "Transfer") -> float:
+        """How long a message is on its way, if whoever is on its links stays there."""
+        return max(
+            [(1 + len(link.flows)) * link.alone_s(transfer.nbytes) for link in transfer.path], default=0.0
+        )
+
+    def _work(self, transfer: "Transfer", path: _Path, work: float) -> None:
+        flow = self._cores.flows.start(path, work, lambda: self._worked(transfer, flow))
+        self._works[transfer].append(flow)
+
+    def _worked(self, transfer: "Transfer", flow: Flow) -> None:
+        works = self._works.get(transfer, [])
+        if flow in works:  # else the message did not wait for it
+            works.remove(flow)
+            if transfer in self._arrived and not works:
+                self._take_in(transfer)
+
+    def arrived(self, transfer: "Transfer") -> None:
+        """A message has passed the network."""
+        self._arrived[transfer] = None
+        works, now = self._works[transfer], self._cores.environment.now
+        for flow in list(works):
+            cores, part = flow.path
+            if part.sustained < 1:  # of a core
+                works.remove(flow)
+                if flow.owner is cores:
+                    left = flow.left(now)
+                    self._cores.flows.cancel(flow)
+                    self._work(transfer, (cores, Link(part.id, 1.0)), left)
+        if not works:
+            self._take_in(transfer)
+
+    def _take_in(self, transfer: "Transfer") -> None:
+        del self._works[transfer], self._arrived[transfer]
+        receiver = transfer.connection.to
+        self._in_turn(receiver, False, self._receive_overhead, partial(self._handed_over, transfer))
 
     def _cold(self, rank: int) -> float:
         """What a process takes besides, in core-seconds, because it had no message for a while."""
         now = self._cores.environment.now
         pause, self._last[rank] = now - self._last.get(rank, 0.0), now
         return self._costs.cold * pause / (pause + self._costs.cold_after)
-
-    def done(self, transfer: "Transfer") -> None:
-        """A message has arrived, or an end has done its work: with the last of these it is taken in."""
-        self._to_do[transfer] -= 1
-        if not self._to_do[transfer]:
-            del self._to_do[transfer]
-            receiver = transfer.connection.to
-            self._in_turn(receiver, False, self._receive_overhead, partial(self._handed_over, transfer))
 
     def _in_turn(self, rank: int, sending: bool, seconds: float, do: _Do) -> None:
         """Do something after so many core-seconds of a process, which come after those asked for before."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import ceil
-from statistics import fmean, stdev
 
 import lockstep
 from lockstep.pool import cores, results
@@ -18,7 +17,7 @@ from lockstep.scenarios.network import Jitter
 from lockstep.scenarios.profile import Profile, read
 from lockstep.scenarios.shelves import shelf
 from lockstep.studies.accuracy_suite.point import Point
-from lockstep.studies.accuracy_suite.predicting import by_chance, over
+from lockstep.studies.accuracy_suite.predicting import by_chance, over, scatter
 from lockstep.studies.accuracy_suite.profiles import with_profile
 from lockstep.validation import on_testbed
 
@@ -51,20 +50,10 @@ def settle(points: Sequence[Point], progress: Callable[[float], None] | None = N
 
 
 def spread(point: Point) -> float:
-    """The standard deviation of single runs' throughput or mean staleness, whichever is more.
-
-    Relative to the mean; of staleness to one version, if that is more, as its error is.
-    """
+    """How far apart single runs are: see `scatter`."""
     there = over(on_testbed(with_profile(point, [_testbed()])).sizes_only, jitter=_JITTER)
     runs = [lockstep.simulate(by_chance(there, k)).metrics for k in range(_COURSES)]
-    throughputs = [run["throughput"] for run in runs]
-    ages = [run["staleness"]["mean"] for run in runs]
-    found = 0.0
-    if None not in throughputs:
-        found = stdev(throughputs) / fmean(throughputs)
-    if None not in ages:
-        found = max(found, stdev(ages) / max(1.0, abs(fmean(ages))))
-    return found
+    return scatter([run["throughput"] for run in runs], [run["staleness"]["mean"] for run in runs])
 
 
 def _longer(bound: int | str, times: int) -> int | str:

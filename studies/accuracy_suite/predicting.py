@@ -2,14 +2,15 @@
 
 Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
 differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
-simulations, which differ in what chance does in the network: each has other draws of the latencies, or, where
-the profile has no jitter, a latency that is a microsecond longer than the last one's. Only the first one
-learns, where anything is learned.
+simulations, as many as chance asks for, which differ in what chance does in the network: each has other draws
+of the latencies, or, where the profile has no jitter, a latency that is a microsecond longer than the last
+one's. Only the first one learns, where anything is learned.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
@@ -23,7 +24,8 @@ from lockstep.studies.accuracy_suite.point import Point
 from lockstep.studies.accuracy_suite.profiles import with_profile
 from lockstep.validation import on_loopback, on_testbed
 
-SIMULATIONS = 5  # of a point
+LEAST, MOST = 5, 20  # simulations of a point
+ENOUGH = 0.005  # standard error of their mean, relative to it
 _LONGER_S = 1e-6
 _MEANS = (
     *("throughput", "duration_s", "step_time_s", "compute", "network", "wait", "utilisation", "stretch"),
@@ -39,8 +41,24 @@ def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Di
     else:
         assert campaign.loopback is not None
         there = on_loopback(scenario, campaign.loopback)
-    others = [by_chance(there.sizes_only, k) for k in range(1, SIMULATIONS)]
-    return pooled([digest(lockstep.simulate(scenario)) for scenario in (there, *others)])
+    found = [digest(lockstep.simulate(there))]
+    while len(found) < LEAST or (len(found) < MOST and _scatter(found) > ENOUGH * sqrt(len(found))):
+        found.append(digest(lockstep.simulate(by_chance(there.sizes_only, len(found)))))
+    return pooled(found)
+
+
+def _scatter(digests: Sequence[Digest]) -> float:
+    return scatter(*([each[key] for each in digests] for key in ("throughput", "staleness_mean")))
+
+
+def scatter(throughputs: Sequence[float | None], ages: Sequence[float | None]) -> float:
+    """The standard deviation of runs' throughput or mean staleness, whichever is more.
+
+    Relative to the mean; of staleness to one version, if that is more, as its error is.
+    """
+    rates, means = ([each for each in values if each is not None] for values in (throughputs, ages))
+    found = stdev(rates) / fmean(rates) if len(rates) > 1 else 0.0
+    return max(found, stdev(means) / max(1.0, abs(fmean(means)))) if len(means) > 1 else found
 
 
 def by_chance(scenario: Scenario, k: int) -> Scenario:

@@ -3,10 +3,16 @@
 from typing import Any
 
 import pytest
+import simpy
 from pydantic import ValidationError
 
 import lockstep
 from lockstep import Scenario
+from lockstep.scenarios.network import Processing
+from lockstep.simulator.cores import Cores
+from lockstep.simulator.network import Network
+from lockstep.simulator.topology import topology
+from tests.support.delivery import deliver
 from tests.support.scenarios import scenario
 
 WORKERS, STEPS = 8, 14  # of a ring
@@ -86,3 +92,13 @@ def test_messages_slow_the_gradients_of_their_host() -> None:
 def test_messages_need_cores() -> None:
     with pytest.raises(ValidationError, match=r"needs cores; give cluster\.cores_per_host, or cores here"):
         ring(processing={"per_byte": "1 ns"})
+
+
+def test_bytes_are_dealt_with_as_they_come() -> None:
+    """Two ends take a tenth of the core each as long as 100 kB flow: an overhead of 1 ms has the rest."""
+    described = scenario(cluster__workers=4, cluster__network={"bandwidth": "1 MB/s"}).cluster
+    environment, hosts = simpy.Environment(), [0, 1, 2, 3, 4]
+    network = Network(environment, topology(described), hosts, message_overhead=1e-3)
+    network.share(Cores(environment, [0] * 5, 1, always=True), Processing.model_construct(per_byte=1e-7))
+    found = {number: at for at, number in deliver(network, [(0.0, 0, 1, 100_000), (5e-3, 2, 3, 0)])}
+    assert found == pytest.approx({0: 0.101, 1: 5e-3 + 1e-3 / 0.8}, rel=1e-9)
