@@ -24,7 +24,7 @@ from lockstep.studies.accuracy_suite.point import Point
 from lockstep.studies.accuracy_suite.profiles import with_profile
 from lockstep.validation import on_loopback, on_testbed
 
-LEAST, MOST = 5, 20  # simulations of a point
+LEAST, MOST = 5, 10  # simulations of a point
 ENOUGH = 0.005  # standard error of their mean, relative to it
 _LONGER_S = 1e-6
 _MEANS = (
