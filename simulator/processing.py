@@ -46,6 +46,7 @@ class MessageCores:
         self._ends: dict[Connection, tuple[_End, _End]] = {}
         self._works: dict[Transfer, list[Flow]] = {}  # of messages on their way, what they wait for
         self._arrived: dict[Transfer, None] = {}  # those of them that the network is done with
+        self._order: dict[Connection, deque[Transfer]] = {}  # of messages that none behind may overtake
         self._queues: dict[tuple[int, bool], tuple[_Path, deque[_Do]]] = {}  # to send, to take in
 
     def send(self, sender: int, transfer: "Transfer", enqueue: "Callable[[Transfer], object]") -> None:
@@ -62,6 +63,7 @@ class MessageCores:
         warm = self._costs.per_message + self._costs.per_byte * transfer.nbytes
         lasts = self._lasts_s(transfer)
         self._works[transfer] = []
+        self._order.setdefault(transfer.connection, deque()).append(transfer)
         for rank, (cores, beside) in ends:
             work = warm + self._cold(rank)
             if work:
@@ -82,8 +84,8 @@ class MessageCores:
         works = self._works.get(transfer, [])
         if flow in works:  # else the message did not wait for it
             works.remove(flow)
-            if transfer in self._arrived and not works:
-                self._take_in(transfer)
+            if not works:
+                self._take_in(transfer.connection)
 
     def arrived(self, transfer: "Transfer") -> None:
         """A message has passed the network."""
@@ -98,12 +100,16 @@ class MessageCores:
                     self._cores.flows.cancel(flow)
                     self._work(transfer, (cores, Link(part.id, 1.0)), left)
         if not works:
-            self._take_in(transfer)
+            self._take_in(transfer.connection)
 
-    def _take_in(self, transfer: "Transfer") -> None:
-        del self._works[transfer], self._arrived[transfer]
-        receiver = transfer.connection.to
-        self._in_turn(receiver, False, self._receive_overhead, partial(self._handed_over, transfer))
+    def _take_in(self, connection: "Connection") -> None:
+        """Take in the messages of a connection that are there and done with, in their order."""
+        queue = self._order[connection]
+        while queue and queue[0] in self._arrived and not self._works[queue[0]]:
+            transfer = queue.popleft()
+            del self._works[transfer], self._arrived[transfer]
+            do = partial(self._handed_over, transfer)
+            self._in_turn(connection.to, False, self._receive_overhead, do)
 
     def _cold(self, rank: int) -> float:
         """What a process takes besides, in core-seconds, because it had no message for a while."""

@@ -102,3 +102,15 @@ def test_bytes_are_dealt_with_as_they_come() -> None:
     network.share(Cores(environment, [0] * 5, 1, always=True), Processing.model_construct(per_byte=1e-7))
     found = {number: at for at, number in deliver(network, [(0.0, 0, 1, 100_000), (5e-3, 2, 3, 0)])}
     assert found == pytest.approx({0: 0.101, 1: 5e-3 + 1e-3 / 0.8}, rel=1e-9)
+
+
+def test_no_message_overtakes_another_on_its_connection() -> None:
+    """The second has nothing to be dealt with, and is there while the first still is."""
+    described = scenario(cluster__workers=2, cluster__network={"bandwidth": "1 MB/s"}).cluster
+    environment = simpy.Environment()
+    network = Network(environment, topology(described), [0, 1, 2])
+    network.share(Cores(environment, [0] * 3, 1, always=True), Processing.model_construct(per_byte=1e-3))
+    assert deliver(network, [(0.0, 0, 1, 1000), (0.0, 0, 1, 0)]) == [
+        (pytest.approx(2.0), 0),
+        (pytest.approx(2.0), 1),
+    ]
