@@ -1,9 +1,9 @@
 """How far off predictions were where they were held against real runs that nothing was fitted to."""
 
 # docs/accuracy.md; tests/analysis/test_report_brief.py holds them against it.
-THROUGHPUT_ERRORS = (0.012, 0.042, 0.122)
+THROUGHPUT_ERRORS = (0.011, 0.042, 0.068)
 """Of throughput: the median, the 90th percentile, the maximum."""
-TIME_TO_TARGET_ERROR = 0.028
+TIME_TO_TARGET_ERROR = 0.039
 """Of the worst strategy, the median over seeds."""
 MEASURED_WORKERS = 12
 """The most that the accuracy suite runs."""
