@@ -76,11 +76,12 @@ def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | 
     if best.metrics[aim.metric].mean is None:
         return Answer("No run has come to its end.", _failures(points), ranking, aim, wanted)
     sentence = (_one if len(ranking) == 1 else _best_of)(best, ranking, aim, wanted)
-    sentence += _learned(ranking) if aim.metric == "throughput" else ""
     if gains:
         sentence += f"; {most(gains)}"
     elif best.bottleneck:
         sentence += f"; it is bound by {bound_by(best.bottleneck)}"
+    if aim.metric == "throughput":
+        sentence += _learned(ranking)
     return Answer(f"{sentence}.", [*_notes(ranking, aim, wanted), *_failures(points)], ranking, aim, wanted)
 
 
@@ -146,8 +147,9 @@ def _learned(ranking: list[Point]) -> str:
         return ""
     learned, more = (each.text("%", 100).replace(" %", "%") for each in (own, most))
     who = best.strategy if best.strategy != first.strategy else best.setting
-    sure = ", which seeds cannot tell from it" if overlap(own, most) else ""
-    return f"; but its runs end with {learned} accuracy, those of {who} with {more}{sure}"
+    sure = f" ({count(own.runs, 'seed')} are too few to tell these apart)" if overlap(own, most) else ""
+    ended = f"its runs end with {learned} accuracy, those of {who} with {more}{sure}"
+    return f". But that is speed alone: {ended}; give a stop.target_accuracy to decide by time"
 
 
 def _several(ranking: list[Point]) -> bool:
