@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from lockstep.analysis.words import number, percent
 
 NOW, IDEAL = "now", "ideal"
+MATTERS = 0.01  # of the time: what a change saves at least to be named as one that matters
 UNTIL = {"time_to_target_s": "time to the target", "million_s": "time for a million samples"}
 
 
@@ -35,6 +36,22 @@ class WhatIf:
             both = known is not None and step.seconds is not None
             yield step, step.seconds - known if both else None  # type: ignore[operator]
             known = known if step.seconds is None else step.seconds
+
+    def most(self) -> tuple[str, float] | None:
+        """The change that saves most, in words, and its share of the time now; None if none matters.
+
+        Those that it comes after are named if they matter, too.
+        """
+        now = self.steps[0].seconds
+        if not now:
+            return None
+        saved = [(step.change, -(more or 0.0) / now) for step, more in self.changes if step.change != IDEAL]
+        place = max(range(len(saved)), key=lambda each: saved[each][1], default=None)
+        if place is None or saved[place][1] < MATTERS:
+            return None
+        before = [change for change, share in saved[:place] if share >= MATTERS]
+        after = f", after {', '.join(before)}" if before else ""
+        return saved[place][0] + after, saved[place][1]
 
     @property
     def rows(self) -> list[dict[str, str]]:

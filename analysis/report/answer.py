@@ -9,6 +9,7 @@ import pandas as pd
 from lockstep.analysis.bottleneck_words import bound_by
 from lockstep.analysis.gains import Gain, most
 from lockstep.analysis.report.points import Estimate, Point
+from lockstep.analysis.what_if import WhatIf
 from lockstep.analysis.words import count, number, percent
 
 _BASELINE = "synchronous"
@@ -64,10 +65,15 @@ def ranked(points: Sequence[Point], goal: Goal) -> list[Point]:
     return sorted(points, key=place)
 
 
-def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | None = None) -> Answer:
+def answer(
+    points: Sequence[Point],
+    runs: pd.DataFrame,
+    gains: Sequence[Gain] | None = None,
+    way: WhatIf | None = None,
+) -> Answer:
     """The answer of some runs: one, several, or a sweep.
 
-    `gains`: what would make the best faster, if that was tried; otherwise what limits it is estimated.
+    `gains`, `way`: what would make the best faster, if that was tried; else what limits it is estimated.
     """
     wanted = target(runs)
     aim = goal(points, wanted)
@@ -76,7 +82,10 @@ def answer(points: Sequence[Point], runs: pd.DataFrame, gains: Sequence[Gain] | 
     if best.metrics[aim.metric].mean is None:
         return Answer("No run has come to its end.", _failures(points), ranking, aim, wanted)
     sentence = (_one if len(ranking) == 1 else _best_of)(best, ranking, aim, wanted)
-    if gains:
+    change = way.most() if way is not None else None
+    if change is not None and change[1] > max((each.gain for each in gains or ()), default=0.0):
+        sentence += f"; {change[0]} would save {change[1]:.1%} of the time"
+    elif gains:
         sentence += f"; {most(gains)}"
     elif best.bottleneck:
         sentence += f"; it is bound by {bound_by(best.bottleneck)}"

@@ -7,11 +7,10 @@ from lockstep.analysis.gains import LEAST, Gain, in_words
 from lockstep.analysis.held_out import MEASURED_WORKERS, THROUGHPUT_ERRORS, TIME_TO_TARGET_ERROR
 from lockstep.analysis.report.answer import Answer, overlap
 from lockstep.analysis.report.points import Point
-from lockstep.analysis.what_if import IDEAL, WhatIf
+from lockstep.analysis.what_if import IDEAL, MATTERS, WhatIf
 from lockstep.analysis.words import count, number, percent
 
 _MOST = 3  # what-ifs
-_MATTERS = 0.01  # of the time: what a change on the way to the ideal saves at least to be named
 _PRICE = "--set 'cluster.price=3 USD/h'"
 _HOURS = 360.0  # host-seconds: more are host-hours
 _SAME = 1e-6  # of the mean: what is left of rounding
@@ -65,25 +64,12 @@ def _tried(engine: str, gains: Sequence[Gain] | None, way: WhatIf | None) -> lis
 
 
 def _on_the_way(way: WhatIf) -> tuple[list[str], list[str]]:
-    """The change that saves most, with those that it comes after, and the ideal; those that matter."""
-    now = way.steps[0].seconds
-    if not now:
-        return [], []
-    saved = [-(more or 0.0) / now for _, more in way.changes]
-    changes = [
-        (step, share) for (step, _), share in zip(way.changes, saved, strict=True) if step.change != IDEAL
-    ]
-    most: list[str] = []
-    if changes:
-        place = max(range(len(changes)), key=lambda each: changes[each][1])
-        step, share = changes[place]
-        before = [each.change for each, saves in changes[:place] if saves >= _MATTERS]
-        after = f", after {', '.join(before)}" if before else ""
-        if share >= _MATTERS:
-            most = [f"{step.change}{after}: {percent(share)} less time"]
-    last = way.steps[-1]
-    whole = 1 - last.seconds / now if last.change == IDEAL and last.seconds else 0.0
-    ideal = [f"the ideal, in which only computing takes time: {percent(whole)} less"] * (whole >= _MATTERS)
+    """The change that saves most, and the ideal; those that matter."""
+    found = way.most()
+    most = [f"{found[0]}: {percent(found[1])} less time"] if found is not None else []
+    now, last = way.steps[0].seconds, way.steps[-1]
+    whole = 1 - last.seconds / now if last.change == IDEAL and last.seconds and now else 0.0
+    ideal = [f"the ideal, in which only computing takes time: {percent(whole)} less"] * (whole >= MATTERS)
     return most, ideal
 
 

@@ -73,8 +73,10 @@ def best_run(gathered: Gathered) -> pd.Series | None:
     return typical_run(_tried(_answers(gathered)).ranking[0].runs)
 
 
-def _answers(gathered: Gathered, gains: Sequence[Gain] | None = None) -> dict[Group, Answer]:
-    """The answer of each group of runs; `gains` are those of `_tried`'s."""
+def _answers(
+    gathered: Gathered, gains: Sequence[Gain] | None = None, way: WhatIf | None = None
+) -> dict[Group, Answer]:
+    """The answer of each group of runs; `gains` and `way` are those of `_tried`'s."""
     if gathered.recommendation is not None:
         return {next(iter(groups(gathered.runs))): recommended(gathered.recommendation, _ranking(gathered))}
     found = {}
@@ -82,7 +84,7 @@ def _answers(gathered: Gathered, gains: Sequence[Gain] | None = None) -> dict[Gr
         at = points(runs, varied(runs, _swept(gathered)))
         found[group] = (at, runs[runs["status"] == "ok"])
     first = _tried(found)
-    return {group: answer(*each, gains if each is first else None) for group, each in found.items()}
+    return {group: answer(*each, *((gains, way) if each is first else ())) for group, each in found.items()}
 
 
 def _ranking(gathered: Gathered) -> list[Point]:
@@ -114,7 +116,7 @@ def _keys(gathered: Gathered) -> list[str]:
 def _content(gathered: Gathered, gains: Sequence[Gain] | None, way: WhatIf | None) -> dict[str, Any]:
     runs, keys = gathered.runs, _keys(gathered)
     found = points(runs, keys)
-    answers = _answers(gathered, gains)
+    answers = _answers(gathered, gains, way)
     validated = gathered.kind == "validation"
     sentences, notes = _said(answers, gathered)
     single = len(runs) == 1

@@ -114,6 +114,17 @@ def test_the_what_ifs_are_those_that_matter() -> None:
     assert len(brief._tried("simulator", gains, alone)) == 2  # what saves 0.1% does not matter
 
 
+def test_the_answer_names_what_saves_most_and_not_what_saves_nothing() -> None:
+    steps = (("now", 100.0), ("2× bandwidth", 100.0), ("no stragglers", 84.0), ("ideal", 83.0))
+    way = WhatIf("million_s", tuple(Step(*each) for each in steps))
+    runs = pd.DataFrame([{"strategy.name": "downpour", "throughput": 300.0, "status": "ok"}])
+    runs["cluster.workers"] = 4
+    (point,) = points(runs, ["strategy.name", "cluster.workers"])
+    for gain, said in ((0.09, "; no stragglers would save 16.0%"), (0.2, "computing, a tenth faster, would")):
+        gains = [Gain("computing", "the workers' computing", gain)]
+        assert said in answer([point], runs, gains, way).sentence
+
+
 def test_the_models_errors_are_those_that_the_docs_have() -> None:
     page = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text(encoding="utf-8")
     for row, value in zip(
