@@ -24,6 +24,9 @@ FILES = (
     "result.json",
 )
 
+# Of a file of a run: a damaged one is noticed when it is read.
+_CHECKED: dict[str, Any] = {"index": False, "write_page_checksum": True}
+
 
 @dataclass(frozen=True, repr=False)
 class Result:
@@ -139,7 +142,8 @@ class Result:
         if has(self.records, "metric"):
             others = of(self.records, "metric", ["version", "kind", "accuracy"])
             for name, each in others.groupby("kind", observed=True, sort=False):
-                rows[str(name)] = rows["version"].map(each.set_index("version")["accuracy"])
+                once = each.drop_duplicates("version", keep="last").set_index("version")
+                rows[str(name)] = rows["version"].map(once["accuracy"])
         return rows
 
     def to_json(self) -> str:
@@ -156,13 +160,13 @@ class Result:
         text = self.to_json()
         with replacing(Path(directory), FILES) as new:
             (new / "scenario.yaml").write_text(dump(self.scenario), encoding="utf-8")
-            self.records.to_parquet(new / "records.parquet", index=False)
+            self.records.to_parquet(new / "records.parquet", **_CHECKED)
             if self.parameters is not None:
                 np.save(new / "parameters.npy", self.parameters)
             if self.utilisation is not None:
-                self.utilisation.to_parquet(new / "utilisation.parquet", index=False)
+                self.utilisation.to_parquet(new / "utilisation.parquet", **_CHECKED)
             if self.interleaving is not None:
-                self.interleaving.to_parquet(new / "interleaving.parquet", index=False)
+                self.interleaving.to_parquet(new / "interleaving.parquet", **_CHECKED)
             (new / "result.json").write_text(text + "\n", encoding="utf-8")
         from lockstep.analysis.incomplete import discard
 

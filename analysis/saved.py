@@ -76,7 +76,9 @@ def load(folder: str | Path) -> Result:
         scenario = scenarios.load(folder / "scenario.yaml", alone=True, beside=False)
         metrics = _metrics(folder / "result.json")
         records, utilisation, interleaving = (
-            pd.read_parquet(file) if (file := folder / f"{name}.parquet").is_file() else None
+            pd.read_parquet(file, page_checksum_verification=True)
+            if (file := folder / f"{name}.parquet").is_file()
+            else None
             for name in ("records", "utilisation", "interleaving")
         )
         assert records is not None

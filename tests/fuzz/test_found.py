@@ -69,6 +69,14 @@ def test_records_of_nothing(run: Path, case: str) -> None:
     refused(lambda: saved.load(run), word)
 
 
+def test_records_in_which_one_word_became_another(run: Path) -> None:
+    """A file that is still a table: only its checksums tell."""
+    file = run / "records.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"parameters", b"parametert", 1))
+    refused(lambda: saved.load(run), "cannot be read")
+
+
 def test_records_of_other_types_are_the_same(run: Path) -> None:
     """Whole numbers and words as another program has them."""
     before = saved.load(run).records
