@@ -83,6 +83,8 @@ def load(folder: str | Path) -> Result:
         )
         assert records is not None
         plan = Plan.of(scenario)
+        if metrics["workers"] != scenario.cluster.workers:
+            raise ValueError("its workers are not the scenario's")
         records = checked(records, len(plan.roles))
         if not records["end"].is_monotonic_increasing:  # another program has written them
             records = in_order(records)
@@ -133,8 +135,19 @@ def _metrics(file: Path) -> dict[str, Any]:
             raise ValueError(f"{name} has not all of {', '.join(keys)}")
         if not all(isinstance(each, int | float | dict | None) for each in (found[name] or {}).values()):
             raise ValueError(f"{name} has what is not a number")
+    for kind, each in (found.get("breakdown_by_worker") or {}).items():
+        if len(_numbers(each, f"breakdown_by_worker.{kind}")) != found["workers"]:
+            raise ValueError(f"breakdown_by_worker.{kind} is not of all workers")
+    histogram = (found["staleness"] or {}).get("histogram") or {}
+    _numbers([*histogram.values(), *map(int, histogram)], "staleness.histogram")
     if found["engine"] not in ("simulator", "executor"):
         raise ValueError(f"engine is {str(found['engine'])[:30]!r}")
     if not all(isinstance(each, str) for each in found["warnings"]):
         raise ValueError("warnings are not all texts")
     return dict(found)
+
+
+def _numbers(values: Any, name: str) -> list[float]:
+    if not isinstance(values, list) or not all(isinstance(each, int | float) for each in values):
+        raise ValueError(f"{name} has what is not a number")
+    return values

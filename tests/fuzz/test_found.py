@@ -87,6 +87,7 @@ def test_records_of_other_types_are_the_same(run: Path) -> None:
     assert "cat" in dir(found.records["kind"])
 
 
+STALENESS = dict.fromkeys(("mean", "p50", "p99", "max"), 1)
 RESULTS: dict[str, tuple[Any, str]] = {
     "a list": ([], "cannot be read"),
     "another engine": ({"engine": 7}, "engine is '7'"),
@@ -94,6 +95,12 @@ RESULTS: dict[str, tuple[Any, str]] = {
     "infinity": ({"speedup": float("inf")}, "Infinity is not a number"),
     "a number for many": ({"staleness": 3}, "staleness is '3'"),
     "no texts": ({"warnings": [3]}, "warnings are not all texts"),
+    "a worker that is missing": ({"breakdown_by_worker": {"wait": [0.1]}}, "wait is not of all workers"),
+    "lists in a histogram": (
+        {"staleness": {**STALENESS, "histogram": {"1": [2]}}},
+        "histogram has what is not",
+    ),
+    "more workers": ({"workers": 9, "breakdown_by_worker": {}}, "workers are not the scenario's"),
     "a table without its mean": ({"staleness": {"p50": 3}}, "staleness has not all of mean, p50, p99, max"),
 }
 
