@@ -17,6 +17,7 @@ from lockstep.strategies.parameter_server import shard_of
 RING = "ring"
 """The kind of a ring's messages."""
 _SLICE, _SLICES = 2**20, 4  # of NCCL: bytes at most, and how many are on their way at a time
+_SEGMENT, _SEGMENTS = 2**20, 2  # likewise of Gloo
 
 
 async def ring(node: Node, vector: Vector) -> Vector:
@@ -51,6 +52,26 @@ async def nccl_ring(node: Node, vector: Vector) -> Vector:
             step, part = divmod(number, count)
             on_their_way.append(node.send(following, RING, slices[(me - step) % p][part]))
     return node.concatenate([part for chunk in slices for part in chunk])
+
+
+async def gloo_ring(node: Node, vector: Vector) -> Vector:
+    """`ring` as Gloo has it: in segments of 1 MiB at most, each sent when its receiver has asked for it.
+
+    A worker asks for two segments, and for one more with each that comes (kMaxSegmentSize in
+    gloo/allreduce.h, the loops of gloo/allreduce.cc, NOTIFY_RECV_READY in gloo/transport/tcp/pair.cc). Two
+    segments that take s each to send need 2α + s, or 2s if that is longer: long latencies do not hide behind
+    sending. Vectors are cut, passed on (the other way than with `ring`) and added up as Gloo does it, to the
+    same bits.
+    """
+    _, _, p, me = _neighbours(node, node.workers)
+    count = max(_SEGMENTS, -(-vector.nbytes // (p * _SEGMENT)))  # of each chunk
+    size = -(-len(vector) // (p * count))
+    segments = [vector[place * size : (place + 1) * size] for place in range(p * count)]
+    for begin, adds in ((me + 1, True), (me, False)):  # reduce-scatter, then all-gather
+        chunks = [(begin + step) % p for step in range(p)]
+        places = [chunk * count + part for chunk in chunks for part in range(count)]
+        await _ask_and_send(node, segments, places, count, adds)
+    return node.concatenate(segments)
 
 
 async def reduce_scatter(node: Node, vector: Vector) -> Vector:
@@ -167,6 +188,7 @@ async def native(node: Node, vector: Vector) -> Vector:
 ALGORITHMS: dict[str, Collective] = {
     "ring": ring,
     "nccl-ring": nccl_ring,
+    "gloo-ring": gloo_ring,
     "halving-doubling": halving_doubling,
     "recursive-doubling": recursive_doubling,
     "binomial": binomial,
@@ -213,6 +235,41 @@ async def _ring(node: Node, ranks: Sequence[int], vector: Vector) -> Vector:
         chunks[chunk] = await _add(node, received, chunks[chunk]) if step < p - 1 else received
         await sent
     return node.concatenate(chunks)
+
+
+async def _ask_and_send(
+    node: Node, segments: list[Vector], places: list[int], count: int, adds: bool
+) -> None:
+    """Send the segments at these places but the last chunk's, and ask for those that are a chunk further on.
+
+    Empty ones are left out. What is sent has come a chunk before, so two steps ahead it is there.
+    """
+    upstream, downstream, _, _ = _neighbours(node, node.workers)
+    steps = range(len(places) - count)
+    out = [step for step in steps if len(segments[places[step]])]
+    into = [step for step in steps if len(segments[places[step + count]])]
+    asked = granted = sent = came = 0
+    last: Awaitable[None] | None = None
+    while True:
+        reach = (into[came] if came < len(into) else len(steps)) + _SEGMENTS
+        while asked < len(into) and into[asked] < reach:
+            node.send(upstream, "segment")
+            asked += 1
+        while sent < granted and out[sent] < reach:
+            last = node.send(downstream, "segment", segments[places[out[sent]]])
+            sent += 1
+        if came == len(into) and sent == len(out):
+            break
+        # whichever comes first, until all are asked for: what is asked for then is of what follows
+        message = await node.receive("segment", None if granted < len(out) else upstream)
+        if message.body is None:
+            granted += 1
+        else:
+            place, came = places[into[came] + count], came + 1
+            own = segments[place]
+            segments[place] = await _add(node, message.body, own) if adds else message.body
+    if last is not None:
+        await last
 
 
 async def _fold(node: Node, vector: Vector, algorithm: Collective) -> Vector:
@@ -297,6 +354,7 @@ async def _broadcast(node: Node, vector: Vector) -> Vector:
 Algorithm = Literal[
     "ring",
     "nccl-ring",
+    "gloo-ring",
     "halving-doubling",
     "recursive-doubling",
     "binomial",

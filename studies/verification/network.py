@@ -174,6 +174,14 @@ def collective(algorithm: str, p: int, cost: str) -> Outcome:
     return exact(seconds(p, NBYTES, LATENCY, 1 / BANDWIDTH, gamma) + NBYTES * gamma, took)
 
 
+def in_pieces(algorithm: str, p: int, latency: float) -> Outcome:
+    """Chunks that are passed on in pieces, at latencies that hide behind sending, and at longer ones."""
+    network = {**NETWORK, "latency": f"{latency} s"}
+    seconds = {"nccl-ring": theory.nccl_ring, "gloo-ring": theory.gloo_ring}[algorithm]
+    took = round_s({"name": "all-reduce", "algorithm": algorithm}, p, network=network)
+    return exact(seconds(p, NBYTES, latency, 1 / BANDWIDTH), took)
+
+
 def no_faster_than_possible(algorithm: str, p: int) -> Outcome:
     """The least seconds ÷ those it took, which is at most 1."""
     took = round_s({"name": "all-reduce", "algorithm": algorithm}, p)
@@ -213,7 +221,11 @@ CASES: list[Case] = [
         for cost in ("alpha beta", "gamma")
     ),
     *grid(
+        "all-reduce {algorithm} p={p}, latency {latency} s", in_pieces,
+        algorithm=["nccl-ring", "gloo-ring"], p=[2, 3, 8], latency=[LATENCY, 0.5],
+    ),
+    *grid(
         "all-reduce {algorithm} p={p}, no faster than possible", no_faster_than_possible,
-        algorithm=[*ALGORITHMS, "auto", "two-level"], p=[6, 8],
+        algorithm=[*ALGORITHMS, "nccl-ring", "gloo-ring", "auto", "two-level"], p=[6, 8],
     ),
 ]  # fmt: skip

@@ -82,6 +82,33 @@ def ring(p: int, nbytes: float, alpha: float, beta: float, gamma: float = 0.0) -
     return 2 * (p - 1) * alpha + (p - 1) / p * nbytes * (2 * beta + gamma)
 
 
+def nccl_ring(p: int, nbytes: float, alpha: float, beta: float) -> float:
+    """Seconds of a ring whose chunks go in slices of 1 MiB, four at least, of which four are under way.
+
+    Each leaves after the one before it, and after the fourth before it has arrived.
+    """
+    count = max(4, ceil(nbytes / p / 2**20))
+    number, each = 2 * (p - 1) * count, nbytes / p / count * beta
+    if alpha <= 3 * each:
+        return number * each + alpha
+    fours, more = divmod(number - 1, 4)
+    return fours * (alpha + each) + (more + 1) * each + alpha
+
+
+def gloo_ring(p: int, nbytes: float, alpha: float, beta: float) -> float:
+    """Seconds of a ring whose chunks go in segments of 1 MiB, two at least, each when its receiver has asked.
+
+    A segment is there 2α + s after it was asked for, when the one two before it had come; or s after
+    the one before it, if that is later. The second half of the ring begins when the first is over.
+    """
+    count = max(2, ceil(nbytes / p / 2**20))
+    number, each = (p - 1) * count, nbytes / p / count * beta
+    if each >= 2 * alpha:
+        return 2 * (2 * alpha + number * each)
+    pairs, more = divmod(number, 2)
+    return 2 * ((pairs + more) * (2 * alpha + each) + (0 if more else each))
+
+
 def halving_doubling(p: int, nbytes: float, alpha: float, beta: float, gamma: float = 0.0) -> float:
     """Seconds of recursive halving, then doubling; p a power of two: 2 lg p·α + (p−1)/p·M(2β + γ)."""
     return 2 * log2(p) * alpha + (p - 1) / p * nbytes * (2 * beta + gamma)

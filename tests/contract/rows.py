@@ -124,6 +124,7 @@ ROWS = [
     Row({"name": "eamsgd", "communication_window": 3}, False, is_sgd_alone=False, updates=6),
     Row({"name": "all-reduce", "algorithm": "ring"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "nccl-ring"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "gloo-ring"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "halving-doubling"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "recursive-doubling"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "binomial"}, deterministic=True),

@@ -1,11 +1,13 @@
 """Sums over all workers: the right sum, the same bits everywhere, and the closed forms of what they cost."""
 
+from concurrent.futures import ThreadPoolExecutor
 from math import ceil, log2
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from lockstep.strategies.collectives import (
     ALGORITHMS,
     binomial,
     chosen,
+    gloo_ring,
     halving_doubling,
     nccl_ring,
     parameter_server,
@@ -25,6 +28,7 @@ from lockstep.strategies.collectives import (
     ring,
     two_level,
 )
+from lockstep.studies.verification import theory
 from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 
@@ -125,20 +129,54 @@ def test_time_of_a_ring_in_slices(workers: int, latency: float) -> None:
     """
     took, sent, m = round_of("nccl-ring", workers, latency)
     p = workers
-    count = max(4, ceil(m / p / 2**20))
-    number, each = 2 * (p - 1) * count, m / p / count / B
-    if latency > 3 * each and p > 1:
-        fours, more = divmod(number - 1, 4)
-        sending = fours * (latency + each) + (more + 1) * each
-    else:
-        sending = number * each
-    assert took == pytest.approx(sending + latency * (p > 1), rel=1e-6)
+    assert took == pytest.approx(theory.nccl_ring(p, m, latency, 1 / B) if p > 1 else 0, rel=1e-6)
     assert sent == 2 * (p - 1) * m
 
 
 def test_a_ring_in_slices_has_the_bits_of_a_ring() -> None:
     vectors = [torch.randn(1000, generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
     assert torch.equal(sums(nccl_ring, vectors)[0][0], sums(ring, vectors)[0][0])
+
+
+@pytest.mark.parametrize("latency", [0.0, ALPHA, 0.5, 3.0])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_time_of_a_ring_in_segments(workers: int, latency: float) -> None:
+    """All segments one after another, and two latencies for each half of the ring; or, where latencies are
+    long, two for every two segments.
+    """
+    took, sent, m = round_of("gloo-ring", workers, latency)
+    p = workers
+    assert took == pytest.approx(theory.gloo_ring(p, m, latency, 1 / B) if p > 1 else 0, rel=1e-6)
+    assert sent == 2 * (p - 1) * m
+    least = 2 * (p - 1) / p * m / B
+    assert took >= least + 4 * latency * (p > 1) - 1e-9
+    if latency == 3 and p > 2:
+        assert took > 1.9 * round_of("nccl-ring", workers, latency)[0]
+
+
+def gloos_own(vectors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What torch.distributed sums over Gloo, with a thread for each worker."""
+    store = dist.HashStore()
+
+    def summed(rank: int) -> torch.Tensor:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        total = vectors[rank].clone()
+        dist.ProcessGroupGloo(store, rank, len(vectors), options).allreduce([total]).wait()
+        return total
+
+    with ThreadPoolExecutor(len(vectors)) as threads:
+        return list(threads.map(summed, range(len(vectors))))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("length", [1, 7, 1000, 1_700_001])  # the last: three segments of each chunk
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_a_ring_in_segments_has_gloos_bits(workers: int, length: int) -> None:
+    """Three numbers and more have another sum in another order: chunks begin where Gloo's do."""
+    vectors = [torch.randn(length, generator=torch.Generator().manual_seed(seed)) for seed in range(workers)]
+    (found, *_), (own, *_) = sums(gloo_ring, vectors, rounds=1)[0], gloos_own(vectors)
+    assert torch.equal(found, own)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
