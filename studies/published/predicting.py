@@ -62,6 +62,8 @@ def fitted(series: Series) -> Fitted:
 def predicted(fit: Fitted, place: int) -> float:
     """What was measured in a row, in its unit, as the simulator says with the values found."""
     scenario, table = _of_row(fit, place), fit.series.table
+    if scenario.stop.steps is None:  # workers go on until all together have made so many updates
+        return float(lockstep.simulate(scenario).metrics["throughput"])
     seconds = _seconds(scenario, scenario.stop.steps) - _seconds(scenario, table.settles)
     steps = (scenario.stop.steps or 0) - table.settles
     samples = steps * scenario.workload.batch_size * scenario.replicas

@@ -46,6 +46,7 @@ FACTS = {  # some of what the sources say, typed here anew
     ("torchtitan-2024-llama-3", "technique", "FSDP", "128"): 5605 * 128 / 8192,
     ("mosaicml-2023-mpt", "model", "13b", "128"): 252444 / 2048,
     ("paddle-2018-vgg-16", "framework", "v2", "80"): 853.30,
+    ("sync-switch-2021", "runs", "ASP", "16"): 1 / 0.01227,
 }
 
 
@@ -109,7 +110,7 @@ def test_steps_of_baskerville_are_of_the_same_data() -> None:
             assert float(row["step_s"]) == pytest.approx(float(row["epoch_s"]) / int(row["steps"]), abs=1e-5)
 
 
-def test_tokens_and_sizes_of_the_tables_of_fsdp_and_all_reduces_are_as_their_sources_say() -> None:
+def test_rates_and_sizes_of_the_tables_that_came_last_are_as_their_sources_say() -> None:
     for _, row in tables.read("torchtitan-2024-llama-3").facts.iterrows():
         tokens = float(row["tokens_per_s_and_gpu"]) * int(row["cluster.workers"])
         assert float(row["throughput"]) == pytest.approx(tokens / 8192, abs=1e-4)
@@ -125,3 +126,6 @@ def test_tokens_and_sizes_of_the_tables_of_fsdp_and_all_reduces_are_as_their_sou
             assert float(row["workload.flops"]) == pytest.approx(flops, rel=1e-5)
     for _, row in tables.read("yuan-2022-all-reduce").facts.iterrows():
         assert 4 * int(row["workload.parameters"]) == int(row["mib"]) * 2**20
+    for _, row in tables.read("sync-switch-2021").facts.iterrows():
+        together = 1 if row["strategy.name"] == "asynchronous" else int(row["cluster.workers"])
+        assert float(row["throughput"]) == pytest.approx(together / float(row["s_a_step"]), rel=1e-4)
