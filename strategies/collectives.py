@@ -79,25 +79,12 @@ async def reduce_scatter(node: Node, vector: Vector) -> Vector:
 
     The sum of a chunk starts at the worker behind its own.
     """
-    following, previous, p, me = _neighbours(node, node.workers)
-    chunks = [shard_of(vector, chunk, p) for chunk in range(p)]
-    for step in range(p - 1):
-        sent = node.send(following, "reduce-scatter", chunks[(me - step - 1) % p])
-        chunk = (me - step - 2) % p
-        chunks[chunk] = await _add(node, await _body(node, "reduce-scatter", previous), chunks[chunk])
-        await sent
-    return chunks[me]
+    return await _reduce_scatter(node, node.workers, vector)
 
 
 async def all_gather(node: Node, vector: Vector) -> Vector:
     """Half of `ring`: the vectors of all workers end to end, which may differ in length."""
-    following, previous, p, me = _neighbours(node, node.workers)
-    parts = [vector] * p
-    for step in range(p - 1):
-        sent = node.send(following, "all-gather", parts[(me - step) % p])
-        parts[(me - step - 1) % p] = await _body(node, "all-gather", previous)
-        await sent
-    return node.concatenate(parts)
+    return await _all_gather(node, node.workers, vector)
 
 
 async def halving_doubling(node: Node, vector: Vector) -> Vector:
@@ -127,9 +114,7 @@ async def two_level(node: Node, vector: Vector) -> Vector:
 
     Only the first worker of a host speaks to other hosts.
     """
-    hosts: dict[int, list[int]] = {}
-    for worker, host in zip(node.workers, node.hosts, strict=True):
-        hosts.setdefault(host, []).append(worker)
+    hosts = _by_host(node)
     first, *others = hosts[node.hosts[node.index]]
     if node.rank != first:
         await node.send(first, "to first", vector)
@@ -140,6 +125,23 @@ async def two_level(node: Node, vector: Vector) -> Vector:
     for sent in [node.send(worker, "from first", vector) for worker in others]:
         await sent
     return vector
+
+
+async def hierarchical(node: Node, vector: Vector) -> Vector:
+    """Reduce-scatter inside each host, a ring between hosts for each part, all-gather inside each host.
+
+    A host's card carries 2(H−1)/H·M each way for H hosts: between two hosts that is half of what a ring of
+    many workers sends, and as much as a tree. (Cho et al. 2019, "BlueConnect"; Horovod with
+    HOROVOD_HIERARCHICAL_ALLREDUCE.) Hosts with unequal numbers of workers: `two_level`.
+    """
+    hosts = _by_host(node)
+    if len({len(workers) for workers in hosts.values()}) > 1:
+        return await two_level(node, vector)
+    inside = hosts[node.hosts[node.index]]
+    part = await _reduce_scatter(node, inside, vector)
+    place = inside.index(node.rank)
+    part = await _ring(node, [workers[place] for workers in hosts.values()], part)
+    return await _all_gather(node, inside, part)
 
 
 async def parameter_server(node: Node, vector: Vector) -> Vector:
@@ -193,6 +195,7 @@ ALGORITHMS: dict[str, Collective] = {
     "recursive-doubling": recursive_doubling,
     "binomial": binomial,
     "two-level": two_level,
+    "hierarchical": hierarchical,
     "parameter-server": parameter_server,
     "auto": auto,
     "native": native,
@@ -218,6 +221,14 @@ async def _exchange(node: Node, other: int, kind: str, vector: Vector) -> Vector
     return received
 
 
+def _by_host(node: Node) -> dict[int, list[int]]:
+    """The workers of each host, in order."""
+    hosts: dict[int, list[int]] = {}
+    for worker, host in zip(node.workers, node.hosts, strict=True):
+        hosts.setdefault(host, []).append(worker)
+    return hosts
+
+
 def _neighbours(node: Node, ranks: Sequence[int]) -> tuple[int, int, int, int]:
     """The next and the previous of a ring, how many there are, and the place of this one."""
     p, me = len(ranks), ranks.index(node.rank)
@@ -235,6 +246,27 @@ async def _ring(node: Node, ranks: Sequence[int], vector: Vector) -> Vector:
         chunks[chunk] = await _add(node, received, chunks[chunk]) if step < p - 1 else received
         await sent
     return node.concatenate(chunks)
+
+
+async def _reduce_scatter(node: Node, ranks: Sequence[int], vector: Vector) -> Vector:
+    following, previous, p, me = _neighbours(node, ranks)
+    chunks = [shard_of(vector, chunk, p) for chunk in range(p)]
+    for step in range(p - 1):
+        sent = node.send(following, "reduce-scatter", chunks[(me - step - 1) % p])
+        chunk = (me - step - 2) % p
+        chunks[chunk] = await _add(node, await _body(node, "reduce-scatter", previous), chunks[chunk])
+        await sent
+    return chunks[me]
+
+
+async def _all_gather(node: Node, ranks: Sequence[int], vector: Vector) -> Vector:
+    following, previous, p, me = _neighbours(node, ranks)
+    parts = [vector] * p
+    for step in range(p - 1):
+        sent = node.send(following, "all-gather", parts[(me - step) % p])
+        parts[(me - step - 1) % p] = await _body(node, "all-gather", previous)
+        await sent
+    return node.concatenate(parts)
 
 
 async def _ask_and_send(
@@ -359,6 +391,7 @@ Algorithm = Literal[
     "recursive-doubling",
     "binomial",
     "two-level",
+    "hierarchical",
     "parameter-server",
     "auto",
     "native",

@@ -88,6 +88,16 @@ def two_level(hosts: int, per_host: int) -> Outcome:
     return exact(seconds + NBYTES * 3 / MEMORY, took)
 
 
+def hierarchical(hosts: int, per_host: int) -> Outcome:
+    """A link inside each host of twice a card's bandwidth."""
+    took = round_s(
+        {"name": "all-reduce", "algorithm": "hierarchical"}, hosts * per_host, workers_per_host=per_host,
+        network={**DELAYED, "intra_host": {"bandwidth": "2 MB/s"}},
+    )  # fmt: skip
+    seconds = theory.hierarchical(hosts, per_host, NBYTES, LATENCY, 1 / BANDWIDTH, 0.5 / BANDWIDTH)
+    return exact(seconds, took)
+
+
 COMPUTE, BACKWARD = 10.0, 0.6  # s of a gradient, and the share of it that is the backward pass
 
 
@@ -207,6 +217,7 @@ CASES: list[Case] = [
         count=[2, 4], per_rack=[4], oversubscription=[1, 4],
     ),
     *grid("all-reduce two-level hosts={hosts} of {per_host}", two_level, hosts=[2, 5], per_host=[1, 4]),
+    *grid("all-reduce hierarchical hosts={hosts} of {per_host}", hierarchical, hosts=[2, 5], per_host=[1, 4]),
     *grid("parameter-server overlap c={chunks}", overlapping_push_pull, chunks=[1, 2, 10]),
     *grid("all-reduce overlap, {buckets} buckets", overlapping_ring, buckets=[1, 2, 10]),
     *grid("parameter-server co-located n={workers}", colocated, workers=[2, 4, 7]),
@@ -226,6 +237,7 @@ CASES: list[Case] = [
     ),
     *grid(
         "all-reduce {algorithm} p={p}, no faster than possible", no_faster_than_possible,
-        algorithm=[*ALGORITHMS, "nccl-ring", "gloo-ring", "auto", "two-level"], p=[6, 8],
+        algorithm=[*ALGORITHMS, "nccl-ring", "gloo-ring", "auto", "two-level", "hierarchical"],
+        p=[6, 8],
     ),
 ]  # fmt: skip

@@ -149,6 +149,15 @@ def two_level(
     return (per_host - 1) * nbytes * gamma + ring(hosts, nbytes, alpha, beta, gamma)
 
 
+def hierarchical(hosts: int, per_host: int, nbytes: float, alpha: float, beta: float, inner: float) -> float:
+    """Seconds of a reduce-scatter and an all-gather inside hosts, and between them a ring for each part.
+
+    inner: seconds that a byte takes on the link that a host's workers share, which has no latency. The rings
+    of all parts share the cards.
+    """
+    return 2 * (per_host - 1) * nbytes * inner + ring(hosts, nbytes, alpha, beta)
+
+
 def least_all_reduce(p: int, nbytes: float, beta: float) -> float:
     """Seconds that no all-reduce can beat on full-duplex links: 2(p−1)/p·Mβ."""
     return 2 * (p - 1) / p * nbytes * beta

@@ -129,6 +129,7 @@ ROWS = [
     Row({"name": "all-reduce", "algorithm": "recursive-doubling"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "binomial"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "two-level"}, deterministic=True),
+    Row({"name": "all-reduce", "algorithm": "hierarchical"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "parameter-server"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "auto"}, deterministic=True),
     Row({"name": "all-reduce", "algorithm": "native"}, deterministic=True),

@@ -22,6 +22,7 @@ from lockstep.strategies.collectives import (
     chosen,
     gloo_ring,
     halving_doubling,
+    hierarchical,
     nccl_ring,
     parameter_server,
     recursive_doubling,
@@ -85,8 +86,9 @@ def test_everyone_has_the_sum_to_the_same_bits(name: str, workers: int, length: 
 def test_two_levels_with_any_hosts(data: st.DataObject, workers: int, length: int) -> None:
     hosts = data.draw(st.lists(st.integers(0, 3), min_size=workers, max_size=workers))
     vectors = [torch.arange(length) + 100.0 * index for index in range(workers)]
-    for results in sums(two_level, vectors, hosts):
-        assert torch.equal(results[0], torch.stack(vectors).sum(0))
+    for collective in (two_level, hierarchical):
+        for results in sums(collective, vectors, hosts):
+            assert torch.equal(results[0], torch.stack(vectors).sum(0))
 
 
 def test_the_vectors_given_are_left_alone() -> None:
@@ -111,7 +113,7 @@ def round_of(algorithm: str, workers: int, latency: float = ALPHA) -> tuple[floa
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("algorithm", ["ring", "native", "two-level", "auto"])
+@pytest.mark.parametrize("algorithm", ["ring", "native", "two-level", "hierarchical", "auto"])
 def test_time_of_a_ring(algorithm: str, workers: int) -> None:
     """2(p−1)α + 2(p−1)/p·M/B; two levels with one worker a host are a ring, and so is auto's choice."""
     took, sent, m = round_of(algorithm, workers)
@@ -269,6 +271,24 @@ def test_only_first_workers_speak_to_other_hosts() -> None:
         sums(two_level, [torch.ones(6)] * 6, hosts, rounds=1)
     inside = {(0, 1), (0, 2), (3, 4)}
     assert spoken == inside | {(b, a) for a, b in inside} | {(0, 3), (3, 5), (5, 0)}
+
+
+def test_between_two_hosts_a_hierarchy_sends_half_of_what_a_ring_of_many_does() -> None:
+    """The card's bytes: M each way, and 2(p−1)/p·M; inside the hosts messages are free here."""
+
+    def seconds(algorithm: str) -> float:
+        run = lockstep.simulate(
+            scenario(
+                cluster__workers=16, cluster__workers_per_host=8, cluster__network={"bandwidth": "1 MB/s"},
+                workload={"parameters": 160_000}, stop={"steps": 1},
+                cluster__compute={"time": {"distribution": "constant", "value": "0 s"}},
+                strategy={"name": "all-reduce", "algorithm": algorithm},
+            )
+        )  # fmt: skip
+        return float(run.metrics["duration_s"])
+
+    assert seconds("hierarchical") == pytest.approx(0.64, rel=1e-9)
+    assert seconds("ring") == pytest.approx(2 * 15 / 16 * 0.64, rel=1e-9)
 
 
 def test_auto_chooses_by_size_and_workers() -> None:
