@@ -23,7 +23,7 @@ def told(row: Mapping[str, Any] | pd.Series) -> bool:
 def memory(result: Result) -> pd.DataFrame:
     """See `Result.memory`."""
     plan = result.plan
-    marks = [plan.memory[plan.places[worker][0]] for worker in plan.workers]
+    marks = [*map(plan.high_water, plan.workers)]
     found = pd.DataFrame(marks, index=pd.Index(plan.workers, name="worker"))
     if plan.stages:
         passes = of(result.records, "pass", ["node", "nbytes"])

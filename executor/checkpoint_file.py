@@ -69,10 +69,10 @@ def own(folder: Path, version: int, rank: int) -> Saved | None:
     return read(folder / _name(version, rank)) if version else None
 
 
-def goes_on_from(plan: Plan, folder: Path, version: int, rank: int) -> Saved | None:
-    """What a rank goes on from, of a version: its own, or of who holds the same; None: nothing."""
+def goes_on_from(plan: Plan, folder: Path, version: int, rank: int, device: str) -> Saved | None:
+    """What a rank goes on from, on its device: its own version, or of who holds the same; None: nothing."""
     by = saver(plan, rank)
-    return None if by is None or not version else read(folder / _name(version, by))
+    return None if by is None or not version else read(folder / _name(version, by), device)
 
 
 def write(file: Path, saved: Saved) -> None:
@@ -95,19 +95,20 @@ def write(file: Path, saved: Saved) -> None:
         np.savez(out, tree=np.array(tree), **arrays)
 
 
-def read(file: Path) -> Saved:
-    """What `write` wrote."""
+def read(file: Path, device: str = "cpu") -> Saved:
+    """What `write` wrote; the state on a device, what was shown in the host's memory."""
     with np.load(file, allow_pickle=False) as arrays:
         tree = json.loads(str(arrays["tree"]))
 
-        def state(shape: Any) -> Any:
+        def state(shape: Any, where: str) -> Any:
             if isinstance(shape, list):
-                return tuple(state(each) for each in shape)
+                return tuple(state(each, where) for each in shape)
             if not isinstance(shape, dict):
                 return shape
-            return torch.from_numpy(arrays[shape["vector"]]).view(getattr(torch, shape["type"]))
+            vector = torch.from_numpy(arrays[shape["vector"]]).view(getattr(torch, shape["type"]))
+            return vector.to(where)
 
-        parts = state(tree["state"]), state(tree["shown"])
+        parts = state(tree["state"], device), state(tree["shown"], "cpu")
         return Saved(int(tree["version"]), int(tree["step"]), *parts)
 
 

@@ -1,10 +1,10 @@
-"""Large bodies between workers that have GPUs of one host: from GPU to GPU, not through the host's memory.
+"""Large bodies between processes that have GPUs of one host: from GPU to GPU, not through the host's memory.
 
 As in bodies.py a body is copied to a piece of memory, here of the sender's GPU, that the receiver maps too
 (CUDA calls that IPC), and the receiver copies it to its own GPU. Both wait for their copy: no GPU waits for
 another's stream. A piece of the host's memory that is lent with it says whose turn it is.
 
-Whether that works is tried before the start, between each two workers. Where it does not, or where torch has
+Whether that works is tried before the start, between each two of them. Where it does not, or where torch has
 no such handles of a kind of device, bodies go through the host's memory.
 """
 
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from lockstep.executor.barrier import barrier
 from lockstep.executor.bodies import Borrowed, Lent, Where
-from lockstep.executor.devices import Place, taken
+from lockstep.executor.devices import Place
 from lockstep.executor.stores import Store
-from lockstep.workloads.streams import finished
+from lockstep.workloads.streams import accelerated, finished
 
 Handle = list[Any]
 """What torch tells of a piece of a GPU's memory, as JSON: bytes are hexadecimal."""
@@ -29,14 +29,14 @@ _TOKEN = np.zeros(1, np.uint8)
 
 
 class DeviceBodies:
-    """The pieces that a worker lends, and those of others that it maps."""
+    """The pieces that a worker or a server lends, and those of others that it maps."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.readers: set[int] = set()
-        """The ranks that can read what this worker lends."""
+        """The ranks that can read what this process lends."""
         self.indices: dict[int, int] = {}
-        """By rank: which of the GPUs that this process sees is another worker's."""
+        """By rank: which of the GPUs that this process sees is another one's."""
         self._pieces: dict[int, dict[int, tuple[Tensor, Handle]]] = {}  # by receiver and number of the token
         self._mapped: dict[int, dict[str, Tensor]] = {}  # by sender and handle
 
@@ -62,7 +62,7 @@ class DeviceBodies:
         return found
 
     def forget(self, other: int) -> None:
-        """Another worker is no more; who takes its place is reached through the host's memory."""
+        """Another process is no more; who takes its place is reached through the host's memory."""
         self.readers.discard(other)
         for known in (self._mapped, self._pieces, self.indices):
             known.pop(other, None)
@@ -95,19 +95,18 @@ def opened(handle: Handle, device: torch.device) -> Tensor:
 
 
 def agree(store: Store, rank: int, places: Sequence[Place], device: torch.device) -> DeviceBodies | None:
-    """Try who of the workers can read whose GPU; all of them call this. None: this one has nobody to."""
-    found = DeviceBodies(device)
-    own = places[rank]
+    """Try who can read whose GPU; all processes of the run call this. None: this one has nobody to."""
+    found, own = DeviceBodies(device), places[rank]
     piece = torch.full((1,), rank % 256, dtype=torch.uint8, device=device)
     finished(piece)
-    can = bool(own.gpus) and hasattr(torch.UntypedStorage, f"_share_{device.type}_")
-    store.set(f"piece/{rank}", json.dumps(shared(piece) if can else None))
+    can = accelerated(device) and hasattr(torch.UntypedStorage, f"_share_{device.type}_")
+    store.set(f"piece/{rank}", json.dumps([own.gpus[device.index], shared(piece)] if can else None))
     barrier(store, "pieces", len(places))
     for other, place in enumerate(places):
-        handle = json.loads(store.get(f"piece/{other}"))
-        its = place.gpus[taken(places, other)] if place.gpus else None
-        if other == rank or not can or handle is None or place.host != own.host or its not in own.gpus:
+        told = json.loads(store.get(f"piece/{other}"))
+        if other == rank or not can or told is None or place.host != own.host or told[0] not in own.gpus:
             continue
+        its, handle = told
         found.indices[other] = own.gpus.index(its)
         try:
             said = int(opened(handle, torch.device(device.type, found.indices[other])))

@@ -1,10 +1,10 @@
-"""Which device a worker computes on, and which collective backend the workers share."""
+"""Which device a worker computes on, or a server updates on, and which collective backend workers share."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lockstep.scenarios import ScenarioError
+from lockstep.scenarios import Cluster, ScenarioError
 from lockstep.workloads.streams import accelerated, finished
 
 if TYPE_CHECKING:
@@ -31,13 +31,19 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def require(wanted: Wanted) -> None:
+def asked(cluster: Cluster, of_worker: bool) -> tuple[str, Wanted]:
+    """The key that says what workers compute on, or servers and relays, and its value."""
+    if of_worker:
+        return "cluster.device", cluster.device
+    return "cluster.servers.device", cluster.servers.device
+
+
+def require(key: str, wanted: Wanted) -> None:
     """Raise `ScenarioError` for a GPU that is asked for, where there is none."""
     import torch
 
     if wanted == "cuda" and not torch.cuda.is_available():
-        problem = "must be auto or cpu: there is no GPU here that torch can use"
-        raise ScenarioError(problem, key="cluster.device")
+        raise ScenarioError("must be auto or cpu: there is no GPU here that torch can use", key=key)
 
 
 def kind(wanted: Wanted = "auto") -> str:
@@ -73,7 +79,7 @@ def named(device: str) -> str:
 
 
 def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tuple[str, str]:
-    """(device of the worker, backend of all): `places` of the workers, in the order of their ranks.
+    """(device of one, backend of all): `places` of all workers, or servers, in the order of their ranks.
 
     NCCL, and what others have like it, wants a GPU of its own for every worker. With fewer GPUs than workers
     they share them, and talk over the CPU; without a GPU everything is on the CPU. So they do if they have to

@@ -27,6 +27,7 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.incomplete import Incomplete
 from lockstep.analysis.result import Result
 from lockstep.executor import blame, collect, lives, process, signals
+from lockstep.executor.devices import asked
 from lockstep.executor.devices import require as require_device
 from lockstep.executor.folder import new_folder, short_names
 from lockstep.executor.fork_server import ForkServerGuard, kill_fork_server
@@ -139,7 +140,9 @@ def _prepared(plan: Plan) -> Learner | None:
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
     require_importable(plan.scenario.workload)
-    require_device(plan.scenario.cluster.device)
+    require_device(*asked(plan.scenario.cluster, of_worker=True))
+    if plan.has_servers:
+        require_device(*asked(plan.scenario.cluster, of_worker=False))
     start_fork_server(modules(plan.scenario.workload))
     learner = collect.evaluator(plan.scenario)  # data are downloaded once
     _check_room(plan)

@@ -25,13 +25,13 @@ from lockstep.executor.barrier import barrier
 from lockstep.executor.core_time import CoreTime
 from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.device_bodies import agree
-from lockstep.executor.devices import Place, boot, choose, computes_on, kind, sharing, use, visible
+from lockstep.executor.devices import Place, asked, boot, choose, computes_on, kind, sharing, use, visible
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import DurableInterleaving, Interleaving, RecordedPort
 from lockstep.executor.journal import GoingOnPort, JournallingPort, journal_of
 from lockstep.executor.leaving import hear_of_leaving
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
-from lockstep.executor.parent import end_with_parent
+from lockstep.executor.parent import end_with_parent, print_aside
 from lockstep.executor.peers import check_ends
 from lockstep.executor.port import RealPort
 from lockstep.executor.report import Report
@@ -91,18 +91,19 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         for name, made in life.counts(plan).items():
             store.add(name, made)
     is_worker = rank < workers
-    wanted = scenario.cluster.device
-    places = _exchange(store, rank, world, visible(wanted) if is_worker else (), kind(wanted))
-    if scenario.cluster.device == "cuda" and is_worker and not places[rank].gpus:
+    key, wanted = asked(scenario.cluster, is_worker)
+    places = _exchange(store, rank, world, visible(wanted), kind(wanted))
+    if wanted == "cuda" and not places[rank].gpus:
         host = places[rank].host.partition("/")[0]
-        raise ScenarioError(f"worker {rank} sees no GPU on {host}", key="cluster.device")
+        raise ScenarioError(f"{plan.roles[rank].name} sees no GPU on {host}", key=key)
     dtype = getattr(torch, getattr(scenario.workload, "element", "float32"))
     on_testbed = control.place.address is not None and control.place.keys is None
-    device, backend = choose(places[:workers], rank, on_testbed) if is_worker else ("cpu", "")
+    alike, first = (places[:workers], 0) if is_worker else (places[workers:], workers)
+    device, backend = choose(alike, rank - first, on_testbed)
     use(torch.device(device))
     learner = None
     if scenario.workload.learns:
-        learner = build(scenario.workload, plan.replicas, scenario.seed, device)
+        learner = build(scenario.workload, plan.replicas, scenario.seed, device if is_worker else "cpu")
     group = plan.group(rank)
     initial = group.slice_of(learner.initial()) if learner else torch.zeros(group.length, dtype=dtype)
     if not is_worker:  # a server has the first parameters of it, and no use for a model
@@ -111,8 +112,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     give_back_freed_memory()  # the model as it was made
     assert initial.nbytes == group.length * size.itemsize, "what job/memory.py counts with"
     transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)
-    if is_worker and any(place.gpus for place in places[:workers]) and not control.rejoins:
-        transport.on_devices = agree(store, rank, places[:workers], torch.device(device))
+    if any(place.gpus for place in places) and not control.rejoins:
+        transport.on_devices = agree(store, rank, places, torch.device(device))
 
     def join_workers() -> None:
         native.join(backend, torch.device(device), PrefixStore("collectives", store), rank, workers)
@@ -134,7 +135,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     recorded = RecordedPort(port, computes_on(device), _log(control, scenario, rank))
     recorded.connection = transport.connection
     if scenario.with_faults:
-        saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank)
+        saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank, device)
         life = replace(life, saved={} if saved is None else {rank: saved})
     snapshots = _snapshots(plan, rank, initial, control.kept) if scenario.workload.learns else None
     if snapshots is not None and control.rejoins:
@@ -350,6 +351,7 @@ def main(scenario: Scenario, rank: int, contact: Contact, seat: Seat) -> None:
     signal.signal(signal.SIGTERM, signals.terminate)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.ENDING)  # the fork server does not hear them
     end_with_parent()
+    print_aside()
     control = contact.control(rank, seat)
     control.heartbeat.begin()
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens where the host's name leads to
@@ -361,5 +363,6 @@ def main(scenario: Scenario, rank: int, contact: Contact, seat: Seat) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     except BaseException as error:
-        control.heartbeat.fail(repr_line(error), traceback.format_exc())
+        told = isinstance(error, ScenarioError)  # which says where by itself
+        control.heartbeat.fail(*((str(error), "") if told else (repr_line(error), traceback.format_exc())))
         os._exit(1)  # at once: threads and sockets must not hold a dead run up

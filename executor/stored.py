@@ -1,7 +1,8 @@
 """Snapshots of a large model, in files instead of in memory: there they were eight models.
 
 A file has no name, so that nothing is left behind, and is written by a thread, off the clock but for the core
-that it takes. What fits into the budget of all snapshots stays in memory, and so does what lies on a GPU.
+that it takes; what lies on a GPU is copied from there on the clock. What fits into the budget of all
+snapshots stays where it is.
 """
 
 import weakref
@@ -58,8 +59,9 @@ class StoredSnapshots(Snapshots):
         """As there. One is on its way to its file at most: a slow disk holds the owner up."""
         if not super().offer(version, time, part):
             return False
-        if self._stores and part.device.type == "cpu":
+        if self._stores:
             for _, before in [*self.taken.values()][-2:-1]:
-                before.wait()
-            self.taken[version] = time, Stored(part, self._folder, self._writer)
+                if isinstance(before, Stored):
+                    before.wait()
+            self.taken[version] = time, Stored(part.cpu(), self._folder, self._writer)
         return True

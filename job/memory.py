@@ -1,7 +1,8 @@
 """What a device keeps in memory at its worst moment, predicted from the plan: its high-water mark.
 
 Vectors of the slice of the parameters that the device has, and what is kept of micro-batches between their
-passes. The programs themselves, what a library needs to compute, and servers are not counted.
+passes; and those of servers whose shards lie there. Not counted: the programs themselves, and what a library
+needs to compute.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,10 @@ from lockstep.workloads import Sizes
 if TYPE_CHECKING:
     from lockstep.job.stages import Piece
 
+_SERVES = 4  # of a server: its parameters, the new ones, the sum of pushes, a snapshot on its way
+_OF_EACH = 2  # of a server: what a child has pushed, and where the answer to it lies
+_CODED_TO = 2  # of a server: a push as it was and as it is decoded
+_WHILE_MOMENTS_STEP = 3  # besides the new moments: what a formula has in between (strategies/optimizers.py)
 _MASTER = 4  # bytes of an element of what mixed precision keeps in full: float32
 
 
@@ -39,6 +44,8 @@ class HighWater(NamedTuple):
     """Kept between passes, at the worst moment."""
     buffers: int
     """An activation and an error on their way: one micro-batch's each."""
+    servers: int = 0
+    """Of servers and relays that have their vectors there (`cluster.servers.device`)."""
 
     @property
     def total(self) -> int:
@@ -118,6 +125,19 @@ def _of_device(
         else max(piece.before for piece in pieces) // micro_batches
         + max(piece.activation for piece in pieces) // micro_batches,
     )
+
+
+def of_server(scenario: Scenario, strategy: Strategy, vector: int, shard: int, children: int) -> int:
+    """Bytes of a server or relay, at the most, with a `shard` of a `vector` (bytes) and so many children."""
+    given = scenario.strategy.parameters
+    state = strategy.server_moments(given)
+    serves = _SERVES + state + while_stepping(state) + strategy.encodes(given) * _CODED_TO
+    return vector + shard * (serves + _OF_EACH * children)  # and the first parameters, of the whole vector
+
+
+def while_stepping(moments: int) -> int:
+    """Vectors that a step takes for a while because of its moments."""
+    return moments and moments + _WHILE_MOMENTS_STEP
 
 
 @lru_cache(1024)

@@ -40,7 +40,7 @@ class Node:
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
         *("worked_s", "met", "saved", "keep", "_every", "_write_s", "touching", "matrices", "_is_worker"),
-        *("_notices", "_leaves_at"),
+        *("_at_once", "_notices", "_leaves_at"),
     )
 
     def __init__(
@@ -101,6 +101,7 @@ class Node:
         self.busy_until = 0.0  # with updates and codecs that are charged
         self.worked_s = 0.0  # how long it has been, or will have been, altogether
         self._is_worker = role.kind == "worker"
+        self._at_once = not self._is_worker and arithmetic.finish is None
 
     def end(self) -> None:
         """Its program has come to its end; it only answers from now on."""
@@ -299,14 +300,14 @@ class Node:
 
     async def _work(self, function: Callable[[], T], seconds: float, kind: str) -> T:
         """Be busy, after all that there was to do before: for so long, or for as long as it takes."""
-        if not seconds and not self._is_worker:
+        if not seconds and self._at_once:
             return function()
         start = self.clock.now
         if not seconds:
             value = function()
             if self.arithmetic.finish is not None:
                 self.arithmetic.finish()
-            if (end := self.clock.now) > start:
+            if self._is_worker and (end := self.clock.now) > start:
                 self.recorder.work(self.rank, start, end, kind)
             return value
         start = max(self.busy_until, start)

@@ -7,12 +7,13 @@ there are, and what in the scenario means nothing.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from lockstep.job import asked
 from lockstep.job.groups import DataGroup, all_roles, data_groups, devices_of, stages_of
 from lockstep.job.joining import ALWAYS, joining
-from lockstep.job.memory import HighWater, high_water
+from lockstep.job.memory import HighWater, high_water, of_server
 from lockstep.job.quota import Quota, quota
 from lockstep.job.spread import spread
 from lockstep.job.stages import Piece, micro_batches_of, pieces_of, whole
@@ -24,6 +25,7 @@ from lockstep.strategies import Strategy, StrategyError, find, fits, unused
 from lockstep.strategies.kept import Savers
 from lockstep.strategies.node import Stage
 from lockstep.strategies.owners import Owners, Split
+from lockstep.strategies.parts import length
 from lockstep.strategies.placement import Role, as_if_on_one_host, hosts, roles_of
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import Sizes, partition, sizes
@@ -182,10 +184,41 @@ class Plan:
 
     @cached_property
     def memory(self) -> Sequence[HighWater]:
-        """The predicted high-water mark of the devices of each group."""
+        """The predicted high-water mark of the devices of each group, without servers on them."""
         workers, places = [group.workers for group in self.groups], self.scenario.split.tensor
         of = high_water(self.scenario, self.strategy, self.sizes, self.micro_batches, workers[::places])
         return [of(number // places, group.pieces) for number, group in enumerate(self.groups)]
+
+    def high_water(self, worker: int) -> HighWater:
+        """The predicted high-water mark of a worker's device."""
+        own = self.memory[self.places[worker][0]]
+        servers = self.served_on.get(worker)
+        return own._replace(servers=sum(map(self.served_bytes, servers))) if servers else own
+
+    def served_bytes(self, rank: int) -> int:
+        """What a server or relay has in memory, at the most."""
+        group, role = self.group(rank), self.roles[rank]
+        itemsize, shard = self.sizes.itemsize, length(group.shards[role.shard])
+        vector, children = group.length * itemsize, len(role.children)
+        return of_server(self.scenario, self.strategy, vector, shard * itemsize, children)
+
+    @cached_property
+    def served_on(self) -> Mapping[int, Sequence[int]]:
+        """Of the workers on whose devices servers and relays have their vectors: the ranks of these.
+
+        Those of a host have its devices in turn.
+        """
+        servers = self.scenario.cluster.servers
+        found: dict[int, list[int]] = {}
+        if servers.device == "cpu" or not servers.colocated:
+            return found
+        devices: dict[int, list[int]] = {}
+        for worker in self.workers:
+            devices.setdefault(self.hosts[worker], []).append(worker)
+        turns = {host: cycle(those) for host, those in devices.items()}
+        for rank in range(len(self.workers), len(self.roles)):
+            found.setdefault(next(turns[self.hosts[rank]]), []).append(rank)
+        return found
 
     @cached_property
     def budget(self) -> int | None:

@@ -132,7 +132,9 @@ def check(scenario: "Scenario", testbed: bool = False, fits: bool = True) -> "Pl
 
         varying_links(topology(scenario.cluster), scenario.cluster.network.varying)
     from lockstep import feasible, room
+    from lockstep.workloads import try_metrics
 
+    try_metrics(scenario.workload)
     feasible.check(plan)
     if fits:
         room.require(plan)

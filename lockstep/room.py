@@ -25,6 +25,7 @@ _WORDS = {
     "in_full": "parameters and gradients in full for a while",
     "activations": "activations",
     "buffers": "buffers",
+    "servers": "servers' vectors",
 }
 
 
@@ -62,7 +63,7 @@ def require(plan: Plan) -> None:
 
 
 def _needs(plan: Plan, worker: int) -> HighWater:
-    return plan.memory[plan.places[worker][0]]
+    return plan.high_water(worker)
 
 
 def smallest(plan: Plan) -> Change | None:
@@ -96,6 +97,12 @@ def more_units(plan: Plan) -> dict[str, Any] | None:
 
 
 def _instead(plan: Plan) -> str:
+    cluster = plan.scenario.cluster
+    if plan.served_on:
+        host = cluster.servers.model_copy(update={"device": "cpu"})
+        moved = plan.scenario.model_copy(update={"cluster": cluster.model_copy(update={"servers": host})})
+        if short(Plan.of(moved)) is None:
+            return ": it would fit with cluster.servers.device: cpu"
     if (units := more_units(plan)) is not None:
         return f": it would fit with {', '.join(f'strategy.{key}: {many}' for key, many in units.items())}"
     change = smallest(plan)

@@ -86,7 +86,8 @@ def _found(module: str, folders: Sequence[Path]) -> Path:
             return Path(place).parent.absolute()
     looked = "beside the scenario's file, in the current folder" if folders[1:] else "in the current folder"
     problem = f"there is no module {module} {looked}, or where Python looks"
-    raise ScenarioError(f"{problem}; give package.module:function")
+    without = f", without .py: {module[:-3]}:function" if module.endswith(".py") else ""
+    raise ScenarioError(f"{problem}; give package.module:function{without}")
 
 
 def file_of(root: Path, module: str) -> Path | None:

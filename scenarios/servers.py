@@ -53,6 +53,8 @@ class Servers(Section):
     as a worker each server or relay updates and codes.
     `copies`: groups of `count` servers each, with all parameters in each group, for as many groups of
     consecutive workers. `price`: of each host that servers and relays have of their own; None: the cluster's.
+    `device`: where servers and relays of a real run have and update their vectors; auto: on a GPU, where they
+    see one. Those on workers' hosts then share the workers' GPUs, and their memory.
     """
 
     shorthand: ClassVar[str] = "count"
@@ -66,6 +68,7 @@ class Servers(Section):
     places: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(None, strict=False)
     speed: Factor = 1.0
     price: Price | None = None
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
 
     @property
     def even(self) -> bool:

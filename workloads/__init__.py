@@ -18,6 +18,7 @@ __all__ = [
     "modules",
     "require_importable",
     "sizes",
+    "try_metrics",
 ]
 
 
@@ -28,7 +29,11 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
     for a workload of sizes only.
     """
     match workload:
-        case described.Data() | described.Transformer() | described.UserTask():
+        case described.UserTask():
+            from lockstep.workloads.guarded import Guarded
+
+            return Guarded(workload, workers, seed, device)
+        case described.Data() | described.Transformer():
             from lockstep.workloads.classifier import Classifier
 
             return Classifier(workload, workers, seed, device)
@@ -51,6 +56,14 @@ def require_importable(workload: Workload) -> None:
         from lockstep.workloads import users
 
         users.require_importable(workload.code)
+
+
+def try_metrics(workload: Workload) -> None:
+    """Try the metrics of a user's task. Raises `ScenarioError` as `counting.try_metrics` does."""
+    if isinstance(workload, described.UserTask) and workload.learns:
+        from lockstep.workloads import counting
+
+        counting.try_metrics(workload.code)
 
 
 def modules(workload: Workload) -> list[str]:

@@ -1,17 +1,18 @@
 """A network that learns: the `Learner` of a task."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from math import nan
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.scenarios.workload import Trained
+from lockstep.scenarios.workload import Trained, UserTask
 from lockstep.workloads import dropout, models, samples, seeds, tasks
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Evaluation, Ready
@@ -23,7 +24,7 @@ from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
 from lockstep.workloads.spare import Spare
 from lockstep.workloads.streams import finished
-from lockstep.workloads.task import trained
+from lockstep.workloads.task import require_mean, trained
 
 
 class _Filling:
@@ -117,6 +118,19 @@ class Classifier:
         pieces = torch.split(self._initial, self._counts)
         self._first = [piece.view_as(weight) for weight, piece in zip(self._weights, pieces, strict=True)]
         self._let_go()  # of the model as it was made
+        if isinstance(workload, UserTask):
+            self._require_mean()
+        self.module.train()
+
+    def _require_mean(self) -> None:
+        """Raise `ScenarioError` for a loss that is no mean; one that wants other batches is not asked."""
+        self.module.eval()
+        first, found = np.zeros(1, np.int64), [0.0] * 3
+        with suppress(Exception), torch.no_grad(), models.seeded(self.device, 0):  # gradients will tell
+            batches = [self._train.batch(first.repeat(times), lambda place: 0) for times in (1, 2, 3)]
+            found = [float(self.task.loss(self.module, batch)) for batch in batches]
+        self.forget()
+        require_mean(*found)
 
     def initial(self) -> Tensor:
         """Return the model's initialisation, shape (parameters,): the same vector each time."""

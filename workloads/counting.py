@@ -6,10 +6,11 @@
 
 import csv
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -19,11 +20,12 @@ from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import Code
 from lockstep.scenarios.workload import Trained, UserTask
 from lockstep.workloads import models, samples, tasks, tracing, users
+from lockstep.workloads.evaluation import measured
 from lockstep.workloads.forms import FORMS, Form
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.layers import Layer
 from lockstep.workloads.sizes import COLUMNS, TABLE, image
-from lockstep.workloads.task import Loss, inputs, lost, scalar, trained
+from lockstep.workloads.task import Loss, Metric, inputs, lost, scalar, trained
 
 _ITEMSIZE = 4  # bytes of an element: float32
 # What torch raises where a model does not fit its input.
@@ -62,6 +64,7 @@ def counted(
 
 
 @functools.cache
+@users.aside()
 def of_task(code: Code, batch: int) -> tuple[int, list[tuple[int, int]]]:
     """As `count`, of a user's task; what the meta device cannot do is computed, with one mini-batch.
 
@@ -79,6 +82,37 @@ def of_task(code: Code, batch: int) -> tuple[int, list[tuple[int, int]]]:
 
 
 @functools.cache
+@users.aside()
+def try_metrics(code: Code) -> None:
+    """Try the metrics of a user's task on two samples: a mistake would else be found when a run has ended.
+
+    Raises `ScenarioError` for what they raise, or for values of which there is no mean.
+    """
+    look = tasks.look_at(code)
+    if not look.metrics:
+        return
+    try:
+        found = _measured(look.loss, look.metrics, look.model, look.held_out(2))
+    except Exception:
+        task = users.call(code, 0)
+        test = samples.of(task.test, task.collate, torch.device("cpu"))
+        model = tasks.model(task, 0).eval()
+        found = users.guarded(code, _measured, task.loss, task.metrics, model, test.range(0, 2))
+    for name, value in found.items():
+        parts = value if isinstance(value, tuple) and len(value) == 2 else (value,)
+        if not all(isinstance(part, Tensor | int | float | np.generic) for part in parts):
+            said = "a tensor, a number or a pair (sum, number)"
+            problem = f"the task's metric {name!r} must return {said}, not {type(value).__name__}"
+            raise ScenarioError(problem, key="workload.task")
+
+
+def _measured(loss: Loss, metrics: Mapping[str, Metric], model: nn.Module, batch: Any) -> dict[str, Any]:
+    with torch.no_grad(), models.seeded(torch.device("cpu"), 0):
+        return measured(loss, metrics, model, batch)
+
+
+@functools.cache
+@users.aside()
 def layers(workload: Trained, samples: int) -> tuple[Layer, ...]:
     """The layers of a workload's model, of a mini-batch of so many samples; the last one has the loss.
 

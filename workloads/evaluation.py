@@ -1,33 +1,37 @@
 """How well a model does on a task's test set."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from lockstep.workloads.base import Evaluation
 from lockstep.workloads.samples import CHUNK, Samples
-from lockstep.workloads.task import Task
+from lockstep.workloads.task import Loss, Metric, Task
 
 
 def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
     """Return the means of the loss and of each metric over all samples."""
     sums: dict[str, list[float]] = {}
+    for start in range(0, len(test), CHUNK):
+        batch, count = test.range(start, start + CHUNK), min(CHUNK, len(test) - start)
+        for name, value in measured(task.loss, task.metrics, module, batch).items():
+            total, number = _summed(value, count)
+            both = sums.setdefault(name, [0.0, 0])
+            both[0], both[1] = both[0] + total, both[1] + number
+    means = {name: total / number for name, (total, number) in sums.items()}
+    return Evaluation(means.pop("loss"), means.pop("accuracy", None), means)
+
+
+def measured(loss: Loss, metrics: Mapping[str, Metric], module: nn.Module, batch: Any) -> dict[str, Any]:
+    """Return what the loss and each metric say of a batch."""
     outputs: list[Any] = []
     hook = module.register_forward_hook(lambda _module, _given, output: outputs.append(output))
     try:
-        for start in range(0, len(test), CHUNK):
-            outputs.clear()
-            batch, count = test.range(start, start + CHUNK), min(CHUNK, len(test) - start)
-            found: dict[str, Tensor | tuple[Tensor, int]] = {"loss": task.loss(module, batch)}
-            found |= {name: metric(outputs[-1], batch) for name, metric in task.metrics.items()}
-            for name, value in found.items():
-                total, number = _summed(value, count)
-                both = sums.setdefault(name, [0.0, 0])
-                both[0], both[1] = both[0] + total, both[1] + number
+        found: dict[str, Any] = {"loss": loss(module, batch)}
+        return found | {name: metric(outputs[-1], batch) for name, metric in metrics.items()}
     finally:
         hook.remove()
-    means = {name: total / number for name, (total, number) in sums.items()}
-    return Evaluation(means.pop("loss"), means.pop("accuracy", None), means)
 
 
 def _summed(value: Any, samples: int) -> tuple[float, int]:

@@ -60,7 +60,7 @@ class _Tensors:
         return tuple(tensor[there] for tensor in self.tensors)
 
     def range(self, start: int, stop: int) -> Any:
-        return tuple(tensor[start:stop] for tensor in self.tensors)
+        return tuple(tensor[start:stop].clone() for tensor in self.tensors)  # a loss may work in place
 
     def labels(self) -> NDArray[np.generic] | None:
         last = self.tensors[-1]

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isclose
 from typing import Any
 
 from torch import Tensor, nn
 
 from lockstep.scenarios import ScenarioError
 
+_NOTHING, _ALIKE = 1e-6, 1e-3  # a loss that says nothing, and how near a multiple is to be one
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], "Tensor | tuple[Tensor, int]"]
 
@@ -47,6 +49,17 @@ def scalar(loss: Any) -> Tensor:
     if problem is not None:
         raise ScenarioError(f"the task's loss must return {problem}", key="workload.task")
     return loss  # type: ignore[no-any-return]
+
+
+def require_mean(one: float, two: float, three: float) -> None:
+    """Raise `ScenarioError` for a loss that adds up, given that of a sample, of it twice and three times."""
+    if abs(one) > _NOTHING and all(
+        isclose(found, times * one, rel_tol=_ALIKE) for times, found in ((2, two), (3, three))
+    ):
+        problem = (
+            "the task's loss must be the mean over the batch, and this one is a sum: of the same sample twice"
+        )
+        raise ScenarioError(f"{problem} it is twice as large", key="workload.task")
 
 
 class _Asked(Exception):

@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -73,8 +73,10 @@ class Look(NamedTuple):
     samples: int
     """In the training set."""
 
-    metrics: Collection[str]
-    """Their names."""
+    held_out: Callable[[int], Any]
+    """A batch of the test set."""
+
+    metrics: Mapping[str, Metric]
     nbytes: int
     """That the data sets take in memory."""
 
@@ -88,16 +90,20 @@ def look(workload: Trained) -> Look:
 
 
 @functools.cache
+@users.aside()
 def look_at(code: Code) -> Look:
     """As `look`, of a user's task."""
     return _look(users.call(code, 0))
 
 
 def _look(task: Task) -> Look:
-    batch = functools.cache(partial(samples.meta, task.train, task.collate))
+    batch, held_out = (
+        functools.cache(partial(samples.meta, dataset, task.collate)) for dataset in (task.train, task.test)
+    )
     nbytes = samples.nbytes(task.train) + samples.nbytes(task.test)
     tensors = samples.in_memory(task.train, task.collate)
-    return Look(on_meta(task.model), task.loss, batch, len(task.train), [*task.metrics], nbytes, tensors)
+    model = on_meta(task.model)
+    return Look(model, task.loss, batch, len(task.train), held_out, task.metrics, nbytes, tensors)
 
 
 def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:

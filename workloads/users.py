@@ -6,8 +6,9 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from hashlib import sha256
+from itertools import compress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -32,11 +33,27 @@ _local: dict[str, Callable[..., Any]] = {}  # functions that cannot be imported,
 _imported: dict[str, tuple[str, set[str]]] = {}  # by module: the content, and which modules came with it
 
 
+@contextmanager
+def aside() -> Iterator[None]:
+    """What users' code prints inside goes where messages do: results are printed where it would go."""
+    with redirect_stdout(sys.stderr):
+        yield
+
+
 def code_of(function: Callable[..., Any], options: dict[str, Any]) -> Code:
     """Return what a scenario says of a function, so that it is found again.
 
-    A function of a script that is being run is found in the script's file.
+    A function of a script that is being run is found in the script's file. Raises `ScenarioError` for what is
+    no function, or options that no file could have.
     """
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        problem = f"must be a function that returns a lockstep.Task, not {type(function).__name__}"
+        raise ScenarioError(f"{problem}; its arguments are `options`", key=_KEY)
+    try:
+        said = json.dumps(options)
+    except (TypeError, ValueError) as error:
+        problem = f"must be plain values, as in a file: numbers, texts, lists, mappings ({error})"
+        raise ScenarioError(problem, key="workload.options") from None
     module, name = function.__module__, function.__qualname__
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None) if module == "__main__" else None
@@ -47,13 +64,13 @@ def code_of(function: Callable[..., Any], options: dict[str, Any]) -> Code:
     if module != "__main__" and where is not None and name.isidentifier():
         levels = module.count(".") + (Path(where).name == "__init__.py")
         root = Path(where).absolute().parents[levels]
-        return Code(f"{module}:{name}", json.dumps(options), str(root), None)
+        return Code(f"{module}:{name}", said, str(root), None)
     code = getattr(function, "__code__", None)
     told = sha256(repr((name, code and (code.co_code, code.co_consts, code.co_names))).encode()).hexdigest()[
         :16
     ]
     _local[told] = function
-    return Code(f"__main__:{name.rpartition('.')[2].strip('<>')}", json.dumps(options), None, told)
+    return Code(f"__main__:{name.rpartition('.')[2].strip('<>')}", said, None, told)
 
 
 def require_importable(code: Code) -> None:
@@ -71,15 +88,15 @@ def call(code: Code, seed: int) -> Task:
     _check_options(code.task, function, options)
 
     def make() -> Any:
-        with _first(code.root), everything_seeded(seed):
+        with _first(code.root), everything_seeded(seed), aside():
             return function(**options)
 
     try:
         made = repaired(make)
     except ScenarioError:
         raise
-    except Exception as error:
-        raise _raised(code.task, error) from error
+    except (Exception, SystemExit) as error:
+        raise _raised(code.task, code.root, error) from error
     _check(code.task, made)
     return made  # type: ignore[no-any-return]
 
@@ -87,11 +104,12 @@ def call(code: Code, seed: int) -> Task:
 def guarded(code: Code, function: Callable[..., T], *given: Any) -> T:
     """Return what a function returns that calls users' code. Raises `ScenarioError` for what that raises."""
     try:
-        return function(*given)
+        with aside():
+            return function(*given)
     except ScenarioError:
         raise
     except Exception as error:
-        raise _raised(code.task, error) from error
+        raise _raised(code.task, code.root, error) from error
 
 
 def _function(code: Code) -> Callable[..., Any]:
@@ -131,10 +149,10 @@ def _module(module: str, root: Path, known: str | None) -> ModuleType:
     before = {*sys.modules}
     importlib.invalidate_caches()
     try:
-        with _first(str(root)):
+        with _first(str(root)), aside():
             found = repaired(importlib.import_module, module)
-    except Exception as error:
-        raise _raised(module, error) from error
+    except (Exception, SystemExit) as error:  # of a parser of arguments
+        raise _raised(module, str(root), error) from error
     finally:
         came = {name for name in {*sys.modules} - before if file_of(root, name) is not None}
         _imported[module] = (now, came)
@@ -168,11 +186,15 @@ def _check_options(name: str, function: Callable[..., Any], options: dict[str, A
         raise ScenarioError(f"{error}; {name} takes {takes}", key="workload.options") from None
 
 
-def _raised(name: str, error: Exception) -> ScenarioError:
-    """What went wrong in others' code, and where."""
+def _raised(name: str, root: str | None, error: BaseException) -> ScenarioError:
+    """What went wrong in others' code, and where: in their own files, if it passed through one."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]
+    if root is not None:
+        files = [Path(frame.filename) for frame in frames]
+        own = [file.is_relative_to(root) and "site-packages" not in file.parts for file in files]
+        frames = [*compress(frames, own)] or frames
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     said = " ".join(str(error).split()) or "without a word"
     return ScenarioError(f"{name} raised {type(error).__name__}: {said}{where}", key=_KEY)

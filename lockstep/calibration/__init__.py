@@ -8,6 +8,7 @@ from lockstep.attempts import unstolen
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
+from lockstep.executor import devices
 from lockstep.executor.launch import start_fork_server
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
@@ -51,6 +52,11 @@ def calibrate(
     named = tuple(host.strip() for host in hosts.split(",")) if hosts else ()
     if "network" in parts:
         network.check(testbed, named)
+    if "compute" in parts:
+        for scenario in learning.values():
+            devices.require(*devices.asked(scenario.cluster, of_worker=True))
+    if "apply" in parts:
+        devices.require(*devices.asked(scenarios[0].cluster, of_worker=False))
     rate = scenarios[0].cluster.network.bandwidth or network.RATE
     steps = [*(f"compute {name}" for name in workloads if "compute" in parts), *parts]
     found: list[Estimates] = []
@@ -71,7 +77,7 @@ def calibrate(
             found.append(estimates)
             done(f"compute {name}")
     if "apply" in parts:
-        found.append(unstolen(apply.measure))
+        found.append(unstolen(partial(apply.measure, wanted=scenarios[0].cluster.servers.device)))
         done("apply")
     if "codecs" in parts:
         found.append(unstolen(codecs.measure))
@@ -89,8 +95,8 @@ def calibrate(
 def _compute(name: str, scenario: Scenario, first: bool) -> tuple[dict[str, Any], Estimates, list[float]]:
     """The entry of a workload in a profile's `compute`, the evidence, and the sample; of the `first` one what
     updates take, too."""
-    workload = scenario.workload
-    times, device, reading = compute.sample(workload)
+    workload, wanted = scenario.workload, scenario.cluster.device
+    times, device, reading = compute.sample(workload, wanted=wanted)
     fits, evidence = compute.judged(times)
     read = None
     if reading:
@@ -98,12 +104,12 @@ def _compute(name: str, scenario: Scenario, first: bool) -> tuple[dict[str, Any]
         evidence |= {"loading": seen}
     plan = Plan.of(scenario)
     optimizer = plan.strategy.steps_by(scenario.strategy.parameters)
-    step = apply.step(optimizer, plan.sizes.parameters)
+    step = apply.step(optimizer, plan.sizes.parameters, wanted)
     evidence |= step.evidence
     intervals = {f"compute.{name}.{key}": ends for key, ends in (fits[0].intervals or {}).items()}
     backward = None
     if isinstance(workload, Trained):
-        split = layers.split(workload)
+        split = layers.split(workload, wanted)
         backward = split.pop("backward")
         low, high = split.pop("interval")
         intervals[f"compute.{name}.backward"] = (low, high)

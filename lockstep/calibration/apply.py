@@ -14,7 +14,7 @@ import torch
 from lockstep.analysis.student import half_width_of
 from lockstep.calibration.estimates import Estimates, line, resampled
 from lockstep.calibration.process import alone, timed
-from lockstep.executor.devices import own, settle
+from lockstep.executor.devices import Wanted, own, settle
 from lockstep.strategies import Message
 from lockstep.strategies import corrections as known
 from lockstep.strategies.corrections import UpdateRule
@@ -26,7 +26,6 @@ SIZES = (4_000, 32_000, 256_000, 2_000_000, 25_000_000)  # bytes of a shard
 PLAIN = "sgd"  # the rule that the profile's overhead is of: most strategies have it
 _LEAST, _LEAST_S, _PACE_S = 15, 0.05, 0.001
 _ENOUGH = 2_000_000  # bytes that take longer than a few, whatever the rule
-_CPU = torch.device("cpu")
 _FRESH = 4  # pushes that take turns, so that none is in a cache because it was the last one
 
 
@@ -49,14 +48,14 @@ def update_rules() -> dict[str, tuple[UpdateRule, int]]:
     }
 
 
-def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Estimates:
+def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S, wanted: Wanted = "cpu") -> Estimates:
     """`apply_overhead` of plain sgd, and `memory_bandwidth`, the geometric mean of all rules'.
 
     A rule's own are those of the line through its smallest and its largest size. In the evidence `off` is,
     for each size, the time by the profile's two numbers ÷ the measured one, minus 1. Raises RunFailed if the
-    largest size takes some rule no longer than the smallest.
+    largest size takes some rule no longer than the smallest. wanted: where servers have their vectors.
     """
-    found = {name: alone(_measure, name, tuple(sizes), least_s) for name in update_rules()}
+    found = {name: alone(_measure, name, tuple(sizes), least_s, wanted) for name in update_rules()}
     fitted = {name: resampled(partial(line, touched), samples) for name, (touched, samples) in found.items()}
     for name, (its, _) in fitted.items():
         if its.bandwidth == math.inf:
@@ -89,24 +88,28 @@ def measure(sizes: Sequence[int] = SIZES, least_s: float = _LEAST_S) -> Estimate
     )
 
 
-def _measure(name: str, sizes: Sequence[int], least_s: float) -> tuple[list[int], list[list[float]]]:
+def _measure(
+    name: str, sizes: Sequence[int], least_s: float, wanted: Wanted
+) -> tuple[list[int], list[list[float]]]:
     """The bytes that a rule touches at each size, and the times (s).
 
     Sizes rise, and each rule has a process of its own: how memory is had depends on what was had before.
     """
     rule, pushes = update_rules()[name]
-    touched, samples = zip(*(_times(rule, pushes, nbytes // 4, least_s) for nbytes in sizes), strict=True)
+    device = torch.device(own(wanted))
+    found = [_times(rule, pushes, nbytes // 4, least_s, device) for nbytes in sizes]
+    touched, samples = zip(*found, strict=True)
     return list(touched), list(samples)
 
 
-def step(name: str, parameters: int) -> Estimates:
+def step(name: str, parameters: int, wanted: Wanted = "auto") -> Estimates:
     """What a step of an optimizer takes that has so many parameters, on the device that gradients are on.
 
     `apply_overhead` and `memory_bandwidth` are the optimizer's own: of the line through a step of a few
     parameters and one of so many, or of as many as tell the two apart.
     """
     sizes = min(SIZES), max(_ENOUGH, 4 * parameters)
-    found = [alone(_step, name, nbytes // 4) for nbytes in (*sizes, 4 * parameters)]
+    found = [alone(_step, name, nbytes // 4, wanted) for nbytes in (*sizes, 4 * parameters)]
     touched, samples = zip(*found, strict=True)
     fitted, (overheads, bandwidths) = resampled(partial(line, touched[:2]), samples[:2])
     seconds = samples[-1]
@@ -120,13 +123,13 @@ def step(name: str, parameters: int) -> Estimates:
     )
 
 
-def _step(name: str, length: int) -> tuple[int, list[float]]:
+def _step(name: str, length: int, wanted: Wanted) -> tuple[int, list[float]]:
     rule, pushes = update_rules()[name]
-    return _times(rule, pushes, length, _LEAST_S, torch.device(own()))
+    return _times(rule, pushes, length, _LEAST_S, torch.device(own(wanted)))
 
 
 def _times(
-    rule: UpdateRule, pushes: int, length: int, least_s: float, device: torch.device = _CPU
+    rule: UpdateRule, pushes: int, length: int, least_s: float, device: torch.device
 ) -> tuple[int, list[float]]:
     """Bytes touched by an update of `length` float32 parameters, and the seconds of many."""
     generator = torch.Generator().manual_seed(0)

@@ -7,7 +7,7 @@ import torch
 
 from lockstep.calibration.fit import Fit, fits, independent_draws
 from lockstep.calibration.process import alone, timed
-from lockstep.executor.devices import named, own, settle
+from lockstep.executor.devices import Wanted, named, own, settle
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.profile import timed_with
 from lockstep.scenarios.workload import Graph, Trained
@@ -37,19 +37,21 @@ class Times(NamedTuple):
     """Of mini-batches, where that is no part of a gradient."""
 
 
-def sample(workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S) -> Times:
-    """Time gradients, and reading their mini-batches if the workload has processes for that.
+def sample(
+    workload: Workload, least: int = _LEAST, least_s: float = _LEAST_S, wanted: Wanted = "auto"
+) -> Times:
+    """Time gradients on a device, and reading their mini-batches if the workload has processes for that.
 
     Raises ScenarioError for a workload of which only sizes are known.
     """
     if isinstance(workload, Sizes | Graph):
         problem = "sizes only: there is no gradient to measure; give a workload with a dataset or a problem"
         raise ScenarioError(problem, key="workload")
-    return alone(_sample, workload.model_copy(update={"learning": None}), least, least_s)
+    return alone(_sample, workload.model_copy(update={"learning": None}), least, least_s, wanted)
 
 
-def _sample(workload: Trained | Problem, least: int, least_s: float) -> Times:
-    device = own()
+def _sample(workload: Trained | Problem, least: int, least_s: float, wanted: Wanted) -> Times:
+    device = own(wanted)
     learner = build(workload, 1, 0, device)
     parameters = learner.initial().to(device)
     steps = iter(range(1, 1 << 62))

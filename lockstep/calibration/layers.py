@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from lockstep.calibration.process import alone
-from lockstep.executor.devices import own, settle
+from lockstep.executor.devices import Wanted, own, settle
 from lockstep.scenarios.workload import Trained
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.task import trained
@@ -18,7 +18,7 @@ from lockstep.workloads.task import trained
 _TURNS, _WARM, _LEAST_S = 30, 3, 0.5
 
 
-def split(workload: Trained) -> dict[str, Any]:
+def split(workload: Trained, wanted: Wanted = "auto") -> dict[str, Any]:
     """`backward`: the share of a gradient's time after the last layer's forward pass; and the evidence.
 
     On the device that gradients are computed on; a GPU is waited for at each instant. `layers`: [name,
@@ -27,11 +27,11 @@ def split(workload: Trained) -> dict[str, Any]:
     parameters, instant at which its gradient is ready as a share of the gradient's time]. Of layers means, of
     the others medians; hooks take some us a layer.
     """
-    return alone(_split, workload.model_copy(update={"learning": None}))
+    return alone(_split, workload.model_copy(update={"learning": None}), wanted)
 
 
-def _split(workload: Trained) -> dict[str, Any]:
-    learner = Classifier(workload, 1, 0, own())
+def _split(workload: Trained, wanted: Wanted = "auto") -> dict[str, Any]:
+    learner = Classifier(workload, 1, 0, own(wanted))
     names = {module: name for name, module in learner.module.named_modules() if not list(module.children())}
     weights = trained(learner.module)
     events: list[tuple[float, str, str]] = []  # instant, what happens, to which layer or tensor

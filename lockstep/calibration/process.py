@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lockstep.executor.heartbeat import repr_line
 from lockstep.executor.launch import RunFailed, no_main_module, start_fork_server
-from lockstep.executor.parent import end_with_parent
+from lockstep.executor.parent import end_with_parent, print_aside
 from lockstep.scenarios import ScenarioError
 from lockstep.workloads.heap import keep_freed_memory
 
@@ -72,6 +72,7 @@ def _child(theirs: Connection, function: Callable[..., Any], arguments: Sequence
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     end_with_parent()
+    print_aside()
     keep_freed_memory()
     torch.set_num_threads(1)
     try:

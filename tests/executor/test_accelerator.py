@@ -12,10 +12,15 @@ from textwrap import dedent
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import lockstep
+from lockstep.scenarios.loading import made
 from tests.support import accelerator
 from tests.support.commands import HANGS
+from tests.support.failing import CRASH, SERVER
+from tests.support.failing import document as faulty
 from tests.support.tasks import document, task, written
 
 pytestmark = [
@@ -47,6 +52,15 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "local Adam": {"strategy": {"name": "diloco", "averaging_period": 2}},
     "fsdp": {"strategy": {"name": "fsdp", "units": 2}},
     "pipeline": {"strategy": {"name": "all-reduce"}, "parallelism": {"pipeline": 2}},
+}
+SERVED: dict[str, dict[str, Any]] = {
+    "rounds": {},
+    "coded both ways": {"strategy": {"name": "synchronous", "codec": "1-bit", "answer_codec": "int8"}},
+    "Adam, in chunks": {"strategy": {"name": "synchronous", "optimizer": "adam", "chunks": 3}},
+    "elastic": {"strategy": {"name": "easgd", "communication_window": 2}},
+    "whole variables": {"servers": {"placement": "by-variable"}},
+    "relays": {"servers": {"count": 1, "hierarchy": {"groups": 1}}},
+    "pipeline": {"parallelism": {"pipeline": 2}, "servers": {"count": 1}},
 }
 
 
@@ -122,22 +136,25 @@ def test_large_bodies_go_from_device_to_device(backend: Path, tmp_path: Path) ->
         from lockstep.executor.transport import Transport
 
         GPUS = ("FAKE-0", "FAKE-1")
-        places = [Place("a", GPUS, "fake"), Place("a", GPUS, "fake"), Place("b", ("FAKE-7",), "fake")]
-        devices = [torch.device("fake", index) for index in (0, 1, 0)]
+        places = [Place("a", GPUS, "fake"), Place("a", GPUS, "fake"), Place("b", ("FAKE-7",), "fake"),
+                  Place("a", GPUS, "fake"), Place("a", (), "cpu")]  # servers, one on the GPU of a worker
+        devices = [torch.device("fake", index) for index in (0, 1, 0, 0)] + [torch.device("cpu")]
+        many = range(len(places))
         store = dist.HashStore()
         ends = [
-            Transport(store, rank, Socket(Path.cwd()), torch.zeros(70_000), [0, 1, 2]) for rank in range(3)
+            Transport(store, rank, Socket(Path.cwd()), torch.zeros(70_000), many) for rank in many
         ]
 
         def join(rank):
             ends[rank].on_devices = agree(store, rank, places, devices[rank])
 
-        threads = [threading.Thread(target=join, args=(rank,)) for rank in range(3)]
+        threads = [threading.Thread(target=join, args=(rank,)) for rank in many]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [end.on_devices and end.on_devices.readers for end in ends] == [{1}, {0}, None]
+        found = [end.on_devices and end.on_devices.readers for end in ends]
+        assert found == [{1, 3}, {0, 3}, None, {0, 1}, None]
 
         def send(to, number):
             body = torch.full((50_000,), float(number), device=devices[0])
@@ -164,8 +181,10 @@ def test_large_bodies_go_from_device_to_device(backend: Path, tmp_path: Path) ->
         assert len(pieces) == 2 and right(*received(1))
         send(2, 9)  # another host's: through the host's memory
         assert ends[2].receive(5.0)[1].device.type == "cpu"
+        send(3, 10)  # where it lies already, but in memory of another process
+        assert right(*received(3))
         ends[1].forget(0), ends[0].forget(1)
-        assert not ends[0].on_devices.readers
+        assert ends[0].on_devices.readers == {3}
         for end in ends:
             end.close()
         print("fine")
@@ -177,17 +196,55 @@ def test_large_bodies_go_from_device_to_device(backend: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_run_on_it_has_the_bits_of_one_on_the_cpu(backend: Path, tmp_path: Path, name: str) -> None:
     """Gradients in parts go beside messages only where times are measured."""
-    written(tmp_path, task(MODEL, more=COUNTS))
     changes = STRATEGIES[name]
     changed = document(**changes, stop={"steps": 6})
     changed["strategy"] = {"learning_rate": 0.1, **changed["strategy"]}
     if "buckets" in changed["strategy"]:
         changed["cluster"]["compute"] = "measured"
+    ends_with_the_same_bits(backend, tmp_path, changed, "cluster.device")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", SERVED)
+def test_servers_on_it_have_the_bits_of_servers_on_the_cpu(backend: Path, tmp_path: Path, name: str) -> None:
+    """Two of them, or one and its relay, have a device each, which a worker has, too."""
+    changes = dict(SERVED[name])
+    servers = {"count": 2, **changes.pop("servers", {})}
+    changed = document(**changes, stop={"steps": 6})
+    changed["strategy"] = {"learning_rate": 0.1, **changed["strategy"]}
+    changed["cluster"]["servers"] = servers
+    ends_with_the_same_bits(backend, tmp_path, changed, "cluster.device", "cluster.servers.device")
+    log = pd.read_parquet(tmp_path / "there" / "interleaving.parquet")
+    begun = log[log["word"] == "begin"].sort_values("node")["kind"].str.split().str[0]
+    assert [*begun] == ["fake:0", "fake:1"] * 2
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("strategy", "fault"),
+    [({"name": "synchronous"}, SERVER), ({"name": "synchronous"}, CRASH),
+     ({"name": "diloco", "averaging_period": 2}, CRASH)],
+)  # fmt: skip
+def test_who_is_on_it_goes_on_from_a_checkpoint(
+    backend: Path, tmp_path: Path, strategy: dict[str, Any], fault: Any
+) -> None:
+    more: dict[str, Any] = {"strategy": {**strategy, "optimizer": "adam"}, "stop": {"updates": 30}}
+    changed = faulty(fault, cluster={"servers": {"device": "auto"}}, **more)
     (tmp_path / "my.yaml").write_text(json.dumps(changed))
+    python(backend, tmp_path, str(LOCKSTEP), "run", "my.yaml", "--quiet", "--out", "there")
+    assert json.loads((tmp_path / "there" / "result.json").read_text())["failures"] == 1
+    whole = lockstep.simulate(made(faulty(**more))).parameters
+    assert np.array_equal(np.load(tmp_path / "there" / "parameters.npy"), whole)
+
+
+def ends_with_the_same_bits(backend: Path, folder: Path, changed: dict[str, Any], *keys: str) -> None:
+    """A run on it, in `there`, and one on the CPU, in `here`, by the values of these keys."""
+    written(folder, task(MODEL, more=COUNTS))
+    (folder / "my.yaml").write_text(json.dumps(changed))
     for device, out in (("auto", "there"), ("cpu", "here")):
-        python(backend, tmp_path, str(LOCKSTEP), "run", "my.yaml", "--quiet", "--set",
-               f"cluster.device={device}", "--out", out)  # fmt: skip
-    there, here = (np.load(tmp_path / out / "parameters.npy") for out in ("there", "here"))
+        chosen = [word for key in keys for word in ("--set", f"{key}={device}")]
+        python(backend, folder, str(LOCKSTEP), "run", "my.yaml", "--quiet", *chosen, "--out", out)
+    there, here = (np.load(folder / out / "parameters.npy") for out in ("there", "here"))
     assert np.array_equal(there, here)
     assert np.isfinite(there).all()
 

@@ -11,7 +11,10 @@ from lockstep.calibration import cores
 from lockstep.executor import collect, devices, native
 from lockstep.executor.backward import Beside
 from lockstep.executor.devices import Place, choose, sharing
+from lockstep.job.arithmetic import OnTensors
+from lockstep.job.node import Node
 from lockstep.scenarios import ScenarioError
+from tests.support.nodes import at_once, real_nodes
 from tests.support.scenarios import scenario
 from tests.support.worlds import learning
 
@@ -115,7 +118,24 @@ def test_a_profile_made_with_a_gpu_says_nothing_of_cores(monkeypatch: pytest.Mon
 def test_a_gpu_that_is_asked_for_has_to_be_there() -> None:
     with pytest.raises(ScenarioError, match=r"cluster\.device: must be auto or cpu: there is no GPU here"):
         lockstep.run(scenario(cluster__device="cuda"))
+    with pytest.raises(
+        ScenarioError, match=r"cluster\.servers\.device: must be auto or cpu: there is no GPU"
+    ):
+        lockstep.run(scenario(cluster__servers={"device": "cuda"}))
+    assert lockstep.simulate(scenario(cluster__servers={"device": "cuda"})).metrics["samples"]
     assert devices.visible("cpu") == ()
+
+
+def test_an_update_on_a_gpu_has_been_made_when_it_is_recorded() -> None:
+    """And not when the GPU was told to make it; a server's is no work of a worker."""
+    with real_nodes(learning(cluster__workers=1)) as (_, server):
+        order: list[str] = []
+        arithmetic = OnTensors(server.arithmetic.initial)
+        arithmetic.finish = lambda: order.append("waited")
+        node = Node(server.port.plan, 1, server.port, server.recorder, server.ending, arithmetic, None, 1)
+        assert at_once(node.apply(lambda: order.append("told"), 8)) is None
+        assert order == ["told", "waited"]
+        assert server.recorder.frame().empty
 
 
 def gpu_run(strategy: dict[str, object], workers: int):

@@ -98,6 +98,24 @@ def test_mixed_precision_takes_16_bytes_a_parameter_with_adam() -> None:
         scenario(workload={**mixed, "dtype": "float64"})
 
 
+def test_servers_may_have_their_vectors_on_workers_devices() -> None:
+    """Those of a host on its devices in turn: the first parameters, four of a shard, two for each child."""
+    servers = {"count": 4, "colocated": True, "device": "auto"}
+    given: dict[str, Any] = {"workload": {"parameters": N}, "strategy": "synchronous"}
+    plan = Plan.of(scenario(cluster__servers=servers, cluster__workers_per_host=2, **given))
+    assert plan.served_on == {0: [4], 1: [6], 2: [5], 3: [7]}
+    assert [plan.high_water(worker).servers for worker in plan.workers] == [4 * N + (4 + 2 * 4) * N] * 4
+    assert plan.high_water(0).total == plan.memory[0].total + 16 * N
+    result = lockstep.simulate(plan.scenario)
+    assert result.metrics["memory_bytes"] == 24 * N
+    for elsewhere in ({"device": "cpu"}, {"colocated": False}):
+        assert not Plan.of(scenario(cluster__servers={**servers, **elsewhere}, **given)).served_on
+    at_home = lockstep.simulate(
+        scenario(cluster__servers={**servers, "device": "cpu"}, cluster__workers_per_host=2, **given)
+    )
+    assert at_home.records.equals(result.records)
+
+
 @pytest.mark.parametrize(
     ("zero", "shared", "in_full"),  # of a million parameters' bytes: what is divided; two units of six
     [(1, 12, 0), (2, 14, 2 / 6), (3, 16, 2 * 4 / 6)],

@@ -74,6 +74,17 @@ def test_the_message_says_how_much_is_needed_where_and_of_what() -> None:
     )
 
 
+def test_servers_on_devices_count_and_are_told_to_leave() -> None:
+    servers = {"count": 4, "colocated": True, "device": "cuda"}
+    given: dict[str, Any] = {"cluster__servers": servers, "strategy": "synchronous"}
+    said = refused(scenario(cluster__memory="20 MB", workload={"parameters": 10**6}, **given))
+    assert "needs 24 MB, 16 MB of it servers' vectors, " in said
+    assert said.endswith("its device has 20 MB: it would fit with cluster.servers.device: cpu")
+    assert "it would fit with" not in refused(
+        scenario(cluster__memory="7 MB", workload={"parameters": 10**6}, **given)
+    )
+
+
 @pytest.mark.parametrize("words", [["simulate"], ["run"], ["validate"], ["sweep"]])
 def test_every_command_refuses_it_with_exit_2(words: list[str], tmp_path: Path, command: Lockstep) -> None:
     file = tmp_path / "fits.yaml"

@@ -2,7 +2,9 @@
 
 import json
 import os
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from torch.utils.data import TensorDataset
 import lockstep
 from lockstep import scenarios
 from lockstep.analysis import saved
+from lockstep.executor.launch import RunFailed
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
 from lockstep.sweeping.points import key
 from lockstep.workloads import build, sizes
+from tests.support.command_line import COMMAND, Lockstep, fine
 from tests.support.scenarios import ENGINES
 from tests.support.tasks import DIGITS, document, task, written
 
@@ -233,6 +237,19 @@ def test_precision_is_of_whole_gradients(folder: Path) -> None:
 
 # ------------------------------------------------------------------ mistakes
 
+HALF = """
+class HalfThere(Dataset):
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if index > 20:
+            raise KeyError(f"sample {index}")
+        return torch.zeros(2), index % 2
+"""
 MISTAKES = {
     "no module": ("", {"task": "none:f"}, "there is no module none"),
     "no function": (task(), {"task": "my_task:g"}, "there is no function g in .*my_task.py"),
@@ -267,6 +284,28 @@ MISTAKES = {
         "no labels",
     ),
     "too large a batch": (task(), {"batch_size": 65}, "must be at most 64"),
+    "a file for a module": (task(), {"task": "my_task.py:f"}, "without .py: my_task:function"),
+    "a sum": (
+        task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='sum')"),
+        {},
+        "must be the mean over the batch, and this one is a sum",
+    ),
+    "a metric that fails": (
+        task(metrics="{'f1': lambda output, batch: batch['label']}"),
+        {},
+        "my_task:f raised TypeError: tuple indices .*my_task.py, line 1[0-9]",
+    ),
+    "an exit": ("import sys\nsys.exit(2)", {}, "my_task raised SystemExit: 2 .*line 2"),
+    "a metric without a mean": (
+        task(metrics="{'f1': lambda output, batch: None}"),
+        {},
+        "'f1' must return a tensor",
+    ),
+    "a sample that is not there": (
+        task(data="HalfThere(n)", more=HALF),
+        {},
+        "my_task:f raised KeyError: 'sample [0-9]+' .*my_task.py, line",
+    ),
 }
 
 
@@ -280,6 +319,57 @@ def test_a_mistake_is_said(folder: Path, case: str) -> None:
     with pytest.raises(ScenarioError, match=said) as caught:
         lockstep.simulate(lockstep.load("mine.yaml"))
     assert str(caught.value).count("\n") == 0
+
+
+def test_a_function_is_given_and_not_what_it_returns() -> None:
+    cluster = document()["cluster"]
+    for wrong in (partial(points, n=32), points(), "my_task:f"):
+        with pytest.raises(ScenarioError, match=r"must be a function that returns a lockstep\.Task, not"):
+            lockstep.scenario(wrong, cluster=cluster, strategy="downpour", stop={"steps": 1})  # type: ignore[arg-type]
+    with pytest.raises(ScenarioError, match=r"workload\.options: must be plain values.*Tensor"):
+        lockstep.scenario(
+            points, {"n": torch.ones(1)}, cluster=cluster, strategy="downpour", stop={"steps": 1}
+        )
+
+
+PRINTS = "lambda m, b: (print('loss'), nn.functional.cross_entropy(m(b[0]), b[1]))[1]"
+
+
+def test_what_a_task_prints_is_no_result(folder: Path, command: Lockstep) -> None:
+    written(folder, task(loss=PRINTS, more="print('imported')"))
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    ended = command("simulate", "mine.yaml", "--json")
+    assert json.loads(fine(ended))["samples"] == 64
+    assert "imported" in ended.err
+
+
+@pytest.mark.nightly
+@pytest.mark.real
+def test_what_a_task_prints_in_real_processes_is_no_result(folder: Path) -> None:
+    written(folder, task(loss=PRINTS, more="print('imported')"))
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    said = subprocess.run(
+        [*COMMAND, "run", "mine.yaml", "--json"], capture_output=True, check=True, text=True
+    )
+    assert json.loads(said.stdout)["samples"] == 64
+    assert "loss" in said.stderr
+
+
+@pytest.mark.real
+def test_what_a_sample_raises_in_a_real_run_is_said_in_a_line(folder: Path) -> None:
+    written(folder, task(data="HalfThere(n)", more=HALF))
+    with pytest.raises(
+        RunFailed, match=r"died: workload\.task: my_task:f raised KeyError: 'sample"
+    ) as caught:
+        lockstep.run(made(document()))
+    assert not caught.value.details
+
+
+def test_a_model_in_evaluation_mode_is_trained_in_training_mode(folder: Path) -> None:
+    """As `from_pretrained` gives them: dropout draws from the first gradient on."""
+    written(folder, task("nn.Sequential(nn.Linear(2, 2), nn.Dropout()).eval()"))
+    learner = build(made(document()).workload, 1, 0)
+    assert all(module.training for module in learner.module.modules())
 
 
 BRANCH = """
