@@ -6,6 +6,7 @@ from math import isclose
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from lockstep.scenarios import ScenarioError
 
@@ -89,6 +90,19 @@ def inputs(loss: Loss, batch: Any) -> Tensor:
 def lost(loss: Loss, batch: Any, output: Any) -> Tensor:
     """Return the loss where the model has returned `output`; it is not called again."""
     return loss(lambda *_, **__: output, batch)
+
+
+def untrainable(model: nn.Module) -> str | None:
+    """Why a model cannot be trained, in words; None: it can."""
+    weights = trained(model).values()
+    if not weights:
+        return "without parameters that require gradients"
+    if any(isinstance(weight, UninitializedParameter) for weight in weights):
+        return "with a lazy layer; give it its number of inputs"
+    others = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights} - {"float32"})
+    if others:
+        return f"whose parameters are {others[0]}; must be float32 (workload.precision computes in 16 bits)"
+    return None
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:

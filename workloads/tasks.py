@@ -16,7 +16,7 @@ from lockstep.scenarios.code import Code
 from lockstep.scenarios.workload import Data, Trained, Transformer, UserTask
 from lockstep.workloads import datasets, models, samples, users
 from lockstep.workloads.forms import form
-from lockstep.workloads.task import Loss, Metric, Task, trained
+from lockstep.workloads.task import Loss, Metric, Task, untrainable
 from lockstep.workloads.torchvision_repair import repaired
 from lockstep.workloads.transformer import transformer
 
@@ -123,11 +123,11 @@ def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
 
 def _made(model: Callable[[], nn.Module]) -> nn.Module:
     made = model()
-    if not isinstance(made, nn.Module) or not trained(made):
-        problem = (
-            f"the task's model must be a torch module with parameters to train, not {type(made).__name__}"
-        )
-        raise ScenarioError(problem, key="workload.task")
+    if not isinstance(made, nn.Module):
+        problem = f"must be a torch module, not {type(made).__name__}"
+        raise ScenarioError(f"the task's model {problem}", key="workload.task")
+    if (why := untrainable(made)) is not None:
+        raise ScenarioError(f"the task has a model {why}", key="workload.task")
     return made
 
 

@@ -5,7 +5,7 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from hashlib import sha256
 from itertools import compress
@@ -19,7 +19,7 @@ from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import Code, content, file_of
 from lockstep.scenarios.section import nearest
 from lockstep.workloads.samples import everything_seeded
-from lockstep.workloads.task import Task, trained
+from lockstep.workloads.task import Task, untrainable
 from lockstep.workloads.torchvision_repair import repaired
 
 T = TypeVar("T")
@@ -210,10 +210,12 @@ def _check(name: str, made: Any) -> None:
     elif not callable(made.model):
         said = type(made.model).__name__
         problem = f"must have a torch module as its model, or a function that makes one, not {said}"
+    elif not isinstance(made.metrics, Mapping):
+        problem = f"must have metrics by name, a mapping, not {type(made.metrics).__name__}"
     elif bad := [name for name in made.metrics if not isinstance(name, str) or name in _OF_CURVES]:
         problem = f"has a metric {bad[0]!r}; give it another name"
-    elif isinstance(made.model, nn.Module) and not trained(made.model):
-        problem = "has a model without parameters that require gradients"
+    elif isinstance(made.model, nn.Module) and (why := untrainable(made.model)) is not None:
+        problem = f"has a model {why}"
     else:
         for part in ("test", "train"):
             dataset = getattr(made, part)

@@ -284,6 +284,18 @@ MISTAKES = {
         "no labels",
     ),
     "too large a batch": (task(), {"batch_size": 65}, "must be at most 64"),
+    "parameters in 16 bits": (
+        task(model="nn.Linear(2, 2).bfloat16()"),
+        {},
+        "parameters are bfloat16; must be float32",
+    ),
+    "parameters in 64 bits": (
+        task(model="lambda: nn.Linear(2, 2).double()"),
+        {},
+        "are float64; must be float32",
+    ),
+    "a lazy layer": (task(model="nn.LazyLinear(2)"), {}, "has a model with a lazy layer"),
+    "metrics without names": (task(metrics="[len]"), {}, "must have metrics by name, a mapping, not list"),
     "a file for a module": (task(), {"task": "my_task.py:f"}, "without .py: my_task:function"),
     "a sum": (
         task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='sum')"),
