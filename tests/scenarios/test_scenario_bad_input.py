@@ -59,7 +59,7 @@ EDITS = [
     ("  workers: 4\n", "", 2, "cluster.workers", "missing; give the number of workers"),
     ("servers: 1", "servers: 0", 4, "cluster.servers", "must be at least 1, not 0"),
     ("servers: 1", "servers: many", 4, "cluster.servers", "must be a whole number, or hosts or workers, not 'many'"),
-    ("servers: 1", "servers: [1]", 4, "cluster.servers", "must be a mapping (keys: count, copies, colocated, shares, placement, split_above, hierarchy, places, speed, price), not a list"),
+    ("servers: 1", "servers: [1]", 4, "cluster.servers", "must be a mapping (keys: count, copies, colocated, shares, placement, split_above, hierarchy, places, speed, price, device), not a list"),
     ("servers: 1", "servers: {cuont: 1}", 4, "cluster.servers.cuont", "did you mean 'count'?"),
     ("servers: 1", "servers: {colocated: 1}", 4, "cluster.servers.colocated", "must be true or false, not 1"),
     (f"  compute: {COMPUTE}\n", "", 2, "cluster.compute", "missing; give the time of one gradient"),
