@@ -87,6 +87,7 @@ class Family(NamedTuple):
     workers: int = 2
     parallelism: dict[str, Any] | None = None
     function: str = "awkward"
+    workers_per_host: int = 1
 
 
 def split(strategy: Any = "all-reduce", **parallelism: Any) -> Family:
@@ -126,7 +127,7 @@ FAMILIES = {
     "pipedream-2bw": split("pipedream-2bw"),
     "tensor": Family("all-reduce", parallelism={"tensor": 2}, function="stack"),
 }
-UNREPLAYED = {"shared memory": Family("hogwild", fixed=False)}
+UNREPLAYED = {"shared memory": Family("hogwild", fixed=False, workers_per_host=2)}
 
 
 def scenario(family: Family) -> dict[str, Any]:
@@ -134,6 +135,7 @@ def scenario(family: Family) -> dict[str, Any]:
     return document(
         cluster={
             "workers": family.workers,
+            "workers_per_host": family.workers_per_host,
             "network": {"bandwidth": "1 Gbit/s", "latency": "100 us"},
             "compute": {"time": {"distribution": "constant", "value": "2 ms"}},
         },
