@@ -273,10 +273,9 @@ class RealPort:
                 part.at = self.zero + begun + seconds * (1 - self.backward_share * element / len(parameters))
 
         drawn = None if self.compute_time is None else self.compute_time.draw
-        if drawn is None or down_to:  # parts have instants of their own
-            work = self._work(gradient, drawn, ends)
-        else:  # processes wake up late: the next one is shorter by that, so that all together take their time
-            work = self._work(gradient, lambda start: max(0.0, drawn(start) - self._late), ends)
+        alone = drawn is not None and not down_to  # parts have instants of their own
+        work = self._work(gradient, drawn, ends, late=alone)
+        if alone:
             work.done.then(self._woke)
         work.parts = parts
         return work
@@ -308,10 +307,12 @@ class RealPort:
         drawn: Callable[[float], float] | None,
         ends: Callable[[float], None] = lambda end: None,
         begins: float | None = None,
+        late: bool = False,
     ) -> Work:
         """Compute, and be done when the time `drawn` for it is over, from when it `begins`, else from now.
 
-        `ends` is told when that is, s on the clock.
+        `ends` is told when that is, s on the clock. `late`: less what this process woke up late by before, so
+        that all of them together take their time.
         """
         now, done = self.now, self.at(inf)
         start = now if begins is None else min(begins, now)
@@ -319,7 +320,8 @@ class RealPort:
 
         def do() -> None:
             found.append(compute())
-            end = start + self._seconds(start, self.now - now, drawn)
+            seconds = self._seconds(start, self.now - now, drawn)
+            end = start + (max(0.0, seconds - self._late) if late else seconds)
             ends(end)
             done.at = self.zero + end
 

@@ -40,6 +40,23 @@ struct Queue {
 };
 
 std::recursive_mutex turn;
+int turns = 0;
+std::vector<std::function<void()>> over;
+
+// What has been done is given back when nobody has the turn: that may wait for Python, which may wait for the turn.
+struct Turn {
+  Turn() {
+    turn.lock();
+    turns++;
+  }
+  ~Turn() {
+    std::vector<std::function<void()>> done;
+    if (--turns == 0)
+      done.swap(over);
+    turn.unlock();
+  }
+};
+
 std::map<std::pair<DeviceIndex, c10::StreamId>, Queue> queues;
 thread_local DeviceIndex current = 0;
 thread_local c10::StreamId streams[DEVICES] = {};
@@ -59,6 +76,7 @@ void drain(Queue& of, uint64_t upto) {
     of.waiting.pop_front();
     of.done++;
     work();
+    over.push_back(std::move(work));
   }
 }
 
@@ -82,7 +100,7 @@ std::map<void*, Block> blocks, pinned;
 
 // Memory that is given back is overwritten when its stream comes to it, and is nobody's again.
 void give_back(void* memory) {
-  std::lock_guard<std::recursive_mutex> lock(turn);
+  const Turn lock;
   const auto found = blocks.find(memory);
   if (found == blocks.end())
     return;
@@ -95,7 +113,7 @@ void give_back(void* memory) {
 }
 
 void unpin(void* memory) {
-  std::lock_guard<std::recursive_mutex> lock(turn);
+  const Turn lock;
   pinned.erase(memory);
   std::free(memory);
 }
@@ -109,7 +127,7 @@ void* taken(size_t nbytes) {
 
 struct OnDevice final : c10::Allocator {
   c10::DataPtr allocate(size_t nbytes) override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     auto* memory = taken(nbytes);
     blocks.insert({memory, Block{nbytes, stream_of(current), {}}});
     return {memory, memory, &give_back, Device(KIND, current)};
@@ -124,7 +142,7 @@ struct OnDevice final : c10::Allocator {
 
 struct Pinned final : c10::Allocator {
   c10::DataPtr allocate(size_t nbytes) override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     auto* memory = taken(nbytes);
     pinned.insert({memory, Block{nbytes, stream_of(current), {}}});
     return {memory, memory, &unpin, Device(c10::DeviceType::CPU)};
@@ -142,7 +160,7 @@ Pinned on_host;
 REGISTER_ALLOCATOR(KIND, &on_device);
 
 bool lies_in(const std::map<void*, Block>& among, const void* where) {
-  std::lock_guard<std::recursive_mutex> lock(turn);
+  const Turn lock;
   auto next = among.upper_bound(const_cast<void*>(where));
   if (next == among.begin())
     return false;
@@ -187,7 +205,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return getNewStream(device, 0);
   }
   Stream getNewStream(Device device, int) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     return Stream(Stream::UNSAFE, Device(KIND, device.has_index() ? device.index() : current), ++newest);
   }
   Stream exchangeStream(Stream stream) const override {
@@ -196,44 +214,44 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const Stream& stream) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     return queue(stream).waiting.empty();
   }
   void synchronizeStream(const Stream& stream) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     drain(stream);
   }
   void synchronizeDevice(const DeviceIndex device) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     for (auto& [which, of] : queues)
       if (which.first == device)
         drain(of, of.told());
   }
   void recordDataPtrOnStream(const c10::DataPtr& memory, const Stream& stream) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     const auto found = blocks.find(memory.get_context());
     if (found != blocks.end())
       found->second.used.push_back(stream);
   }
   void record(void** event, const Stream& stream, const DeviceIndex, const c10::EventFlag) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     delete static_cast<Event*>(*event);
     *event = new Event{stream, queue(stream).told()};
   }
   void block(void* event, const Stream& stream) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     if (event == nullptr)
       return;
     const auto at = *static_cast<Event*>(event);
     tell(stream, [=] { drain(queue(at.stream), at.upto); });
   }
   bool queryEvent(void* event) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     const auto* at = static_cast<Event*>(event);
     return at == nullptr || queue(at->stream).done >= at->upto;
   }
   void synchronizeEvent(void* event) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     if (const auto* at = static_cast<Event*>(event))
       drain(queue(at->stream), at->upto);
   }
@@ -278,7 +296,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return Device(KIND, current);
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
-    std::lock_guard<std::recursive_mutex> lock(turn);
+    const Turn lock;
     drain(stream_of(storage.device().index()));
     auto larger = on_device.allocate(nbytes);
     if (storage.data())
@@ -301,7 +319,8 @@ void put(const at::Tensor& to, const at::Tensor& from) {
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  std::lock_guard<std::recursive_mutex> lock(turn);
+  const at::Tensor held[] = {from, to};  // to refer to what Python has may wait for Python, too
+  const Turn lock;
   const auto stream = stream_of((from.is_cpu() ? to : from).device().index());
   const auto there = bare(to);
   if (to.is_cpu()) {
@@ -350,7 +369,7 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::
 }
 
 at::Scalar item(const at::Tensor& self) {
-  std::lock_guard<std::recursive_mutex> lock(turn);
+  const Turn lock;
   drain(stream_of(self.device().index()));
   return at::native::_local_scalar_dense_cpu(bare(self));
 }
@@ -402,7 +421,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 // Let the memory of a tensor be somewhere else, such as where another process maps it too.
 void lie_at(const at::Tensor& self, int64_t address) {
-  std::lock_guard<std::recursive_mutex> lock(turn);
+  const Turn lock;
   drain(stream_of(self.device().index()));
   auto* there = reinterpret_cast<void*>(address);
   self.storage().set_data_ptr_noswap(c10::DataPtr(there, self.device()));
