@@ -116,7 +116,7 @@ def test_what_loaders_cannot_do_is_said(folder: Path) -> None:
 
 def test_calibrate_times_reading_apart(folder: Path) -> None:
     with deterministic_threads():
-        with_loaders, without = (compute._sample(mine(n).workload, 5, 0.05) for n in (2, 0))
+        with_loaders, without = (compute._sample(mine(n).workload, 5, 0.05, "auto") for n in (2, 0))
     assert without.reading == []
     assert min(with_loaders.reading) > 8 * 0.0002
     assert min(with_loaders.gradients) < min(without.gradients) - 8 * 0.0002
