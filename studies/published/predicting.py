@@ -65,7 +65,7 @@ def predicted(fit: Fitted, place: int) -> float:
     if scenario.stop.steps is None:  # workers go on until all together have made so many updates
         return float(lockstep.simulate(scenario).metrics["throughput"])
     seconds = _seconds(scenario, scenario.stop.steps) - _seconds(scenario, table.settles)
-    steps = (scenario.stop.steps or 0) - table.settles
+    steps = scenario.stop.steps - table.settles
     samples = steps * scenario.workload.batch_size * scenario.replicas
     return samples / seconds if table.measure == "throughput" else seconds / steps
 

@@ -4,6 +4,20 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+TIED = """
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.b.weight = self.a.weight
+        self.frozen = nn.Linear(2, 2).requires_grad_(False)
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.b(self.a(x)) + self.frozen(x) * self.calls
+"""
 DIGITS = """
     import torch
     from sklearn.datasets import load_digits

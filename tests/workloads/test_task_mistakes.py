@@ -1,0 +1,204 @@
+"""Mistakes in a user's task: each is said in one clear line."""
+
+import json
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import lockstep
+from lockstep.executor.launch import RunFailed
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.loading import made
+from lockstep.workloads import build
+from tests.support.command_line import COMMAND, Lockstep, fine
+from tests.support.tasks import TIED, document, task, written
+
+HALF = """
+class HalfThere(Dataset):
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if index > 20:
+            raise KeyError(f"sample {index}")
+        return torch.zeros(2), index % 2
+"""
+MISTAKES = {
+    "no module": ("", {"task": "none:f"}, "there is no module none"),
+    "no function": (task(), {"task": "my_task:g"}, "there is no function g in .*my_task.py"),
+    "somebody else's": (
+        task(more="from os import system"),
+        {"task": "my_task:system"},
+        "there is no function system",
+    ),
+    "no name": (task(), {"task": "f"}, "must be package.module:function"),
+    "no Python": ("def f(:", {}, "line 1 is no Python"),
+    "an error at import": ("1 / 0", {}, "my_task raised ZeroDivisionError: division by zero .*line 1"),
+    "an error in it": ("def f():\n    raise KeyError('x')", {}, "my_task:f raised KeyError: 'x' .*line 2"),
+    "no task": ("def f():\n    return {}", {}, "must return a lockstep.Task, not dict"),
+    "unknown options": (task(), {"options": {"m": 3}}, "unexpected keyword argument 'm'; my_task:f takes n"),
+    "no options": (task(), {"options": [3]}, "must be a mapping"),
+    "no samples": (task(), {"options": {"n": 0}}, "has no samples in train"),
+    "no data set": (task(data="3"), {}, "needs a train with a length"),
+    "no model": (task(model="3"), {}, "must have a torch module as its model"),
+    "a function without model": (task(model="lambda: 3"), {}, "model must be a torch module"),
+    "nothing to train": (task(model="nn.ReLU()"), {}, "without parameters that require gradients"),
+    "no scalar": (
+        task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='none')"),
+        {},
+        r"must return a scalar, the mean over the batch, not a tensor of shape \(8,\)",
+    ),
+    "no tensor": (task(loss="lambda model, batch: 0.5"), {}, "must return a tensor, not float"),
+    "no gradient": (task(loss="lambda model, batch: batch[0].sum()"), {}, "requires no gradient"),
+    "shapes": (task(model="nn.Linear(3, 2)"), {}, "my_task:f raised RuntimeError: mat1 and mat2"),
+    "labels": (
+        task(data="TensorDataset(x)", loss="lambda m, b: m(b[0]).mean()"),
+        {"partition": {"labels": 1}},
+        "no labels",
+    ),
+    "too large a batch": (task(), {"batch_size": 65}, "must be at most 64"),
+    "parameters in 16 bits": (
+        task(model="nn.Linear(2, 2).bfloat16()"),
+        {},
+        "parameters are bfloat16; must be float32",
+    ),
+    "parameters in 64 bits": (
+        task(model="lambda: nn.Linear(2, 2).double()"),
+        {},
+        "are float64; must be float32",
+    ),
+    "a lazy layer": (task(model="nn.LazyLinear(2)"), {}, "has a model with a lazy layer"),
+    "metrics without names": (task(metrics="[len]"), {}, "must have metrics by name, a mapping, not list"),
+    "a file for a module": (task(), {"task": "my_task.py:f"}, "without .py: my_task:function"),
+    "a sum": (
+        task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='sum')"),
+        {},
+        "must be the mean over the batch, and this one is a sum",
+    ),
+    "a metric that fails": (
+        task(metrics="{'f1': lambda output, batch: batch['label']}"),
+        {},
+        "my_task:f raised TypeError: tuple indices .*my_task.py, line 1[0-9]",
+    ),
+    "an exit": ("import sys\nsys.exit(2)", {}, "my_task raised SystemExit: 2 .*line 2"),
+    "a metric without a mean": (
+        task(metrics="{'f1': lambda output, batch: None}"),
+        {},
+        "'f1' must return a tensor",
+    ),
+    "a sample that is not there": (
+        task(data="HalfThere(n)", more=HALF),
+        {},
+        "my_task:f raised KeyError: 'sample [0-9]+' .*my_task.py, line",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_said(folder: Path, case: str) -> None:
+    text, changes, said = MISTAKES[case]
+    written(folder, text)
+    (folder / "mine.yaml").write_text(
+        json.dumps(document(workload={"task": "my_task:f", "batch_size": 8} | changes))
+    )
+    with pytest.raises(ScenarioError, match=said) as caught:
+        lockstep.simulate(lockstep.load("mine.yaml"))
+    assert str(caught.value).count("\n") == 0
+
+
+def test_a_function_is_given_and_not_what_it_returns() -> None:
+    cluster = document()["cluster"]
+    nothing = lockstep.Task(nn.Linear(2, 2), [], [], nn.functional.mse_loss)
+    for wrong in (partial(lockstep.Task, nn.Linear(2, 2)), nothing, "my_task:f"):
+        with pytest.raises(ScenarioError, match=r"must be a function that returns a lockstep\.Task, not"):
+            lockstep.scenario(wrong, cluster=cluster, strategy="downpour", stop={"steps": 1})  # type: ignore[arg-type]
+    with pytest.raises(ScenarioError, match=r"workload\.options: must be plain values.*Tensor"):
+        lockstep.scenario(
+            lockstep.Task, {"n": torch.ones(1)}, cluster=cluster, strategy="downpour", stop={"steps": 1}
+        )
+
+
+PRINTS = "lambda m, b: (print('loss'), nn.functional.cross_entropy(m(b[0]), b[1]))[1]"
+
+
+def test_what_a_task_prints_is_no_result(folder: Path, command: Lockstep) -> None:
+    written(folder, task(loss=PRINTS, more="print('imported')"))
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    ended = command("simulate", "mine.yaml", "--json")
+    assert json.loads(fine(ended))["samples"] == 64
+    assert "imported" in ended.err
+
+
+@pytest.mark.nightly
+@pytest.mark.real
+def test_what_a_task_prints_in_real_processes_is_no_result(folder: Path) -> None:
+    written(folder, task(loss=PRINTS, more="print('imported')"))
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    said = subprocess.run(
+        [*COMMAND, "run", "mine.yaml", "--json"], capture_output=True, check=True, text=True
+    )
+    assert json.loads(said.stdout)["samples"] == 64
+    assert "loss" in said.stderr
+
+
+@pytest.mark.real
+def test_what_a_sample_raises_in_a_real_run_is_said_in_a_line(folder: Path) -> None:
+    written(folder, task(data="HalfThere(n)", more=HALF))
+    with pytest.raises(
+        RunFailed, match=r"died: workload\.task: my_task:f raised KeyError: 'sample"
+    ) as caught:
+        lockstep.run(made(document()))
+    assert not caught.value.details
+
+
+def test_a_model_in_evaluation_mode_is_trained_in_training_mode(folder: Path) -> None:
+    """As `from_pretrained` gives them: dropout draws from the first gradient on."""
+    written(folder, task("nn.Sequential(nn.Linear(2, 2), nn.Dropout()).eval()"))
+    learner = build(made(document()).workload, 1, 0)
+    assert all(module.training for module in learner.module.modules())
+
+
+BRANCH = """
+class Branch(nn.Linear):
+    def forward(self, x):
+        return x if x.sum() > 0 else super().forward(x)
+"""
+PAIR = """
+class Pair(nn.Linear):
+    def forward(self, x, y):
+        return super().forward(x) + y[:, None]
+"""
+TWICE = "lambda m, b: nn.functional.cross_entropy(m(b[0]) + m(b[0]), b[1])"
+UNCUT = {
+    "twice": ({"loss": TWICE}, "calls the model 2 times"),
+    "not at all": ({"loss": "lambda m, b: m.weight.sum()"}, "does not just call the model"),
+    "two": (
+        {"model": "Pair(2, 2)", "more": PAIR, "loss": "lambda m, b: m(*b).sum()"},
+        "does not give the model one tensor",
+    ),
+    "unused": ({"model": "Tied()", "more": TIED}, "the parameter unused is not used"),
+    "branches": ({"model": "Branch(2, 2)", "more": BRANCH}, "symbolically traced"),
+}
+
+
+@pytest.mark.parametrize("case", UNCUT)
+def test_what_cannot_be_split_is_said(folder: Path, case: str) -> None:
+    parts, said = UNCUT[case]
+    written(folder, task(**parts))
+    with pytest.raises(ScenarioError, match=f"cannot be taken apart into layers: .*{said}") as caught:
+        lockstep.simulate(made(document(parallelism={"pipeline": 2})))
+    assert caught.value.key == "workload.task"
+
+
+def test_a_metric_is_waited_for_only_if_there_is_one(folder: Path) -> None:
+    written(folder, task())
+    for stop in ({"target_accuracy": 0.9}, {"target": {"metric": "accuracy", "at_least": 0.9}}):
+        with pytest.raises(ScenarioError, match=r"my_task:f has no metric accuracy; valid: loss"):
+            lockstep.check(made(document(stop={"steps": 3, **stop})))
