@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +17,7 @@ from lockstep.analysis.plots import activities, style
 from lockstep.analysis.plots.comparison import predicted_and_measured
 from lockstep.analysis.plots.findings import Value, leads, worst
 from lockstep.strategies import STRATEGIES
+from tests.support import ROOT
 from tests.support.scenarios import scenario
 
 SIX = ("synchronous", "asynchronous", "downpour", "ssp", "agn", "all-reduce")
@@ -173,3 +175,10 @@ def test_all_pictures_are_as_wide_as_a_column_or_a_page(pair: list[lockstep.Resu
         check(draw(pair))
         check(draw(pair[:1]))
     check(plots.critical(pair))
+
+
+def test_so_are_those_of_the_pages() -> None:
+    pictures = [each for each in (ROOT / "docs").rglob("*.png") if each.name != "serve.png"]  # of a browser
+    widths = {each.name: plt.imread(each).shape[1] for each in pictures}
+    assert {name: width for name, width in widths.items() if width not in (669, 1401)} == {}
+    assert len(widths) > 20
