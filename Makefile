@@ -1,6 +1,8 @@
 # The two commands of the README, and what they stand on.
 PYTHON ?= python3
 BIN := .venv/bin
+PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
+ALONE = $(shell grep -rlF mark.alone tests --include='test_*.py')
 
 .PHONY: install demo lint check test nightly bench accuracy published docs pictures site dist clean
 
@@ -27,18 +29,18 @@ check test nightly: export PYTHONDONTWRITEBYTECODE =
 
 # while you work: what starts no real processes, is not judged by the clock, and is not slow
 check: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real and not alone and not slow and not nightly' --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not real and not alone and not slow and not nightly' $(PARALLEL)
 
 test: lint
-	@# one thread each, for as many processes as cores; then those that need the machine for themselves
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone and not nightly' --numprocesses auto --dist loadfile
-	$(BIN)/python -m pytest -m 'alone and not nightly'
+	@# one thread each, for as many processes as keep the cores busy; then those that need the machine for themselves
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone and not nightly' $(PARALLEL)
+	$(BIN)/python -m pytest -m 'alone and not nightly' $(ALONE)
 
 # what `make test` draws from, as a whole: long lists, and properties with more random examples
 nightly: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m '(nightly or hypothesis) and not alone' \
-	    --hypothesis-profile nightly --numprocesses auto --dist loadfile
-	$(BIN)/python -m pytest -m 'nightly and alone'
+	    --hypothesis-profile nightly $(PARALLEL)
+	$(BIN)/python -m pytest -m 'nightly and alone' $(ALONE)
 
 bench: install
 	$(BIN)/python benchmarks/goals.py

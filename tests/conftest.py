@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
@@ -23,18 +24,30 @@ settings.register_profile("lockstep", deadline=None, max_examples=30, derandomiz
 settings.load_profile("lockstep")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: real runs wait half of their time for their clock."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs once in each engine is real once."""
+    """What runs once in each engine is real once; long files come first, so that none is left for the end."""
+    lengths = Counter[Path]()
     for item in items:
         if getattr(item, "callspec", None) and item.callspec.params.get("engine") == "executor":
             item.add_marker("real")
+        marks = {mark.name for mark in item.iter_markers()}
+        if "nightly" not in marks:
+            lengths[item.path] += 20 if "slow" in marks else 10 if "real" in marks else 1
+    items.sort(key=lambda item: -lengths[item.path])
 
 
 LEARNERS = modules(Data(dataset="digits", model="mlp", batch_size=32))
+TESTS = "pytest", "hypothesis", "lockstep.executor.launch", "lockstep.commands.one_run"
 START, PRELOAD = forkserver.ensure_running, forkserver.set_forkserver_preload
 # Processes whose strategy is a test's import its module; what it imports should be there already. So should
 # what the jobs of later tests need: the fork server of all was started for the first.
-forkserver.set_forkserver_preload = lambda names: PRELOAD([*names, *LEARNERS, "pytest", "hypothesis"])
+forkserver.set_forkserver_preload = lambda names: PRELOAD([*names, *LEARNERS, *TESTS])
 
 
 @pytest.hookimpl(tryfirst=True)

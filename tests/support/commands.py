@@ -13,11 +13,13 @@ from typing import Any
 import pandas as pd
 
 import lockstep
+from tests.support.forked import Forked
 from tests.support.pace import slowness
 
 SLOWNESS = slowness()
 HANGS = round(150 * SLOWNESS)  # s; nothing takes that long, even on a machine that does something else too
 SOON = 8 * SLOWNESS  # s; it is 1 to 2 where nothing else runs
+INSTALLED = Path(sys.executable).with_name("lockstep")
 COMMAND = """
 import contextlib, os, pathlib
 from lockstep import cli, terminal
@@ -93,23 +95,29 @@ def wait_until_on_disk(out: Path, **events: set[int]) -> None:
 
 
 class Command:
-    """A `lockstep run` in a session of its own, and with a folder of its own for temporary files."""
+    """A `lockstep run` in a session of its own, and with a folder of its own for temporary files.
 
-    def __init__(self, folder: Path, *options: str, scenario: str = LONG) -> None:
+    `cold`: as a user starts it, from nothing, and not forked from what has imported its modules.
+    """
+
+    def __init__(self, folder: Path, *options: str, scenario: str = LONG, cold: bool = False) -> None:
         self.out, self.temporary, self.progress = folder / "out", folder / "tmp", folder / "progress"
         self.temporary.mkdir(parents=True)
         self.began = time.monotonic()
         self.started_s = 0.0
-        self.stderr = folder / "stderr"
+        self.stdout, self.stderr = folder / "stdout", folder / "stderr"
         file = folder / "long.yaml"
         file.write_text(scenario)
         environment = {**os.environ, "TMPDIR": str(self.temporary), "PROGRESS": str(self.progress)}
         arguments = ["run", str(file), "--json", "--out", str(self.out), *options]
-        with open(self.stderr, "w") as stderr:
+        self.process: subprocess.Popen[bytes] | Forked
+        if not cold:
+            self.process = Forked(COMMAND, arguments, environment, self.stdout, self.stderr)
+            return
+        with open(self.stdout, "w") as stdout, open(self.stderr, "w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", COMMAND, *arguments],
-                env=environment, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
-            )  # fmt: skip
+                [INSTALLED, *arguments], env=environment, stdout=stdout, stderr=stderr, start_new_session=True
+            )
 
     def wait_until_under_way(self) -> None:
         assert until(lambda: self.progress.exists() or self.process.poll() is not None, HANGS)
@@ -127,8 +135,7 @@ class Command:
         status = self.process.wait(after + soon)
         assert until(lambda: not processes(self.process.pid), soon), processes(self.process.pid)
         assert not [path.name for path in self.temporary.iterdir() if "torchinductor" not in path.name]
-        assert self.process.stdout is not None
-        assert self.process.stdout.read() == b""
+        assert self.stdout.read_text() == ""
         return status, self.stderr.read_text()
 
     def kept(self) -> pd.DataFrame:
@@ -144,20 +151,29 @@ class Command:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(HANGS)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+
+
+class Commands(dict[str, Command]):
+    """Those that have been asked for, under way."""
+
+    def __init__(self, folder: Path, options: Mapping[str, Sequence[str]], scenario: str) -> None:
+        super().__init__()
+        self._begin = lambda name: Command(folder / name, *options[name], scenario=scenario)
+
+    def __missing__(self, name: str) -> Command:
+        self[name] = self._begin(name)
+        self[name].wait_until_under_way()
+        return self[name]
 
 
 @contextmanager
-def started(
+def commands(
     folder: Path, options: Mapping[str, Sequence[str]], scenario: str = LONG
 ) -> Iterator[dict[str, Command]]:
-    """Several at the same time, under way; killed at the end."""
-    commands = {name: Command(folder / name, *each, scenario=scenario) for name, each in options.items()}
+    """Each starts when it is asked for, and is killed at the end."""
+    found = Commands(folder, options, scenario)
     try:
-        for command in commands.values():
-            command.wait_until_under_way()
-        yield commands
+        yield found
     finally:
-        for command in commands.values():
+        for command in found.values():
             command.kill()

@@ -28,9 +28,12 @@ NAMES = "fedbuff or overlap-local-sgd"  # what the page takes for CONTRIBUTING.m
 COPIED = [*ROOMS, "benchmarks", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md", "Makefile", "README.md"]
 CACHE = ".mypy_cache"  # if there is one: a minute less
 # One process for all commands, because it takes seconds to import torch. Each is run as if by itself. Of a
-# whole suite it takes the tests that go through the list of strategies, and the new ones' cases.
+# whole suite it takes the tests that go through the list of strategies, and the new ones' cases, of those
+# files that know of such a list.
 DRIVER = """
-import contextlib, inspect, io, json, sys
+import contextlib, inspect, io, json, pathlib, sys
+
+LISTS = "STRATEGIES", "ROWS", "shipped"
 
 class Narrow:
     def pytest_collection_modifyitems(self, config, items):
@@ -47,7 +50,10 @@ def run(words):
     if words[:3] == ["python", "-m", "pytest"]:
         import pytest
         whole = not any(word.startswith("tests/") for word in words)
-        return int(pytest.main([*words[3:], "-q", "-p", "no:cacheprovider"], [Narrow()] if whole else []))
+        files = [str(file) for file in pathlib.Path("tests").rglob("test_*.py")] if whole else []
+        files = [file for file in files if any(word in pathlib.Path(file).read_text() for word in LISTS)]
+        quick = "-q", "-p", "no:cacheprovider"
+        return int(pytest.main([*words[3:], *quick, *files], [Narrow()] if whole else []))
     from lockstep.cli import main
     sys.argv = [*words, "--json", "--quiet"]
     try:
@@ -122,7 +128,7 @@ def in_copy(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_the_page_works_as_it_is_written(tree: Path) -> None:
     (tree / "driver.py").write_text(DRIVER)
     suites = [words for words in checks() if "pytest" in words]
-    parallel = {"--numprocesses", "auto", "--dist", "loadfile"}
+    parallel = {"--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"}
     suites = [[word for word in words if word not in parallel] for words in suites]
     outcome = in_copy(tree, "driver.py", json.dumps([*map(shlex.split, COMMANDS), *suites]))
     assert outcome.returncode == 0, outcome.stderr

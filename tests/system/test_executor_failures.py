@@ -1,7 +1,7 @@
 """However a real run ends: what it says, what it keeps, and that nothing is left of it.
 
-Most tests strike at a `lockstep run` that is under way. These start together, because starting is what
-takes time. The command is the real one; only its progress goes to a file, so that a test knows when.
+Most tests strike at a `lockstep run` that is under way. The command is the real one; only its progress goes
+to a file, so that a test knows when.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from lockstep.executor import process
 from lockstep.executor.launch import RunFailed, RunInterrupted
 from lockstep.scenarios import ScenarioError
 from lockstep.strategies import STRATEGIES, Contribution, Node, Strategy
-from tests.support.commands import HANGS, Command, nodes, processes, started, until, wait_until_on_disk
+from tests.support.commands import HANGS, Command, commands, nodes, processes, until, wait_until_on_disk
 from tests.support.pace import slowness
 from tests.support.scenarios import scenario
 
@@ -38,7 +38,7 @@ ANSWERING = (
     "--set", "strategy=ad-psgd", "--set", "stop={steps: 30}",
     "--set", "cluster.stragglers=[{worker: 2, slowdown: 100000}]", "--yes",
 )  # fmt: skip
-STARTED = {
+OPTIONS = {
     "answering": ANSWERING, "answering Ctrl-C": ANSWERING, "worker": (), "server": (), "parent": (),
     "collective": NATIVE, "Ctrl-C": (), "native Ctrl-C": NATIVE,
     "shared Ctrl-C": ("--set", "strategy=hogwild"), "SIGTERM": (),
@@ -47,8 +47,8 @@ STARTED = {
 
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
-    with started(tmp_path_factory.mktemp("run"), STARTED) as commands:
-        yield commands
+    with commands(tmp_path_factory.mktemp("run"), OPTIONS) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_nothing_outlives_a_parent_that_is_killed(under_way) -> None:
 
 @pytest.mark.alone
 def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
-    run = Command(tmp_path)
+    run = Command(tmp_path, cold=True)
     try:
         assert until(
             lambda: len(processes(run.process.pid)) > 2, HANGS

@@ -28,27 +28,25 @@ from tests.support.commands import (
     SLOWNESS,
     SOON,
     Command,
+    commands,
     processes,
-    started,
     until,
     wait_until_on_disk,
 )
 from tests.support.scenarios import scenario
 
 DEADLINE = round(4 * SLOWNESS)  # s
-_OPTIONS = ("--deadline", str(DEADLINE))
-STARTED = {
-    "worker": _OPTIONS, "server": _OPTIONS, "launcher": _OPTIONS, "fork server": _OPTIONS, "short": _OPTIONS,
-    "all killed": _OPTIONS,
-    "collective": (*_OPTIONS, "--set", "strategy={name: all-reduce, algorithm: native}"),
-}  # fmt: skip
+_WITHIN = ("--deadline", str(DEADLINE))
+OPTIONS = {
+    **dict.fromkeys(["worker", "server", "launcher", "fork server", "all killed"], _WITHIN),
+    "collective": (*_WITHIN, "--set", "strategy={name: all-reduce, algorithm: native}"),
+}
 
 
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
-    """Seven commands at once, each with four seconds to get on: whoever takes them is `alone`."""
-    with started(tmp_path_factory.mktemp("run"), STARTED) as commands:
-        yield commands
+    with commands(tmp_path_factory.mktemp("run"), OPTIONS) as found:
+        yield found
 
 
 def stop(pid: int) -> None:
@@ -204,10 +202,9 @@ def on_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, C
     except ScenarioError as error:
         pytest.skip(error.problem)
     options = ("--testbed", "--deadline", str(DEADLINE))
-    with started(
-        tmp_path_factory.mktemp("cut"), dict.fromkeys(["down", "again", "mute"], options), LOADED
-    ) as commands:
-        yield commands
+    each = dict.fromkeys(["down", "again", "mute"], options)
+    with commands(tmp_path_factory.mktemp("cut"), each, LOADED) as found:
+        yield found
 
 
 @pytest.mark.real
@@ -281,14 +278,15 @@ def test_a_time_limit(command, sizes_only: Path, engine: str, tmp_path: Path) ->
 @pytest.mark.real
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_disk_that_is_full_ends_the_run_and_keeps_the_result_before(tmp_path: Path) -> None:
-    file, out = tmp_path / "s.yaml", tmp_path / "disk"
+    file, out, first = tmp_path / "s.yaml", tmp_path / "disk", tmp_path / "first"
     file.write_text(LOADED.replace("20_000", "10").replace("20 ms", "1 ms"))
+    lockstep.simulate(lockstep.load(file, ["stop.time=0.2 s"])).save(first)
     out.mkdir()
     code = "from lockstep.cli import main; main()"
     run = f"{sys.executable} -c '{code}' run {file} --out {out}/o --json"
     fill = f"dd if=/dev/zero of={out}/fill bs=1k count=240 status=none"
     script = (
-        f"mount -t tmpfs -o size=400k none {out} && {run} --set stop.time='0.2 s' > /dev/null && "
+        f"mount -t tmpfs -o size=400k none {out} && cp -r {first} {out}/o && "
         f"sha256sum {out}/o/* > {tmp_path}/before && {fill}; "
         f"{run} --set stop.time='1 min' 2> {tmp_path}/err; "
         f"echo $? > {tmp_path}/status; sha256sum {out}/o/*.* > {tmp_path}/after"

@@ -31,7 +31,7 @@ from lockstep.executor.sockets import Doors, Place
 from lockstep.executor.transport import MessagesLost, Transport
 from lockstep.executor.watchdog import Watchdog
 from lockstep.scenarios import ScenarioError
-from tests.support.commands import HANGS, SOON, Command, processes, started, until
+from tests.support.commands import HANGS, SOON, Command, commands, processes, until
 
 NOBODY = 65_534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -80,10 +80,11 @@ for port in filter(None, ports):
         stranger.sendall(bytes(1000))
 print(*tried)
 """
-STEPS = "stop={steps: 500}"  # long enough for a stranger to come; gloo's order of sums is forgotten by then
+# Long enough for a stranger to come; gloo's order of sums is forgotten after 500 steps.
+STEPS = ("--set", "stop={steps: 500}", "--set", "cluster.compute.time.value=6 ms")
 RUNS = {
-    "native": ("--set", STEPS, "--set", "strategy={name: all-reduce, algorithm: native}"),
-    "synchronous": ("--set", STEPS, "--set", "strategy=synchronous"),
+    "native": (*STEPS, "--set", "strategy={name: all-reduce, algorithm: native}"),
+    "synchronous": (*STEPS, "--set", "strategy=synchronous"),
 }
 
 
@@ -124,15 +125,14 @@ def test_another_user_of_the_machine_changes_nothing(
     name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     short = tmp_path_factory.mktemp("run")  # a socket's path has at most 107 bytes
-    with started(short, {name: RUNS[name]}) as under_way:
+    with commands(short, {name: RUNS[name]}) as under_way:
         run = under_way[name]
         ports = listening(set(run.ranks()) | {run.process.pid})
         assert len(ports) == (3 if name == "native" else 0)  # gloo's; nothing else can be connected to
         come_to(run, ports)
         assert run.process.wait(HANGS) == 0
-        assert run.process.stdout is not None
-        measured = json.loads(run.process.stdout.read())
-    changes = [word for word in run.process.args[4:] if "=" in word]  # type: ignore[index,union-attr]
+        measured = json.loads(run.stdout.read_text())
+    changes = [word for word in RUNS[name] if "=" in word]
     alone = lockstep.simulate(lockstep.load(run.out.parent / "long.yaml", changes)).metrics
     assert measured["parameters_sha256"] == alone["parameters_sha256"]
     assert not processes(run.process.pid)

@@ -22,7 +22,7 @@ from lockstep.executor.testbed import Testbed
 from lockstep.scenarios import ScenarioError
 from lockstep.simulator.topology import topology
 from lockstep.validation import described, on_testbed
-from tests.support.commands import HANGS, SOON, Command, processes, started, until
+from tests.support.commands import HANGS, SOON, Command, commands, processes, until
 from tests.support.scenarios import scenario
 from tests.support.testbed import NETWORK, RACKS, SHAPES, cluster, hosts_of, needs_testbed
 
@@ -179,8 +179,9 @@ def under_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Co
     """Several testbeds at the same time."""
     changes = ("cluster.network={bandwidth: 100 Mbit/s}", "cluster.workers=2", "cluster.servers=1")
     options = ["--testbed", *(option for change in changes for option in ("--set", change))]
-    with started(tmp_path_factory.mktemp("run"), dict.fromkeys(SAYS, options)) as commands:
-        yield commands
+    with commands(tmp_path_factory.mktemp("run"), dict.fromkeys(SAYS, options)) as found:
+        assert all(found[how] for how in SAYS)
+        yield found
 
 
 def strike(run: Command, how: str) -> None:
