@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lockstep.analysis.records import of
+from lockstep.analysis.records import of, values
 from lockstep.analysis.result import Result
 
 CUT_OFF = "cut off"
@@ -16,12 +16,10 @@ def losses(result: Result, useful: int, dropped: int) -> dict[str, Any]:
     """Goodput, what was lost, and how long it took; `undone` counts mini-batches, for the throughput.
 
     useful: mini-batches whose gradients are in the parameters at the end; dropped: those thrown away. Every
-    other one that was computed to its end is lost.
+    other one that was computed is lost.
     """
     batch_size, (start, end) = result.scenario.workload.batch_size, result.span
     duration = end - start
-    gradients = of(result.records, "gradient", ["end", "kind"])
-    computed = int(((gradients["kind"] != CUT_OFF) & (gradients["end"] <= end)).sum())
     faults = of(result.records, "fault", ["node", "start", "left", "end", "kind"])
     recoveries = of(result.records, "recovery", ["node", "start", "end"])
     written = of(result.records, "checkpoint", ["node", "start", "end", "kind"])
@@ -29,7 +27,7 @@ def losses(result: Result, useful: int, dropped: int) -> dict[str, Any]:
     failures = faults[faults["left"].notna()]
     return {
         "goodput": useful * batch_size / duration if duration > 0 else None,
-        "lost_samples": max(0, computed - useful - dropped) * batch_size,
+        "lost_samples": max(0, computed(result) - useful - dropped) * batch_size,
         "undone": _undone(result),
         "failures": len(failures.drop_duplicates(["start", "left"])),
         "time_to_detect_s": _mean(failures["left"] - failures["start"]),
@@ -40,6 +38,17 @@ def losses(result: Result, useful: int, dropped: int) -> dict[str, Any]:
         if len(written)
         else 0.0,
     }
+
+
+def computed(result: Result) -> int:
+    """Mini-batches that were computed to their end before the last update, or before the last drop after it.
+
+    A gradient that is late for the last update is dropped when the run's duration is over.
+    """
+    done = [values(result.records, event, ["end"])["end"] for event in ("update", "drop")]
+    gradients = of(result.records, "gradient", ["end", "kind"])
+    last = max((float(ends.max()) for ends in done if len(ends)), default=result.span[1])
+    return int(((gradients["kind"] != CUT_OFF) & (gradients["end"] <= last)).sum())
 
 
 def _undone(result: Result) -> int:

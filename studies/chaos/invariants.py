@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.analysis.losses import CUT_OFF
+from lockstep.analysis.losses import computed
 from lockstep.analysis.records import of
 from lockstep.analysis.result import Result
 
@@ -59,10 +59,8 @@ def _versions(result: Result) -> Iterator[str]:
 
 def _samples(result: Result) -> Iterator[str]:
     """Every mini-batch that was computed to its end is applied, was dropped, or is lost."""
-    metrics, batch = result.metrics, result.scenario.workload.batch_size
-    gradients = of(result.records, "gradient", ["end", "kind"])
-    computed = int(((gradients["kind"] != CUT_OFF) & (gradients["end"] <= result.span[1])).sum())
+    metrics, batch, made = result.metrics, result.scenario.workload.batch_size, computed(result)
     accounted = metrics["samples"] // batch + metrics["dropped"] + (metrics.get("lost_samples") or 0) // batch
     devices = result.scenario.split.devices
-    if devices == 1 and ("lost_samples" in metrics) and accounted != computed:
-        yield f"{computed} mini-batches were computed, and {accounted} are accounted for"
+    if devices == 1 and ("lost_samples" in metrics) and accounted != made:
+        yield f"{made} mini-batches were computed, and {accounted} are accounted for"
