@@ -10,6 +10,7 @@ import typer
 import lockstep
 from lockstep import terminal
 from lockstep.analysis.words import count
+from lockstep.analysis.written import said
 from lockstep.commands.options import Out, Output, Quiet, check_out
 from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
@@ -101,20 +102,25 @@ def validate_suite(
     if out is None:
         raise ScenarioError("missing; say where the suite's measurements and tables go", key="--out")
     check_out(out)
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    told = None if output.quiet or output.printing else tell
     if measured is None:
         first = next(iter(suite.SETS[which](None)))
         lockstep.check(first.scenario, testbed)  # what this machine cannot do is said first
-
-        def tell(line: str) -> None:
-            print(line, file=sys.stderr, flush=True)
-
-        told = None if output.quiet or output.printing else tell
         suite.measure_first(out, testbed, limit, profiles, told, which)
         measured, limit = out, None
     elif testbed or which != next(iter(suite.SETS)):
         useless = "--testbed" if testbed else "--pipelines" if which == "split models" else "--tensor"
         raise ScenarioError("nothing is measured with --measured; leave it out", key=useless)
     source = suite.read(measured, profiles, limit)
+    for rate, points in source.borrowed.items() if told else ():
+        tell(
+            f"{said(rate, 'cluster.network.bandwidth')}: no profile is of this bandwidth; "
+            f"{count(points, 'point')} predicted with one of another (--profile can be given for each)"
+        )
     with output.progress("predicting") as progress:
         summary = suite.recompute(source, out, progress)
     if not output.printing.print(summary, lambda: _errors(summary)):

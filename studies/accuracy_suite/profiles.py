@@ -1,6 +1,7 @@
 """The profiles that points are predicted with: each point takes the one measured at its own bandwidth."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from math import isclose
 from pathlib import Path
@@ -42,9 +43,7 @@ def with_profile(point: Point, profiles: Sequence[Profile]) -> Scenario:
 
     That is the first one where none says to be of that bandwidth. Raises ScenarioError.
     """
-    rate = point.scenario.cluster.network.bandwidth
-    of_its_own = [each for each in profiles if rate and isclose(each.bandwidth or 0, rate, rel_tol=_DIGITS)]
-    profile = [*of_its_own, *profiles][0]
+    profile = [*(each for each in profiles if _is_of(each, _bandwidth(point))), *profiles][0]
     document = dict(point.document)
     document["cluster"] = beneath(profile, document["cluster"], document["workload"])
     try:
@@ -53,3 +52,19 @@ def with_profile(point: Point, profiles: Sequence[Profile]) -> Scenario:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise ScenarioError(f"{point.name} with it: {where}: {first['msg']}", key="--profile") from None
+
+
+def borrowed(points: Sequence[Point], profiles: Sequence[Profile]) -> dict[float, int]:
+    """How many points of each bandwidth, in bytes/s, have no profile of it where others have one."""
+    rates = [rate for point in points if (rate := _bandwidth(point))]
+    if not any(each.bandwidth for each in profiles):
+        return {}
+    return dict(Counter(rate for rate in rates if not any(_is_of(each, rate) for each in profiles)))
+
+
+def _bandwidth(point: Point) -> float | None:
+    return point.scenario.cluster.network.bandwidth
+
+
+def _is_of(profile: Profile, rate: float | None) -> bool:
+    return bool(rate) and isclose(profile.bandwidth or 0, rate or 0, rel_tol=_DIGITS)

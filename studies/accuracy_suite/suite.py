@@ -95,6 +95,11 @@ class Source:
     rows: Sequence[Mapping[str, Any]]
     profiles: Sequence[Profile]
 
+    @property
+    def borrowed(self) -> dict[float, int]:
+        """How many points of each bandwidth, in bytes/s, have the profile of another."""
+        return profiles.borrowed(campaign.points(self.rows), self.profiles)
+
 
 def read(folder: Path, files: Sequence[Path] = (), limit: int | None = None) -> Source:
     """The first points measured in a folder, with the profiles in files, or else with the folder's own."""

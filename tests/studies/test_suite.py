@@ -178,6 +178,10 @@ def test_everything_can_be_computed_again_elsewhere(
     )
     assert json.loads(third[1])["points"] == 3
     assert json.loads(third[1])["errors"] != json.loads(first[1])["errors"]
+    other.write_text("profile: 1\nbandwidth: 20 Mbit/s\n")
+    options = ("--measured", source, "--profile", other, "--out", again, "--limit", 3)
+    rate, told = 50, command("--suite", *options)[2]
+    assert f"{rate} Mbit/s: no profile is of this bandwidth" in told, told
 
 
 def test_a_profile_stands_beneath_the_scenario(few: list[Point]) -> None:
@@ -203,6 +207,9 @@ def test_a_point_takes_the_profile_of_its_own_bandwidth(few: list[Point], tmp_pa
     assert slow.part == "learning"
     assert [with_profile(point, found).cluster.network.latency for point in (few[0], slow)] == [1e-3, 2e-3]
     assert with_profile(slow, found[:1]).cluster.network.latency == 1e-3
+    assert profiles.borrowed(few, found) == {}
+    assert profiles.borrowed(few, found[:1]) == {2.5e6: sum(point.part == "learning" for point in few)}
+    assert profiles.borrowed(few, read_profiles([tmp_path / "x" / "profile-mine.yaml"])) == {}  # says of none
 
 
 @pytest.mark.slow
