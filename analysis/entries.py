@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 
 HAPPENS, TOLD = ("wait", "compute", "part"), ("time", "count", "all_reduce")
-LIFE, AGAIN = "life", "again"
+LIFE, AGAIN, GONE = "life", "again", "gone"
 WORDS = {
     LIFE,
     "heard",
@@ -31,14 +31,15 @@ class Entry(NamedTuple):
     =================== =====================================================================================
     life                the first of each life of a job that may fail: peer (the life's number), number (the
                         mini-batch that comes next), version (of the checkpoint), answer (when it starts, s);
-                        kind: `again` if the node alone begins anew, and the others have gone on
+                        kind: `again` if the node alone begins anew, and the others have gone on; `gone`
+                        if they have, and nobody takes its place: version is then that which is left of it
     begin               an activity goes on for the first time; kind: the device, and what computes there
     go on               it goes on after what it awaited
     retire              the run ends for it while it waits
     message             one is taken in: kind, peer (the sender), number (from 1, by kind, peer and
                         connection), version, answer (the connection, if either has begun anew)
     heard               the failure detector's word: kind, peer (of whom)
-    connection          what it sends to peer from now on goes by connection `number`
+    connection          what it sends to peer from now on goes by connection `number`; −1: nowhere, it is gone
     leave               it has ended, and says so again to a server that has begun anew (peer)
     wait, compute, part event `number` of the node happens: a pause is over, a gradient or a part is computed
     time                the program has asked for it; answer: in seconds

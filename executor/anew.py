@@ -33,7 +33,7 @@ def begin_anew(port: "GoingOnPort", recorded: RecordedPort, listen: Callable[[],
     port.give_up()
     port.drop_all()
     step = node.step - bool(node.computing)
-    life = Incarnation(transport.life + 1, port.now, steps={rank: step})
+    life = Incarnation(transport.life + 1, port.now, steps={rank: step}, rejoins=True)
     transport.begin_anew(life.number)
     if port.compute_time is not None:
         port.compute_time = compute_times(port.plan.scenario, port.plan.sizes, life.key())[rank]
@@ -58,4 +58,4 @@ def await_others(port: "GoingOnPort", recorded: RecordedPort) -> None:
             for server in port.node.parents:
                 recorded.log.note("leave", peer=server)
                 recorded.post(server, Message("leave", port.rank))
-            port.say_farewell()
+        port.say_farewell()

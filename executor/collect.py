@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,20 +154,25 @@ def _overruns(folder: Path, ranks: Sequence[int], table: pd.DataFrame) -> list[s
 class Watch:
     """Follows a run through the store: looks at snapshots until the target is reached."""
 
-    def __init__(self, plan: Plan, store: Store, folder: Path, learner: Learner | None) -> None:
+    def __init__(
+        self, plan: Plan, store: Store, folder: Path, learner: Learner | None, absent: Collection[int] = ()
+    ) -> None:
+        """absent: ranks that are gone for good, which may become more."""
         self.plan, self.target = plan, plan.scenario.stop.goal
         self.store, self.folder = store, folder
         self.learner = learner
         self.seen = 0
-        self.owners = len(plan.owners.evaluated)
+        self._absent = absent
 
     def look(self) -> None:
         """Evaluate the newest snapshot that all owners have; end the run if it is good enough."""
-        keys = [f"snapshot/{owner}" for owner in range(self.owners)]
+        evaluated = enumerate(self.plan.owners.evaluated)
+        owners = [owner for owner, rank in evaluated if rank not in self._absent]
+        keys = [f"snapshot/{owner}" for owner in owners]
         if self.target is None or self.learner is None or not self.store.check(keys):
             return
         version = min(int(self.store.get(key)) for key in keys)
-        files = [self.folder / f"snapshot-{owner}-{version}" for owner in range(self.owners)]
+        files = [self.folder / f"snapshot-{owner}-{version}" for owner in owners]
         if version <= self.seen or not all(file.exists() for file in files):
             return
         self.seen = version

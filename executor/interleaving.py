@@ -93,6 +93,11 @@ class DurableInterleaving(Interleaving):
         """Nothing: it has all been written."""
         return np.empty(0, ENTRY), []
 
+    def close(self) -> None:
+        """Close its files, if that is not left to the end of the process."""
+        for file in self._files:
+            os.close(file)
+
 
 class RecordedPort:
     """See `job.port.Port` for what each member means, and `analysis.entries.Entry` for what is logged."""

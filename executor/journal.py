@@ -16,6 +16,7 @@ import pandas as pd
 from lockstep.analysis.records import Recorder, of
 from lockstep.executor.anew import Anew
 from lockstep.executor.port import RealPort
+from lockstep.executor.termination import await_who_is_there
 from lockstep.executor.transport import Sent
 from lockstep.job.port import PassOf, Work
 from lockstep.strategies.node import Message
@@ -48,9 +49,13 @@ class JournallingPort(RealPort):
 
 
 class GoingOnPort(JournallingPort):
-    """A worker's that begins anew when a server has."""
+    """A worker's that goes on when others fail, and begins anew when a server has."""
 
     hears = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._told: dict[int, int] = {}  # who has been told that it has ended, and on which connection
 
     def post(self, to: int, message: Message) -> Sent:
         """As any port's; raises Anew if a server has begun anew: what was made before is nothing to it."""
@@ -63,6 +68,22 @@ class GoingOnPort(JournallingPort):
     def _look(self) -> None:
         self.inbox.look()
         self.look_for_the_end()
+
+    def settle(self) -> None:
+        """Wait until all others have ended, too."""
+        await_who_is_there(self)
+
+    def alone(self) -> bool:
+        """Whether all others have ended, or are gone for good."""
+        connection, others = self.transport.connection, self.plan.told_of(self.rank)
+        return all(self.ended.get(other) == connection(other) for other in others)
+
+    def say_farewell(self) -> None:
+        """Tell those who have not been told yet, or have begun anew since."""
+        for other in self.plan.told_of(self.rank):
+            if self._told.get(other) != (connection := self.transport.connection(other)):
+                self._told[other] = connection
+                self.bid_farewell(other)
 
     def give_up(self) -> None:
         """What is under way will not be computed."""

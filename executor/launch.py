@@ -208,7 +208,8 @@ class _Run:
         """Start the processes, and wait for what comes of them."""
         try:
             self._start()
-            watch = collect.Watch(self.plan, self.store, self.folder, self.learner)
+            absent = self.replacing.absent
+            watch = collect.Watch(self.plan, self.store, self.folder, self.learner, absent)
             for _ in self._until_all_have_ended():
                 interruption.check()
                 watch.look()
@@ -278,7 +279,7 @@ class _Run:
         self.processes[rank].kill()  # if it was to die again before it took this place
         self.processes[rank].join()
         if (life := self.replacing.bury(rank, fault, at)) is not None:
-            contact = replace(self._contact, life=life, origin=self.origin, rejoins=True)
+            contact = replace(self._contact, life=life, origin=self.origin)
             self.processes[rank] = self._process(rank, contact)
             self._begin(rank)
 

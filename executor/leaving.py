@@ -1,6 +1,6 @@
-"""The failure detector of a real run: servers hear `leave` on behalf of workers that are gone.
+"""The failure detector of a real run: servers, or other workers, hear `leave` on behalf of who is gone.
 
-A failure is noticed `cluster.detect` after it. So each server knows from the schedule when that is.
+A failure is noticed `cluster.detect` after it. So each knows from the schedule when that is.
 """
 
 from math import inf
@@ -13,33 +13,36 @@ from lockstep.strategies.node import Message
 
 
 def hear_of_leaving(port: RealPort, since: float, rejoins: bool) -> None:
-    """Let a server hear of its workers' failures from `since` (s) on.
+    """Let a node hear of workers' failures from `since` (s) on.
 
     rejoins: whether the others have gone on until then, so that some may be gone already.
     """
     faults, down = Faults(port.plan), dict[int, float]()  # until when
 
     def tell(rank: int, fault: Fault) -> None:
-        if fault.at >= since:  # else the connection is a new one anyway
-            port.transport.forget(rank)
+        if port.now >= fault.until:  # it may be back by now
+            return
+        port.transport.forget(rank, anew=fault.at >= since)  # else the connection is a new one anyway
         if port.plan.scenario.on_failure == "wait":
             return
         port.hear(Arrived(Message("leave", rank), port.now, 0))
         if fault.until == inf:
             port.node.ending.left(rank)
+            port.ended[rank] = port.transport.connection(rank)
 
     def befalls(fault: Fault) -> None:
         known = noticed(port.plan.scenario, fault)
-        ranks = [r for r in fault.ranks if r in port.plan.workers and down.get(r, -inf) <= fault.at]
+        others = [r for r in fault.ranks if r in port.plan.workers and r != port.rank]
+        ranks = [rank for rank in others if down.get(rank, -inf) <= fault.at]
         if known < inf:
             down.update(dict.fromkeys(ranks, fault.until))
         if known < (fault.until if isinstance(fault, Crash) else inf):
             for rank in ranks if fault.until > since else ():
-                port.at(max(known, since)).then(lambda _, rank=rank: tell(rank, fault))  # type: ignore[misc]
+                port.alarm(max(known, since)).then(lambda _, rank=rank: tell(rank, fault))  # type: ignore[misc]
 
     def await_next() -> None:
         if faults.next is not None and faults.next.at < inf:
-            port.at(faults.next.at).then(happens)
+            port.alarm(faults.next.at).then(happens)
 
     def happens(_: object) -> None:
         befalls(faults.pop())

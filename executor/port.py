@@ -22,7 +22,7 @@ from lockstep.executor.stopping import Stopping
 from lockstep.executor.termination import await_termination
 from lockstep.executor.transport import Sent, Transport
 from lockstep.executor.turns import Turns
-from lockstep.executor.waiting import Blocking, Timer
+from lockstep.executor.waiting import Alarm, Blocking, Timer
 from lockstep.job.events import Event, Retired
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
@@ -79,6 +79,7 @@ class RealPort:
         self.longest_s = 0.0  # the longest piece of work
         self.in_collective = False
         self.broken = False  # whether a server has begun anew, and with it the connections to it
+        self.ended: dict[int, int] = {}  # those who send no more, and on which connection they said so
         self.held_up = 0  # messages that have arrived, and may not be handed over yet
         self.join_workers: Callable[[], None] = lambda: None  # all, for native collectives
         self.process_group: Any = None  # those of the node's data group, once they have joined; None: all
@@ -114,6 +115,7 @@ class RealPort:
         (kind, sender, version, batches, part, weight, sources, start), body = found
         if kind == _BYE:
             self.node.ending.left(sender)
+            self.ended[sender] = self.transport.came_by
             return False
         if kind == ANEW:
             self.broken = True
@@ -133,7 +135,13 @@ class RealPort:
 
     def at(self, instant: float) -> Timer:
         """What happens at an instant of the clock."""
-        timer = Timer(self.zero + instant)
+        return self._await(Timer(self.zero + instant))
+
+    def alarm(self, instant: float) -> Timer:
+        """The same for what the node itself does not wait for."""
+        return self._await(Alarm(self.zero + instant))
+
+    def _await(self, timer: Timer) -> Timer:
         self._pending.append(timer)
         return timer
 
@@ -392,7 +400,7 @@ class RealPort:
         """See the second activities to their end; tell those above that this node will send no more."""
         node = self.node
         if node.role.kind == "worker" and not node.parents:
-            await_termination(self)
+            self.settle()
         self._closing = True
         self.activities.join()
         self._beside.end()
@@ -402,10 +410,18 @@ class RealPort:
             node.memory.leave()
         self.say_farewell()
 
+    def settle(self) -> None:
+        """Wait until no activity of any worker can go on."""
+        await_termination(self)
+
     def say_farewell(self) -> None:
         """Tell those above that this node will send no more."""
         for parent in self.node.parents:
-            self.transport.send(parent, (_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0), None)
+            self.bid_farewell(parent)
+
+    def bid_farewell(self, to: int) -> None:
+        """Tell one of them."""
+        self.transport.send(to, (_BYE, self.rank, 0, 0, 0, 1.0, (), 0.0), None)
 
     def drop_all(self) -> None:
         """Let nothing happen any more of what is under way or has arrived."""
@@ -428,7 +444,8 @@ class RealPort:
         self.turns.take()
         try:
             pending = [event for event in list(self._blocked.values()) if event.callbacks is not None]
-            goes_on = len(self.inbox) or self._pending or len(pending) < self.activities.alive()
+            due = any(not isinstance(event, Alarm) for event in self._pending)
+            goes_on = len(self.inbox) or due or len(pending) < self.activities.alive()
             return None if goes_on else self.inbox.handed_over
         finally:
             self.turns.give_up()

@@ -74,7 +74,11 @@ class Control:
     private: Path  # the run's folder on this host
     life: Incarnation = FIRST  # what the run, or this life of it, begins with
     origin: float | None = None  # of the run's clock, if it is not its first life
-    rejoins: bool = False  # whether it takes the place of one that has died, while the others go on
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether it takes the place of one that has died, while the others go on."""
+        return self.life.rejoins
 
 
 def participate(plan: Plan, rank: int, control: Control) -> None:
@@ -124,8 +128,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
 
     emulated = is_worker and scenario.cluster.compute != "measured"
     compute = compute_times(scenario, size, life.key())[rank] if emulated else None
-    goes_on = scenario.with_faults and scenario.on_failure in ("continue", "wait")
-    noting = GoingOnPort if goes_on else JournallingPort
+    noting = GoingOnPort if plan.goes_on else JournallingPort
     of_kind = noting if scenario.with_faults and is_worker else RealPort
     port = of_kind(plan, rank, initial.to(device), transport, compute, learner)
     if isinstance(port, JournallingPort):
@@ -172,13 +175,13 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         transport.connect(_connected(plan, rank))  # not on the clock either
         same_host = len({place.host for place in places}) == 1
         port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
-    if goes_on and not is_worker:
+    if plan.goes_on and not (is_worker and plan.has_servers):
         hear_of_leaving(port, life.start, control.rejoins)
     report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
     if scenario.with_faults:
         flush = [report.write]
-        if goes_on and snapshots is not None:
+        if plan.goes_on and snapshots is not None:
             flush.append(snapshot_file.keeping(snapshots, control.private, rank))
         node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank, flush)
     core_time = CoreTime()
@@ -313,8 +316,8 @@ def _take_place(port: RealPort, origin: float | None, start: float) -> None:
         if left_s <= 0 and (absence.over(port.store, port.rank) or port.now >= end):
             break
         time.sleep(min(max(left_s, _SOON_S), _LOOK_S))
-    for parent in port.node.parents:
-        port.node.port.post(parent, Message("join", port.rank))
+    for other in port.plan.told_of(port.rank):
+        port.node.port.post(other, Message("join", port.rank))
     for child in port.node.children:
         port.post(child, Message(ANEW, port.rank))
 
@@ -329,16 +332,13 @@ class Contact:
     deadline_s: float | None
     life: Incarnation = FIRST
     origin: float | None = None
-    rejoins: bool = False
 
     def control(self, rank: int, seat: Seat) -> Control:
         """Take part."""
         place = sockets.Place(self.folder, seat.address)
         heartbeat = Heartbeat(rank, sockets.Place(self.folder), self.hub, self.deadline_s)
         store = FileStore(str(self.folder / STORE), -1)
-        return Control(
-            store, heartbeat, place, _nowhere, self.kept, self.folder, self.life, self.origin, self.rejoins
-        )
+        return Control(store, heartbeat, place, _nowhere, self.kept, self.folder, self.life, self.origin)
 
 
 def _nowhere(name: str, file: Path) -> None:

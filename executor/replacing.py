@@ -9,16 +9,19 @@ from pathlib import Path
 import pandas as pd
 
 import lockstep.analysis.streams as streams
+from lockstep.analysis.entries import GONE, LIFE
 from lockstep.analysis.records import Recorder, of
-from lockstep.executor import checkpoint_file, journal
+from lockstep.executor import checkpoint_file, journal, snapshot_file
 from lockstep.executor.hub import Hub
+from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.executor.stores import Store
 from lockstep.executor.transport import lives_so_far
 from lockstep.job.ending import ARRIVED, pool
 from lockstep.job.faults import Fault
-from lockstep.job.incarnation import Incarnation, cut, nbytes_of
+from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import noticed
+from lockstep.job.snapshots import Snapshots
 
 BACK = "back.json"
 """Servers that went back to earlier parameters in a life of the job."""
@@ -43,16 +46,22 @@ class Replacing:
     def bury(self, rank: int, fault: Fault, at: float) -> Incarnation | None:
         """What begins in the place of one that was killed at `at` (s); None if nothing does."""
         plan = self._plan
-        steps, version, start = dict[int, int](), 0, fault.until
-        if rank in plan.workers:
-            steps = {rank: self._mourn(rank, at)}
-        else:
+        steps, version, start, until = dict[int, int](), 0, fault.until, plan.scenario.stop.time or inf
+        saved: Saved | None = None
+        if rank in plan.owners.ranks:
             version = checkpoint_file.latest(self._kept.parent, rank)
+            saved = checkpoint_file.own(self._kept.parent, version, rank)
             self.back.append((rank, version, start))
             (self._kept / BACK).write_text(json.dumps(self.back), encoding="utf-8")
             if len(self._counted(rank, ARRIVED)):  # it is no longer among those
                 self._store.add(ARRIVED, -1)
-            start = min(start + self._read_s(rank, version), plan.scenario.stop.time or inf)
+            start += self._read_s(saved)
+        if rank in plan.workers:
+            steps = {rank: self._mourn(rank, at)}
+            if rank in plan.owners.ranks:
+                steps = {rank: self._take_back(rank, steps[rank], saved.step if saved else 0)}
+        else:
+            start = min(start, until)
         for what in (streams.RECORDS, streams.LOG):
             for file in (streams.file_of(self._kept, rank, what), *streams.packed_log(self._kept, rank)):
                 if file.exists():
@@ -61,12 +70,19 @@ class Replacing:
         self._lives[rank] += 1
         self._deaths.append((rank, fault))
         self._hub.forget(rank)
-        if rank in plan.workers and start >= (plan.scenario.stop.time or inf):
-            self.absent.add(rank)
-            self._store.add("barrier/end", 1)  # nobody is to wait for it
-            return None
         number = max(self._number, lives_so_far(self._store, rank)) + 1
-        return Incarnation(number, start, version, steps)
+        if rank in plan.workers and start >= until:
+            self.absent.add(rank)
+            if plan.scenario.workload.learns and plan.owners.keeps(rank) and rank in plan.owners.ranks:
+                left = Snapshots(0)
+                snapshot_file.restore(left, self._folder, rank, version, saved.shown if saved else None)
+                snapshot_file.write(self._folder / f"snapshots-{rank}.npz", left)
+            self._store.add("barrier/end", 1)  # nobody is to wait for it
+            log = DurableInterleaving(self._kept, rank)
+            log.note(LIFE, GONE, peer=number, number=steps[rank], version=version, answer=start)
+            log.close()
+            return None
+        return Incarnation(number, start, version, steps, rejoins=True)
 
     def _mourn(self, worker: int, at: float) -> int:
         """Keep what a worker had computed that its records do not have; the mini-batch that comes next."""
@@ -89,6 +105,13 @@ class Replacing:
         self.frames.append(_cut_off(worker, given_up))
         return self._steps.get(worker, 0)
 
+    def _take_back(self, worker: int, made: int, step: int) -> int:
+        """A worker goes on with an earlier mini-batch than the one after those that it has made."""
+        self._steps[worker] = step
+        if self._plan.quota.together is not None:
+            self._store.add(pool(self._plan.places[worker][0]), step - made)
+        return step
+
     def _counted(self, rank: int, name: str) -> "pd.Series[int]":
         """What a process was told each time that it had counted: its log has lost nothing."""
         log = streams.log(self._kept, rank, alone=True)
@@ -99,10 +122,9 @@ class Replacing:
         for worker in self._plan.workers:
             yield _cut_off(worker, journal.read(journal.journal_of(self._kept, worker)).given_up)
 
-    def _read_s(self, rank: int, version: int) -> float:
-        """Seconds that a server's checkpoint takes to be read."""
+    def _read_s(self, saved: Saved | None) -> float:
+        """Seconds that a checkpoint takes to be read."""
         storage = self._plan.scenario.cluster.storage
-        saved = checkpoint_file.own(self._kept.parent, version, rank)
         return nbytes_of(saved.state) / storage.read if saved and storage and storage.read else 0.0
 
     def note_recoveries(self, recorder: Recorder, records: pd.DataFrame) -> None:

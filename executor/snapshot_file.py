@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -64,12 +65,12 @@ def keeping(snapshots: Snapshots, folder: Path, rank: int) -> Callable[[], None]
     return keep
 
 
-def restore(snapshots: Snapshots, folder: Path, rank: int, version: int) -> None:
+def restore(snapshots: Snapshots, folder: Path, rank: int, version: int, part: Any = None) -> None:
     """Have what `keeping` has written, up to a version."""
     if files := [*folder.glob(_kept(rank, "*"))]:
         found = merged([*map(read, files)])
-        snapshots.every = found.every
-        snapshots.taken = {v: kept for v, kept in found.taken.items() if v <= version}
+        snapshots.every, snapshots.taken = found.every, found.taken
+    snapshots.go_back(version, part)
 
 
 def _kept(rank: int, version: int | str) -> str:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lockstep.executor.journal import GoingOnPort
     from lockstep.executor.port import RealPort
 
 
@@ -23,6 +24,18 @@ def await_termination(port: "RealPort") -> None:
         if received == _sum(port, f"sent {question}", port.transport.sent.total()):
             return
         question += 1
+
+
+def await_who_is_there(port: "GoingOnPort") -> None:
+    """The same where workers fail, and come back, while others go on: until all have said that they end.
+
+    Messages of one worker keep their order, so that what it had sent before is there. Who begins anew has not
+    ended; who is gone for good will send no more.
+    """
+    while not port.hold_on():
+        port.say_farewell()
+        if port.alone() and port.idle() is not None:
+            return
 
 
 def _sum(port: "RealPort", name: str, value: int) -> int | None:

@@ -30,6 +30,7 @@ from lockstep.workloads.streams import accelerated
 
 _COPY_BELOW = 1 << 16  # bytes; a small body is cheaper to copy than to track
 _CONNECT_S = 60.0  # for all connections of a process
+_NOWHERE = -1  # the connection to who is gone
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)  # as enums they take longer than the question
 _LOOK_MS = 50  # how often a process that waits for connections hears signals, and one that sends for news
 # A message has the parameters, or a code of them; averages of an optimizer's state have more.
@@ -103,6 +104,7 @@ class Transport:
         self.life = 0  # how often this process has begun anew
         self.lives: Counter[int] = Counter()  # and others, as far as it has heard
         self.came_by = 0  # the connection of the last message that was received
+        self._gone = set[int]()  # until something comes of them
         self.looked = False  # whether the inbox has been found empty; for others to reset
 
     @property
@@ -143,9 +145,11 @@ class Transport:
 
     def _send(self, to: int, front: list[Any], data: bytes = b"", whole: np.ndarray | None = None) -> Sent:
         with self._sending:
+            if to in self._gone:
+                return Sent()
             peer = self._peer(to)
             self.sent[to] += 1
-            line = _write([self.connection(to), self.sent[to], *front]).encode() + b"\n"
+            line = _write([self.life + self.lives[to], self.sent[to], *front]).encode() + b"\n"
             if whole is not None and self._lent is not None and (where := self._lent.lend(to, whole)):
                 data, whole = _write(where).encode(), None
             if whole is None:
@@ -155,8 +159,8 @@ class Transport:
             return Sent(peer.send(whole.data, copy=False, track=True))
 
     def connection(self, to: int) -> int:
-        """Which connection to another process there is now: how often both have begun anew."""
-        return self.life + self.lives[to]
+        """Which connection to another process there is now: how often both have begun anew; −1: none."""
+        return _NOWHERE if to in self._gone else self.life + self.lives[to]
 
     def there(self) -> bool:
         """Whether a message can be received now: a fifth of the price of trying to."""
@@ -209,6 +213,7 @@ class Transport:
             return None
         if connection > self.life + self.lives[sender]:
             self._begin_anew(sender, connection - self.life)
+        self._gone.discard(sender)
         self.taken[sender] += 1
         if number != self.taken[sender]:
             raise MessagesLost(self._missing(sender, number))
@@ -262,9 +267,14 @@ class Transport:
         for other in others:
             self.lives[other] = lives_so_far(self.store, other)
 
-    def forget(self, peer: int) -> None:
-        """A peer is gone: what comes of it from now on is of nobody."""
-        self._begin_anew(peer, self.lives[peer] + 1)
+    def forget(self, peer: int, anew: bool = True) -> None:
+        """A peer is gone: what comes of it from now on is of nobody, and nothing is sent to it.
+
+        anew: whether there has been a connection to it, which is no more.
+        """
+        if anew:
+            self._begin_anew(peer, self.lives[peer] + 1)
+        self._gone.add(peer)
 
     def _missing(self, sender: int, number: int) -> str:
         expected = self.taken[sender]

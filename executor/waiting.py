@@ -40,6 +40,12 @@ class Timer(Blocking):
             time.sleep(left_s)
 
 
+class Alarm(Timer):
+    """Nothing that its node waits for."""
+
+    __slots__ = ()
+
+
 class Signal(Blocking):
     """Due when another thread says so, or has failed."""
 

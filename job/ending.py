@@ -39,7 +39,7 @@ class Ending:
         self._owners = len(plan.owners.ranks)
         copied = plan.has_servers and plan.scenario.cluster.servers.copies > 1
         # a server that goes back to its checkpoint is behind the others, which its workers need, too
-        goes_back = plan.scenario.with_faults and plan.scenario.on_failure in ("continue", "wait")
+        goes_back = plan.has_servers and plan.goes_on
         # owners may need each other's workers
         self._linked = plan.relayed or copied or len(plan.groups) > 1 or goes_back
         self._places = plan.places
@@ -49,6 +49,8 @@ class Ending:
         self._roles = plan.roles
         self._gone: set[int] = set()
         self._behind = 0  # owners that have been counted as arrived, and went back
+        self._arrived = 0  # as counted last
+        self._again: Counter[str] = Counter()  # mini-batches of a pool that were lost, and are in it again
 
     def available(self, worker: int, taken: int) -> bool:
         """Whether a worker that has used `taken` mini-batches has another: it is then the worker's to use."""
@@ -56,7 +58,8 @@ class Ending:
         if each is not None and taken >= each:
             return False
         if together is not None and self._reserved.get(worker) != taken:
-            if self._count(pool(self._places[worker][0])) > together:
+            name = pool(self._places[worker][0])
+            if self._count(name) - self._again[name] > together:
                 return False
             self._reserved[worker] = taken
         return True
@@ -121,9 +124,25 @@ class Ending:
         self._behind += self.last is not None and self.versions.get(owner, 0) >= self.last > version
         self.versions[owner] = version
 
+    def again(self, worker: int, taken: int, step: int) -> None:
+        """A worker that has used `taken` mini-batches has lost those from `step` on: anyone may take them."""
+        unused = self._reserved.pop(worker, None) == taken
+        self._again[pool(self._places[worker][0])] += taken + unused - step
+
+    def lost(self, owner: int) -> None:
+        """An owner is gone for good: nobody waits for its updates."""
+        if self.last is None or self.versions.get(owner, 0) < self.last:
+            self.versions.pop(owner, None)
+            self._owners -= 1
+            self._look()
+
     def _arrives(self) -> bool:
         """An owner has come to the last version; whether all have."""
-        everyone = self._count(ARRIVED) - self._behind == self._owners
+        self._arrived = self._count(ARRIVED)
+        return self._look()
+
+    def _look(self) -> bool:
+        everyone = self._arrived - self._behind == self._owners
         if everyone and not self.over:
             self.over = True
             self._tell()

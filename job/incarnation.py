@@ -45,6 +45,8 @@ class Incarnation:
     """Of each worker, mini-batches that it has made already."""
     saved: Mapping[int, Saved] = field(default_factory=dict)
     """Of each rank, what it goes on from; none: from the beginning."""
+    rejoins: bool = False
+    """Whether it is one process's, which begins anew while the others go on."""
 
     def versions(self, plan: Plan) -> dict[int, int]:
         """Of the owners of parameters, if they are not those of a run's beginning."""

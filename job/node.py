@@ -40,7 +40,7 @@ class Node:
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
         *("worked_s", "met", "saved", "keep", "_every", "_write_s", "touching", "matrices", "_is_worker"),
-        *("_at_once", "_notices", "_leaves_at"),
+        *("_at_once", "_notices", "_leaves_at", "rejoins"),
     )
 
     def __init__(
@@ -69,6 +69,7 @@ class Node:
         self.step, self.epoch = incarnation.steps.get(rank, 0), epoch
         self.budget = None if plan.budget is None else plan.budget - sum(incarnation.steps.values())
         self.saved: Saved | None = incarnation.saved.get(rank)
+        self.rejoins = incarnation.rejoins
         self.keep: Keep = keeps_nothing  # what it saves
         self._every, self._write_s = plan.checkpoints(rank)
         self._notices = None if self._every is None else Notices.of(plan, incarnation.start)

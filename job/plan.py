@@ -154,6 +154,11 @@ class Plan:
         """The hosts of the workers of each group: one list for all its nodes."""
         return [[self.hosts[worker] for worker in group.workers] for group in self.groups]
 
+    @cached_property
+    def goes_on(self) -> bool:
+        """Whether processes fail and come back while the others go on."""
+        return self.scenario.with_faults and self.scenario.on_failure in ("continue", "wait")
+
     @property
     def has_servers(self) -> bool:
         """Whether the parameters are on servers."""
@@ -288,6 +293,12 @@ class Plan:
     def epoch(self, rank: int) -> int:
         """Mini-batches in one pass over a worker's samples if all get as many; 1 if they are endless."""
         return self.sizes.epoch(self.replicas, self.replica(rank)) if rank in self.workers else 1
+
+    def told_of(self, rank: int) -> Sequence[int]:
+        """Who hears when a rank leaves or joins: whom it pushes to, or without servers all other workers."""
+        if self.has_servers:
+            return self.roles[rank].parents
+        return [worker for worker in self.group(rank).workers if worker != rank]
 
     def neighbours(self, rank: int) -> Sequence[int]:
         """Whom a rank exchanges messages with.

@@ -26,8 +26,11 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
         return
     name, hierarchy = scenario.strategy.name, scenario.cluster.servers.hierarchy
     for index, item in enumerate(scenario.cluster.faults):
-        if isinstance(item, Resize) and (in_passes or not strategy.elastic or hierarchy is not None):
-            able = ", ".join(other for other, known in STRATEGIES.items() if known.elastic)
+        resizes = strategy.elastic and strategy.has_servers and not in_passes and hierarchy is None
+        if isinstance(item, Resize) and not resizes:
+            able = ", ".join(
+                name for name, known in STRATEGIES.items() if known.elastic and known.has_servers
+            )
             problem = (
                 f"{name} cannot have workers that join or leave by plan; those that can, without relays and "
                 f"passes: {able}"

@@ -48,6 +48,11 @@ class Snapshots:
         self.taken[version] = (time, part)
         return True
 
+    def go_back(self, version: int, part: Any) -> None:
+        """Forget all after a version, at which the parameters were `part`; None: nothing is left of them."""
+        self.taken = {v: kept for v, kept in self.taken.items() if v <= version}
+        self.last = None if part is None else (version, 0.0, part)
+
     def at(self, version: int) -> Any:
         """The parameters at the last version that was offered, if it is this one."""
         return self.last[2] if self.last is not None and self.last[0] == version else None
@@ -73,8 +78,13 @@ def assemble(kept: Sequence[Snapshots], owners: Owners) -> Iterator[tuple[int, f
     """(version, time at which the last owner reached it, all parameters), ending with the last there are.
 
     `kept` has the snapshots of each owner. Owners that are `apart` may be at different versions in the end,
-    the least of which is then told.
+    the least of which is then told. Those of whose parameters nothing is left count no longer, if the others
+    can do without.
     """
+    if owners.without_some:
+        kept = [each for each in kept if each.last is not None]
+        if not kept:
+            return
     common = set.intersection(*(set(each.taken) for each in kept))
     whole = [
         (v, max(each.taken[v][0] for each in kept), [each.taken[v][1] for each in kept])

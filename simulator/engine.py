@@ -118,6 +118,7 @@ class Simulation:
         self.snapshots = {
             rank: Snapshots(nbytes, self.initial(rank) if apart else None) for rank in self.owners.evaluated
         }
+        self.absent = set[int]()  # owners that are gone for good
         self._endless = plan.quota == Quota(None, None)  # but for a time, or a number of updates
         self.steps = self._steps_before = 0
         self._came_to = 0.0, 0  # an instant, and the updates made by then where they bring the end closer
@@ -210,7 +211,7 @@ class Simulation:
         """A snapshot has been kept: see whether the target is reached, if all parts are there."""
         if self.learner is None or not self.ending.matters(version):
             return
-        parts = [shard.taken.get(version) for shard in self.snapshots.values()]
+        parts = [kept.taken.get(version) for rank, kept in self.snapshots.items() if rank not in self.absent]
         if all(parts):
             vector = together([part for _, part in parts], self.owners)  # type: ignore[misc]
             self.ending.evaluated(version, self.evaluate(vector))

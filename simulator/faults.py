@@ -176,7 +176,12 @@ class FaultySimulation(Simulation):
         for rank in ranks:
             self._end_life(rank)
             self._down[rank] = fault
-        if self._policy in ("continue", "wait") and fault.until < inf:
+        if not self.plan.goes_on:
+            return
+        for rank in self.owners.ranks if not self.plan.has_servers else ():
+            if rank in ranks:
+                self._lose(rank, fault)
+        if fault.until < inf:
             self._later(max(now, fault.until), lambda: self._return(ranks, fault))
 
     def _end_life(self, rank: int) -> None:
@@ -231,9 +236,12 @@ class FaultySimulation(Simulation):
 
     def _tell(self, kind: str, rank: int) -> None:
         """The failure detector says it to those who wait for the rank's messages."""
-        for parent in self.roles[rank].parents:
-            if parent not in self._down:
-                self.inboxes[parent](Told(Message(kind, rank), self.environment.now))
+        for other in self.plan.told_of(rank):
+            if other not in self._down:
+                self._hears(other, kind, rank)
+
+    def _hears(self, rank: int, kind: str, of: int) -> None:
+        self.inboxes[rank](Told(Message(kind, of), self.environment.now))
 
     # ---------------------------------------------------------------- who is back
 
@@ -248,24 +256,42 @@ class FaultySimulation(Simulation):
         del self._down[rank]
         known = min(noticed(self.scenario, fault), self.environment.now)
         self.recorder.note("recovery", rank, known, self.environment.now, -1)
-        if rank in self.workers:
+        if rank in self.workers and self.plan.has_servers:
             self._rejoin(rank)
             return
-        saved = self.checkpoints.latest.get(rank)
-        version = saved.version if saved else 0
-        self.back.append((rank, version, self.environment.now))
-        self.ending.goes_back(rank, version)
-        if (kept := self.snapshots.get(rank)) is not None:
-            kept.taken = {v: found for v, found in kept.taken.items() if v <= version}
-            kept.last = None  # until the node has the checkpoint's
-        self._new(rank, 0, saved)
+        if rank in self.workers:
+            self._tell("join", rank)
+            saved = self.checkpoints.latest.get(rank)
+            self.programs[rank] = self._new(rank, saved.step if saved else 0, saved)
+            for other in self._down if self._policy == "continue" else ():
+                self._hears(rank, "leave", other)
+            return
+        self._new(rank, 0, self._goes_back(rank))
         for worker in self.roles[rank].children:  # their connections are broken: they begin again from it
             ended = worker not in self._down and not self.programs[worker].alive
             if ended or (worker in self._down and self._policy == "continue"):
-                self.inboxes[rank](Told(Message("leave", worker), self.environment.now))
+                self._hears(rank, "leave", worker)
             elif worker not in self._down:
                 self._end_life(worker)
                 self._rejoin(worker)
+
+    def _goes_back(self, owner: int) -> Saved | None:
+        """What an owner of parameters has made since its last checkpoint is lost: what it goes on from."""
+        saved = self.checkpoints.latest.get(owner)
+        version = saved.version if saved else 0
+        self.back.append((owner, version, self.environment.now))
+        self.ending.goes_back(owner, version)
+        if (kept := self.snapshots.get(owner)) is not None:
+            kept.go_back(version, saved.shown if saved else None)
+        return saved
+
+    def _lose(self, worker: int, fault: Fault) -> None:
+        """A worker is gone with parameters of its own."""
+        saved = self._goes_back(worker)
+        self.ending.again(worker, self.nodes[worker].step, saved.step if saved else 0)
+        if fault.until == inf:
+            self.absent.add(worker)
+            self.ending.lost(worker)
 
     def _rejoin(self, worker: int) -> None:
         """A worker takes its next mini-batch anew: the one that it was at."""
@@ -275,9 +301,8 @@ class FaultySimulation(Simulation):
 
     def _new(self, rank: int, step: int, saved: Saved | None) -> Process:
         number = self.incarnation.number + self.lives[rank]
-        life = Incarnation(
-            number, self.environment.now, 0, {rank: step}, {} if saved is None else {rank: saved}
-        )
+        begins_with = {} if saved is None else {rank: saved}
+        life = Incarnation(number, self.environment.now, 0, {rank: step}, begins_with, rejoins=True)
         if rank in self.workers:
             self.compute[rank] = compute_times(self.scenario, self.sizes, life.key())[rank]
         node = self.nodes[rank] = self._node(rank, life)

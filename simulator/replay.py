@@ -14,7 +14,7 @@ from math import inf
 
 import pandas as pd
 
-from lockstep.analysis.entries import AGAIN, LIFE, Entry
+from lockstep.analysis.entries import AGAIN, GONE, LIFE, Entry
 from lockstep.analysis.records import join
 from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
@@ -48,10 +48,10 @@ def lives_of(interleaving: pd.DataFrame) -> list[Life]:
             life = now.setdefault(entry.node, found.setdefault(0, Life(FIRST)))
             life.spans[entry.node] = life.spans[entry.node] or [Span(FIRST)]
             life.spans[entry.node][-1].entries.append(entry)
-        elif entry.kind == AGAIN:
+        elif entry.kind in (AGAIN, GONE):
             before = now[entry.node].spans[entry.node]
             before[-1].killed = True
-            before.append(Span(begins))
+            before.append(Span(replace(begins, rejoins=True), gone=entry.kind == GONE))
         else:
             life = now[entry.node] = found.setdefault(entry.peer, Life(replace(begins, steps={})))
             life.begins = replace(life.begins, steps={**life.begins.steps, **begins.steps})
@@ -104,18 +104,19 @@ class Replay(Simulation):
             self._saved[rank, saved.version] = saved
 
     def _follow(self, rank: int) -> None:
-        """Another node takes the place of one whose log has come to its end."""
+        """Another node takes the place of one whose log has come to its end, unless it is gone for good."""
         begins = self._spans[rank][0].begins
-        if rank not in self.workers:
+        if rank in self.owners.ranks:
             self.back.append((rank, begins.version, self.environment.now))
-            if (kept := self.snapshots.get(rank)) is not None:
-                kept.taken = {v: found for v, found in kept.taken.items() if v <= begins.version}
-                kept.last = None
             if begins.version:
                 begins = replace(begins, saved={rank: self._checkpoint(rank, begins.version)})
+            if (kept := self.snapshots.get(rank)) is not None:
+                kept.go_back(begins.version, begins.saved[rank].shown if begins.saved else None)
+        if self._spans[rank][0].gone:
+            return
         node = self.nodes[rank] = self._node(rank, begins)
-        for parent in node.parents:
-            node.port.post(parent, Message("join", rank))
+        for other in self.plan.told_of(rank):
+            node.port.post(other, Message("join", rank))
         self.begin(node, self.plan.program(rank))
 
     def arrived(self, to: int, connection: int, arrival: Arrival) -> None:

@@ -71,6 +71,8 @@ class Span:
     entries: list[Entry] = field(default_factory=list)
     killed: bool = False
     """Whether the log may end anywhere."""
+    gone: bool = False
+    """Whether it is none: nobody takes the place of the one before."""
     follow: Callable[[], None] | None = None
     """What comes after it."""
 

@@ -177,6 +177,7 @@ class Node(Protocol):
     matrices: "Sequence[Matrix]"  # weights of fully connected layers; only with the codec `outer`
     stage: Stage  # of a replica that computes in passes; for gradient programs (pipeline.py) alone
     micro_batches: int  # likewise: parts that it computes a mini-batch in
+    rejoins: bool  # whether it begins after a failure, while the others have gone on
 
     @property
     def saved(self) -> Saved | None:

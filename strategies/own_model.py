@@ -9,6 +9,7 @@ from lockstep.strategies.touched import passes_of_step
 
 _MERGE = 9  # passes over a vector of (w·x + w'·y) / (w + w')
 _ADD = 3  # of x + x'
+_NEXT_TO_NOTHING = 1e-9
 _Told = tuple[int, Vector, list[Contribution]]  # the arguments of `Node.updated`
 
 
@@ -16,13 +17,17 @@ class OwnModel:
     """Parameters of shape (n,), their version (the number of own steps), and their weight in averages.
 
     Activities of one worker may share it: every change is one piece of work of the node. Models that were
-    merged are told to the engine with the next own step. Failure: each worker saves its model and its
-    optimizer's state; after a crash all go on from the newest version that all have saved; what was on its
+    merged are told to the engine with the next own step. Failure: each worker saves its model, its weight and
+    its optimizer's state; after a crash all go on from the newest version that all have saved, or where the
+    others go on who failed from the last that it has saved. If there is none it begins with the first
+    parameters, which weigh next to nothing: the first model that it merges takes their place. What was on its
     way is lost.
     """
 
     def __init__(self, node: Node, optimizer: Transformation, weight: float = 1.0) -> None:
         self.node = node
+        if node.rejoins:
+            weight *= _NEXT_TO_NOTHING  # what it has saved has a weight of its own
         self.version, self.parameters, self.weight, state = kept.begin(
             node, node.initial_parameters(), weight, optimizer.initial
         )

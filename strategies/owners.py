@@ -20,6 +20,8 @@ class Owners:
 
     apart: ClassVar[bool] = False
     """Whether they may be at different versions when the run ends."""
+    without_some: ClassVar[bool] = False
+    """Whether what is evaluated can do without some of them."""
     in_one_memory: ClassVar[bool] = False
     """Whether all workers have the same parameters in the memory of one host."""
 
@@ -93,7 +95,7 @@ class Replicated(Owners):
 class OneModelEach(Owners):
     """Every worker holds a model of its own; their mean is evaluated."""
 
-    apart = True
+    apart = without_some = True
 
     @property
     def copies(self) -> int:

@@ -284,6 +284,7 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=1,  # a neighbour's model
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="the mean with one random neighbour's model; nobody waits (Lian et al. 2018)",
     ),
     "gossip": Strategy(
@@ -291,6 +292,7 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=1,  # another's model
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="now and then a weighted copy of the model to random peers (Blot et al. 2016)",
     ),
     "ako": Strategy(
@@ -298,6 +300,7 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=1,  # another's part; and the last steps, as many as partitions
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="own steps at once, and a part of the last ones to each other worker (Ako, 2016)",
     ),
     "pipedream": Strategy(

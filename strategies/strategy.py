@@ -83,6 +83,8 @@ class Strategy:
     keeps: int = 0
     """Vectors of its parameters' size that a worker has besides them, a gradient and its optimizer's state;
     with servers it is the worker loop that says so."""
+    goes_on: bool = False
+    """Workers hear who leaves and joins, and go on meanwhile; with servers the synchronisation model says."""
     versions: Callable[[int, int], int] = one_version
     """Of its parameters that a device has at once, by its stage and how many stages there are."""
     summary: str = ""
@@ -117,7 +119,7 @@ class Strategy:
     @property
     def elastic(self) -> bool:
         """Whether the job goes on with those who are there while others leave and come back."""
-        return self.consistency is not None and self.consistency.elastic
+        return self.goes_on if self.consistency is None else self.consistency.elastic
 
     @property
     def sharded(self) -> bool:

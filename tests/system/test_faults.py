@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,54 @@ def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: 
     assert own["lost_samples"] <= 3 * 32
     if fault.get("back_after", "") is not None:
         assert 2.0 <= own["time_to_recover_s"] < 4.0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("strategy", "fault"),
+    drawn(
+        [
+            *product(("gossip", "ad-psgd", "ako"), (CRASH | {"back_after": "2 s"}, HANG)),
+            ("gossip", LINK | {"down_for": "2 s"}),
+            ("gossip", CRASH | {"back_after": None}),
+        ],
+        one_in=8,
+    ),
+)
+def test_workers_without_servers_go_on_while_one_is_gone(strategy: str, fault: Any) -> None:
+    recovery = {"checkpoint": {"every": "5 updates"}, "on_failure": "continue"}
+    more: dict[str, Any] = {"strategy": strategy, "recovery": recovery, "stop": {"time": "5 s"}}
+    scenario = made(document(fault, cluster={"workers": 3}, **more))
+    found, model = lockstep.run(scenario), lockstep.simulate(scenario)
+    comes_back = fault.get("back_after", "") is not None
+    for result in (found, model):
+        steps = result.records.query("event == 'update' and batches > 0")
+        assert set(steps.query("2 < end < 2.9")["peer"]) == {0, 2}
+        assert (1 in set(steps.query("end > 4.2")["peer"])) is comes_back
+        assert not [*broken(result)]
+        # five since the checkpoint, one under way, six while it is cut off
+        assert result.metrics["lost_samples"] <= 12 * 32
+    own, its = found.metrics, model.metrics
+    assert own["failures"] == its["failures"] == 1
+    assert own["time_to_detect_s"] == pytest.approx(its["time_to_detect_s"])
+    assert own["availability"] == pytest.approx(its["availability"], rel=0.02)
+    if comes_back:
+        assert 2.0 <= own["time_to_recover_s"] < 4.0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("strategy", drawn(["gossip", "ad-psgd", "ako"], one_in=3))
+@pytest.mark.parametrize("back_after", drawn(["500 ms", None], one_in=2))
+def test_workers_without_servers_end_together(strategy: str, back_after: str | None) -> None:
+    """Who is back makes again what it has lost, and the others are there until it has; or without it."""
+    recovery = {"checkpoint": {"every": "10 updates"}, "on_failure": "continue"}
+    more: dict[str, Any] = {"strategy": strategy, "recovery": recovery, "stop": {"steps": 30}}
+    scenario = made(document(CRASH | {"back_after": back_after}, cluster={"workers": 3}, **more))
+    for result in (lockstep.run(scenario), lockstep.simulate(scenario)):
+        metrics = result.metrics
+        assert metrics["failures"] == 1
+        assert metrics["samples"] == 32 * (3 * 30 if back_after else 2 * 30 + 10)
+        assert not [*broken(result)]
 
 
 @pytest.mark.real

@@ -24,6 +24,9 @@ ON = {"recovery": {"checkpoint": {"every": "5 updates"}, "on_failure": "continue
 WAIT = ON | {"recovery": {"checkpoint": {"every": "5 updates"}, "on_failure": "wait"}}
 TWO = {"cluster": {"servers": 2, "workers": 3}, "strategy": "ssp"}
 UNEQUAL = {"stop": {"steps": 28}, "cluster": {"stragglers": [{"worker": 1, "slowdown": 3}]}}
+THREE = {"cluster": {"workers": 3}, "stop": {"steps": 50}}
+GOSSIP = {"name": "gossip", "probability": 0.5}
+ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
 CASES: dict[str, dict[str, Any]] = {
     "worker, then server": {"faults": [CRASH, LATER], "recovery": SPARE, "stop": {"time": "9 s"}},
@@ -45,8 +48,14 @@ CASES: dict[str, dict[str, Any]] = {
     "both, of two servers": {"faults": [CRASH, SERVER | {"at": "2 s"}], **TWO, **ON, "stop": {"time": "5 s"}},
     "both, and all wait": {"faults": [CRASH, SERVER | {"at": "2 s"}], **TWO, **WAIT, "stop": {"time": "5 s"}},
     "a server after who has ended": {"faults": [SERVER | {"at": "2 s"}], **ON, **UNEQUAL},
+    "others go on without who does not come back": {"faults": [CRASH | {"back_after": None}], **ON},
     "a slow exit": {"faults": [SHORT | {"exits_after": "200 ms"}], **ON},
     "a common pool": {"faults": [CRASH], **ON, "stop": {"epochs": 2}},
+    "peers go on": {"faults": [SHORT], **ON, "strategy": GOSSIP, **THREE},
+    "peers go on without who stands still": {"faults": [HANG], **ON, "strategy": "ad-psgd", **THREE},
+    "peers wait": {"faults": [SHORT], **WAIT, "strategy": "ad-psgd", **THREE},
+    "peers go on for good": {"faults": [CRASH | {"back_after": None}], **ON, "strategy": "ako", **THREE},
+    "peers take over": {"faults": [SHORT], **ON, **ANEW, "strategy": GOSSIP, **THREE},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
 
