@@ -42,7 +42,6 @@ def hears(pid: int) -> bool:
 
 @pytest.mark.real
 @pytest.mark.skipif(os.cpu_count() == 1, reason="one core has no pool")
-@pytest.mark.alone
 def test_what_is_killed_leaves_no_process(tmp_path: Path) -> None:
     started = {}
     for number, arguments in COMMANDS.items():

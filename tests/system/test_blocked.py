@@ -43,7 +43,6 @@ def blocking(of):
 
 
 @pytest.mark.real
-@pytest.mark.alone
 @pytest.mark.parametrize("of", ["CDLL", "PyDLL"], ids=["its other threads go on", "none of its threads does"])
 def test_the_run_ends_and_its_records_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str

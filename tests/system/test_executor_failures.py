@@ -148,7 +148,6 @@ def test_nothing_outlives_a_parent_that_is_killed(under_way) -> None:
     assert run.ends()[0] == -signal.SIGKILL
 
 
-@pytest.mark.alone
 def test_ctrl_c_while_the_processes_start(tmp_path: Path) -> None:
     run = Command(tmp_path, cold=True)
     try:

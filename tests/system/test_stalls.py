@@ -54,7 +54,6 @@ def stop(pid: int) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "rank", "who"),
     [
@@ -78,7 +77,6 @@ def test_a_process_that_is_stopped_is_named(under_way, name: str, rank: int, who
     assert set(run.kept()["node"]) >= {0, 1, 2}
 
 
-@pytest.mark.alone
 @pytest.mark.real
 def test_the_processes_of_a_launcher_that_is_stopped_end_and_so_does_it_when_it_goes_on(under_way) -> None:
     run = under_way["launcher"]
@@ -94,7 +92,6 @@ def test_the_processes_of_a_launcher_that_is_stopped_end_and_so_does_it_when_it_
     assert set(run.kept()["node"]) >= {0, 1, 2}
 
 
-@pytest.mark.alone
 @pytest.mark.real
 def test_a_fork_server_that_is_stopped_is_named(under_way) -> None:
     run = under_way["fork server"]
@@ -107,7 +104,6 @@ def test_a_fork_server_that_is_stopped_is_named(under_way) -> None:
     assert set(run.kept()["node"]) >= {0, 1, 2}
 
 
-@pytest.mark.alone
 @pytest.mark.real
 def test_what_was_on_disk_outlives_all_processes(under_way) -> None:
     run = under_way["all killed"]

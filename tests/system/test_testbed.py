@@ -204,7 +204,6 @@ SAYS = {
 
 
 @pytest.mark.real
-@pytest.mark.alone
 @needs_testbed
 @pytest.mark.parametrize("how", SAYS)
 def test_nothing_is_left(under_way: dict[str, Command], how: str) -> None:
