@@ -10,7 +10,6 @@ import typer
 import lockstep
 from lockstep import terminal
 from lockstep.analysis.words import count
-from lockstep.analysis.written import said
 from lockstep.commands.options import Out, Output, Quiet, check_out
 from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
@@ -93,6 +92,7 @@ def validate_suite(
     output: Output,
 ) -> None:
     """Measure (or read what was measured), predict, and show how near that was; or print one point."""
+    from lockstep.analysis.written import said
     from lockstep.studies.accuracy_suite import suite, tables
 
     if point is not None:
