@@ -46,6 +46,7 @@ from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
 from lockstep.workloads import Learner, modules, require_importable
+from lockstep.workloads.importing import require_guard
 from lockstep.workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
@@ -362,8 +363,10 @@ def start_fork_server(imported: Sequence[str] = ()) -> None:
     """Start what processes are forked from, if it does not run; it imports their modules by and by.
 
     `imported`: what else each of them would import for itself, seconds of work, and has from the start then.
-    Ctrl-C, which a terminal sends to all processes, is not for it.
+    Ctrl-C, which a terminal sends to all processes, is not for it. Raises ScenarioError in the midst of the
+    import of a user's module.
     """
+    require_guard()
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["lockstep.executor.orphan", "lockstep.executor.process", *imported]
     )

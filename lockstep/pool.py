@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from lockstep.executor import signals
 from lockstep.executor.parent import end_with_parent
+from lockstep.workloads.importing import require_guard
 
 T = TypeVar("T")
 _QUIET = "ignore:resource_tracker:UserWarning"
@@ -29,9 +30,13 @@ def cores() -> int:
 
 @contextmanager
 def pool(jobs: int) -> Iterator[Submit]:
-    """So many processes; they stay for the next time if all goes well."""
+    """So many processes; they stay for the next time if all goes well.
+
+    Raises ScenarioError in the midst of the import of a user's module.
+    """
     from joblib.executor import get_memmapping_executor  # its Parallel, too, can go on with this one
 
+    require_guard()
     with _named():
         _start_trackers()  # here: to start one lets the signals through again
         processes = get_memmapping_executor(

@@ -54,8 +54,10 @@ def in_words(error: Any) -> str:
 
 def place(error: ScenarioError, places: Mapping[str, int | str], source: str) -> None:
     """Tell an error where it is: its file and line, or the override, of the nearest key above it."""
+    if error.file:
+        return
     at = error.key
     while at and at not in places:
         at = re.sub(r"[.\[]?[^.\[]*\Z", "", at, count=1)
-    found = error.file or error.line or places.get(at)
+    found = error.line or places.get(at)
     error.file, error.line = (found, None) if isinstance(found, str) else (source, found)

@@ -18,6 +18,7 @@ from torch import nn
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import Code, content, file_of
 from lockstep.scenarios.section import nearest
+from lockstep.workloads.importing import Unguarded, importing
 from lockstep.workloads.samples import everything_seeded
 from lockstep.workloads.task import Task, untrainable
 from lockstep.workloads.torchvision_repair import repaired
@@ -148,14 +149,18 @@ def _module(module: str, root: Path, known: str | None) -> ModuleType:
         sys.modules.pop(name, None)
     before = {*sys.modules}
     importlib.invalidate_caches()
-    try:
-        with _first(str(root)), aside():
-            found = repaired(importlib.import_module, module)
-    except (Exception, SystemExit) as error:  # of a parser of arguments
-        raise _raised(module, str(root), error) from error
-    finally:
-        came = {name for name in {*sys.modules} - before if file_of(root, name) is not None}
-        _imported[module] = (now, came)
+    _imported[module] = now, set()  # what it does as it is imported may ask for it
+    with importing(file):
+        try:
+            with _first(str(root)), aside():
+                found = repaired(importlib.import_module, module)
+        except Unguarded:
+            raise
+        except (Exception, SystemExit) as error:  # of a parser of arguments
+            raise _raised(module, str(root), error) from error
+        finally:
+            came = {name for name in {*sys.modules} - before if file_of(root, name) is not None}
+            _imported[module] = (now, came)
     if str(root) not in sys.path:
         sys.path.append(str(root))  # for what functions import when they are called
     return found

@@ -1,7 +1,9 @@
 """Mistakes in a user's task: each is said in one clear line."""
 
 import json
+import re
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -156,6 +158,28 @@ def test_what_a_sample_raises_in_a_real_run_is_said_in_a_line(folder: Path) -> N
     ) as caught:
         lockstep.run(made(document()))
     assert not caught.value.details
+
+
+UNGUARDED = """
+cluster = {"workers": 1, "compute": "measured"}
+lockstep.run(lockstep.scenario(f, cluster=cluster, strategy="downpour", stop={"steps": 1}))
+"""
+
+
+def test_a_module_that_starts_a_run_as_it_is_imported_is_refused(folder: Path) -> None:
+    file = written(folder, task() + UNGUARDED) / "my_task.py"
+    line = len(file.read_text().splitlines())
+    with pytest.raises(ScenarioError, match=r"start them again; put it below `if __name__ ==") as caught:
+        lockstep.simulate(made(document()))
+    assert (caught.value.file, caught.value.line) == (str(file), line)
+
+
+@pytest.mark.slow
+def test_a_script_that_starts_a_run_without_a_guard_ends_in_a_line(folder: Path) -> None:
+    file = written(folder, task() + UNGUARDED) / "my_task.py"
+    ended = subprocess.run([sys.executable, file.name], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(rf"error: {re.escape(str(file))}:\d+: this starts processes, .*\n", ended.stderr)
 
 
 def test_a_model_in_evaluation_mode_is_trained_in_training_mode(folder: Path) -> None:
