@@ -14,6 +14,7 @@ from lockstep.strategies import STRATEGIES
 from lockstep.strategies.optimizers import Age, optimizer
 from lockstep.workloads import sizes
 from lockstep.workloads.layers import kept, layers
+from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 
 N = 1_000_000
@@ -227,7 +228,7 @@ def test_without_a_flush_too(strategy: str) -> None:
 
 @pytest.mark.real
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "workers", "split"), SPLIT)
+@pytest.mark.parametrize(("model", "workers", "split"), drawn(SPLIT, one_in=2, family=lambda case: case[0]))
 def test_real_tensors_take_what_is_predicted(model: str, workers: int, split: Any) -> None:
     """Activations are of the bytes that autograd keeps; no part hides another's error."""
     config = learning(model, workers, **split)
