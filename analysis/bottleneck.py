@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from lockstep.analysis import before
+from lockstep.analysis.breakdown import PARTS
 from lockstep.analysis.computations import gradient_seconds
+from lockstep.analysis.given import given
 from lockstep.analysis.records import has
 from lockstep.analysis.utilisation import busy_resources
 from lockstep.strategies.resource import ResourceId
@@ -77,6 +78,8 @@ class Bottleneck:
     @staticmethod
     def of_json(text: str) -> "Bottleneck":
         """What `to_json` gave."""
+        from lockstep.analysis import before
+
         found: dict[str, Any] = before.with_fields(json.loads(text))
         who, remedy = found.pop("who"), found.pop("remedy")
         if remedy is not None:
@@ -94,9 +97,10 @@ def bottleneck(result: "Result") -> Bottleneck | None:
     synchronous training one rests while the other is busy, and the processor for what comes between them.
     Without utilisation, as in a real run, no link is named.
     """
-    if result.span[1] <= result.span[0] or not has(result.records, "gradient"):
+    records = given(result, "records")
+    if result.span[1] <= result.span[0] or not has(records, "gradient"):
         return None
-    median = {str(part): float(share) for part, share in result.breakdown.median().items()}
+    median = dict(zip(PARTS, np.median(result.shares, axis=1).tolist(), strict=True))
     compute, update, wait = (median[part] for part in ("compute", "update", "wait"))
     communicate = median["send"] + median["network"]
     busy = busy_resources(result)
@@ -130,7 +134,7 @@ def bottleneck(result: "Result") -> Bottleneck | None:
             remedy = _more_shards(result, processor, links, applying, other)
     elif kind == "latency":
         most = communicate
-        if has(result.records, "memory"):
+        if has(records, "memory"):
             kind = "memory"
         elif result.busy is None:
             kind = "network"
@@ -251,10 +255,10 @@ def _more_shards(
 
 def _slowest(result: "Result") -> tuple[int, float]:
     """The worker whose mean gradient takes longest, and how many times the median worker's."""
-    means = gradient_seconds(result.records)
-    median, slowest = float(means.median()), int(means.to_numpy().argmax())
-    times = float(means.iloc[slowest]) / median if median > 0 else 1.0
-    return int(means.index[slowest]), times
+    ranks, means = gradient_seconds(given(result, "records"))
+    median, slowest = float(np.median(means)), int(means.argmax())
+    times = float(means[slowest]) / median if median > 0 else 1.0
+    return int(ranks[slowest]), times
 
 
 def _largest(result: "Result", slowest: int, times: float) -> int:

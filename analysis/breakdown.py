@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from lockstep.analysis.computations import computing as computing_event
-from lockstep.analysis.records import of, values
+from lockstep.analysis.records import Columns, values
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS = ("compute", "update", "send", "network", "wait")
 _AT_ONCE = 1 << 18  # spans, in memory besides the records
 
 
-def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) -> pd.DataFrame:
-    """A row a worker: the fractions of the time from `begin` to `finish` (s) that it spent on five things.
+def shares(records: "Columns | pd.DataFrame", workers: int, begin: float, finish: float) -> np.ndarray:
+    """The fractions of the time from `begin` to `finish` (s) that workers spent on PARTS: shape (5, workers).
 
     compute: computing a gradient, or a pass of one. update: not computing, but at work of its own: a step, a
     sum, a codec.
@@ -25,18 +28,18 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     """
     duration = finish - begin
     if duration <= 0:
-        return pd.DataFrame(0.0, index=range(workers), columns=list(PARTS))
+        return np.zeros((len(PARTS), workers))
     spans = ["node", "start", "end"]
     gradients = values(records, computing_event(records), spans)
     messages = values(records, "message", ["node", "peer", "start", "left", "end"])
-    collectives = of(records, "collective", ["node", "start", "end", "version"])
+    collectives = values(records, "collective", ["node", "start", "end", "version"])
     work, memory = values(records, "work", spans), values(records, "memory", spans)
     computing = [(gradients["node"], gradients["start"], gradients["end"])]
     updating = [(work["node"], work["start"], work["end"])]
-    sending = []
-    if len(collectives):
-        entered = collectives.groupby("version")["start"].transform("max")
-        sending = [tuple(column.to_numpy() for column in (collectives["node"], entered, collectives["end"]))]
+    numbers, place = np.unique(collectives["version"], return_inverse=True)
+    entered = np.full(len(numbers), -np.inf)
+    np.maximum.at(entered, place, collectives["start"])
+    sending = [(collectives["node"], entered[place], collectives["end"])]
     leaving = (messages["node"], messages["start"], messages["left"])
     under_way = [
         (messages["node"], messages["start"], messages["end"]),
@@ -54,8 +57,8 @@ def breakdown(records: pd.DataFrame, workers: int, begin: float, finish: float) 
     wait = clock[-1] - covered(busy, workers, 0.0, clock[-1], lambda at: np.interp(at, times, clock))
     cumulative = [part / duration for part in (active, worked, sent, duration - wait)]
     bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
-    shares = np.diff(np.maximum.accumulate(bounds), axis=0)
-    return pd.DataFrame(dict(zip(PARTS, shares, strict=True)))
+    found: np.ndarray = np.diff(np.maximum.accumulate(bounds), axis=0)
+    return found
 
 
 def while_working(

@@ -4,34 +4,40 @@ A gradient in passes is recorded too, from its first pass to its last: it waits 
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import pandas as pd
+import numpy as np
 
-from lockstep.analysis.records import has, of
+from lockstep.analysis.records import Columns, has, of, values
 from lockstep.job.plan import Plan
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def computing(records: pd.DataFrame) -> str:
+
+def computing(records: "Columns | pd.DataFrame") -> str:
     """The event in which devices compute: "pass", or "gradient" in a run without passes."""
     return "pass" if has(records, "pass") else "gradient"
 
 
-def computations(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def computations(records: "pd.DataFrame", columns: Sequence[str]) -> "pd.DataFrame":
     """Some columns of the records of what devices computed."""
     return of(records, computing(records), columns)
 
 
-def gradient_seconds(records: pd.DataFrame) -> pd.Series:
-    """What each device computed for a mini-batch, s, in the mean of its mini-batches: by rank."""
-    found = computations(records, ["node", "start", "end", "version"])
-    seconds, node = found["end"] - found["start"], found["node"]
-    if computing(records) == "pass":
-        seconds = seconds.groupby([node, found["version"]]).sum()
-        return seconds.groupby(level="node").mean()
-    return seconds.groupby(node).mean()
+def gradient_seconds(records: "Columns | pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
+    """The ranks that computed, and what each did for a mini-batch, s, in the mean of its mini-batches."""
+    event = computing(records)
+    found = values(records, event, ["node", "start", "end", "version"])
+    node, seconds = found["node"], found["end"] - found["start"]
+    if event == "pass":
+        batches, of_batch = np.unique(node.astype("i8") << 32 | found["version"], return_inverse=True)
+        node, seconds = batches >> 32, np.bincount(of_batch, seconds)
+    ranks, of_rank = np.unique(node, return_inverse=True)
+    return ranks, np.bincount(of_rank, seconds) / np.bincount(of_rank)
 
 
-def whole_gradient_seconds(plan: Plan, records: pd.DataFrame) -> pd.Series:
+def whole_gradient_seconds(plan: Plan, records: "pd.DataFrame") -> "pd.Series":
     """What each mini-batch would have taken one device that holds the whole model, s: `compute.time`.
 
     Of a gradient in passes that is what all passes of its replica took, without what each takes besides.

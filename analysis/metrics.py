@@ -1,19 +1,23 @@
 """The metrics of a run, computed from its records alone: the same code for both engines."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lockstep.analysis.bottleneck_words import sentence
+from lockstep.analysis.breakdown import PARTS
 from lockstep.analysis.cost import cost, usd_per_hour
-from lockstep.analysis.losses import losses
-from lockstep.analysis.records import of, values
+from lockstep.analysis.curve import curve
+from lockstep.analysis.given import given
+from lockstep.analysis.memory import most
+from lockstep.analysis.records import values
 from lockstep.analysis.result import Result
 from lockstep.analysis.utilisation import utilisation
 from lockstep.strategies.idle import never_acted
 
 _OTHERS = 4  # columns of a curve that are there of every task
+Updates = dict[str, np.ndarray]  # columns of their records
 
 
 def metrics(result: Result) -> dict[str, Any]:
@@ -22,25 +26,26 @@ def metrics(result: Result) -> dict[str, Any]:
     duration: first mini-batch started → last update applied. throughput: samples whose gradients were
     applied ÷ duration. speedup: throughput ÷ that of one worker of speed 1 with no network.
     """
-    scenario, curve = result.scenario, result.curve
+    scenario, evaluated = result.scenario, curve(result)
     workers, batch_size = scenario.cluster.workers, scenario.workload.batch_size
     updates = _updates(result)
     start, end = result.span
     duration = end - start
     applied_updates, applied_batches = _applied(result, updates)
     samples = applied_batches * batch_size
-    lost = losses(result, applied_batches, _dropped(result)) if scenario.with_faults else {}
+    dropped = _dropped(result)
+    lost = _losses(result, applied_batches, dropped) if scenario.with_faults else {}
     undone = lost.pop("undone", 0) * batch_size
     rate = (samples + undone) / duration if duration > 0 else None
     single = batch_size / result.gradient_s if result.gradient_s > 0 else None
     speedup = rate / single if rate is not None and single is not None else None
     goal = scenario.stop.goal
-    reached = curve["time"][:0]
-    if goal is not None and goal.metric in curve:
-        reached = curve.loc[curve[goal.metric].map(goal.reached), "time"]
-    to_target = float(reached.iloc[0]) if len(reached) else None
-    loss = curve["loss"].iloc[-1] if len(curve) else None
-    accuracy = curve["accuracy"].iloc[-1] if len(curve) else None
+    to_target = None
+    if goal is not None and goal.metric in evaluated:
+        scores = zip(evaluated["time"].tolist(), evaluated[goal.metric].tolist(), strict=True)
+        to_target = next((time for time, score in scores if goal.reached(score)), None)
+    last = {name: float(column[-1]) for name, column in evaluated.items() if len(column)}
+    loss = last.get("loss")
     return {
         "schema": 1,
         "engine": result.engine,
@@ -53,20 +58,20 @@ def metrics(result: Result) -> dict[str, Any]:
         "updates_per_s": applied_updates / duration if duration > 0 else None,
         "samples": samples,
         "throughput": rate,
-        "dropped": _dropped(result),
+        "dropped": dropped,
         **lost,
-        "staleness": staleness(of_models(updates)["staleness"].to_numpy()),
+        "staleness": staleness(updates["staleness"][of_models(updates["batches"])]),
         "speedup": speedup,
         "efficiency": None if speedup is None else speedup / workers,
-        "bytes_sent": _bytes_sent(result.records),
-        "memory_bytes": int(result.memory["total"].max()),
-        "breakdown": _in_four(result.breakdown),
-        "breakdown_by_worker": {name: part.tolist() for name, part in result.breakdown.items()},
+        "bytes_sent": _bytes_sent(result),
+        "memory_bytes": most(result),
+        "breakdown": _in_four(result.shares),
+        "breakdown_by_worker": dict(zip(PARTS, result.shares.tolist(), strict=True)),
         "utilisation": utilisation(result),
         "bottleneck": sentence(result.bottleneck),
         "loss": _number(loss),
-        "accuracy": _number(accuracy),
-        "metrics": {str(name): _number(curve[name].iloc[-1]) for name in curve.columns[_OTHERS:]},
+        "accuracy": _number(last.get("accuracy")),
+        "metrics": {name: _number(last[name]) for name in [*evaluated][_OTHERS:]},
         "target": goal.value if goal else None,
         "target_metric": goal.metric if goal else None,
         "time_to_target_s": to_target,
@@ -97,12 +102,13 @@ def throughput(result: Result) -> float | None:
     return batches * result.scenario.workload.batch_size / (end - start) if end > start else None
 
 
-def _updates(result: Result) -> pd.DataFrame:
-    return of(result.records, "update", ["node", "peer", "version", "staleness", "batches"])
+def _updates(result: Result) -> Updates:
+    return values(given(result, "records"), "update", ["node", "peer", "version", "staleness", "batches"])
 
 
-def _bytes_sent(records: pd.DataFrame) -> int:
+def _bytes_sent(result: Result) -> int:
     """Of messages and native collectives."""
+    records = given(result, "records")
     return sum(_total(values(records, event, ["nbytes"])["nbytes"]) for event in ("message", "collective"))
 
 
@@ -111,12 +117,10 @@ def _total(nbytes: np.ndarray) -> int:
     return (int((nbytes >> 32).sum()) << 32) + int((nbytes & 0xFFFFFFFF).sum())
 
 
-def _applied(result: Result, updates: pd.DataFrame) -> tuple[int, int]:
+def _applied(result: Result, updates: Updates) -> tuple[int, int]:
     """Updates that every owner has made, and mini-batches whose gradients are in all parameters."""
     plan = result.plan
-    node, peer, version, batches = (
-        updates[name].to_numpy() for name in ("node", "peer", "version", "batches")
-    )
+    node, peer, version, batches = (updates[name] for name in ("node", "peer", "version", "batches"))
     owners = np.array(plan.owners.ranks)
     latest = np.full(max(owners.max(), node.max(initial=0)) + 1, -1)
     np.maximum.at(latest, node, version)
@@ -150,39 +154,43 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
     }
 
 
-def of_models(updates: pd.DataFrame) -> pd.DataFrame:
-    """The updates by models of others, which bring no gradient; where there are none, all updates."""
-    models = updates[updates["batches"] == 0]
-    return models if len(models) else updates
+def of_models(batches: np.ndarray) -> np.ndarray:
+    """Which updates are by models of others, which bring no gradient; where there are none, all of them."""
+    models: np.ndarray = batches == 0
+    return models if models.any() else ~models
 
 
-def _in_four(parts: pd.DataFrame) -> dict[str, float]:
+def _in_four(shares: np.ndarray) -> dict[str, float]:
     """The mean worker's breakdown, sending and waiting for the network taken together."""
-    mean = parts.mean()
-    return {
-        "compute": float(mean["compute"]),
-        "update": float(mean["update"]),
-        "network": float(mean["send"] + mean["network"]),
-        "wait": float(mean["wait"]),
-    }
+    compute, update, send, network, wait = shares.mean(axis=1).tolist()
+    return {"compute": compute, "update": update, "network": send + network, "wait": wait}
+
+
+def _losses(result: Result, useful: int, dropped: int) -> dict[str, Any]:
+    from lockstep.analysis.losses import losses  # which takes pandas
+
+    return losses(result, useful, dropped)
 
 
 def _dropped(result: Result) -> int:
     """Mini-batches whose gradients were thrown away: of each replica the most that any owner dropped."""
-    drops = of(result.records, "drop", ["node", "peer", "batches"])
-    if drops.empty:
-        return 0
-    replica = [result.plan.replica(worker) for worker in drops["peer"]]
-    return int(drops.groupby([replica, "node"])["batches"].sum().groupby(level=0).max().sum())
+    drops = values(given(result, "records"), "drop", ["node", "peer", "batches"])
+    dropped = Counter[tuple[int, int]]()  # by replica and owner
+    for owner, worker, batches in zip(*(column.tolist() for column in drops.values()), strict=True):
+        dropped[result.plan.replica(worker), owner] += batches
+    most_of = dict[int, int]()
+    for (replica, _), batches in dropped.items():
+        most_of[replica] = max(batches, most_of.get(replica, 0))
+    return sum(most_of.values())
 
 
-def _short(result: Result, updates: pd.DataFrame) -> list[str]:
+def _short(result: Result, updates: Updates) -> list[str]:
     """A warning about a run that was over before its staleness could become what it is in the long run.
 
     All of the first pushes of n workers were computed from version 0, so that their mean staleness is only
     (n − 1)/2; with k pushes a worker the mean of the run is (1 − 1/(2k)) times that of a long one.
     """
-    pushes = len(updates) / len(result.plan.owners.ranks) / result.plan.replicas
+    pushes = len(updates["node"]) / len(result.plan.owners.ranks) / result.plan.replicas
     merged = (updates["batches"] == 0).any()
     if pushes >= 3 or merged or not (updates["staleness"] > 0).any():
         return []
@@ -198,7 +206,7 @@ def _idle(result: Result) -> list[str]:
     Nobody waited for it, but throughput and duration say so: they are those of the slowest worker's steps.
     """
     steps = result.scenario.stop.steps
-    gradients = values(result.records, "gradient", ["node", "end"])
+    gradients = values(given(result, "records"), "gradient", ["node", "end"])
     made = np.bincount(gradients["node"])
     ends = np.full(len(made), -np.inf)
     np.maximum.at(ends, gradients["node"], gradients["end"])
@@ -216,7 +224,7 @@ def _idle(result: Result) -> list[str]:
 
 def _never_acted(result: Result, duration_s: float, updates: int) -> list[str]:
     """Warnings about parts of the strategy that the run was too short for."""
-    steps = np.bincount(values(result.records, "gradient", ["node"])["node"])
+    steps = np.bincount(values(given(result, "records"), "gradient", ["node"])["node"])
     if not len(steps):
         return []
     made = {"mini-batches": float(steps.max()), "seconds": duration_s, "updates": float(updates)}

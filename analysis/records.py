@@ -31,15 +31,18 @@ Ranks count the workers first, then the servers; −1 stands for nobody.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from struct import Struct
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from lockstep.analysis.order import order_of
+
+if TYPE_CHECKING:  # it takes longer to load than a small simulation, which needs it only to show a table
+    import pandas as pd
 
 # What is kept of each event, in the order in which its Recorder method gives it.
 _FIELDS = {
@@ -59,7 +62,6 @@ _FIELDS = {
     "undone": ("node", "peer", "end", "version", "staleness", "batches"),
 }
 EVENTS = tuple(_FIELDS)
-_CATEGORIES = pd.Index(EVENTS)  # one for all tables: it keeps where each event is
 COPIES = 5  # of all records besides them, while they are put in order
 # The columns of the table, their types, and what stands where an event does not have one.
 _COLUMNS: dict[str, tuple[str, float]] = {
@@ -84,6 +86,35 @@ _PACK = {
     for event, fields in _FIELDS.items()
 }
 _PACK_GRADIENT, _PACK_MESSAGE, _PACK_UPDATE = _PACK["gradient"], _PACK["message"], _PACK["update"]
+
+
+class Columns:
+    """Records as arrays, in the order in which things ended: what metrics read. `frame` is their table."""
+
+    def __init__(self, events: np.ndarray, numbers: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
+        """events: of each record the place of its event in EVENTS; numbers: its other columns; kinds: what
+        the numbers of the column `kind` stand for."""
+        self.events, self._numbers, self._kinds = events, numbers, kinds
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._numbers[name]
+
+    def frame(self) -> "pd.DataFrame":
+        """The table, which shares their memory."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"event": pd.Categorical.from_codes(self.events, categories=_categories())}
+        columns |= self._numbers
+        columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(self._kinds))
+        return pd.DataFrame(columns, copy=False)
+
+
+@cache
+def _categories() -> "pd.Index[str]":
+    """Of all tables: it keeps where each event is."""
+    import pandas as pd
+
+    return pd.Index(EVENTS)
 
 
 class Recorder:
@@ -180,11 +211,15 @@ class Recorder:
     def _code(self, kind: str) -> int:
         return self._kinds.setdefault(kind, len(self._kinds))
 
-    def frame(self) -> pd.DataFrame:
-        """Take all records out, as a table: see `table`. Nobody may be adding some."""
+    def columns(self) -> Columns:
+        """Take all records out: see `in_columns`. Nobody may be adding some."""
         packed = [np.frombuffer(self._packed[event], TYPES[event]) for event in EVENTS]
-        self._begin()  # `table` frees them one by one
-        return table(packed, self._kinds)
+        self._begin()  # `in_columns` frees them one by one
+        return in_columns(packed, self._kinds)
+
+    def frame(self) -> "pd.DataFrame":
+        """The same as a table."""
+        return self.columns().frame()
 
     def drain(self) -> tuple[list[np.ndarray], list[str]]:
         """Take the records out, other threads adding some: those of each event, and the names of kinds."""
@@ -196,17 +231,18 @@ class Recorder:
         return taken, list(self._kinds)
 
 
-def table(packed: list[np.ndarray], names: Iterable[str]) -> pd.DataFrame:
-    """Records as a table, in the order in which things ended: rows of each event, and the names of kinds.
+def in_columns(packed: list[np.ndarray], names: Iterable[str]) -> Columns:
+    """Records in the order in which things ended, from rows of each event, and the names of kinds.
 
-    What ended at the same instant is ordered by its other columns, so that the table does not depend on
-    the order in which things were recorded. `packed` is emptied: with millions of rows each copy of them is
-    felt, so there is one column at a time besides those that were and those that are to be.
+    What ended at the same instant is ordered by its other columns, so that nothing depends on the order in
+    which things were recorded. `packed` is emptied: with millions of rows each copy of them is felt, so there
+    is one column at a time besides those that were and those that are to be. One that no record has takes no
+    memory.
     """
     names = list(names)
     events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])
     kinds = sorted(names)
-    place: np.ndarray = np.array([kinds.index(kind) for kind in names], "i4")
+    place: np.ndarray = np.array([kinds.index(kind) for kind in names], "i1" if len(names) < 128 else "i4")
     pieces: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
     while packed:
         rows = packed.pop(0)
@@ -214,7 +250,9 @@ def table(packed: list[np.ndarray], names: Iterable[str]) -> pd.DataFrame:
             found.append(_column(rows, name))
 
     def column(name: str) -> np.ndarray:
-        values: np.ndarray = np.concatenate(pieces[name])
+        values: np.ndarray = np.broadcast_to(_nothing(name), len(events))
+        if any(len(piece) and piece.strides[0] for piece in pieces[name]):
+            values = np.concatenate(pieces[name])
         return np.take(place, values) if name == "kind" else values
 
     def who() -> np.ndarray:
@@ -227,12 +265,12 @@ def table(packed: list[np.ndarray], names: Iterable[str]) -> pd.DataFrame:
     others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")
     ties = (np.nan_to_num(column(name)) for name in others)
     order = order_of(chain([column("end")], (who() for _ in [0]), ties))
-    columns: dict[str, Any] = {"event": pd.Categorical.from_codes(events[order], categories=_CATEGORIES)}
+    numbers = {}
     for name in _COLUMNS:
-        columns[name] = column(name)[order]
+        values = column(name)
+        numbers[name] = values[order] if values.strides[0] else values
         del pieces[name]
-    columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(kinds))
-    return pd.DataFrame(columns, copy=False)
+    return Columns(events[order], numbers, kinds)
 
 
 def _column(rows: np.ndarray, name: str) -> np.ndarray:
@@ -241,36 +279,44 @@ def _column(rows: np.ndarray, name: str) -> np.ndarray:
         name = "end"
     if name in rows.dtype.fields:  # type: ignore[operator]
         return np.array(rows[name])
+    return np.broadcast_to(_nothing(name), len(rows))
+
+
+def _nothing(name: str) -> np.ndarray:
     kind, nothing = _COLUMNS[name]
-    return np.broadcast_to(np.array(nothing, kind), len(rows))
+    return np.array(nothing, kind)
 
 
-def of(records: pd.DataFrame, event: str, columns: Sequence[str]) -> pd.DataFrame:
+def of(records: "pd.DataFrame", event: str, columns: Sequence[str]) -> "pd.DataFrame":
     """Some columns of the records of one event: with millions of rows the others would be felt."""
+    import pandas as pd
+
     rows = _rows(records, event)
     # as records.loc would have it, whose fixed cost is what a small run would feel
     found = {name: records[name].array.take(rows) for name in columns}
     return pd.DataFrame(found, index=records.index[rows], copy=False)
 
 
-def values(records: pd.DataFrame, event: str, columns: Sequence[str]) -> dict[str, np.ndarray]:
+def values(records: "Columns | pd.DataFrame", event: str, columns: Sequence[str]) -> dict[str, np.ndarray]:
     """As `of`, of columns of numbers: arrays, of which a small run feels less than of a table."""
     rows = _rows(records, event)
-    return {name: records[name].to_numpy()[rows] for name in columns}
+    return {name: np.asarray(records[name])[rows] for name in columns}
 
 
-def has(records: pd.DataFrame, event: str) -> bool:
+def has(records: "Columns | pd.DataFrame", event: str) -> bool:
     """Whether there is a record of an event."""
     return len(_rows(records, event)) > 0
 
 
-def _rows(records: pd.DataFrame, event: str) -> np.ndarray:
+def _rows(records: "Columns | pd.DataFrame", event: str) -> np.ndarray:
+    if isinstance(records, Columns):
+        return np.flatnonzero(records.events == EVENTS.index(event))
     events: Any = records["event"].array
     known = events.categories
     return np.flatnonzero(events.codes == known.get_loc(event)) if event in known else np.arange(0)
 
 
-def checked(records: pd.DataFrame, nodes: int) -> pd.DataFrame:
+def checked(records: "pd.DataFrame", nodes: int) -> "pd.DataFrame":
     """Return the records in a file; ValueError if it has none of a run of so many processes.
 
     Times are finite, nobody else takes part, nothing ends before it starts, and words are categories: all
@@ -308,12 +354,14 @@ def checked(records: pd.DataFrame, nodes: int) -> pd.DataFrame:
     return records.astype(others) if others else records
 
 
-def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def join(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
     """The records of several processes in one table, in the order in which things ended."""
+    import pandas as pd
+
     kinds = sorted({str(kind) for frame in frames for kind in frame["kind"].cat.categories})
     return in_order(pd.concat([frame.astype({"kind": pd.CategoricalDtype(kinds)}) for frame in frames]))
 
 
-def in_order(records: pd.DataFrame) -> pd.DataFrame:
+def in_order(records: "pd.DataFrame") -> "pd.DataFrame":
     """The records in the order in which things ended, which all that reads them relies on."""
     return records.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)

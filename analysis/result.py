@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from lockstep.analysis.folders import replacing
-from lockstep.analysis.records import has, of, values
+from lockstep.analysis.given import Made, given
+from lockstep.analysis.records import values
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, dump
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lockstep.analysis.bottleneck import Bottleneck
 
 # What `Result.save` writes of a run.
@@ -36,7 +38,7 @@ class Result:
     """What made the run: "simulator" or "executor"."""
     plan: Plan
     """What was run: who did what, and owned which parameters."""
-    records: pd.DataFrame
+    records: "pd.DataFrame"
     """Everything that happened: a row for each event, in the order in which they ended (below)."""
     gradient_s: float
     """Mean seconds of one gradient on a worker of speed 1: the base of speedup."""
@@ -53,14 +55,14 @@ class Result:
 
     Not kept by `save`.
     """
-    utilisation: pd.DataFrame | None = None
+    utilisation: "pd.DataFrame | None" = None
     """How busy links and processors were: a row per resource and interval; None where it is not known.
 
     Columns: `resource` ("server 0's down-link", or "server 0" for its processor), `start` and `end` (s since
     the job started), `busy` (fraction of the interval, in [0, 1]), `bytes` (carried; NaN for a processor);
     and the fields of its `ResourceId`: `kind`, `owner`, `number`, `direction` and `other`.
     """
-    interleaving: pd.DataFrame | None = None
+    interleaving: "pd.DataFrame | None" = None
     """What a real run can be repeated from (`lockstep.replay`): a row for each `Entry`, node after node.
 
     None from the simulator.
@@ -89,24 +91,34 @@ class Result:
         """
         from lockstep.analysis.computations import computing
 
-        starts = values(self.records, computing(self.records), ["start"])["start"]
-        ends = values(self.records, "update", ["end"])["end"]
+        records = given(self, "records")
+        starts = values(records, computing(records), ["start"])["start"]
+        ends = values(records, "update", ["end"])["end"]
         start = float(starts.min()) if len(starts) else 0.0
         return start, float(ends.max()) if len(ends) else start
 
     @cached_property
-    def breakdown(self) -> pd.DataFrame:
+    def breakdown(self) -> "pd.DataFrame":
         """Where each worker's time went, as fractions of the run's duration: a row a worker.
 
         Columns `compute`, `update`, `send`, `network` and `wait` (docs/metrics.md), which sum to 1; all 0 in
         a run that took no time.
         """
-        from lockstep.analysis.breakdown import breakdown
+        import pandas as pd
 
-        return breakdown(self.records, self.scenario.cluster.workers, *self.span)
+        from lockstep.analysis.breakdown import PARTS
+
+        return pd.DataFrame(dict(zip(PARTS, self.shares, strict=True)))
 
     @cached_property
-    def memory(self) -> pd.DataFrame:
+    def shares(self) -> np.ndarray:
+        """The columns of `breakdown` as an array, shape (5, workers)."""
+        from lockstep.analysis.breakdown import shares
+
+        return shares(given(self, "records"), self.scenario.cluster.workers, *self.span)
+
+    @cached_property
+    def memory(self) -> "pd.DataFrame":
         """The high-water mark of each device in bytes: a row a worker, docs/memory.md has the columns.
 
         `activations` and `buffers` are as recorded, where gradients are computed in passes; all else is as
@@ -131,20 +143,17 @@ class Result:
         return mean_busy(self)
 
     @property
-    def curve(self) -> pd.DataFrame:
+    def curve(self) -> "pd.DataFrame":
         """What was evaluated on held-out data: a row for each snapshot; none if nothing was learned.
 
         Columns `time` (s since the first mini-batch started), `version` (updates applied until then), `loss`
         and `accuracy` (in [0, 1]; NaN for a problem, which has none), and those of the task's other metrics.
         """
-        found = values(self.records, "evaluation", ["end", "version", "loss", "accuracy"])
-        rows = pd.DataFrame({"time": found.pop("end") - self.span[0], **found})
-        if has(self.records, "metric"):
-            others = of(self.records, "metric", ["version", "kind", "accuracy"])
-            for name, each in others.groupby("kind", observed=True, sort=False):
-                once = each.drop_duplicates("version", keep="last").set_index("version")
-                rows[str(name)] = rows["version"].map(once["accuracy"])
-        return rows
+        import pandas as pd
+
+        from lockstep.analysis.curve import curve
+
+        return pd.DataFrame(curve(self))
 
     def to_json(self) -> str:
         """The metrics as one JSON object, without NaN or infinity."""
@@ -189,8 +198,10 @@ class Result:
         return row(self)
 
     @property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pd.DataFrame":
         """The main metrics in words and units, for people: a row each, one column of texts."""
+        import pandas as pd
+
         from lockstep.analysis.summary import DONE, main_metrics
 
         return pd.DataFrame({DONE[self.engine]: main_metrics(self)})
@@ -204,3 +215,7 @@ class Result:
         from lockstep.analysis.notebook import html
 
         return html(self)
+
+
+for _name in ("records", "utilisation"):  # made when they are first looked at
+    setattr(Result, _name, Made(_name))

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lockstep.analysis.entries import Entry
-from lockstep.analysis.records import EVENTS, TYPES, join, table
+from lockstep.analysis.records import EVENTS, TYPES, in_columns, join
 
 RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-N.WHAT.arrow, hold
 Columns = Mapping[str, pa.Array]
@@ -139,7 +139,7 @@ def _frame(found: pa.Table) -> pd.DataFrame:
         for name in _fields(part):
             part[name] = (codes if name == "kind" else found.column(name).to_numpy())[here]
         rows.append(part)
-    return table(rows, kinds)
+    return in_columns(rows, kinds).frame()
 
 
 def _read(file: Path) -> pa.Table | None:

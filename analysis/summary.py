@@ -22,14 +22,16 @@ def headline(result: "Result") -> str:
 
 def main_metrics(result: "Result") -> dict[str, str]:
     """The main metrics by name, in the order in which people read them; what there is not is left out."""
+    from lockstep.analysis.breakdown import PARTS
     from lockstep.analysis.memory import told
     from lockstep.analysis.table import keys
 
     m = result.metrics
     stale = {key: number(value) for key, value in m["staleness"].items() if key != "histogram"}
-    parts = result.breakdown.mean()
-    # a real run does not know what it sends; a simulation may be told that updates take no time
-    parts = parts.drop([name for name in ("send", "update") if not parts[name]])
+    parts = dict(zip(PARTS, result.shares.mean(axis=1).tolist(), strict=True))
+    for name in ("send", "update"):  # a real run does not know what it sends; updates may take no time
+        if not parts[name]:
+            del parts[name]
     rows = {
         "duration": number(m["duration_s"], "s"),
         "throughput": number(m["throughput"], "samples/s"),

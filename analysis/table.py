@@ -6,15 +6,17 @@ list, or a mapping without fixed keys, is JSON text. A metric that only repeats 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pydantic import BaseModel
 
 from lockstep.analysis.flat import flat
 from lockstep.analysis.result import Result
 from lockstep.analysis.student import half_width
 from lockstep.scenarios import Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What the keys of the scenario say already.
 _SAID = ("schema", "scenario", "workers", "strategy", "target", "target_metric", "seed")
@@ -58,7 +60,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def intervals(table: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
+def intervals(table: "pd.DataFrame", by: Sequence[str], metric: str) -> "pd.DataFrame":
     """Mean of a metric over the rows that agree in `by` (seeds, mostly), and its 95% interval (Student's t).
 
     Columns: those of `by`, `mean`, `low`, `high` (in the metric's unit), `runs` (how many). low and high are

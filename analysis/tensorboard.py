@@ -59,7 +59,7 @@ def scalars(result: Result) -> Iterator[Scalar]:
     first = updates[updates["node"] == plan.owners.ranks[0]]  # in the order of time
     versions = np.append(0, np.maximum.accumulate(first["version"].to_numpy() + 1))
     steps = versions[np.searchsorted(first["end"].to_numpy(), edges[1:], "right")]
-    seen = of_models(updates)
+    seen = updates[of_models(updates["batches"].to_numpy())]
     stale, number = (
         counted(seen["end"].to_numpy(), seen["staleness"].to_numpy()),
         counted(seen["end"].to_numpy()),

@@ -116,8 +116,9 @@ def slices(result: Result, found: Tracks) -> pd.DataFrame:
 
 
 def nanoseconds(seconds: pd.Series) -> np.ndarray:
-    """To the nearest; whatever, where it is NaN."""
-    return np.asarray(np.rint(np.nan_to_num(seconds.to_numpy()) * 1e9)).astype("i8")
+    """To the nearest; whatever, where it is NaN, and beyond 285 years what can still be told."""
+    known = np.clip(np.nan_to_num(seconds.to_numpy()), -9e9, 9e9)
+    return np.asarray(np.rint(known * 1e9)).astype("i8")
 
 
 def lanes(track: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

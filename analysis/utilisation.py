@@ -1,19 +1,63 @@
 """How busy links and processors were."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
+from lockstep.analysis.given import given
 from lockstep.strategies.resource import FIELDS, ResourceId
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lockstep.analysis.result import Result
 
 MOST = 64  # resources named in the metrics
 
 
-def check(table: pd.DataFrame) -> None:
+class Utilisation(NamedTuple):
+    """`Result.utilisation` as arrays, of n resources in the same k intervals. `frame` is the table."""
+
+    ids: Sequence[ResourceId]
+    start: np.ndarray
+    """Of each interval, shape (k,). s"""
+    end: np.ndarray
+    nbytes: np.ndarray
+    """What links carried, shape (n, k)."""
+    busy: np.ndarray
+    """The fraction of the interval, or of what a link can carry in it; shape (n, k)."""
+
+    def frame(self) -> "pd.DataFrame":
+        """A row a resource and interval, in the order of both."""
+        import pandas as pd
+
+        codes = np.repeat(np.arange(len(self.ids)), len(self.start))
+        names = pd.Index([id.name for id in self.ids], dtype=str)
+        return pd.DataFrame(
+            {
+                "resource": pd.Categorical.from_codes(codes, categories=names),
+                "start": np.tile(self.start, len(self.ids)),
+                "end": np.tile(self.end, len(self.ids)),
+                "bytes": self.nbytes.ravel(),
+                "busy": self.busy.ravel(),
+                **{name: _of_each([getattr(id, name) for id in self.ids], codes) for name in FIELDS},
+            }
+        )
+
+
+def _of_each(values: Sequence[Any], codes: np.ndarray) -> Any:
+    """Of each row the value that its code stands for; texts as categories."""
+    import pandas as pd
+
+    if not values or isinstance(values[0], int):
+        return np.array(values, np.int32)[codes]
+    categories = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    found = np.array([categories[value] for value in values], np.int8)[codes]
+    return pd.Categorical.from_codes(found, categories=pd.Index(list(categories), dtype=str))
+
+
+def check(table: "pd.DataFrame") -> None:
     """Raise ValueError for a table from a file that is no `Result.utilisation`; KeyError for a column."""
     for name in ("start", "end", "busy", "bytes"):
         numbers = table[name]
@@ -29,7 +73,7 @@ def check(table: pd.DataFrame) -> None:
         ResourceId.of(fields)  # type: ignore[arg-type]
 
 
-def of_those_there(result: "Result") -> pd.DataFrame | None:
+def of_those_there(result: "Result") -> "pd.DataFrame | None":
     """`Result.utilisation`, without what is a server's or a relay's where the strategy has none."""
     table = result.utilisation
     if table is None or result.plan.has_servers:
@@ -43,22 +87,31 @@ def mean_busy(result: "Result") -> dict[str, float] | None:
     `Result.utilisation` says how busy each was within intervals; one that reaches beyond the run counts
     with the part that lies within.
     """
-    table, (begin, finish) = result.utilisation, result.span
+    table, (begin, finish) = given(result, "utilisation"), result.span
     if table is None or finish <= begin:
         return None
-    start, end, share = (table[name].to_numpy() for name in ("start", "end", "busy"))
+    if isinstance(table, Utilisation):
+        names = [id.name for id in table.ids]
+        codes = np.repeat(np.arange(len(names)), len(table.start))
+        start, end = (np.tile(times, len(names)) for times in (table.start, table.end))
+        share = table.busy.ravel()
+    else:
+        codes, found = table["resource"].factorize()
+        names = [str(name) for name in found]
+        start, end, share = (table[name].to_numpy() for name in ("start", "end", "busy"))
     within = np.maximum(np.minimum(end, finish) - np.maximum(start, begin), 0)
-    seconds = pd.Series(share * within)
-    busy = seconds.groupby(table["resource"].array, sort=False, observed=True).sum()
-    shares = np.clip(busy.to_numpy() / (finish - begin), 0.0, 1.0)
-    return dict(zip(map(str, busy.index), shares.tolist(), strict=True))
+    order = np.argsort(codes, kind="stable")
+    busy = np.add.reduceat((share * within)[order], np.searchsorted(codes[order], np.arange(len(names))))
+    return dict(zip(names, np.clip(busy / (finish - begin), 0.0, 1.0).tolist(), strict=True))
 
 
 def busy_resources(result: "Result") -> dict[ResourceId, float]:
     """`Result.busy` by what each resource is, in the order of the table; empty where it is not known."""
-    table, busy = result.utilisation, result.busy
+    table, busy = given(result, "utilisation"), result.busy
     if table is None or busy is None:
         return {}
+    if isinstance(table, Utilisation):
+        return {id: busy[id.name] for id in table.ids}
     first = ~table["resource"].duplicated().to_numpy()
     fields = zip(*(table[name].array[first].tolist() for name in FIELDS), strict=True)
     ids = (ResourceId.of(dict(zip(FIELDS, each, strict=True))) for each in fields)

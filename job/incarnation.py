@@ -7,14 +7,16 @@ gradients are not in it. So a run whose order is fixed ends with the same parame
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from lockstep.analysis.records import of
 from lockstep.job.ending import pool
 from lockstep.job.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 State = tuple[Any, ...]
 """Vectors and numbers, in tuples of tuples."""
@@ -127,7 +129,7 @@ def saver(plan: Plan, rank: int) -> int | None:
 
 
 def following(
-    plan: Plan, before: Incarnation, version: int, saved: Mapping[int, Saved], records: pd.DataFrame
+    plan: Plan, before: Incarnation, version: int, saved: Mapping[int, Saved], records: "pd.DataFrame"
 ) -> Incarnation:
     """The next life of a job whose records are those of the one before, as `cut` left them.
 
@@ -142,8 +144,8 @@ def following(
 
 
 def cut(
-    records: pd.DataFrame, kills: Sequence[tuple[int, float]], back: Sequence[tuple[int, int, float]]
-) -> pd.DataFrame:
+    records: "pd.DataFrame", kills: Sequence[tuple[int, float]], back: Sequence[tuple[int, int, float]]
+) -> "pd.DataFrame":
     """The records of a life in which nodes were killed, and owners went back to earlier parameters.
 
     kills: (rank, when): what the node was computing ends then, and is marked as cut off. back: (owner, to
@@ -173,7 +175,7 @@ def cut(
 
 
 def _next_steps(
-    plan: Plan, before: Incarnation, saved: Mapping[int, Saved], records: pd.DataFrame
+    plan: Plan, before: Incarnation, saved: Mapping[int, Saved], records: "pd.DataFrame"
 ) -> dict[int, int]:
     """Of each worker, the mini-batch that it goes on with: after those that are in what was saved."""
     if plan.has_servers:
@@ -183,7 +185,7 @@ def _next_steps(
     return {worker: saved[by].step for worker, by in savers.items() if by is not None}
 
 
-def _taken(plan: Plan, records: pd.DataFrame) -> dict[int, int]:
+def _taken(plan: Plan, records: "pd.DataFrame") -> dict[int, int]:
     """Of each worker, the mini-batches that are in the parameters of all servers, or were dropped."""
     counts: dict[int, int] = {}
     found = {e: of(records, e, ["node", "peer", "batches"]) for e in ("update", "drop")}

@@ -39,7 +39,8 @@ from lockstep.simulator.latencies import latencies
 from lockstep.simulator.memory import Race, WorkerMemory
 from lockstep.simulator.network import Network
 from lockstep.simulator.port import FoldedPort, VirtualPort
-from lockstep.simulator.ring import Disturbed, Rings
+from lockstep.simulator.ring import Disturbed
+from lockstep.simulator.rings import Rings
 from lockstep.simulator.topology import topology
 from lockstep.simulator.traffic import compete, vary
 from lockstep.simulator.usage import Usage
@@ -312,16 +313,17 @@ class Simulation:
                 found = self.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy, found.metrics)
                 parameters = vector.numpy()
-        records = self.folding.records(self.recorder) if self.folding else self.recorder.frame()
+        records = self.folding.records(self.recorder) if self.folding else self.recorder.columns()
         updates = values(records, "update", ["end"])["end"]
+        utilisation = self.usage.until(float(updates.max()) if len(updates) else self.environment.now)
+        arrays: Any = {"records": records, "utilisation": utilisation}
         return Result(
             engine="simulator",
             plan=self.plan,
-            records=records,
+            **arrays,
             gradient_s=mean_gradient_s(self.scenario, self.sizes),
             parameters=parameters,
             warnings=self._warnings(len(updates)),
-            utilisation=self.usage.table(float(updates.max()) if len(updates) else self.environment.now),
         )
 
     def _warnings(self, updates: int) -> list[str]:

@@ -83,6 +83,7 @@ class Flows:
         self._number = 0
         self._watcher: Callable[[], int] | None = None
         self.listened = False  # whether anybody listens to links
+        self.uncounted = False  # whether links have carried what they do not know of yet
         self._compiled: Compiled | None = None  # what solves once there is much to solve
         self._unwatched = 0  # how many flows may end before the watcher is called
         self._looks = [self._look]
@@ -176,7 +177,7 @@ class Flows:
     def ended(self, count: int) -> None:
         """So many flows have ended: the watcher may want to know."""
         self._unwatched -= count
-        if self._watcher is not None and self._unwatched <= 0:
+        if self._watcher is not None and self._unwatched <= 0 and not self.uncounted:
             self._unwatched = self._watcher()
 
     def carried(self, link: Link) -> float:

@@ -23,9 +23,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from lockstep.analysis.records import COPIES, EVENTS, Recorder, table
+from lockstep.analysis.records import COPIES, EVENTS, Columns, Recorder, in_columns
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Network as NetworkOf
 from lockstep.scenarios import Star
@@ -77,7 +76,7 @@ class Folding:
                 path_to = network.topology.path if near else network.topology.cards
                 network.connect(rank, to, Connection(first, *path_to(hosts[rank], hosts[first])))
 
-    def records(self, recorder: Recorder) -> pd.DataFrame:
+    def records(self, recorder: Recorder) -> Columns:
         """Of all, from those of the first."""
         instead = "give a nearer stop, or fewer workers"
         require(
@@ -87,7 +86,7 @@ class Folding:
             instead,
         )
         packed, names = recorder.drain()
-        return table([self._unfolded(*each) for each in zip(EVENTS, packed, strict=True)], names)
+        return in_columns([self._unfolded(*each) for each in zip(EVENTS, packed, strict=True)], names)
 
     def _unfolded(self, event: str, rows: np.ndarray) -> np.ndarray:
         if not len(rows):

@@ -11,7 +11,7 @@ from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.events import timeout
 from lockstep.simulator.folding import NEXT_TO_NOTHING
 from lockstep.simulator.ring import Disturbed
-from lockstep.strategies.collectives import RING, all_gather, ring
+from lockstep.strategies.collectives import RING, all_gather, ring, two_level
 from lockstep.strategies.node import Collective, Group, Message, Vector
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class VirtualPort:
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
         body, rings = message.body, self._rings
-        if rings is not None and rings.inside:
-            rings.give_up()
+        if rings is not None and rings.watchful:
+            rings.meet(self.rank, to)
         nbytes = 0 if body is None else body.nbytes
         return self._network.send(self.rank, to, nbytes, message, self._inboxes[to])
 
@@ -131,10 +131,14 @@ class VirtualPort:
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None
     ) -> Awaitable[Vector] | None:
-        rings = self.simulation.rings
-        if program is ring and among is None and rings is not None and rings.lanes is not None:
-            return rings.enter(self.simulation.nodes[self.rank], vector)
-        return None
+        rings, node = self._rings, self.simulation.nodes[self.rank]
+        if rings is None or among is not None:
+            return None
+        if program not in (ring, two_level) or not rings.computed(program, node):
+            return None
+        if program is ring:
+            return rings.enter(node, vector)
+        return two_level(node, vector, lambda _, ranks, total: rings.enter(node, total))
 
     async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
         # NCCL and gloo run a ring at the sizes that matter.

@@ -6,15 +6,15 @@ changes nothing, so a run is the same with it and without.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
+from lockstep.analysis.utilisation import Utilisation
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
-from lockstep.strategies.resource import FIELDS, ResourceId
+from lockstep.strategies.resource import ResourceId
 
 _MOST = 128
 _FLOWS_PER_VALUE = 3  # that end before a value is read again: it then takes about one percent of the run
@@ -53,44 +53,34 @@ class Usage:
         """Watch another resource, before the run: how many seconds it has been busy since its start."""
         self._others[id] = busy_seconds
 
-    def table(self, until: float) -> pd.DataFrame:
-        """Per resource and interval, in the order of both: resource (its name), start, end (s), bytes, busy.
-
-        The columns `kind`, `owner`, `number`, `direction` and `other` are the fields of its `ResourceId`.
+    def until(self, end: float) -> Utilisation:
+        """What was watched, up to an instant.
 
         `busy` is the bytes as a fraction of those that the link's capacity, time-varying or not, allows in
         the interval; above 1 where a token bucket lets a burst through. Of other resources, whose `bytes`
-        are NaN, it is the fraction of the interval. `until` cuts off what came later; an interval that it
-        divides is taken as uniform.
+        are NaN, it is the fraction of the interval. An interval that ends later is cut, and taken as uniform.
         """
         readings = [*self._readings, self._read()]
         if readings[0].time > 0:
             nothing = np.zeros(len(self._links))
             readings.insert(0, Reading(0.0, nothing, nothing, np.zeros(len(self._others))))
         all_times = np.array([reading.time for reading in readings])
-        times = np.unique(np.minimum(all_times, until))
-        start, end = times[:-1], times[1:]
+        times = np.unique(np.minimum(all_times, end))
+        since, to = times[:-1], times[1:]
 
         def in_each_interval(values: list[np.ndarray]) -> np.ndarray:
             done = [np.diff(np.interp(times, all_times, row)) for row in np.array(values).T]
-            return np.array(done).reshape(len(done), len(start))
+            return np.array(done).reshape(len(done), len(since))
 
         carried = in_each_interval([reading.carried for reading in readings])[self._places]
         offered = in_each_interval([reading.offered for reading in readings])[self._places]
         worked = in_each_interval([reading.worked for reading in readings])
-        ids = [*self._ids, *self._others]
-        return pd.DataFrame(
-            {
-                "resource": pd.Categorical.from_codes(
-                    np.repeat(np.arange(len(ids)), len(start)),
-                    categories=pd.Index([id.name for id in ids], dtype=str),
-                ),
-                "start": np.tile(start, len(ids)),
-                "end": np.tile(end, len(ids)),
-                "bytes": np.concatenate([carried * self._share, np.full(worked.shape, np.nan)]).ravel(),
-                "busy": np.concatenate([carried / offered, worked / (end - start)]).ravel(),
-                **{name: _repeated([getattr(id, name) for id in ids], len(start)) for name in FIELDS},
-            }
+        return Utilisation(
+            [*self._ids, *self._others],
+            since,
+            to,
+            np.concatenate([carried * self._share, np.full(worked.shape, np.nan)]),
+            np.concatenate([carried / offered, worked / (to - since)]),
         )
 
     def _watch(self) -> int:
@@ -128,12 +118,3 @@ class Usage:
             raise SimulationError(
                 f"{self._links[above[0]].id.name} has carried more than its capacity allows"
             )
-
-
-def _repeated(values: Sequence[Any], times: int) -> Any:
-    """Each value so many times in a row; texts as categories."""
-    if not values or isinstance(values[0], int):
-        return np.repeat(np.array(values, np.int32), times)
-    categories = {value: code for code, value in enumerate(dict.fromkeys(values))}
-    codes = np.repeat(np.array([categories[value] for value in values], np.int8), times)
-    return pd.Categorical.from_codes(codes, categories=pd.Index(list(categories), dtype=str))

@@ -8,7 +8,8 @@ Failure: a worker that dies ends the run.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from lockstep.strategies.node import Collective, Node, Vector
@@ -18,6 +19,7 @@ RING = "ring"
 """The kind of a ring's messages."""
 _SLICE, _SLICES = 2**20, 4  # of NCCL: bytes at most, and how many are on their way at a time
 _SEGMENT, _SEGMENTS = 2**20, 2  # likewise of Gloo
+Around = Callable[[Node, Sequence[int], Vector], Awaitable[Vector]]
 
 
 async def ring(node: Node, vector: Vector) -> Vector:
@@ -109,10 +111,11 @@ async def binomial(node: Node, vector: Vector) -> Vector:
     return await _broadcast(node, await _reduce(node, vector))
 
 
-async def two_level(node: Node, vector: Vector) -> Vector:
+async def two_level(node: Node, vector: Vector, around: Around | None = None) -> Vector:
     """Sum inside each host at its first worker, around a ring of these, and broadcast inside each host.
 
-    Only the first worker of a host speaks to other hosts.
+    Only the first worker of a host speaks to other hosts. `around`: what sums around the ring, if it is
+    computed without messages.
     """
     hosts = _by_host(node)
     first, *others = hosts[node.hosts[node.index]]
@@ -121,10 +124,15 @@ async def two_level(node: Node, vector: Vector) -> Vector:
         return await _body(node, "from first", first)
     for worker in others:
         vector = await _add(node, await _body(node, "to first", worker), vector)
-    vector = await _ring(node, [workers[0] for workers in hosts.values()], vector)
+    vector = await (around or _ring)(node, first_of_hosts(node), vector)
     for sent in [node.send(worker, "from first", vector) for worker in others]:
         await sent
     return vector
+
+
+def first_of_hosts(node: Node) -> Sequence[int]:
+    """The workers that meet in the ring of `two_level`."""
+    return [first for first, *_ in _by_host(node).values()]
 
 
 async def hierarchical(node: Node, vector: Vector) -> Vector:
@@ -223,10 +231,15 @@ async def _exchange(node: Node, other: int, kind: str, vector: Vector) -> Vector
 
 def _by_host(node: Node) -> dict[int, list[int]]:
     """The workers of each host, in order."""
-    hosts: dict[int, list[int]] = {}
-    for worker, host in zip(node.workers, node.hosts, strict=True):
-        hosts.setdefault(host, []).append(worker)
-    return hosts
+    return _grouped(tuple(node.workers), tuple(node.hosts))
+
+
+@lru_cache(maxsize=64)  # each of the workers asks, for each vector
+def _grouped(workers: tuple[int, ...], hosts: tuple[int, ...]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for worker, host in zip(workers, hosts, strict=True):
+        found.setdefault(host, []).append(worker)
+    return found
 
 
 def _neighbours(node: Node, ranks: Sequence[int]) -> tuple[int, int, int, int]:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from lockstep.analysis.arrows import arrows
-from lockstep.analysis.breakdown import breakdown
+from lockstep.analysis.breakdown import PARTS, shares
 from lockstep.analysis.plots import activities, style
 from lockstep.analysis.plots.series import Unfit, titles
 from lockstep.analysis.plots.style import styled
@@ -107,8 +107,8 @@ LEGEND = {
 def _finding(result: Result, until: float) -> str:
     """How much of what is drawn the mean worker computes."""
     begin = result.span[0]
-    shares = breakdown(result.records, result.scenario.cluster.workers, begin, begin + until)
-    return f"workers compute {shares['compute'].mean():.0%} of this time"
+    found = shares(result.records, result.scenario.cluster.workers, begin, begin + until)
+    return f"workers compute {found[PARTS.index('compute')].mean():.0%} of this time"
 
 
 def _window(result: Result, iterations: int) -> float:

@@ -63,7 +63,8 @@ def members(file: str, name: str, only: Sequence[str] = ()) -> str:
             if isinstance(node, ast.AnnAssign):
                 documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
                 words = inspect.cleandoc(after.value.value) if documented else ""
-                items[member] = item(f"{member}: {ast.unparse(node.annotation)}", linked(words))
+                head = f"{member}: {ast.unparse(node.annotation)}".replace("'", "")
+                items[member] = item(head, linked(words))
             elif any("property" in ast.unparse(each) for each in node.decorator_list):
                 items[member] = item(f"{member}: {ast.unparse(node.returns)}".replace("'", ""), _words(node))
             else:

@@ -200,9 +200,11 @@ def check_out(out: Path | None) -> None:
 def check_results(out: Path | None) -> None:
     """Refuse an --out that cannot be written, or that holds a sweep, which results would spoil."""
     check_out(out)
+    if out is None:
+        return
     from lockstep.sweeping.store import is_sweep
 
-    if out is not None and is_sweep(out):
+    if is_sweep(out):
         raise ScenarioError(f"{str(out)!r} has a sweep in it; give another folder", key="--out")
 
 

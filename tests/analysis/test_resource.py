@@ -1,11 +1,12 @@
 """Links and processors are told by their fields; nobody reads what people call them."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -232,3 +233,16 @@ def test_a_table_that_has_its_fields_is_left_alone() -> None:
     table = simulated().utilisation
     assert table is not None
     assert before.with_identities(table) is table
+
+
+def test_arrays_say_what_their_table_says(tmp_path: Path) -> None:
+    """To the last bit, which decides who is named of two that are equally busy: in the order of pandas."""
+    made = lockstep.simulate(lockstep.load("sizes-only"))
+    arrays = made.busy
+    assert arrays == replace(made, utilisation=made.utilisation, records=made.records).busy
+    assert made.utilisation is not None
+    within = np.minimum(made.utilisation["end"], made.span[1]) - np.maximum(
+        made.utilisation["start"], made.span[0]
+    )
+    busy = (made.utilisation["busy"] * np.maximum(within, 0)).groupby(made.utilisation["resource"]).sum()
+    assert arrays == (busy / (made.span[1] - made.span[0])).clip(0, 1).to_dict()

@@ -14,7 +14,7 @@ import zmq
 
 import lockstep
 from lockstep import ScenarioError, replaying
-from lockstep.analysis import saved
+from lockstep.analysis import saved, timeline
 from lockstep.analysis.entries import Entry
 from lockstep.analysis.report import gather
 from lockstep.executor.hub import Hub
@@ -85,6 +85,13 @@ def test_records_of_other_types_are_the_same(run: Path) -> None:
     found = saved.load(run)
     pd.testing.assert_frame_equal(found.records.astype({"event": str}), before.astype({"event": str}))
     assert "cat" in dir(found.records["kind"])
+
+
+def test_records_of_after_the_last_nanosecond(run: Path) -> None:
+    """A timeline has whole ones, and 2⁶³ of them at the most."""
+    table = pd.read_parquet(run / "records.parquet")
+    table.assign(left=1e300).to_parquet(run / "records.parquet", index=False)
+    timeline.write([saved.load(run)], run / "timeline.json")
 
 
 STALENESS = dict.fromkeys(("mean", "p50", "p99", "max"), 1)

@@ -13,6 +13,7 @@ from lockstep.workloads.sizes import TABLE, image, sizes
 
 HEAVY = {
     *("pint", "scipy", "dask"),  # pint loads dask where it is installed
+    *("pandas", "pyarrow"),  # the first loads the second
     "torch",
     "torchvision",
     "sklearn",
@@ -41,7 +42,7 @@ def test_a_simulation_that_learns_nothing_loads_nothing_heavy() -> None:
 
 
 LISTS = [["--help"], ["simulate", "--help"], ["scenarios"], ["strategies"]]
-LIBRARIES = HEAVY | {"pandas", "numpy", "pydantic", "ruamel", "rich", "pyarrow", "simpy"}
+LIBRARIES = HEAVY | {"numpy", "pydantic", "ruamel", "rich", "simpy"}
 
 
 @pytest.mark.parametrize("arguments", [*LISTS, ["clusters", "--json"], ["scenarios", "--csv"]], ids=" ".join)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.job.plan import Plan
-from lockstep.simulator import flows, jit, ring
+from lockstep.simulator import flows, jit, rings
 from lockstep.simulator.engine import Simulation
 from tests.support.scenarios import scenario
 
@@ -23,7 +23,7 @@ def solver(monkeypatch: pytest.MonkeyPatch, strategy: str) -> object:
     """What solves in the end where much is to be solved, and at once."""
     monkeypatch.setattr(flows, "_MUCH", 0)
     monkeypatch.setattr(flows, "_FEW", 0)
-    monkeypatch.setattr(ring, "_MANY", 0)
+    monkeypatch.setattr(rings, "_MANY", 0)
     config = scenario(
         cluster__workers=6,
         cluster__workers_per_host=2,

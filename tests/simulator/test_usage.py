@@ -38,7 +38,7 @@ def run(sent, *, watched=True, changes=(), bucket=None):
 def test_bytes_and_busy_time_add_up() -> None:
     """1,000 flows of 50 bytes, one a second: half of the link's time, in every interval."""
     now, _, usage = run([(number, 50) for number in range(1000)])
-    table = usage.table(now)
+    table = usage.until(now).frame()
     link = table[table["resource"] == "link 0"]
     assert 50 < len(link) <= 128
     assert link["bytes"].sum() == pytest.approx(50_000, rel=1e-9)
@@ -57,7 +57,7 @@ def test_bytes_and_busy_time_add_up() -> None:
 
 def test_a_short_run_is_one_interval_or_a_few() -> None:
     now, _, usage = run([(0, 50)])
-    table = usage.table(now)
+    table = usage.until(now).frame()
     assert table[table["resource"] == "link 0"][["start", "end", "bytes", "busy"]].to_numpy().tolist() == [
         [0.0, 0.5, 50.0, 1.0]
     ]
@@ -66,7 +66,7 @@ def test_a_short_run_is_one_interval_or_a_few() -> None:
 def test_busy_is_relative_to_the_capacity_there_was() -> None:
     """200 bytes: 100 in the first second, then 100 in two seconds at half the bandwidth; idle to 4 s."""
     now, _, usage = run([(0, 200), (3.99999, 0.0005)], changes=[(1, 50)])
-    link = usage.table(now).query("resource == 'link 0'")
+    link = usage.until(now).frame().query("resource == 'link 0'")
     assert now == pytest.approx(4.0)
     offered = 100 + 3 * 50
     assert link["bytes"].sum() == pytest.approx(200.0005)
@@ -76,13 +76,13 @@ def test_busy_is_relative_to_the_capacity_there_was() -> None:
 
 def test_until_cuts_off_what_came_later() -> None:
     _, _, usage = run([(0, 100), (3, 100)])
-    link = usage.table(0.5).query("resource == 'link 0'")
+    link = usage.until(0.5).frame().query("resource == 'link 0'")
     assert link[["start", "end", "bytes", "busy"]].to_numpy().tolist() == [[0.0, 0.5, 50.0, 1.0]]
 
 
 def test_a_burst_is_more_than_the_capacity() -> None:
     now, _, usage = run([(0, 150)], bucket=Bucket(50.0, 150.0))
-    assert usage.table(now).query("resource == 'link 0'")["busy"].tolist() == [pytest.approx(1.5)]
+    assert usage.until(now).frame().query("resource == 'link 0'")["busy"].tolist() == [pytest.approx(1.5)]
 
 
 @examples(0.5)
@@ -90,6 +90,6 @@ def test_a_burst_is_more_than_the_capacity() -> None:
 def test_watching_changes_nothing(sent) -> None:
     now, ends, usage = run(sent)
     assert run(sent, watched=False)[:2] == (now, ends)
-    table = usage.table(now)
+    table = usage.until(now).frame()
     assert table.query("resource == 'link 0'")["bytes"].sum() == pytest.approx(sum(size for _, size in sent))
     assert (table["busy"] <= 1 + 1e-9).all()

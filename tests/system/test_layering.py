@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "job": {"strategies", "scenarios", "workloads", "analysis.records"},
     "simulator": {
         *("job", "strategies", "scenarios", "workloads"),
-        *("analysis.records", "analysis.result", "analysis.entries"),
+        *("analysis.records", "analysis.result", "analysis.entries", "analysis.utilisation"),
     },
     "executor": {
         *("job", "strategies", "scenarios", "workloads"),
