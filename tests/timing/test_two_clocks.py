@@ -27,7 +27,7 @@ def takes_time(row: Row) -> bool:
 
 
 def kind(row: Row) -> str:
-    """Where the loop of its workers is: with servers' pulls and pushes, steps by themselves, peers, a memory."""
+    """Where the loop of its workers is: with servers, on steps by themselves, with peers, on a memory."""
     values = dict(row.strategy)
     return find(values.pop("name"), values).worker_loop.__module__
 
