@@ -69,7 +69,13 @@ def cold(
         return subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
             env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+            preexec_fn=_heeds_sigint,
         )  # fmt: skip
+
+
+def _heeds_sigint() -> None:
+    """As a command in front does; these tests may be a job in the background of a shell, which does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ended(start: Start, tmp_path: Path, program: str, *arguments: str) -> tuple[int, str, str]:
