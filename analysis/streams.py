@@ -16,7 +16,7 @@ from lockstep.analysis.entries import Entry
 from lockstep.analysis.records import EVENTS, TYPES, in_columns, join
 
 RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-N.WHAT.arrow, hold
-Columns = Mapping[str, pa.Array]
+Batch = Mapping[str, pa.Array]
 _TYPE = {name: types[name] for types in TYPES.values() for name in types.names or ()}
 _NAMED = ("word", "kind")  # columns of a log that are numbers of names
 ENTRY = np.dtype([*zip(Entry._fields[1:], ("i4", "i2", "i2", "i4", "i4", "i4", "f8"), strict=True)])
@@ -31,7 +31,7 @@ class Stream:
         self._file: Any = None
         self._writer: pa.RecordBatchStreamWriter | None = None
 
-    def write(self, columns: Columns) -> None:
+    def write(self, columns: Batch) -> None:
         """Add rows; they are the system's, not this process's, when this returns."""
         batch = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
         if self._writer is None:
@@ -51,7 +51,7 @@ def file_of(folder: Path, rank: int, what: str) -> Path:
     return folder / f"rank-{rank}.{what}.arrow"
 
 
-def columns_of(rows: Sequence[np.ndarray], kinds: Sequence[str]) -> Columns | None:
+def columns_of(rows: Sequence[np.ndarray], kinds: Sequence[str]) -> Batch | None:
     """The records of each event, and the names of kinds, as columns; None if there are none.
 
     What an event does not have is 0 there.
@@ -66,7 +66,7 @@ def columns_of(rows: Sequence[np.ndarray], kinds: Sequence[str]) -> Columns | No
     return columns
 
 
-def log_columns(rows: np.ndarray, names: Sequence[str]) -> Columns | None:
+def log_columns(rows: np.ndarray, names: Sequence[str]) -> Batch | None:
     """Entries of a log as columns; None if there are none. Operations and kinds are numbers of names."""
     if not len(rows):
         return None
@@ -112,7 +112,7 @@ def _packed(file: Path, rank: int) -> pd.DataFrame:
     return _with_node(columns, rank)
 
 
-def _with_node(columns: Columns | dict[str, Any], rank: int) -> pd.DataFrame:
+def _with_node(columns: Batch | dict[str, Any], rank: int) -> pd.DataFrame:
     frame = pd.DataFrame(columns, columns=[*Entry._fields[1:]])
     frame.insert(0, "node", np.full(len(frame), rank, "i4"))
     return frame

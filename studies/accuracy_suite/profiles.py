@@ -67,4 +67,4 @@ def _bandwidth(point: Point) -> float | None:
 
 
 def _is_of(profile: Profile, rate: float | None) -> bool:
-    return bool(rate) and isclose(profile.bandwidth or 0, rate or 0, rel_tol=_DIGITS)
+    return rate is not None and isclose(profile.bandwidth or 0, rate, rel_tol=_DIGITS)
