@@ -4,42 +4,53 @@ Each of them would import the module too, and start the same processes again.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from traceback import extract_stack
+from pathlib import Path
+from traceback import walk_stack
+from typing import NoReturn
 
 from lockstep.scenarios import ScenarioError
 
-_files: list[str] = []  # of the modules that are being imported, the outermost first
+_roots: dict[str, Path] = {}  # of the modules that hold tasks: the folder that their imports begin at
 
 
 class Unguarded(ScenarioError):
     """A module starts processes as it is imported."""
 
 
-@contextmanager
-def importing(file: str) -> Iterator[None]:
-    """Import a user's module inside; if it is the script that runs, what it did wrong is said and ends it."""
-    _files.append(file)
-    try:
-        yield
-    except Unguarded as error:
-        if getattr(sys.modules["__main__"], "__file__", None) != file:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    finally:
-        _files.pop()
+class Ended(SystemExit):
+    """The script that runs ends with it."""
+
+
+def holds_task(module: str, root: Path) -> None:
+    """From here on, no processes may be started while that module is imported."""
+    _roots[module] = root
 
 
 def require_guard() -> None:
-    """Raise `Unguarded` if a user's module is being imported: before any process is started."""
-    if not _files:
-        return
-    file = _files[-1]
-    line = max((frame.lineno or 0 for frame in extract_stack() if frame.filename == file), default=0)
+    """Refuse to start processes while a user's module is imported, or one that it imports.
+
+    Raises `Unguarded`. If it is a script beside the module that imports it, or that it is, nobody is there to
+    catch that: it is said, and the script ends.
+    """
+    tasks = {name: vars(sys.modules[name]).values() for name in _roots if name in sys.modules}
+    for frame, line in walk_stack(None):
+        name = frame.f_globals.get("__name__", "")
+        if frame.f_code.co_name != "<module>" or name == "__main__":
+            continue
+        imported = sys.modules.get(name, frame)
+        for task, has in tasks.items():
+            if name == task or any(value is imported for value in has):
+                _refuse(frame.f_code.co_filename, line, _roots[task])
+
+
+def _refuse(file: str, line: int, root: Path) -> NoReturn:
     problem = (
         "this starts processes, each of which imports this file for its task and would start them again; "
-        'put it below `if __name__ == "__main__":`'
+        'put it, or what imports this file, below `if __name__ == "__main__":`'
     )
-    raise Unguarded(problem, file=file, line=line or None)
+    error = Unguarded(problem, file=file, line=line)
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if script is None or Path(script).absolute().parent != root:
+        raise error
+    print(f"error: {error}", file=sys.stderr)
+    raise Ended(2)

@@ -18,7 +18,7 @@ from torch import nn
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import Code, content, file_of
 from lockstep.scenarios.section import nearest
-from lockstep.workloads.importing import Unguarded, importing
+from lockstep.workloads.importing import Ended, Unguarded, holds_task
 from lockstep.workloads.samples import everything_seeded
 from lockstep.workloads.task import Task, untrainable
 from lockstep.workloads.torchvision_repair import repaired
@@ -138,6 +138,7 @@ def _module(module: str, root: Path, known: str | None) -> ModuleType:
             f"the code of {module} in {str(root)!r} is not what the scenario was read with: read it again"
         )
         raise ScenarioError(problem, key=_KEY)
+    holds_task(module, root)
     there, own = sys.modules.get(module), _imported.get(module)
     file = str(file_of(root, module))
     if there is not None and there.__file__ == file and (own is None or own[0] == now):
@@ -150,17 +151,16 @@ def _module(module: str, root: Path, known: str | None) -> ModuleType:
     before = {*sys.modules}
     importlib.invalidate_caches()
     _imported[module] = now, set()  # what it does as it is imported may ask for it
-    with importing(file):
-        try:
-            with _first(str(root)), aside():
-                found = repaired(importlib.import_module, module)
-        except Unguarded:
-            raise
-        except (Exception, SystemExit) as error:  # of a parser of arguments
-            raise _raised(module, str(root), error) from error
-        finally:
-            came = {name for name in {*sys.modules} - before if file_of(root, name) is not None}
-            _imported[module] = (now, came)
+    try:
+        with _first(str(root)), aside():
+            found = repaired(importlib.import_module, module)
+    except (Unguarded, Ended):
+        raise
+    except (Exception, SystemExit) as error:  # of a parser of arguments
+        raise _raised(module, str(root), error) from error
+    finally:
+        came = {name for name in {*sys.modules} - before if file_of(root, name) is not None}
+        _imported[module] = (now, came)
     if str(root) not in sys.path:
         sys.path.append(str(root))  # for what functions import when they are called
     return found

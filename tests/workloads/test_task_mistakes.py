@@ -17,6 +17,7 @@ from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
 from lockstep.workloads import build
 from tests.support.command_line import COMMAND, Lockstep, fine
+from tests.support.nightly import drawn
 from tests.support.tasks import TIED, document, task, written
 
 HALF = """
@@ -169,15 +170,24 @@ lockstep.run(lockstep.scenario(f, cluster=cluster, strategy="downpour", stop={"s
 def test_a_module_that_starts_a_run_as_it_is_imported_is_refused(folder: Path) -> None:
     file = written(folder, task() + UNGUARDED) / "my_task.py"
     line = len(file.read_text().splitlines())
-    with pytest.raises(ScenarioError, match=r"start them again; put it below `if __name__ ==") as caught:
+    with pytest.raises(ScenarioError, match=r"start them again; put it, or what imports this file, below `if __name__ ==") as caught:
         lockstep.simulate(made(document()))
     assert (caught.value.file, caught.value.line) == (str(file), line)
 
 
 @pytest.mark.slow
-def test_a_script_that_starts_a_run_without_a_guard_ends_in_a_line(folder: Path) -> None:
-    file = written(folder, task() + UNGUARDED) / "my_task.py"
-    ended = subprocess.run([sys.executable, file.name], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("runs", drawn(["script", "task", "neighbour"], 3))
+def test_a_script_that_starts_a_run_without_a_guard_ends_in_a_line(folder: Path, runs: str) -> None:
+    """Or that imports a file which does: that of the task, or one that imports the task."""
+    if runs == "neighbour":
+        written(folder, task() + "import starts")
+        written(folder, "import lockstep\nfrom my_task import f\n" + UNGUARDED, "starts")
+    else:
+        written(folder, task() + UNGUARDED)
+    written(folder, "import my_task", "script")
+    script = "script.py" if runs == "task" else "my_task.py"
+    file = folder / ("starts.py" if runs == "neighbour" else "my_task.py")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert re.fullmatch(rf"error: {re.escape(str(file))}:\d+: this starts processes, .*\n", ended.stderr)
 
