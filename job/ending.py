@@ -38,10 +38,8 @@ class Ending:
         self.made = 0  # updates that brought the end closer
         self._owners = len(plan.owners.ranks)
         copied = plan.has_servers and plan.scenario.cluster.servers.copies > 1
-        # a server that goes back to its checkpoint is behind the others, which its workers need, too
-        goes_back = plan.has_servers and plan.goes_on
-        # owners may need each other's workers
-        self._linked = plan.relayed or copied or len(plan.groups) > 1 or goes_back
+        # owners may need each other's workers, also one that goes back to its checkpoint and is behind
+        self._linked = plan.relayed or copied or len(plan.groups) > 1 or plan.goes_on
         self._places = plan.places
         self._count, self._tell = count, tell
         self._reserved: dict[int, int] = {}  # the mini-batch that is each worker's
@@ -55,7 +53,7 @@ class Ending:
     def available(self, worker: int, taken: int) -> bool:
         """Whether a worker that has used `taken` mini-batches has another: it is then the worker's to use."""
         each, together = self.quota.each, self.quota.together
-        if each is not None and taken >= each:
+        if (each is not None and taken >= each) or self.retired(worker):
             return False
         if together is not None and self._reserved.get(worker) != taken:
             name = pool(self._places[worker][0])

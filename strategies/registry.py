@@ -261,6 +261,7 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=2,  # neighbours' models: two on a ring
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="a step, and the weighted mean of the neighbours' models (Lian et al. 2017)",
     ),
     "sgp": Strategy(

@@ -56,6 +56,7 @@ CASES: dict[str, dict[str, Any]] = {
     "peers wait": {"faults": [SHORT], **WAIT, "strategy": "ad-psgd", **THREE},
     "peers go on for good": {"faults": [CRASH | {"back_after": None}], **ON, "strategy": "ako", **THREE},
     "peers take over": {"faults": [SHORT], **ON, **ANEW, "strategy": GOSSIP, **THREE},
+    "peers in rounds": {"faults": [SHORT], **ON, "strategy": "d-psgd", **THREE},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
 
