@@ -201,9 +201,9 @@ class RecordedPort:
         return self._port.cost(nbytes, codec, decoding)
 
     def collective(
-        self, program: Collective, vector: Vector, among: Group | None = None
+        self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0
     ) -> Awaitable[Vector] | None:
-        return self._port.collective(program, vector, among)
+        return self._port.collective(program, vector, among, beside)
 
     async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
         total = await self._port.all_reduce(vector)

@@ -376,7 +376,7 @@ class RealPort:
     # ---------------------------------------------------------------- collectives
 
     def collective(
-        self, program: Collective, vector: Vector, among: Group | None = None
+        self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0
     ) -> Awaitable[Vector] | None:
         return None
 

@@ -12,14 +12,19 @@ T = TypeVar("T")
 _GROUPS = 8  # numbers of groups, of which a node may be in several
 
 
+def part_of(group: Group, number: int) -> int:
+    """What tells the messages of a group's collective from others. number: from 0, of the group's."""
+    return 1 + number * _GROUPS + group.number
+
+
 class Member:
     """What a collective needs of `strategies.Node`, where each member means the same."""
 
-    __slots__ = ("_node", "_part", "concatenate", "hosts", "index", "rank", "workers")
+    __slots__ = ("_begun", "_group", "_node", "_part", "concatenate", "hosts", "index", "rank", "workers")
 
-    def __init__(self, node: "Node", group: Group, number: int) -> None:
-        """number: of the collective, from 0, among those of the group."""
-        self._node, self._part = node, 1 + number * _GROUPS + group.number
+    def __init__(self, node: "Node", group: Group, part: int, begun: bool) -> None:
+        """part: of its messages; begun: whether the node goes on meanwhile."""
+        self._node, self._group, self._part, self._begun = node, group, part, begun
         self.rank, self.workers, self.hosts = node.rank, group.ranks, group.hosts
         self.index = group.ranks.index(node.rank)
         self.concatenate: Callable[[Sequence[Any]], Any] = node.concatenate
@@ -33,8 +38,15 @@ class Member:
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
         return self._node.apply(function, nbytes)
 
-    def collective(self, program: Collective, vector: Vector) -> Awaitable[Vector]:
-        return program(self, vector)  # type: ignore[arg-type]  # all that a collective needs
+    def collective(
+        self, program: Collective, vector: Vector, among: Group | None = None
+    ) -> Awaitable[Vector]:
+        """A part of the one that this is, one after the other; `among` some of its members."""
+        if among is not None:
+            return Member(self._node, among, self._part, self._begun).collective(program, vector)
+        part = self._part if self._begun else 0
+        short = self._node.port.collective(program, vector, self._group, part)
+        return program(self, vector) if short is None else short  # type: ignore[arg-type]  # all it needs
 
     def all_reduce(self, vector: Vector) -> Awaitable[Vector]:
         """Around a ring: engines have native collectives of all workers alone."""

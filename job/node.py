@@ -16,7 +16,7 @@ from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Later, Retired, ready
 from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, keeps_nothing, nbytes_of
 from lockstep.job.joining import ALWAYS
-from lockstep.job.member import Member
+from lockstep.job.member import Member, part_of
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port, Work
@@ -359,15 +359,15 @@ class Node:
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None
     ) -> Awaitable[Vector]:
-        short = self.port.collective(program, vector, among)
-        if short is not None:
-            return short
-        return program(self, vector) if among is None else self._member(among).collective(program, vector)
+        if among is not None:
+            return self._member(among, begun=False).collective(program, vector)
+        short = self.port.collective(program, vector)
+        return program(self, vector) if short is None else short
 
     def begin_collective(
         self, program: Collective, vector: Vector, among: Group | None = None
     ) -> Awaitable[Vector]:
-        done, member = Event(), self._member(among or self._all)
+        done, member = Event(), self._member(among or self._all, begun=True)
 
         async def run() -> None:
             done.happen(await member.collective(program, vector))
@@ -379,10 +379,10 @@ class Node:
     def _all(self) -> Group:
         return Group(tuple(self.workers), tuple(self.hosts))
 
-    def _member(self, group: Group) -> Member:
+    def _member(self, group: Group, begun: bool) -> Member:
         number = self.met.get(group, 0)
         self.met[group] = number + 1
-        return Member(self, group, number)
+        return Member(self, group, part_of(group, number), begun)
 
     async def all_reduce(self, vector: Vector) -> Vector:
         start, number = self.clock.now, self.collectives

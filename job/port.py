@@ -99,9 +99,12 @@ class Port(Protocol):
         ...
 
     def collective(
-        self, program: Collective, vector: Vector, among: Group | None = None
+        self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0
     ) -> Awaitable[Vector] | None:
-        """A shorter way to what a collective of all, or of a group, comes to; None if there is none."""
+        """A shorter way to what a collective of all, or of a group, comes to; None if there is none.
+
+        beside: its part (member.py), if the node goes on meanwhile, and may begin others.
+        """
         ...
 
     def all_reduce(self, vector: Vector) -> Awaitable[tuple[Vector, int]]:

@@ -85,7 +85,7 @@ class Flows:
         self.listened = False  # whether anybody listens to links
         self.uncounted = False  # whether links have carried what they do not know of yet
         self._compiled: Compiled | None = None  # what solves once there is much to solve
-        self._unwatched = 0  # how many flows may end before the watcher is called
+        self.unwatched = 0  # how many flows may end before the watcher is called
         self._looks = [self._look]
         self._queue: list[Any] = environment._queue  # at hand for what is done most
         self._numbers = environment._eid
@@ -176,9 +176,9 @@ class Flows:
 
     def ended(self, count: int) -> None:
         """So many flows have ended: the watcher may want to know."""
-        self._unwatched -= count
-        if self._watcher is not None and self._unwatched <= 0 and not self.uncounted:
-            self._unwatched = self._watcher()
+        self.unwatched -= count
+        if self._watcher is not None and self.unwatched <= 0 and not self.uncounted:
+            self.unwatched = self._watcher()
 
     def carried(self, link: Link) -> float:
         """Bytes that a link has carried so far, those of flows under way included."""
@@ -241,8 +241,8 @@ class Flows:
             if not (link.bottleneck and self._widen(link)):
                 for flow in finished:
                     self._solve_later(flow.path)
-            self._unwatched -= len(finished)
-            if self._unwatched <= 0:
+            self.unwatched -= len(finished)
+            if self.unwatched <= 0:
                 self.ended(0)
         if held:
             self._wake(link, due, now, look)

@@ -183,6 +183,10 @@ class Network:
             connection = self._connections[sender, to] = Connection(to, path, latency, drawn)
         return connection
 
+    def between_hosts(self) -> bool:
+        """Whether a message has been sent from one host to another."""
+        return any(self.host_of[sender] != self.host_of[to] for sender, to in self._connections)
+
     def connect(self, sender: int, to: int, connection: Connection) -> None:
         """Let that carry the messages from one rank to another."""
         self._connections[sender, to] = connection

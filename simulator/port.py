@@ -11,7 +11,7 @@ from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.events import timeout
 from lockstep.simulator.folding import NEXT_TO_NOTHING
 from lockstep.simulator.ring import Disturbed
-from lockstep.strategies.collectives import RING, all_gather, ring, two_level
+from lockstep.strategies.collectives import RING, all_gather, ring
 from lockstep.strategies.node import Collective, Group, Message, Vector
 
 if TYPE_CHECKING:
@@ -129,16 +129,11 @@ class VirtualPort:
         return seconds / self._speed
 
     def collective(
-        self, program: Collective, vector: Vector, among: Group | None = None
+        self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0
     ) -> Awaitable[Vector] | None:
-        rings, node = self._rings, self.simulation.nodes[self.rank]
-        if rings is None or among is not None:
+        if program is not ring or self._rings is None:
             return None
-        if program not in (ring, two_level) or not rings.computed(program, node):
-            return None
-        if program is ring:
-            return rings.enter(node, vector)
-        return two_level(node, vector, lambda _, ranks, total: rings.enter(node, total))
+        return self._rings.enter(self.simulation.nodes[self.rank], vector, among, beside)
 
     async def all_reduce(self, vector: Vector) -> tuple[Vector, int]:
         # NCCL and gloo run a ring at the sizes that matter.
@@ -168,9 +163,11 @@ class FoldedPort(VirtualPort):
         return self._network.send(self.rank, to, message.body.nbytes, turned, self._inboxes[first])
 
     def collective(
-        self, program: Collective, vector: Vector, among: Group | None = None
+        self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0
     ) -> Awaitable[Vector] | None:
         """Devices with chunks that differ by an element count as alike, if that is next to nothing."""
+        if beside:  # what else goes on may meet it
+            return None
         simulation, node = self.simulation, self.simulation.nodes[self.rank]
         members = len(among.ranks if among else node.workers)
         if program is all_gather or members == 1:

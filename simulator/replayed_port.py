@@ -248,7 +248,7 @@ class ReplayedPort:
         return self._port.cost(nbytes, codec, decoding)
 
     def collective(
-        self, program: Collective, vector: Vector, among: Group | None = None
+        self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0
     ) -> Awaitable[Vector] | None:
         return None  # by its messages, as in the log
 

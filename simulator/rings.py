@@ -1,7 +1,7 @@
 """The ring all-reduces of a simulation, computed where ring.py can.
 
-Of all workers, or of the first of each host, as in `two-level` sums: what is sent inside hosts then meets no
-message of the ring.
+Of all workers, or of a group with one on each host, as in `two-level` sums: what is sent inside hosts then
+meets no message of the ring. Those of all may go on beside each other (beside.py).
 
 Whether other messages meet the ring's is only known afterwards. If one is sent while a worker is in a ring,
 or anything else happens that only messages can tell the effect of, `Disturbed` is raised, and the run is to
@@ -18,11 +18,12 @@ from simpy.events import NORMAL
 
 from lockstep.job.events import Event
 from lockstep.job.node import Node
+from lockstep.simulator.beside import Beside
 from lockstep.simulator.jit import able
 from lockstep.simulator.ring import Disturbed, Lanes, Times, schedule, schedule_shared, separate_lanes
 from lockstep.strategies import Vector
-from lockstep.strategies.collectives import RING, first_of_hosts, two_level
-from lockstep.strategies.node import Collective
+from lockstep.strategies.collectives import RING
+from lockstep.strategies.node import Group
 from lockstep.strategies.parameter_server import shard_of
 from lockstep.workloads.memory import require
 
@@ -80,31 +81,48 @@ class Rings:
         self.simulation = simulation
         self.watchful = False  # whether a message may disturb
         self._inside: set[int] = set()  # workers that are in a ring
-        self._program: Collective | None = None  # whose rings they are; None: nobody has asked yet
-        self._members: Sequence[int] = ()  # of all rings
+        self._all = tuple(simulation.workers)
+        self._members: Sequence[int] = ()  # of all rings; (): nobody has asked yet
         self._places: dict[int, int] = {}  # of the members
         self._lanes: Lanes | None = None
         self._in_part = False  # the others are workers too, to whom members talk inside hosts
+        self.beside: Beside | None = None  # if rings go on beside each other
         self._open: list[Ring] = []  # at most two: some may have entered the next before all are done
         self._nbytes: dict[tuple[int, int], np.ndarray] = {}
         self._idle: np.ndarray | None = None  # since when links are that several lanes share
 
-    def computed(self, program: Collective, node: Node) -> bool:
-        """Whether that of `ring` or `two_level` is: in a run, of the one that the first worker asks for."""
-        simulation = self.simulation
-        if self._program is None:
-            self._program = program
-            self._members = first_of_hosts(node) if program is two_level else simulation.workers
-            self._places = {rank: place for place, rank in enumerate(self._members)}
-            self._in_part = len(self._members) < len(simulation.workers)
-            queued = bool(simulation.scenario.cluster.network.queue)
-            if not (self._in_part and simulation.network.messages):
-                self._lanes = separate_lanes(simulation.network, self._members, queued)
-            self.watchful = self._in_part and self._lanes is not None
-        return self._lanes is not None and program is self._program
+    def _ask(self, members: Sequence[int], beside: bool) -> None:
+        """Find out whether rings of these can be computed, of the first who ask."""
+        simulation, network = self.simulation, self.simulation.network
+        hosts, queued = simulation.plan.hosts, bool(simulation.scenario.cluster.network.queue)
+        self._members = members
+        self._places = {rank: place for place, rank in enumerate(members)}
+        self._in_part = len(members) < len(simulation.workers)
+        if self._in_part and (
+            network.between_hosts() or len({hosts[rank] for rank in members}) < len(members)
+        ):
+            return
+        if beside and (self._in_part or queued or network.messages or len(simulation.roles) > len(members)):
+            return
+        lanes = separate_lanes(network, members, queued)
+        if lanes is None or (beside and lanes.links is not None):
+            return
+        self._lanes, self.watchful = lanes, self._in_part or beside
+        if beside:
+            self.beside = Beside(simulation, members, lanes, self._sum)
 
-    def enter(self, node: Node, vector: Vector) -> Event:
-        """Let a worker take part in a ring that is computed; what happens when it is done, with the sum."""
+    def enter(self, node: Node, vector: Vector, among: Group | None, beside: int) -> Event | None:
+        """Let a worker take part in a ring that is computed; what happens when it is done, with the sum.
+
+        None: by messages. beside: the number of one beside which the worker goes on (`Port.collective`).
+        """
+        members = self._all if among is None else among.ranks
+        if not self._members:
+            self._ask(members, beside > 0)
+        if self._lanes is None or members != self._members or (beside > 0) != (self.beside is not None):
+            return None
+        if self.beside is not None:
+            return self.beside.enter(node, vector, beside, self._sizes(vector))
         if not self._open or not self._open[-1].missing:
             if self.simulation.network.messages and not self._in_part:
                 raise Disturbed
@@ -135,6 +153,8 @@ class Rings:
         now, stop = self.simulation.environment.now, self.simulation.scenario.stop
         if self._open and self._lanes is not None and self._lanes.links is not None:
             raise Disturbed  # what shared links have carried by now does not follow from the times
+        if self.beside is not None:
+            self.beside.end()
         for ring in self._open:
             times = ring.times or self._times(ring)
             instants = [times.ends, *(times.sums[:1] if times.sums else ())]
@@ -157,9 +177,7 @@ class Rings:
     def _complete(self, ring: Ring) -> None:
         """Everyone has entered: see that everyone leaves when done."""
         simulation = self.simulation
-        total = ring.vectors[0]
-        if simulation.learner is not None:
-            total = simulation.arithmetic(0).concatenate(ring_sum(ring.vectors))
+        total = self._sum(ring.vectors)
         ring.vectors.clear()  # no longer needed
         ring.times = self._times(ring)
         for rank, instant in zip(self._members, ring.times.ready.tolist(), strict=True):
@@ -173,6 +191,12 @@ class Rings:
             done.setdefault(instants[worker], []).append(worker)
         for instant, workers in done.items():
             At(simulation.environment, instant, partial(self._leave, ring, workers, total))
+
+    def _sum(self, vectors: list[Any]) -> Any:
+        """What the vectors of all come to."""
+        if self.simulation.learner is None:
+            return vectors[0]
+        return self.simulation.arithmetic(0).concatenate(ring_sum(vectors))
 
     def _times(self, ring: Ring) -> Times:
         network, lanes = self.simulation.network, self._lanes

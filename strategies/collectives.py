@@ -8,18 +8,19 @@ Failure: a worker that dies ends the run.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from lockstep.strategies.node import Collective, Node, Vector
+from lockstep.strategies.node import Collective, Group, Node, Vector
 from lockstep.strategies.parameter_server import shard_of
 
 RING = "ring"
 """The kind of a ring's messages."""
 _SLICE, _SLICES = 2**20, 4  # of NCCL: bytes at most, and how many are on their way at a time
 _SEGMENT, _SEGMENTS = 2**20, 2  # likewise of Gloo
-Around = Callable[[Node, Sequence[int], Vector], Awaitable[Vector]]
+_FIRSTS = 7
+"""The number of the group of hosts' first workers."""
 
 
 async def ring(node: Node, vector: Vector) -> Vector:
@@ -111,11 +112,10 @@ async def binomial(node: Node, vector: Vector) -> Vector:
     return await _broadcast(node, await _reduce(node, vector))
 
 
-async def two_level(node: Node, vector: Vector, around: Around | None = None) -> Vector:
+async def two_level(node: Node, vector: Vector) -> Vector:
     """Sum inside each host at its first worker, around a ring of these, and broadcast inside each host.
 
-    Only the first worker of a host speaks to other hosts. `around`: what sums around the ring, if it is
-    computed without messages.
+    Only the first worker of a host speaks to other hosts.
     """
     hosts = _by_host(node)
     first, *others = hosts[node.hosts[node.index]]
@@ -124,15 +124,10 @@ async def two_level(node: Node, vector: Vector, around: Around | None = None) ->
         return await _body(node, "from first", first)
     for worker in others:
         vector = await _add(node, await _body(node, "to first", worker), vector)
-    vector = await (around or _ring)(node, first_of_hosts(node), vector)
+    vector = await node.collective(ring, vector, _firsts(tuple(node.workers), tuple(node.hosts)))
     for sent in [node.send(worker, "from first", vector) for worker in others]:
         await sent
     return vector
-
-
-def first_of_hosts(node: Node) -> Sequence[int]:
-    """The workers that meet in the ring of `two_level`."""
-    return [first for first, *_ in _by_host(node).values()]
 
 
 async def hierarchical(node: Node, vector: Vector) -> Vector:
@@ -240,6 +235,13 @@ def _grouped(workers: tuple[int, ...], hosts: tuple[int, ...]) -> dict[int, list
     for worker, host in zip(workers, hosts, strict=True):
         found.setdefault(host, []).append(worker)
     return found
+
+
+@lru_cache(maxsize=64)
+def _firsts(workers: tuple[int, ...], hosts: tuple[int, ...]) -> Group:
+    """The first workers of hosts, which meet in the ring of `two_level`."""
+    firsts = {host: first for host, (first, *_) in _grouped(workers, hosts).items()}
+    return Group(tuple(firsts.values()), tuple(firsts), _FIRSTS)
 
 
 def _neighbours(node: Node, ranks: Sequence[int]) -> tuple[int, int, int, int]:

@@ -104,7 +104,7 @@ class Group:
 
     ranks: tuple[int, ...]
     hosts: tuple[int, ...]  # of each: a number for the machine it is on
-    number: int = 0  # from 0 to 7
+    number: int = 0  # from 0 to 7; 7 are the first workers of hosts (collectives.py)
 
 
 @dataclass(frozen=True, eq=False)
