@@ -34,6 +34,7 @@ from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
 from lockstep.executor.parent import end_with_parent, print_aside
 from lockstep.executor.peers import check_ends
 from lockstep.executor.port import RealPort
+from lockstep.executor.rehearsal import rehearse
 from lockstep.executor.report import Report
 from lockstep.executor.running import run_to_end
 from lockstep.executor.stopping import say
@@ -158,12 +159,13 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     port.leave = lambda name, content: _leave(control, name, lambda file: file.write_bytes(content))
     if rank in plan.stages:
         port.segments = Segments(plan, learner, node.arithmetic.blank)
-    if learner and is_worker:
-        if scenario.workload.readers and isinstance(learner, Reader):
-            learner.read_ahead(port.replica, scenario.workload.readers)
-        start = time.monotonic()
+    if scenario.workload.readers and isinstance(learner, Reader):
+        learner.read_ahead(port.replica, scenario.workload.readers)
+    start = time.monotonic()
+    if learner is not None:
         port.warm_up()  # the first gradient is slow: not on the clock
-        port.longest_s = time.monotonic() - start
+    rehearse(plan, node)  # and so is the first update
+    port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
     if control.rejoins:
         transport.begin_anew(life.number)

@@ -30,7 +30,7 @@ from lockstep.strategies.marks import (
     split,
 )
 from lockstep.strategies.node import Node
-from lockstep.strategies.optimizers import optimizer, server_optimizer
+from lockstep.strategies.optimizers import Transformation, optimizer, server_optimizer
 from lockstep.strategies.owners import Owners, Replicated
 from lockstep.strategies.parameter_server import ParameterServer
 from lockstep.strategies.shares import Shares
@@ -236,11 +236,14 @@ class Strategy:
             found.append(ParameterServer)
         return found
 
+    def own_optimizer(self, values: Mapping[str, Any]) -> Transformation | None:
+        """Of a worker that steps by itself; None: it does not."""
+        return optimizer(**_chosen(optimizer, self._filled(values))) if self._steps_locally else None
+
     def moments(self, values: Mapping[str, Any]) -> int | None:
         """Vectors of state of a worker's own optimizer; None: it has none."""
-        if not self._steps_locally:
-            return None
-        return optimizer(**_chosen(optimizer, self._filled(values))).moments
+        own = self.own_optimizer(values)
+        return None if own is None else own.moments
 
     def steps_by(self, values: Mapping[str, Any]) -> str:
         """The optimizer of who steps, a worker or the servers; sgd where deltas are only added."""
@@ -248,7 +251,12 @@ class Strategy:
 
     def encodes(self, values: Mapping[str, Any]) -> bool:
         """Whether pushes or answers are encoded."""
-        return any(self._filled(values).get(key, "none") != "none" for key in ("codec", "answer_codec"))
+        return bool(self.codecs(values))
+
+    def codecs(self, values: Mapping[str, Any]) -> frozenset[str]:
+        """The names of those of pushes and answers, without none."""
+        filled = self._filled(values)
+        return frozenset(filled.get(key, "none") for key in ("codec", "answer_codec")) - {"none"}
 
     def server_moments(self, values: Mapping[str, Any]) -> int:
         """Vectors of state of the servers' optimizer."""
@@ -289,23 +297,24 @@ class Strategy:
         if self.has_servers:
             given.append(ParameterServer(node, **_chosen(ParameterServer, values)))
         if self._steps_locally:
-            given.append(optimizer(**_chosen(optimizer, values)))
+            given.append(self.own_optimizer(values))
         return self.worker_loop(*given, **_chosen(self.worker_loop, values))
 
     def _serve(self, node: Node, values: Mapping[str, Any]) -> Coroutine[Any, Any, None]:
         assert self.consistency is not None, "this strategy has no servers"
-        make, given = (
-            self._server_optimizer,
-            {key: p.default for key, p in self.parameters.items()} | dict(values),
-        )
+        return self.consistency(node, self.rule(values), **_chosen(self.consistency, values))
+
+    def rule(self, values: Mapping[str, Any]) -> UpdateRule:
+        """What its servers do with what they are pushed."""
+        make, own = self._server_optimizer, self._filled(values)
+        given = {key: p.default for key, p in self.parameters.items()} | own
         sizes = given["codec_ratio"], given["codec_threshold"]
-        rule = UpdateRule(
-            make(**_chosen(make, values)),
-            self.correction(**_chosen(self.correction, values)) if self.correction else None,
+        return UpdateRule(
+            make(**_chosen(make, own)),
+            self.correction(**_chosen(self.correction, own)) if self.correction else None,
             Codec(given["codec"], *sizes),
             Codec(given["answer_codec"], *sizes),
         )
-        return self.consistency(node, rule, **_chosen(self.consistency, values))
 
 
 FACTORS = ("worker_loop", "consistency", "correction")

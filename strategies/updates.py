@@ -1,6 +1,6 @@
 """The step that a server takes by what it was pushed, and how much memory that touches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lockstep.strategies.corrections import Arrival, UpdateRule
@@ -33,22 +33,31 @@ def _mean(vectors: Sequence[Any], weights: Sequence[float] | None, over: float) 
     return Multiple(1 / over, sum_of(vectors))
 
 
+def trials(
+    rule: UpdateRule, parameters: Any, push: Callable[[], Any], pushes: int, weighted: bool = False
+) -> Iterator[Any]:
+    """The parameters after one update with so many pushes, two, …: on stand-ins, of a server that is none."""
+    state, seen = rule.optimizer.initial, rule.correction.initial if rule.correction else None
+    weights = [2.0] * pushes if weighted else None
+    while True:
+        plain = [push() for _ in range(pushes)]
+        updates = [*plain]
+        if rule.correction:
+            arrival = Arrival(1, parameters, push())
+            for number, update in enumerate(updates):
+                updates[number], seen = rule.correction.correct(update, arrival, seen)
+        step, state = stepped(rule, updates, plain, weights, 2, state, parameters)
+        parameters = parameters + step
+        yield parameters
+
+
 def passes_of(rule: UpdateRule, pushes: int, weighted: bool) -> int:
     """How often an update with so many pushes reads or writes a vector as long as the shard."""
     tally = [0]
-    vector: Any = Counting(tally)
-    state, seen = rule.optimizer.initial, rule.correction.initial if rule.correction else None
-    for _ in range(2):  # the moments are vectors from the second update on
-        tally[0] = 0
-        plain: list[Any] = [Counting(tally) for _ in range(pushes)]
-        updates = [*plain]
-        if rule.correction:
-            arrival = Arrival(1, vector, Counting(tally))  # type: ignore[arg-type]
-            for number, update in enumerate(updates):
-                updates[number], seen = rule.correction.correct(update, arrival, seen)
-        weights = [2.0] * pushes if weighted else None
-        step, state = stepped(rule, updates, plain, weights, 2, state, vector)
-        vector = vector + step
+    updates = trials(rule, Counting(tally), lambda: Counting(tally), pushes, weighted)
+    next(updates)  # the moments are vectors from the second update on
+    tally[0] = 0
+    next(updates)
     return tally[0]
 
 
