@@ -19,9 +19,10 @@ from typing import Any
 import pandas as pd
 
 import lockstep
+from lockstep.loopback import Loopback, measure_loopback
 from lockstep.scenarios.loading import made
 from lockstep.studies.accuracy_suite.tables import between_markers
-from lockstep.validation import Loopback, measure_loopback, on_loopback, on_testbed
+from lockstep.validation import on_loopback, on_testbed
 
 ROOT = Path(__file__).parent.parent
 TRUTH, PAGE = ROOT / "benchmarks" / "truth" / "failures", ROOT / "docs" / "accuracy.md"

@@ -16,6 +16,7 @@ from typing import Any
 
 FRAME, DATA = 1514, 1448  # bytes: a full frame (MTU 1500, headers and TCP's time stamps), and the data in it
 QUEUE = 64_000  # bytes of a message that wait in switches: TCP's windows come to 25 to 50 frames, some to 100
+LINE_RATE = 1.25e9  # bytes/s of a card that is not shaped: of no consequence where buckets are small
 _TRAIN_S = 500e-6  # frames of one connection that go together take this long
 _FEW, _FEW_S = (2, 4), 1e-3  # or they are so few, and take as long as this if they can
 _FIRST = 8192 - 64  # bytes: ZeroMQ hands the kernel so much of a message (and its header), and then the rest

@@ -35,6 +35,20 @@ class Event:
         self.callbacks.append(call)
 
 
+def both(one: Event, other: Event) -> Event:
+    """What happens with the later of two events."""
+    event, left = Event(), [one, other]
+
+    def one_of_them(happened: Event) -> None:
+        left.remove(happened)
+        if not left:
+            event.happen()
+
+    for each in (one, other):
+        each.then(one_of_them)
+    return event
+
+
 async def ready(value: T) -> T:
     """A value that is there already."""
     return value

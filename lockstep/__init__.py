@@ -270,7 +270,8 @@ def validate(
     network; `predicted.scenario` has it. `progress` is told of the real run alone, `attempts` are as in
     `run`. Raises what `simulate` and `run` raise.
     """
-    from lockstep.validation import measure_loopback, on_loopback, on_testbed, parameters
+    from lockstep.loopback import measure_loopback
+    from lockstep.validation import on_loopback, on_testbed, parameters
 
     check(scenario, testbed)
     there = on_testbed(scenario) if testbed else on_loopback(scenario, measure_loopback(parameters(scenario)))

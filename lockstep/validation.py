@@ -1,88 +1,18 @@
 """Predicted against measured: the same scenario in both engines, on the cluster the real run really has."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import pandas as pd
 
 from lockstep import scenarios
 from lockstep.analysis.result import Result
+from lockstep.calibration.compute import Gradient, a_few
 from lockstep.executor.fabric import fabric
-from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import DATA, FRAME, QUEUE, bucket, trains
-from lockstep.job.plan import Plan
+from lockstep.executor.shaping import DATA, FRAME, LINE_RATE, QUEUE, bucket, trains
+from lockstep.loopback import Loopback
 from lockstep.scenarios import Cluster, IntraHost, Network, Scenario
-from lockstep.scenarios.network import Burst
-from lockstep.workloads import build, deterministic_threads, sizes
-
-_TURNS = 40  # push-pulls timed of each kind
-_LARGE = 1_000_000  # parameters of the large messages, at least: small ones take no measurable time
-_LARGEST = 8_000_000  # and at most: on a slow machine a few of them have to fit into the two seconds
-LINE_RATE = 1.25e9  # bytes/s of a card that is not shaped: of no consequence where buckets are small
-_PACE = "10 ms"  # of computing between them, as in a real run: a process that has slept is slower to answer
-
-
-@dataclass(frozen=True)
-class Loopback:
-    """What messages between processes of this machine cost."""
-
-    latency: float  # s, one way
-    bandwidth: float  # bytes/s
-    overhead: float = 0.0  # s of its sender's time that a message takes
-
-    def __str__(self) -> str:
-        send, way, speed = self.overhead * 1e6, self.latency * 1e6, self.bandwidth / 1e9
-        return f"a message costs {send:.0f} us to send and {way:.0f} us on its way, at {speed:.2f} GB/s"
-
-
-def measure_loopback(parameters: int) -> Loopback:
-    """Time push-pulls of empty and of large messages, and the answers of one server to several workers.
-
-    The server's own work is in the numbers: a push-pull is what a run will really see of it. The answers to
-    a barrier's workers leave one after the other, which shows what each costs its sender. Raises RunFailed
-    where other work hides what bytes cost.
-    """
-    large = min(max(parameters, _LARGE), _LARGEST)
-    empty, full = _push_pull_s(1), _push_pull_s(large)
-    if full <= empty:
-        raise no_slope("a push-pull", (4, 4 * large), (empty, full))
-    several = _paced_run(min(parameters, _LARGEST), workers=3, strategy="synchronous")
-    answers = several.loc[several["kind"] == "parameters", "start"].sort_values().diff()
-    gaps = answers[answers < 5e-3]  # longer ones are between two barriers
-    overhead = min(empty / 2, float(gaps.median())) if len(gaps) else 0.0
-    return Loopback(empty / 2 - overhead, 2 * 4 * large / (full - empty), overhead)
-
-
-def no_slope(what: str, nbytes: Sequence[int], seconds: Sequence[float]) -> RunFailed:
-    """The error that the more of two numbers of bytes take no longer (s) than the less."""
-    (less, more), (short, long) = nbytes, (1e3 * each for each in seconds)
-    return RunFailed(
-        f"{what} of {more:,} bytes took {long:.3g} ms, no longer than of {less:,} ({short:.3g} ms): what "
-        "else this machine does hides what bytes cost; measure again when it does nothing else"
-    )
-
-
-def _push_pull_s(parameters: int) -> float:
-    """From the end of a gradient to the beginning of the next, in seconds."""
-    records = _paced_run(parameters, workers=1, strategy="asynchronous")
-    gradients = records[records["event"] == "gradient"].sort_values("start")
-    gaps = (gradients["start"].shift(-1) - gradients["end"]).dropna()
-    if gaps.empty:
-        raise RunFailed(f"no push-pull of {4 * parameters} bytes in two seconds: the loopback is too slow")
-    return float(gaps.median())
-
-
-def _paced_run(parameters: int, workers: int, strategy: str) -> pd.DataFrame:
-    document = {
-        "name": "loopback",
-        "cluster": {"workers": workers, "compute": {"time": {"distribution": "constant", "value": _PACE}}},
-        "workload": {"parameters": parameters},
-        "strategy": strategy,
-        "stop": {"steps": _TURNS, "time": "2 s"},
-    }
-    return execute(Plan.of(Scenario.model_validate(document))).records
+from lockstep.scenarios.network import Burst, Processing
+from lockstep.workloads import sizes
 
 
 def parameters(scenario: Scenario) -> int:
@@ -91,15 +21,27 @@ def parameters(scenario: Scenario) -> int:
 
 
 def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
-    """The scenario on the cluster of a real run here: the loopback, and this machine's compute times."""
+    """The scenario on the cluster of a real run here: the loopback, and this machine's compute times.
+
+    All processes are on this machine's cores: their messages, and gradients that are computed on them.
+    """
+    wanted = loopback.cores or scenario.cluster.compute == "measured"
+    gradient = _own_gradient(scenario) if wanted else None
+    processing = loopback.cores and Processing.model_construct(
+        per_message=loopback.per_message,
+        per_byte=loopback.per_byte,
+        cores=loopback.cores,
+        gradient=gradient.seconds if gradient is not None and gradient.device == "cpu" else 0.0,
+    )
     network = Network.model_construct(
         bandwidth=loopback.bandwidth,
         latency=loopback.latency,
         message_overhead=loopback.overhead,
+        processing=processing or None,
         intra_host=IntraHost.model_construct(bandwidth=loopback.bandwidth, latency=loopback.latency),
         topology=scenario.cluster.network.topology.unlimited(),  # who shares a rack may share its slowness
     )
-    return _with_network(scenario, network)
+    return _with_network(scenario, network, gradient)
 
 
 def on_testbed(scenario: Scenario) -> Scenario:
@@ -123,7 +65,8 @@ def on_testbed(scenario: Scenario) -> Scenario:
         changes["burst"] = whole.model_copy(update=trains(_slowest(cluster)))
     if not network.queue:
         changes["queue"] = QUEUE
-    return _with_network(scenario, network.model_copy(update=changes))
+    gradient = _own_gradient(scenario) if cluster.compute == "measured" else None
+    return _with_network(scenario, network.model_copy(update=changes), gradient)
 
 
 def described(cluster: Cluster) -> str:
@@ -147,32 +90,19 @@ def _slowest(cluster: Cluster) -> float:
     return rate
 
 
-def _with_network(scenario: Scenario, network: Network) -> Scenario:
+def _own_gradient(scenario: Scenario) -> Gradient | None:
+    """How long this machine takes for a gradient; None if nothing is computed in a real run."""
+    return a_few(scenario.workload, scenario.cluster.device) if scenario.workload.learns else None
+
+
+def _with_network(scenario: Scenario, network: Network, gradient: Gradient | None) -> Scenario:
     changes: dict[str, Any] = {"network": network}
-    if scenario.cluster.compute == "measured":
-        changes["compute"] = _measured_compute(scenario)
+    if scenario.cluster.compute == "measured" and gradient is not None:
+        time = {"distribution": "constant", "value": f"{gradient.seconds!r} s"}
+        compute = {"time": time, "backward": gradient.backward}
+        changes["compute"] = scenarios.Compute.model_validate(compute)
     cluster = scenario.cluster.model_copy(update=changes)
     return scenario.model_copy(update={"cluster": cluster})
-
-
-def _measured_compute(scenario: Scenario) -> scenarios.Compute:
-    """The time of this machine's gradients, alone on it, and their backward pass's share: medians."""
-    from time import monotonic
-
-    times, forward = [], []
-    with deterministic_threads():
-        learner = build(scenario.workload, scenario.replicas, scenario.seed)
-        parameters = learner.initial()
-        for step in range(12):
-            start, told = monotonic(), list[float]()
-            learner.gradient(parameters, 0, step, lambda *_, told=told: told.append(monotonic()))
-            times.append(monotonic() - start)
-            # until the last parameters' gradient is there
-            forward.append(told[0] - start if told else times[-1])
-    whole = median(times[2:])
-    time = {"distribution": "constant", "value": f"{whole!r} s"}
-    backward = min(0.99, max(0.0, 1 - median(forward[2:]) / whole))
-    return scenarios.Compute.model_validate({"time": time, "backward": backward})
 
 
 def compare(predicted: Result, measured: Result) -> dict[str, Any]:

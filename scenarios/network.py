@@ -144,8 +144,9 @@ class Processing(Section):
 
     An end whose process had no message for t s takes t ÷ (t + `cold_after`) of `cold` more: others had its
     core and caches meanwhile.
-    `cores`: of the one machine that stands for all hosts, as a testbed's does, and whose gradients are only
-    waited for; without it messages share each host's `cores_per_host` with the processes that compute there.
+    `cores`: of the one machine that stands for all hosts, as a testbed's does; without it messages share each
+    host's `cores_per_host` with the processes that compute there. That machine's gradients are only waited
+    for, or also take `gradient` of its cores: they are over when both their time and that work is.
     """
 
     per_message: Duration = Field(0.0, description="core time at each end, such as '50 us'")
@@ -153,6 +154,15 @@ class Processing(Section):
     cold: Duration = Field(0.0, description="more core time after a long pause, such as '400 us'")
     cold_after: PositiveDuration = Field(0.01, description="pause after which it is half of that")
     cores: Annotated[int, Field(ge=1)] | None = None
+    gradient: Duration = Field(
+        0.0, description="core time that a gradient really takes there, such as '4 ms'"
+    )
+
+    @model_validator(mode="after")
+    def _gradients_have_cores(self) -> Self:
+        if self.gradient and self.cores is None:
+            fail("needs cores: those of the one machine that stands for all hosts", "gradient")
+        return self
 
 
 class Jitter(Section):

@@ -94,10 +94,14 @@ class Simulation:
         costs = network.processing
         beside = costs is not None and costs.cores is None  # messages are on the cores that compute
         self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host, beside)
+        self.machine: Cores | None = None  # where gradients are really computed, if that takes time
+        self.really = 0.0  # core-seconds of each
         if costs is not None:
-            one = [0] * len(plan.hosts)  # machine, with cores of its own, on which nobody computes
+            one = [0] * len(plan.hosts)  # machine, with cores of its own
             cores = self.cores if beside else Cores(self.environment, one, costs.cores, always=True)
             self.network.share(cores, costs)
+            if costs.gradient:
+                self.machine, self.really = cores, costs.gradient
         uneven = network.burst or network.receive_overhead or network.jitter or costs
         unsteady = network.varying or network.background or uneven
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None

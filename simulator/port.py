@@ -5,7 +5,7 @@ from functools import partial
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from lockstep.job.events import Event
+from lockstep.job.events import Event, both
 from lockstep.job.port import PassOf, Work
 from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.events import timeout
@@ -29,6 +29,7 @@ class VirtualPort:
     """See `job.port.Port` for what each member means."""
 
     __slots__ = (
+        "_bare",
         "_cores",
         "_inboxes",
         "_network",
@@ -53,6 +54,7 @@ class VirtualPort:
         self._replica = simulation.plan.replica(rank)
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
         self._cores = simulation.cores if simulation.cores.shared(rank) else None
+        self._bare = self._cores is None and simulation.machine is None  # nobody can hold a gradient up
 
     def tell_time(self) -> float:
         now: float = self.clock.now
@@ -85,7 +87,7 @@ class VirtualPort:
                 return parameters, nan
             return learner.gradient(parameters, self._replica, step), learner.loss  # type: ignore[arg-type]
 
-        if self._cores is None and not down_to:
+        if self._bare and not down_to:
             work = Work.__new__(Work)  # every gradient of most runs: a call of __init__ would be felt
             work.start, work.end, work.done = now, now + duration, timeout(environment, duration)
             work.parts, work.gradient, work.give_up = (), gradient, _nothing
@@ -96,10 +98,15 @@ class VirtualPort:
         instants = [waited + computing * (1 - share * element / len(parameters)) for element in down_to]
         milestones = sorted({*instants, duration})
         if self._cores is None:
-            end, events = now + duration, {seconds: timeout(environment, seconds) for seconds in milestones}
+            happening = [timeout(environment, seconds) for seconds in milestones]
         else:
             happening = self._cores.compute(self.rank, milestones)
-            end, events = None, dict(zip(milestones, happening, strict=True))
+        if (machine := simulation.machine) is not None:
+            done = [max(0.0, at - waited) / computing if computing else 1.0 for at in milestones]
+            computed = machine.compute(self.rank, [simulation.really * part for part in done])
+            happening = list(map(both, happening, computed))
+        events = dict(zip(milestones, happening, strict=True))
+        end = now + duration if self._bare else None
         return Work(now, end, events[duration], [events[at] for at in instants], gradient, self._give_up)
 
     def _pass(self, parameters: Vector, step: int, of: PassOf) -> Work:
@@ -120,8 +127,9 @@ class VirtualPort:
         return Work(now, None, done, (), result, self._give_up, kept)
 
     def _give_up(self) -> None:
-        if self._cores is not None:
-            self._cores.give_up(self.rank)
+        for cores in (self._cores, self.simulation.machine):
+            if cores is not None:
+                cores.give_up(self.rank)
 
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         simulation = self.simulation

@@ -15,12 +15,12 @@ from lockstep.analysis.student import half_width_of
 from lockstep.calibration.estimates import Estimates, line, resampled
 from lockstep.calibration.process import alone, timed
 from lockstep.executor.devices import Wanted, own, settle
+from lockstep.loopback import no_slope
 from lockstep.strategies import Message
 from lockstep.strategies import corrections as known
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.optimizers import Optimizer, block_momentum, optimizer, server_optimizer
 from lockstep.strategies.parameter_server import Shard
-from lockstep.validation import no_slope
 
 SIZES = (4_000, 32_000, 256_000, 2_000_000, 25_000_000)  # bytes of a shard
 PLAIN = "sgd"  # the rule that the profile's overhead is of: most strategies have it

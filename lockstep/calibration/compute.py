@@ -1,5 +1,7 @@
 """How long a gradient takes: real ones, one after the other, in a process of their own."""
 
+from statistics import median
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from lockstep.workloads import Reader, build
 _WARM = 10  # gradients not counted: memory, kernels and caches find their place
 _LEAST, _LEAST_S = 200, 3.0  # gradients counted, and seconds, whatever is more;
 _SLOW, _SLOW_S = 30, 20.0  # of slow ones fewer: at least so many, or this long
+_FEW = 12  # of which the first two do not count
 
 
 def key(workload: Workload) -> dict[str, Any]:
@@ -71,6 +74,41 @@ def _sample(workload: Trained | Problem, least: int, least_s: float, wanted: Wan
     if reader is not None:
         reading = timed(lambda: reader.batch(0, next(steps)), min(few, _SLOW), least_s / 3)
     return Times(times, named(device), reading)
+
+
+class Gradient(NamedTuple):
+    """Medians of a few."""
+
+    seconds: float
+    backward: float
+    """The share of it after the last layer's forward pass."""
+    device: str
+    """That they were computed on."""
+
+
+def a_few(workload: Workload, wanted: Wanted = "auto") -> Gradient:
+    """Time so few gradients that a prediction can wait for them. Raises ScenarioError as `sample` does."""
+    return alone(_a_few, workload.model_copy(update={"learning": None}), wanted)
+
+
+def _a_few(workload: Trained | Problem, wanted: Wanted) -> Gradient:
+    device = own(wanted)
+    learner = build(workload, 1, 0, device)
+    parameters, times, forward = learner.initial().to(device), list[float](), list[float]()
+
+    def now() -> float:
+        settle(torch.device(device))
+        return perf_counter()
+
+    for step in range(_FEW):
+        if isinstance(learner, Reader):
+            learner.batch(0, step)  # stays at hand: reading is no part of a gradient if others read
+        start, ready = now(), list[float]()
+        learner.gradient(parameters, 0, step, lambda *_, ready=ready: ready.append(now()))
+        times.append(now() - start)
+        forward.append(ready[0] - start if ready else times[-1])  # to the last layer's gradient
+    whole = median(times[2:])
+    return Gradient(whole, min(0.99, max(0.0, 1 - median(forward[2:]) / whole)), named(device))
 
 
 def compute_of(fit: Fit, backward: float | None, reading: Fit | None = None) -> dict[str, Any]:

@@ -21,15 +21,16 @@ from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, crowded, probes
 from lockstep.executor.launch import RunFailed, execute
-from lockstep.executor.shaping import DATA, FRAME, QUEUE, bucket, trains
+from lockstep.executor.shaping import DATA, FRAME, LINE_RATE, QUEUE, bucket, trains
 from lockstep.executor.testbed import require
 from lockstep.job.plan import Plan
+from lockstep.loopback import no_slope
 from lockstep.machine import cores
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.optimizers import optimizer
 from lockstep.strategies.updates import passes_of
-from lockstep.validation import LINE_RATE, no_slope, parameters
+from lockstep.workloads import sizes
 
 Progress = Callable[[float], None]
 Probes = Mapping[str, Scenario]  # by name
@@ -202,7 +203,7 @@ def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:
     }
     overhead, seconds = float(np.median(samples["apply_overhead"])), {}
     for name, probe in chosen.items():
-        cluster, size = probe.cluster, parameters(probe)
+        cluster, size = probe.cluster, sizes(probe.workload).parameters
         alone = (cluster.workers, cluster.servers.count, probe.strategy.name) == (1, 1, "asynchronous")
         if alone and size >= _LARGE:
             seconds[size] = np.concatenate([readings.updates_s(records) for records in measured[name]])
@@ -218,7 +219,7 @@ def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:
 
 def _check_slope(chosen: Probes, exchanges: Mapping[str, Sequence[np.ndarray]]) -> None:
     """Raise RunFailed if the probe with the most to send takes no longer than the one with the least."""
-    nbytes = {name: 4 * parameters(chosen[name]) for name in exchanges}
+    nbytes = {name: 4 * sizes(chosen[name].workload).parameters for name in exchanges}
     ends = min(nbytes, key=nbytes.__getitem__), max(nbytes, key=nbytes.__getitem__)
     short, long = (float(np.median(np.concatenate(exchanges[name]))) for name in ends)
     if long <= short:

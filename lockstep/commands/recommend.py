@@ -119,11 +119,12 @@ def _validated(
 ) -> list[dict[str, Any]]:
     """Run these for real, each held against a prediction for the network that the run had."""
     from lockstep import validation
+    from lockstep.loopback import measure_loopback
 
     there = validation.on_testbed
     if not testbed:
         with terminal.progress("measuring the loopback", quiet or bool(printing)):
-            loopback = validation.measure_loopback(max(validation.parameters(each) for each in chosen))
+            loopback = measure_loopback(max(validation.parameters(each) for each in chosen))
         there = partial(validation.on_loopback, loopback=loopback)
         if not printing:
             print(f"\nRun for real, predicted again for this machine's loopback: {loopback}")

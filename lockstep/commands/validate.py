@@ -152,6 +152,7 @@ def _validate(
     points: "list[Scenario]", several: bool, testbed: bool, output: Output, yes: bool, attempts: int
 ) -> None:
     from lockstep import compared, validation, work
+    from lockstep.loopback import measure_loopback
     from lockstep.others import Others
 
     output.check()
@@ -161,7 +162,7 @@ def _validate(
     there, which = validation.on_testbed, validation.described(points[0].cluster)
     if not testbed:
         with output.progress("measuring the loopback"):
-            loopback = validation.measure_loopback(max(validation.parameters(point) for point in points))
+            loopback = measure_loopback(max(validation.parameters(point) for point in points))
         there = partial(validation.on_loopback, loopback=loopback)
         which = f"this machine's loopback, measured just now: {loopback}"
     if not output.printing:

@@ -20,12 +20,12 @@ import pyarrow
 from pyarrow import parquet
 
 from lockstep.analysis.saved import UNREADABLE, said
+from lockstep.loopback import Loopback, measure_loopback
 from lockstep.machine import processor, system
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.studies.accuracy_suite.digest import Digest
 from lockstep.studies.accuracy_suite.grid import Cables
 from lockstep.studies.accuracy_suite.point import FACTORS, Point
-from lockstep.validation import Loopback, measure_loopback
 
 _NUMBER = float | int | None
 _TYPES: dict[str, Any] = {
@@ -80,7 +80,9 @@ class Campaign:
                 over = "the testbed" if found.testbed else "the loopback"
                 raise ScenarioError(f"{str(folder)!r} has runs over {over}; give another folder", key="--out")
             return found
-        new = cls(testbed, None if testbed else measure_loopback(parameters), machine(), drawn)
+        new = cls(
+            testbed, None if testbed else replace(measure_loopback(parameters), cores=None), machine(), drawn
+        )
         text = json.dumps(asdict(new), indent=1)
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / "campaign.json", text + "\n")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import lockstep
+from lockstep.calibration.compute import a_few
 from lockstep.executor import process
 from lockstep.executor.backward import Beside, Part
 from lockstep.executor.devices import to_device, to_host
@@ -19,7 +20,6 @@ from lockstep.executor.launch import RunFailed
 from lockstep.executor.running import run_to_end
 from lockstep.job.node import Node
 from lockstep.strategies.parts import cut
-from lockstep.validation import _measured_compute
 from lockstep.workloads import build, deterministic_threads, models
 from lockstep.workloads.classifier import Classifier
 from tests.support.commands import HANGS, Command, until, wait_until_on_disk
@@ -325,5 +325,5 @@ def test_predictions_of_measured_times_know_the_backward_pass() -> None:
     """Parts of a data set's gradient travel early in both engines; a problem's come as a whole."""
     data = lockstep.load("quickstart", ["cluster.compute=measured", "cluster.stragglers=[]"])
     problem = lockstep.load("quickstart", ["workload={problem: logistic}", "stop={steps: 1}"])
-    assert 0 < _measured_compute(data).backward < 1
-    assert _measured_compute(problem).backward == 0
+    assert 0 < a_few(data.workload).backward < 1
+    assert a_few(problem.workload).backward == 0

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lockstep
-from lockstep import validation
+from lockstep import loopback
 from lockstep.calibration import (
     Calibration,
     apply,
@@ -222,9 +222,10 @@ def test_an_update_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.Monke
 
 
 def test_a_loopback_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "_push_pull_s", lambda parameters: 2e-3)
+    monkeypatch.setattr(loopback, "_push_pull_s", lambda run, parameters: 2e-3)
+    monkeypatch.setattr(loopback, "_paced_run", lambda *_, **__: None)
     with pytest.raises(RunFailed, match=r"^a push-pull of 4,000,000 bytes took 2 ms, no longer"):
-        validation.measure_loopback(10)
+        loopback.measure_loopback(10)
 
 
 @pytest.mark.real

@@ -148,10 +148,10 @@ def test_a_bug_is_not_dressed_up(sizes_only: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(scope="module")
 def loopback() -> Iterator[None]:
     """A loopback measured by somebody else: it takes seconds, and other tests look at it."""
-    from lockstep import validation
+    from lockstep import loopback
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "measure_loopback", lambda parameters: validation.Loopback(1e-4, 1e9))
+        patch.setattr(loopback, "measure_loopback", lambda parameters: loopback.Loopback(1e-4, 1e9))
         yield
 
 

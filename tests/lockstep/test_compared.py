@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep import compared, validation
+from lockstep import compared, loopback
 from lockstep.others import Others
 from tests.support.command_line import Lockstep, fine
 
@@ -89,8 +89,8 @@ def test_at_its_rate_of_the_quickstart_synchronous_training_learns() -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulations instead of real runs, and no time to measure the loopback."""
     monkeypatch.setattr("lockstep.run", lambda point, *_, **__: lockstep.simulate(point))
-    there = validation.Loopback(1e-4, 1e9)
-    monkeypatch.setattr(validation, "measure_loopback", lambda _: there)
+    there = loopback.Loopback(1e-4, 1e9)
+    monkeypatch.setattr(loopback, "measure_loopback", lambda _: there)
 
 
 SWEEP = "sweep={zip: {strategy.name: [synchronous, ssp], strategy.learning_rate: [0.2, 0.1]}}"

@@ -12,6 +12,7 @@ import lockstep
 from lockstep import Result, Scenario, ScenarioError, validation
 from lockstep.analysis.records import EVENTS
 from lockstep.job.plan import Plan
+from lockstep.loopback import Loopback
 
 TINY = [
     "name=tiny",
@@ -205,7 +206,7 @@ def test_validate_gives_both(scenario: Scenario) -> None:
 
 def test_validate_predicts_with_times_measured_here_if_it_must() -> None:
     measured = lockstep.load("quickstart", [*TINY, "cluster={workers: 2, compute: measured}"])
-    point = validation.on_loopback(measured, validation.Loopback(1e-4, 1e9))
+    point = validation.on_loopback(measured, Loopback(1e-4, 1e9))
     assert lockstep.simulate(point).metrics["duration_s"] > 0
 
 

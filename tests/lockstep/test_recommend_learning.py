@@ -116,7 +116,7 @@ def test_the_folder_can_be_plotted_reported_and_run(
     command: Lockstep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By machine-hours where nothing is learned; the real engine is the simulator here."""
-    monkeypatch.setattr(validation, "measure_loopback", lambda _: "none")
+    monkeypatch.setattr("lockstep.loopback.measure_loopback", lambda _: "none")
     monkeypatch.setattr(validation, "on_loopback", lambda each, loopback: each)
     monkeypatch.setattr(lockstep, "run", lambda each, progress, testbed: lockstep.simulate(each, progress))
     file, out = tmp_path / "small.yaml", tmp_path / "out"

@@ -267,7 +267,8 @@ def test_groups() -> None:
 
 
 def test_a_prediction_for_the_loopback_keeps_the_groups_and_pays_inside_hosts() -> None:
-    from lockstep.validation import Loopback, on_loopback
+    from lockstep.loopback import Loopback
+    from lockstep.validation import on_loopback
 
     network = {"bandwidth": "1 B/s", "topology": {**RACKS, "oversubscription": 8}}
     given_ = scenario(cluster__workers=8, cluster__workers_per_host=2, cluster__network=network)

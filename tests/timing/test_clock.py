@@ -4,6 +4,7 @@ import pytest
 
 import lockstep
 from lockstep import validation
+from lockstep.loopback import measure_loopback
 from tests.support.pace import measured, slowness
 from tests.support.scenarios import scenario
 
@@ -33,7 +34,7 @@ def comparisons() -> list[dict]:
         )
         for strategy in STRATEGIES
     ]
-    loopback = validation.measure_loopback(validation.parameters(points[0]))
+    loopback = measure_loopback(validation.parameters(points[0]))
     pairs = [(lockstep.simulate(validation.on_loopback(p, loopback)), measured(p)) for p in points]
     return [validation.compare(*pair) for pair in pairs]
 

@@ -8,8 +8,8 @@ import pytest
 
 import lockstep
 from lockstep import Scenario, validation
+from lockstep.loopback import Loopback, measure_loopback
 from lockstep.strategies import find
-from lockstep.validation import Loopback
 from tests.contract.rows import ROWS, Row
 from tests.support.nightly import drawn
 from tests.support.pace import longer
@@ -44,7 +44,7 @@ def timed(row: Row) -> Scenario:
 
 @pytest.fixture(scope="module")
 def loopback() -> Loopback:
-    return validation.measure_loopback(1000)
+    return measure_loopback(1000)
 
 
 @pytest.mark.parametrize("row", drawn(filter(takes_time, ROWS), one_in=6, family=kind), ids=str)
@@ -55,6 +55,6 @@ def test_throughput_and_staleness_are_predicted(row: Row, loopback: Loopback) ->
         error = validation.compare(predicted, lockstep.run(config))["error"]
         if max(abs(error["throughput"]), error["staleness_ks"]) < 0.1 or attempt == 2:
             break
-        predicted = lockstep.simulate(validation.on_loopback(config, validation.measure_loopback(1000)))
+        predicted = lockstep.simulate(validation.on_loopback(config, measure_loopback(1000)))
     assert abs(error["throughput"]) < 0.1
     assert error["staleness_ks"] < 0.1
