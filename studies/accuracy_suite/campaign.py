@@ -80,9 +80,9 @@ class Campaign:
                 over = "the testbed" if found.testbed else "the loopback"
                 raise ScenarioError(f"{str(folder)!r} has runs over {over}; give another folder", key="--out")
             return found
-        new = cls(
-            testbed, None if testbed else replace(measure_loopback(parameters), cores=None), machine(), drawn
-        )
+        # without cores: to know what gradients take of them a prediction would have to measure
+        loopback = None if testbed else replace(measure_loopback(parameters), cores=None)
+        new = cls(testbed, loopback, machine(), drawn)
         text = json.dumps(asdict(new), indent=1)
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / "campaign.json", text + "\n")
