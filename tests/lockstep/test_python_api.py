@@ -204,6 +204,7 @@ def test_validate_gives_both(scenario: Scenario) -> None:
     assert measured.scenario == scenario
 
 
+@pytest.mark.real
 def test_validate_predicts_with_times_measured_here_if_it_must() -> None:
     measured = lockstep.load("quickstart", [*TINY, "cluster={workers: 2, compute: measured}"])
     point = validation.on_loopback(measured, Loopback(1e-4, 1e9))

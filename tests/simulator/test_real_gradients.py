@@ -42,7 +42,9 @@ def test_cores_for_everyone_change_nothing() -> None:
         shared = scenario(cluster__network={"latency": "1 ms", "processing": costs}, strategy=strategy)
         first, second = (lockstep.simulate(each).records for each in (plain, shared))
         columns = ["event", "node", "kind", "start", "end"]
-        first, second = (each[columns].sort_values(columns[:4], ignore_index=True) for each in (first, second))
+        first, second = (
+            each[columns].sort_values(columns[:4], ignore_index=True) for each in (first, second)
+        )
         assert second["end"].to_numpy() == pytest.approx(first["end"].to_numpy(), rel=1e-9)
 
 
@@ -52,7 +54,9 @@ def test_messages_slow_real_gradients() -> None:
     busy = lockstep.simulate(
         scenario(cluster__workers=WORKERS, cluster__network={"processing": costs}, stop={"steps": 2})
     )
-    messages = 3 * WORKERS  # from the first gradient to the last update: two pushes, and the answer to the first
+    messages = (
+        3 * WORKERS
+    )  # from the first gradient to the last update: two pushes, and the answer to the first
     work = 2 * WORKERS * 10e-3 + messages * 2 * 2e-3
     assert busy.metrics["duration_s"] == pytest.approx(work, rel=1e-9)
 

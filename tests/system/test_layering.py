@@ -30,7 +30,18 @@ MAY_IMPORT = {
     "studies": {
         *("job", "scenarios", "strategies", "workloads", "simulator", "executor", "analysis"),
         # what a user calls, and what the commands that try many runs share
-        *("", "Result", "Scenario", "attempts", "machine", "pool", "selection", "terminal", "validation"),
+        *(
+            "",
+            "Result",
+            "Scenario",
+            "attempts",
+            "loopback",
+            "machine",
+            "pool",
+            "selection",
+            "terminal",
+            "validation",
+        ),
     },
     "lockstep": {
         "job",
