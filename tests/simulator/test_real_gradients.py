@@ -1,4 +1,4 @@
-"""Gradients that one machine really computes for all hosts: over with the later of their time and that work."""
+"""Gradients that one machine really computes for all: over with the later of their time and that work."""
 
 import math
 from typing import Any
