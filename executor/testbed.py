@@ -88,6 +88,8 @@ class Testbed:
             found.append("cluster.network.jitter: the testbed has this machine's own instead")
         if network.queue:
             found.append("cluster.network.queue: the testbed has its own instead (docs/testbed.md)")
+        if network.tcp is not None:
+            found.append("cluster.network.tcp: the testbed has this machine's own, and cards that are fair")
         if network.intra_host is not None:
             found.append("cluster.network.intra_host: the testbed has this machine's loopback instead")
         if None in cards(self.cluster)[: len(self.fabric.hosts)]:

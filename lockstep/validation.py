@@ -48,10 +48,11 @@ def on_testbed(scenario: Scenario) -> Scenario:
     """The scenario on the cluster of a real run on a testbed: its own network, this machine's compute times.
 
     If the scenario leaves `goodput` at 1, it becomes the share of data in a frame; a `burst` that it does not
-    give becomes what the testbed's token buckets let through early, a `queue` what waits in its switches.
+    give becomes what the testbed's token buckets let through early, a `queue` what waits in its switches. Its
+    cards are fair, and so without `tcp`.
     """
     cluster, network = scenario.cluster, scenario.cluster.network
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"tcp": None}
     if network.goodput == 1:
         changes["goodput"] = DATA / FRAME
     if network.burst is None and network.bandwidth is not None:
@@ -80,6 +81,8 @@ def described(cluster: Cluster) -> str:
         added.append(f"{sizes}: the testbed's token buckets")
     if not network.queue:
         added.append(f"{QUEUE / 1000:.0f} kB of each message in the switches' queues")
+    if network.tcp is not None:
+        added.append("the testbed's fair cards instead of tcp")
     return f"the scenario's network{', with ' if added else ''}{'; and '.join(added)}"
 
 

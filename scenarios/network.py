@@ -176,6 +176,26 @@ class Jitter(Section):
     draw: int = Field(0, ge=0, le=2**32 - 1, description="which of the possible draws, such as 'draw: 1'")
 
 
+class Tcp(Section):
+    """Connections between hosts have windows, and a card sends what it was given first.
+
+    At most `window` bytes of a connection are not acknowledged. It begins with `initial_window`, and again
+    after an `idle` time in which it sent nothing; its window grows by what is acknowledged.
+    """
+
+    window: PositiveSize = 3 * 2.0**20
+    initial_window: PositiveSize = 14480.0
+    idle: Duration = Field(0.2, description="pause after which a window is small again, such as '200 ms'")
+
+    @model_validator(mode="after")
+    def _grows(self) -> Self:
+        if self.initial_window > self.window:
+            fail(
+                f"must be at most window ({self.window!r} B), not {self.initial_window!r} B", "initial_window"
+            )
+        return self
+
+
 class Network(Section):
     """`bandwidth` (bytes/s; None: unlimited) is per direction per NIC, `latency` (s) one way per message.
 
@@ -193,6 +213,7 @@ class Network(Section):
     burst: Burst | None = None
     processing: Processing | None = None
     queue: Size = Field(0.0, description="of each message, what may wait in switches, such as '64 KiB'")
+    tcp: Tcp | None = None
     server_bandwidth: Bandwidth | None = Field(
         None, description="of the hosts that servers and relays have of their own"
     )
@@ -232,6 +253,12 @@ class Network(Section):
             fail(needs, "topology", "oversubscription")
         if burst is not None and self.bandwidth is None:
             fail("needs the cards' bandwidth; give cluster.network.bandwidth", "burst")
+        if self.tcp is not None:
+            if self.bandwidth is None:
+                fail("needs the cards' bandwidth; give cluster.network.bandwidth", "tcp")
+            for key in ("queue", "burst"):
+                if getattr(self, key):
+                    fail(f"does not go with tcp, whose window says what is under way; leave {key} out", key)
         rates = {"bandwidth": self.bandwidth, "server_bandwidth": self.server_bandwidth}
         rates |= {f"cards[{index}].bandwidth": card.bandwidth for index, card in enumerate(self.cards)}
         for key, rate in rates.items():

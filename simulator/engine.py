@@ -87,7 +87,7 @@ class Simulation:
             partial(latencies, network.jitter, scenario.seed, incarnation.key()) if network.jitter else None
         )
         self.network = Network(
-            self.environment, topology(cluster), plan.hosts, *overheads, network.queue, drawn
+            self.environment, topology(cluster), plan.hosts, *overheads, network.queue, drawn, network.tcp
         )
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
@@ -102,7 +102,7 @@ class Simulation:
             self.network.share(cores, costs)
             if costs.gradient:
                 self.machine, self.really = cores, costs.gradient
-        uneven = network.burst or network.receive_overhead or network.jitter or costs
+        uneven = network.burst or network.receive_overhead or network.jitter or network.tcp or costs
         unsteady = network.varying or network.background or uneven
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
         self.rings = Rings(self) if by_ring else None

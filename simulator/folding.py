@@ -118,7 +118,7 @@ def fold(plan: Plan) -> Folding | None:
         return None
     if network.topology != Star(kind="star") or network.duplex == "half":
         return None
-    if network.varying or network.background or network.processing or network.jitter:
+    if network.varying or network.background or network.processing or network.jitter or network.tcp:
         return None
     if len(plan.groups) == 1 and _shares(plan, 0) is None:  # they meet in one ring: see ring.py
         return None

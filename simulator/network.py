@@ -6,8 +6,10 @@ for its turn on the connection, flows over the links between the two hosts, and 
 last byte has left. It is handed over after the receiver's per-message overhead (one at a time per receiver,
 in the order of arrival).
 
-Not modelled: packets, TCP's slow start and congestion control, loss. What headers cost
-is taken off the links' capacities (goodput).
+With `network.tcp` messages between hosts go as windows let them, and a card sends in order (windows.py).
+
+Not modelled: packets, TCP's congestion control, loss. What headers cost is taken off the links' capacities
+(goodput).
 """
 
 from collections import deque
@@ -19,7 +21,7 @@ from typing import Any
 import simpy
 
 from lockstep.job.events import Event
-from lockstep.scenarios.network import Processing
+from lockstep.scenarios.network import Processing, Tcp
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.events import NORMAL, Aside, Scheduled, Timeout, soon
 from lockstep.simulator.flows import Flows
@@ -27,6 +29,7 @@ from lockstep.simulator.links import Flow
 from lockstep.simulator.processing import MessageCores
 from lockstep.simulator.queues import Queues
 from lockstep.simulator.topology import Path, Topology
+from lockstep.simulator.windows import Windows
 
 
 class Transfer(Flow):
@@ -123,6 +126,7 @@ class Network:
         receive_overhead: float = 0.0,
         queue: float = 0.0,
         drawn: Callable[[float, int, int], Iterator[float]] | None = None,
+        tcp: Tcp | None = None,
     ) -> None:
         """Overheads in s: what a message takes of its sender's and of its receiver's time.
 
@@ -132,6 +136,7 @@ class Network:
         self.environment = environment
         self.flows = Flows(environment)
         self._queues = Queues(self.flows, queue) if queue else None
+        self._windows = Windows(self.flows, tcp) if tcp is not None else None
         self.topology = topology
         self.host_of = host_of
         self.message_overhead = message_overhead
@@ -165,6 +170,8 @@ class Network:
             now = self.environment.now
             self.ready[sender] = max(now, self.ready[sender]) + self.message_overhead
             Timeout(self.environment, self.ready[sender] - now, lambda _: self._enqueue(transfer))
+        elif self._windows is not None:
+            self._enqueue(transfer)
         elif connection.busy:
             connection.waiting.append(transfer)
         else:
@@ -209,7 +216,11 @@ class Network:
         )
 
     def _enqueue(self, transfer: Transfer) -> None:
-        if transfer.connection.busy:
+        if self._windows is not None and len(transfer.path) > 1:
+            if self.processing is not None:
+                self.processing.begin(transfer)
+            self._windows.send(transfer)
+        elif transfer.connection.busy:
             transfer.connection.waiting.append(transfer)
         else:
             self.begin(transfer)

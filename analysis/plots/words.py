@@ -48,8 +48,8 @@ _QUANTITIES = {
           "exchange_overhead", "deviation", "time",
           "period", "busy", "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low",
           "high", "shift", "per_message", "per_byte", "cold", "cold_after",
-          "mtbf", "back_after", "exits_after", "hang_for", "down_for", "notice", "detect"),
-    "B": ("activation", "memory", "size", "train", "first", "queue"),
+          "idle", "mtbf", "back_after", "exits_after", "hang_for", "down_for", "notice", "detect"),
+    "B": ("activation", "memory", "size", "train", "first", "queue", "window", "initial_window"),
     "FLOP/s": ("peak",),
     "USD/h": ("price",),
 }  # fmt: skip

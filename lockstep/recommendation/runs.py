@@ -80,7 +80,7 @@ class Job(NamedTuple):
         known = isinstance(compute, Compute) and isinstance(compute.time, Constant | None)
         steady = all(isinstance(each, Persistent) for each in cluster.stragglers)
         chancy = network.varying or network.background or network.burst or network.jitter
-        steady = steady and not (chancy or cluster.faults)
+        steady = steady and not (chancy or network.tcp or cluster.faults)
         strategy = find(given.name, given.parameters)
         return not self.learns and known and steady and averages_gradients(strategy, given.parameters)
 

@@ -138,6 +138,15 @@ OTHERS: list[tuple[str, list[Any]]] = [
     ("cluster.servers", [{"count": 2, "copies": 2}]),
     ("cluster.network.burst", [None]),
     ("cluster.network.queue", ["0 B"]),
+    (
+        "cluster.network",
+        [
+            {
+                **{"bandwidth": "1 Gbit/s", "latency": "50 us", "jitter": {"deviation": "20 us"}},
+                "tcp": {"window": "3 MiB", "initial_window": "14480 B", "idle": "200 ms"},
+            }
+        ],
+    ),
     ("cluster.network.varying", [[]]),
     ("cluster.network.background", [[]]),
     ("cluster.stragglers", [[]]),

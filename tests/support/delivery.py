@@ -46,7 +46,7 @@ def arrivals(sends: Sends, seed: int = 0, cluster: dict[str, Any] | None = None,
     everyone = roles_of(described, has_servers=True)
     host_of = hosts(described.workers, described.workers_per_host, everyone, described.servers.colocated)
     overheads = net.message_overhead, net.receive_overhead
-    network_ = Network(simpy.Environment(), topology(described), host_of, *overheads, net.queue)
+    network_ = Network(simpy.Environment(), topology(described), host_of, *overheads, net.queue, tcp=net.tcp)
     vary(network_, net.varying)
     compete(network_, net.background, net.goodput, seed)
     times = {number: time for time, number in deliver(network_, sends)}
