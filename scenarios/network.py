@@ -179,13 +179,13 @@ class Jitter(Section):
 class Tcp(Section):
     """Connections between hosts have windows, and a card sends what it was given first.
 
-    At most `window` bytes of a connection are not acknowledged. It begins with `initial_window`, and again
-    after an `idle` time in which it sent nothing; its window grows by what is acknowledged.
+    At most `window` bytes of a connection are not acknowledged. It begins with `initial_window`, and its
+    window grows by what is acknowledged. For each `idle` and round trip in which it sends nothing it halves.
     """
 
     window: PositiveSize = 3 * 2.0**20
     initial_window: PositiveSize = 14480.0
-    idle: Duration = Field(0.2, description="pause after which a window is small again, such as '200 ms'")
+    idle: PositiveDuration = Field(0.2, description="with a round trip: the pause that halves a window")
 
     @model_validator(mode="after")
     def _grows(self) -> Self:

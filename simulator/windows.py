@@ -2,8 +2,9 @@
 
 The fluid (flows.py) gives every message its share of a card at once. A real card sends what it was given
 first: a small message waits behind all that others have handed over, which is up to a window of each
-connection. And a connection that has been silent has a small window again, which grows by what is
-acknowledged (slow start), so that over a long latency it sends in rounds.
+connection. And a connection that is new, or has been silent, has a small window, which grows by what is
+acknowledged (slow start: RFC 5681; 10 segments at first: RFC 6928; after a pause as in Linux's
+`tcp_cwnd_restart`), so that over a long latency it sends in rounds.
 
 Bytes are handed over in pieces. A card sends one piece at a time, as fast as it can; what the rest of the
 way does not take at once waits in a switch (queues.py).
@@ -88,8 +89,9 @@ class _Stream:
             nbytes = acknowledged.popleft()[1]
             self._under_way -= nbytes
             self._window = min(windows.window, self._window + nbytes)
-        if not self._under_way and now - self._last >= windows.idle:
-            self._window = min(self._window, windows.initial_window)
+        if not self._under_way and self._window > windows.initial_window:
+            timeouts = (now - self._last) // (windows.idle + 2 * self._connection.latency)
+            self._window = max(windows.initial_window, int(self._window * 0.5**timeouts))
         while self._waiting:
             message = self._waiting[0]
             nbytes = min(message.piece, message.unsent, self._window - self._under_way)
