@@ -72,6 +72,32 @@ def test_messages_of_a_connection_keep_their_order() -> None:
     assert second >= first
 
 
+# ms on AWS, Gloo: delay (s) and bandwidth that netem sets, 64 and 128 MiB. Pauses of a second between them.
+# Source: github.com/BinhangYuan/tc_cluster_setting, results/p2p.md, pytorch_send_recv_test.py.
+MESSAGES = [
+    (1e-3, None, 110, 222), (5e-3, None, 274, 512), (10e-3, None, 532, 972),
+    (0.0, "5 Gbit/s", 110, 218), (0.0, "2 Gbit/s", 271, 542), (0.0, "1 Gbit/s", 541, 1082),
+    (1e-3, "5 Gbit/s", 115, 224), (5e-3, "2 Gbit/s", 311, 581), (10e-3, "1 Gbit/s", 620, 1160),
+]  # fmt: skip
+
+
+def test_messages_over_delays_take_as_long_as_was_measured_on_aws() -> None:
+    """Frames of 9,001 B. The goodput is that of 128 MiB at 1 Gbit/s, without a limit 216 ms without delay."""
+    errors = []
+    for delay, limit, *measured in MESSAGES:
+        for mib, ms in zip((64, 128), measured, strict=True):
+            size, latency = mib * 2**20, delay + 50e-6
+            goodput = 0.992 if limit else 1.0
+            network = {"bandwidth": limit or "4.97 Gbit/s", "goodput": goodput, "latency": f"{latency} s"}
+            tcp = {"initial_window": "89490 B"}
+            (first,) = arrivals([(0, 0, 1, size)], tcp=tcp, **network)
+            begins = first + latency + 1
+            second = arrivals([(0, 0, 1, size), (begins, 0, 1, size)], tcp=tcp, **network)[1] - begins
+            errors.append(abs(1e3 * second / ms - 1))
+    assert np.median(errors) < 0.015
+    assert max(errors) < 0.085
+
+
 def trained(tcp: dict[str, str] | None, **strategy: object) -> float:
     """Seconds of three steps of two workers with 4 kB over cards of 1 kB/s and a latency of 1 s."""
     network = {"bandwidth": "1 kB/s", "latency": "1 s", "tcp": tcp}
