@@ -127,16 +127,20 @@ def all_reduce(namespaces: list[Namespace]) -> float:
         return max(threads.map(host, range(HOSTS)))
 
 
-def predicted(bandwidth: float, latency: float, algorithm: str) -> float:
+def predicted(bandwidth: float, latency: float, algorithm: str, tcp: bool = False) -> float:
     import lockstep
 
+    network = {"bandwidth": f"{bandwidth} bit/s", "latency": f"{latency} s"}
     return lockstep.simulate(
         lockstep.Scenario.model_validate(
             {
                 "name": "gloo-ring",
                 "cluster": {
                     "workers": HOSTS,
-                    "network": {"bandwidth": f"{bandwidth} bit/s", "latency": f"{latency} s"},
+                    "network": {
+                        **network,
+                        "tcp": {"initial_window": f"{10 * (MTU - 40)} B"} if tcp else None,
+                    },
                     "compute": {"time": {"distribution": "constant", "value": "1 ns"}},
                 },
                 "workload": {"parameters": MIB * 2**18, "batch_size": 1},
@@ -148,11 +152,14 @@ def predicted(bandwidth: float, latency: float, algorithm: str) -> float:
 
 
 def main() -> None:
-    print("| bandwidth | latency | Gloo, fair | Gloo, fifo | `gloo-ring` | `nccl-ring` | `ring` |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| bandwidth | latency | Gloo, fair | fifo | `gloo-ring`, `tcp` | `gloo-ring` | `nccl-ring` | `ring` |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for bandwidth, latency in CASES:
         real = [measured(bandwidth, latency, fair) for fair in (True, False)]
-        said = [predicted(bandwidth, latency, name) for name in ("gloo-ring", "nccl-ring", "ring")]
+        said = [predicted(bandwidth, latency, "gloo-ring", tcp=True)]
+        said += [predicted(bandwidth, latency, name) for name in ("gloo-ring", "nccl-ring", "ring")]
         cells = [f"{bandwidth / 1e6:g} Mbit/s", f"{latency * 1e3:g} ms", *(f"{s:.2f} s" for s in real + said)]
         print(f"| {' | '.join(cells)} |", flush=True)
 
