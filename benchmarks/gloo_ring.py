@@ -153,7 +153,7 @@ def predicted(bandwidth: float, latency: float, algorithm: str, tcp: bool = Fals
 
 def main() -> None:
     print(
-        "| bandwidth | latency | Gloo, fair | fifo | `gloo-ring`, `tcp` | `gloo-ring` | `nccl-ring` | `ring` |"
+        "| bandwidth | latency | Gloo, fair | fifo | `gloo-ring`, tcp | `gloo-ring` | `nccl-ring` | `ring` |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for bandwidth, latency in CASES:

@@ -80,6 +80,7 @@ def test_it_says_what_it_does_not_have() -> None:
     assert said(**NETWORK, latency="1 ms", intra_host={"latency": "1 ms"}) == ["latency:", "intra_host:"]
     assert said(**NETWORK, burst={"size": "1 MB", "line_rate": "1 Gbit/s"}) == ["burst:"]
     assert said(**NETWORK, queue="1 MB") == ["queue:"]
+    assert said(**NETWORK, tcp={}) == ["tcp:"]
     assert said(topology={**RACKS, "latency": "1 ms"}) == ["latency:", "bandwidth"]
     pair = {"between": [0, 1], "latency": "1 ms"}
     assert said(**NETWORK, topology={"kind": "sites", "hosts": [2, 2], "pairs": [pair]}) == ["latency:"]
@@ -93,6 +94,8 @@ def test_the_prediction_is_for_the_share_of_data_in_a_frame_and_for_the_buckets(
     assert there.burst.size == 1562  # 0.125 ms
     assert there.burst.train == 4 * 1448
     assert there.burst.first == 8192 - 64
+    in_order = on_testbed(scenario(cluster__network={"bandwidth": "100 Mbit/s", "tcp": {}}))
+    assert in_order.cluster.network == there
     slow = on_testbed(scenario(cluster__network={"bandwidth": "20 Mbit/s"})).cluster.network.burst
     assert slow is not None
     assert slow.size == 1514
