@@ -270,6 +270,7 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=2,  # the model that is averaged, and the half that is sent
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="push-sum with one peer a step on a directed exponential graph (Assran et al. 2019)",
     ),
     "osgp": Strategy(
@@ -278,6 +279,7 @@ STRATEGIES: dict[str, Strategy] = {
         owners=OneModelEach,
         keeps=3,  # as sgp, and a half that has come
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="sgp whose messages travel for up to overlap steps meanwhile (Assran et al. 2019)",
     ),
     "ad-psgd": Strategy(

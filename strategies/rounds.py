@@ -35,6 +35,8 @@ class Rounds:
         self._silent = set[int]() if self._entered else {*others}  # nothing is known of their rounds yet
         self._apart = set[int]()  # those whose rounds do not end with this worker's
         self._came: dict[tuple[int, int], Message] = {}  # by round and sender
+        self.disturbed = node.rejoins
+        """Whether anybody, also one whom it does not meet, has failed or come back."""
 
     @property
     def there(self) -> Sequence[int]:
@@ -73,7 +75,7 @@ class Rounds:
         All that have come of this round and of earlier ones, in the order of rounds, and then of ranks.
         """
         await self.look()
-        while any(self._may_come(*one) for one in due):
+        while any(self.awaits(*one) for one in due):
             await self._hear()
         taken = sorted(one for one in self._came if one[0] < self._next)
         return [self._came.pop(one) for one in taken]
@@ -89,7 +91,8 @@ class Rounds:
         """Whether a worker that is, or was, there for this one is so in a round."""
         return self._since[sender] <= number
 
-    def _may_come(self, number: int, sender: int) -> bool:
+    def awaits(self, number: int, sender: int) -> bool:
+        """Whether a message of a round is still to come, or may be, as far as is known."""
         if sender not in self._there:
             return False
         unknown = sender in self._silent
@@ -98,6 +101,7 @@ class Rounds:
     async def _hear(self) -> Message:
         message = await self._node.receive()
         kind, who = message.kind, message.sender
+        self.disturbed = self.disturbed or kind in ("leave", "join")
         if who not in self._since:
             return message
         if kind == self._kind:

@@ -14,6 +14,7 @@ from lockstep.scenarios.loading import made
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.node import Message
 from lockstep.strategies.peers import Peers
+from lockstep.strategies.rounds import Rounds
 from lockstep.studies.chaos.invariants import broken
 from lockstep.workloads.problems import Quadratic
 from tests.support.nightly import drawn
@@ -119,15 +120,45 @@ def test_what_the_models_are(faults: list[Any], every: int | None, steps: list[f
 
 
 @pytest.mark.usefixtures("_alike")
+@pytest.mark.parametrize(
+    ("strategy", "steps", "mean", "within"),
+    [
+        ("d-psgd", [97, 96, 48, 96], (97 + 96 + 95 + 96) / 4, 1e-3),  # who is back begins one step behind
+        ("sgp", [95, 95, 48, 95], 95, 1e-3),
+        ("osgp", [97, 97, 48, 96], 97, 0.5),  # of its halves some are under way
+    ],
+)
 @pytest.mark.parametrize("every", [None, 7])
-def test_who_is_back_takes_over_a_neighbours_model(every: int | None) -> None:
-    """All wait for worker 2 in their 32nd step, until 3.55 s. It begins one step behind, at 5.05 s."""
+def test_who_is_back_takes_over_anothers_model(
+    strategy: str, steps: list[int], mean: float, within: float, every: int | None
+) -> None:
+    """All wait for worker 2 until 3.55 s. Then models are as far as there have been steps."""
     problem = {"problem": "quadratic", "dimension": 5, "batch_size": 32}
-    result = run(CRASH, every=every, strategy={"name": "d-psgd", "learning_rate": RATE}, workload=problem)
+    result = run(CRASH, every=every, strategy={"name": strategy, "learning_rate": RATE}, workload=problem)
     own = result.records.query("event == 'update' and batches > 0").groupby("node").size()
-    assert own.tolist() == [97, 96, (28 if every else 0) + 48, 96]
+    assert own.tolist() == [*steps[:2], (28 if every else 0) + 48, steps[3]]
     assert result.parameters is not None
-    assert result.parameters / -RATE == pytest.approx(np.full(5, (97 + 96 + 95 + 96) / 4), abs=1e-3)
+    assert result.parameters / -RATE == pytest.approx(np.full(5, mean), abs=within)
+
+
+@pytest.mark.usefixtures("_alike")
+@pytest.mark.parametrize("strategy", ["d-psgd", "sgp", "osgp"])
+def test_models_are_as_far_as_there_were_rounds(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after eight failures, each of which takes a worker's part of push-sum's Σw along."""
+    begin, last = Rounds.begin, 0
+
+    async def noted(self: Rounds) -> int:
+        nonlocal last
+        last = max(last, number := await begin(self))
+        return number
+
+    monkeypatch.setattr(Rounds, "begin", noted)
+    problem = {"problem": "quadratic", "dimension": 5, "batch_size": 32}
+    often = [CRASH | {"worker": n % 4, "at": f"{n + 1.02} s", "back_after": "600 ms"} for n in range(8)]
+    result = run(*often, strategy={"name": strategy, "learning_rate": RATE}, workload=problem)
+    assert result.metrics["failures"] == 8
+    assert result.parameters is not None
+    assert result.parameters / -RATE == pytest.approx(np.full(5, last), abs=1.0)
 
 
 def test_neighbours_average_with_those_who_are_there() -> None:

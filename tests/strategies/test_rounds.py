@@ -4,9 +4,10 @@ A world without time: what happens next is drawn, of all that may. Messages of t
 and what is on its way to or from one that crashes is lost; nothing else is said about how long things take.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,9 @@ from lockstep.strategies.d_psgd import d_psgd
 from lockstep.strategies.graphs import neighbours
 from lockstep.strategies.node import Message
 from lockstep.strategies.optimizers import Age, Transformation
+from lockstep.strategies.push_sum import PushSum
+from lockstep.strategies.rounds import Rounds
+from lockstep.strategies.sgp import osgp, sgp
 from tests.support.nightly import drawn
 
 STILL = Transformation((Age(),), lambda gradient, state, parameters: (-1 * gradient, state))
@@ -66,6 +70,8 @@ class Life:
     def send(self, to: int, kind: str, body: Any = None, **more: Any) -> None:
         message, life = Message(kind, self.rank, body, **more), self.knows[to]
         self.world.senders[message] = self
+        if kind == "half" and life is not None:
+            self.world.halves.append((message, self, life))
         if life is not None and life is self.world.alive.get(to):
             self.world.channels[self, life].append(message)
         elif self.world.early and to in self.world.down:
@@ -111,6 +117,8 @@ class Life:
 
     def hears(self, message: Message) -> None:
         """A message is there."""
+        if self.ended:
+            self.world.late.add(message)
         if message.kind == "join":
             self.knows[message.sender] = self.world.senders[message]
         for place, (program, waits) in enumerate(self.waiting):
@@ -130,6 +138,9 @@ class World:
         self.workers, self.random, self.told = workers, random, told
         self.edges = sum(map(len, neighbours(graph, workers)))
         self.start = lambda life: strategy(life, STILL, graph=graph)
+        self.late = set[Message]()
+        """What came to those who had ended."""
+        self.halves: list[tuple[Message, Life, Life]] = []
         self.early = random.random() < 0.3
         """As the simulator has it: others know at once who is back, which may get what was sent before."""
         self.awaited: list[tuple[Life, int, Message]] = []
@@ -245,3 +256,39 @@ def test_rounds_end_and_averages_are_mutual(first: int, monkeypatch: pytest.Monk
             assert len(used) == STEPS * world.edges
             assert np.mean([*world.models.values()]) == pytest.approx((world.workers - 1) / 2)
         used.clear()
+
+
+@pytest.mark.parametrize("first", drawn(range(0, 5000, 250), one_in=20))
+def test_halves_are_merged_once(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that two who stay have sent each other, unless one had ended; so that Σx and Σw are kept."""
+    last: dict[Any, int] = {}  # each worker's last round
+    parts: dict[Any, PushSum] = {}
+    times = Counter[Message]()
+    begin, merge = Rounds.begin, PushSum.merge
+
+    async def begun(self: Any) -> int:
+        last[self._node] = number = await begin(self)
+        return number
+
+    async def merging(self: PushSum, halves: Sequence[Message], number: int) -> None:
+        parts[self.node] = self
+        times.update(halves)
+        await merge(self, halves, number)
+
+    monkeypatch.setattr(Rounds, "begin", begun)
+    monkeypatch.setattr(PushSum, "merge", merging)
+    for seed in range(first, first + 250):
+        strategy = sgp if seed % 3 == 0 else partial(osgp, overlap=seed % 4)
+        world = drawn_world(strategy, seed)
+        world.run()
+        there = {*world.alive.values()}
+        for half, sender, receiver in world.halves:
+            assert times[half] <= 1
+            usable = half not in world.late and half.version <= last.get(receiver, -1)
+            if usable and {sender, receiver} <= there:
+                assert times[half] == 1
+        if world.crashes == world.planned:
+            weights = np.array([parts[life].weight for life in world.alive.values()])
+            models = np.array([world.models[rank][0] for rank in range(world.workers)])
+            assert weights.sum() == pytest.approx(world.workers)
+            assert (weights * models).sum() == pytest.approx(sum(range(world.workers)))

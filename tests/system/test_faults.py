@@ -144,7 +144,9 @@ def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: 
     ("strategy", "fault"),
     drawn(
         [
-            *product(("gossip", "ad-psgd", "ako", "d-psgd"), (CRASH | {"back_after": "2 s"}, HANG)),
+            *product(
+                ("gossip", "ad-psgd", "ako", "d-psgd", "sgp", "osgp"), (CRASH | {"back_after": "2 s"}, HANG)
+            ),
             ("gossip", LINK | {"down_for": "2 s"}),
             ("gossip", CRASH | {"back_after": None}),
         ],
@@ -173,7 +175,7 @@ def test_workers_without_servers_go_on_while_one_is_gone(strategy: str, fault: A
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("strategy", drawn(["gossip", "ad-psgd", "ako", "d-psgd"], one_in=3))
+@pytest.mark.parametrize("strategy", drawn(["gossip", "ad-psgd", "ako", "d-psgd", "sgp", "osgp"], one_in=3))
 @pytest.mark.parametrize("back_after", drawn(["500 ms", None], one_in=2))
 def test_workers_without_servers_end_together(strategy: str, back_after: str | None) -> None:
     """Who is back makes again what it has lost, and the others are there until it has; or without it."""

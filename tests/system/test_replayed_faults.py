@@ -57,6 +57,8 @@ CASES: dict[str, dict[str, Any]] = {
     "peers go on for good": {"faults": [CRASH | {"back_after": None}], **ON, "strategy": "ako", **THREE},
     "peers take over": {"faults": [SHORT], **ON, **ANEW, "strategy": GOSSIP, **THREE},
     "peers in rounds": {"faults": [SHORT], **ON, "strategy": "d-psgd", **THREE},
+    "peers push halves": {"faults": [SHORT], **ON, "strategy": "sgp", **THREE},
+    "peers push halves late": {"faults": [HANG], **ON, "strategy": "osgp", **THREE},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
 
