@@ -73,6 +73,7 @@ BASE: dict[str, Any] = {
                 "per_byte": "5 ns",
                 "cold": "400 us",
                 "cold_after": "10 ms",
+                "gradient": "1 ms",
                 "cores": 2,
             },
             "server_bandwidth": "1 Gbit/s",
