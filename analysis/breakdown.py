@@ -114,7 +114,9 @@ def _covered(
         keep = (end > begin) & (start < finish)
         kept.append((node[keep], np.maximum(start[keep], begin), np.minimum(end[keep], finish)))
     node, start, end = (np.concatenate(parts) for parts in zip(*kept, strict=True))
-    order = np.lexsort((start, node))
+    order = np.argsort(start, kind="stable")
+    small = node[order].astype(np.min_scalar_type(last - first))  # of which 16 bits are sorted in no time
+    order = order[np.argsort(small, kind="stable")]
     node, start, end = node[order], start[order], end[order]
     # Of a span only what comes after the ends of all that began before it.
     reached = np.empty_like(end)

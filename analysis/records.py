@@ -246,6 +246,8 @@ def in_columns(packed: list[np.ndarray], names: Iterable[str]) -> Columns:
     pieces: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
     while packed:
         rows = packed.pop(0)
+        if not len(rows):
+            continue
         for name, found in pieces.items():
             found.append(_column(rows, name))
 

@@ -76,8 +76,9 @@ def main() -> None:
     try:
         with signals.handled(default_int_handler, SIGTERM):  # asked to end, it leaves as little behind
             words = sys.argv[1:] or ["--help"]
-            if COMMANDS.get(words[0]) == "lists":
-                gc.disable()  # it ends at once; a twentieth of its time
+            if COMMANDS.get(words[0]) in ("lists", "one_run", "sweep"):
+                gc.disable()  # until all is loaded (commands/options.py): there is nothing to collect
+            if COMMANDS.get(words[0]) == "lists":  # it ends at once
                 atexit.register(gc.freeze)  # nor is there anything to collect at its end: an eighth
             status = app(words[0])(words, prog_name="lockstep", standalone_mode=False)
         sys.stdout.flush()  # or Python would at its end, and fail without a message

@@ -26,14 +26,14 @@ def progress(doing: str, quiet: bool) -> Iterator[Callable[[float], None] | None
     if quiet:
         yield None
         return
+    if not sys.stderr.isatty():
+        print(f"{doing} …", file=sys.stderr, flush=True)
+        yield None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        print(f"{doing} …", file=sys.stderr, flush=True)
-        yield None
-        return
     doing_ = TextColumn("{task.description}", markup=False)
     with Progress(
         doing_, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True

@@ -316,6 +316,9 @@ def _over_profile(cluster: dict[str, Any], workload: Any, context: dict[str, Any
         return {"compute": "measured", **cluster}
 
 
+_WHOLE = Parallelism()  # a model that is not split
+
+
 class Scenario(Section):
     """One experiment: a cluster, a workload, a strategy, when to stop, and what to vary.
 
@@ -386,7 +389,7 @@ class Scenario(Section):
     @property
     def split(self) -> Parallelism:
         """How the model is split; not at all, if the file does not say."""
-        return self.parallelism or Parallelism()
+        return self.parallelism or _WHOLE
 
     @property
     def on_failure(self) -> str:

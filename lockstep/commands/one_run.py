@@ -29,6 +29,7 @@ from lockstep.commands.options import (
     WhatIf,
     Why,
     Yes,
+    all_is_loaded,
     ask_first,
     load,
     say_what_is_left,
@@ -158,6 +159,7 @@ def _one_run(
     why: bool = False,
     what_if: bool = False,
 ) -> "Result":
+    all_is_loaded()
     out, tensorboard = output.out, output.tensorboard
     try:
         with output.progress(f"{doing} {scenario.name}") as progress:

@@ -1,5 +1,6 @@
 """The options that commands share, and what they mean."""
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -135,6 +136,13 @@ def ask_first(work: "Callable[[], Work]", yes: bool, timeout: float | None = Non
     print(f"{problem[0].upper()}{problem[1:]}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if input().strip().lower() not in ("y", "yes"):
         raise typer.Abort
+
+
+def all_is_loaded() -> None:
+    """Let Python look for garbage again, if it did not while modules were loaded, but not among these."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def on_a_terminal() -> bool:

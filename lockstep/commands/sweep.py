@@ -10,7 +10,18 @@ import typer
 
 from lockstep import terminal
 from lockstep.analysis.words import count
-from lockstep.commands.options import File, Out, Quiet, Set, Testbed, Trust, Yes, ask_first, check_out
+from lockstep.commands.options import (
+    File,
+    Out,
+    Quiet,
+    Set,
+    Testbed,
+    Trust,
+    Yes,
+    all_is_loaded,
+    ask_first,
+    check_out,
+)
 from lockstep.printing import Csv, Json, Markdown, Printing
 from lockstep.scenarios import ScenarioError
 
@@ -72,6 +83,7 @@ def sweep(
     if records_of and out is None:
         raise ScenarioError("needs a folder to keep them in; give --out", key="--keep-records")
     ask_first(lambda: _work(planned, out, 1 if jobs is None and backend != "joblib" else jobs), yes)
+    all_is_loaded()
     talks = not (quiet or printing)
     if planned.same and talks:
         print(f"Left out: {count(planned.same, 'run')}, the same as others.", file=sys.stderr)

@@ -41,6 +41,19 @@ def test_a_simulation_that_learns_nothing_loads_nothing_heavy() -> None:
     assert HEAVY.isdisjoint(loaded)
 
 
+def test_what_a_simulation_has_loaded_is_not_looked_through_for_garbage() -> None:
+    """But what the simulation leaves is: an eighth of the time of a small one."""
+    told = PROGRAM.replace('sorted({name.split(".")[0] for name in sys.modules})', "state()")
+    told = "import gc\nstate = lambda: [gc.isenabled(), gc.get_freeze_count()]\n" + told
+    arguments = ["simulate", "sizes-only", "--set", "stop={steps: 1}", "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-c", told, *arguments], check=True, capture_output=True, text=True
+    )
+    enabled, frozen = json.loads(ended.stdout.splitlines()[-1])
+    assert enabled
+    assert frozen > 50_000
+
+
 LISTS = [["--help"], ["simulate", "--help"], ["scenarios"], ["strategies"]]
 LIBRARIES = HEAVY | {"numpy", "pydantic", "ruamel", "rich", "simpy"}
 
