@@ -23,6 +23,9 @@ recovery   the node, or −1: all   –                              version fro
                                                                  when the failure was noticed
 checkpoint who writes or reads it –                              kind: write or read; version, nbytes
 undone     as an update or a drop that was lost when the job went back to a checkpoint
+group      a worker that tells it –                              kind: the workers whose gradients are in the
+                                                                 updates from then on; version from which
+                                                                 they go on; nbytes: the group's number
 metric     –                      –                              version, kind: its name; accuracy: its
                                                                  value
 ========== ====================== ============================== =======================================
@@ -60,6 +63,7 @@ _FIELDS = {
     "recovery": ("node", "start", "end", "version"),
     "checkpoint": ("node", "start", "end", "kind", "version", "nbytes"),
     "undone": ("node", "peer", "end", "version", "staleness", "batches"),
+    "group": ("node", "end", "version", "nbytes", "kind"),
 }
 EVENTS = tuple(_FIELDS)
 COPIES = 5  # of all records besides them, while they are put in order

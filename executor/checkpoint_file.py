@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from lockstep.job.incarnation import Saved, saver
+from lockstep.job.incarnation import Incarnation, Saved, saver
 from lockstep.job.plan import Plan
 
 
@@ -69,10 +71,22 @@ def own(folder: Path, version: int, rank: int) -> Saved | None:
     return read(folder / _name(version, rank)) if version else None
 
 
-def goes_on_from(plan: Plan, folder: Path, version: int, rank: int, device: str) -> Saved | None:
-    """What a rank goes on from, on its device: its own version, or of who holds the same; None: nothing."""
+def beginning(plan: Plan, folder: Path, life: Incarnation, rank: int, device: str) -> Incarnation:
+    """A life with what a rank goes on from, on its device: its own version, or of who holds the same.
+
+    Who takes its place while the others go on has the last that there is of another, which may write a newer.
+    """
     by = saver(plan, rank)
-    return None if by is None or not version else read(folder / _name(version, by), device)
+    if by is None:
+        return life
+    if not life.rejoins or plan.has_servers or by == rank:
+        version = life.version
+        return replace(life, saved={rank: read(folder / _name(version, by), device)} if version else {})
+    while version := latest(folder, by):
+        with suppress(FileNotFoundError):
+            saved = read(folder / _name(version, by), device)
+            return replace(life, version=version, saved={rank: saved})
+    return life
 
 
 def write(file: Path, saved: Saved) -> None:

@@ -74,9 +74,11 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            kept_by = ranks if owners.in_one_memory else owners.evaluated
-            snapshots = [snapshot_file.read(folder / f"snapshots-{rank}.npz") for rank in kept_by]
-            snapshots = [merged(snapshots)] if owners.in_one_memory else snapshots
+            files = [folder / f"snapshots-{rank}.npz" for rank in ranks if owners.keeps(rank)]
+            if owners.shown_by_all:  # who is gone for good has left none
+                files = [file for file in files if file.exists()]
+            snapshots = [*map(snapshot_file.read, files)]
+            snapshots = [merged(snapshots)] if owners.shown_by_all else snapshots
             for version, at, vector in assemble(snapshots, owners):
                 held_out = learner.evaluate(vector)
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy, held_out.metrics)
@@ -166,8 +168,9 @@ class Watch:
 
     def look(self) -> None:
         """Evaluate the newest snapshot that all owners have; end the run if it is good enough."""
-        evaluated = enumerate(self.plan.owners.evaluated)
-        owners = [owner for owner, rank in evaluated if rank not in self._absent]
+        owns = self.plan.owners
+        absent = () if owns.shown_by_all else self._absent
+        owners = [owner for owner, rank in enumerate(owns.evaluated) if rank not in absent]
         keys = [f"snapshot/{owner}" for owner in owners]
         if self.target is None or self.learner is None or not self.store.check(keys):
             return

@@ -18,6 +18,7 @@ from lockstep.executor.anew import Anew
 from lockstep.executor.port import RealPort
 from lockstep.executor.termination import await_who_is_there
 from lockstep.executor.transport import Sent
+from lockstep.executor.waiting import Alarm
 from lockstep.job.port import PassOf, Work
 from lockstep.strategies.node import Message
 
@@ -65,9 +66,11 @@ class GoingOnPort(JournallingPort):
         sent.look = self._look
         return sent
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Whether there is news, perhaps that who does not take a message is gone."""
         self.inbox.look()
         self.look_for_the_end()
+        return any(isinstance(event, Alarm) and event.due() for event in self._pending)
 
     def settle(self) -> None:
         """Wait until all others have ended, too."""

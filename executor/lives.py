@@ -28,6 +28,7 @@ from lockstep.job.faults import Cut, Fault
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
+from lockstep.job.rounds import completed
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
         run = begin(private, own, life, origin, faults)
         try:
             result = live(run)
-            own_records = cut(result.records, [], run.replacing.back)
+            own_records = completed(plan, cut(result.records, [], run.replacing.back))
             frames += [own_records, *run.replacing.frames, *run.replacing.rest()]
             run.replacing.note_recoveries(extra, result.records)
         except LifeOver as over:
@@ -140,7 +141,7 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
             end = float(records["end"].max()) if len(records) else life.start
             everyone = [(rank, end) for rank in range(len(plan.roles))]
             owners = [(owner, max(version, life.version), end) for owner in plan.owners.ranks]
-            records = cut(records, everyone, [*_went_back(folder), *owners])
+            records = cut(completed(plan, records), everyone, [*_went_back(folder), *owners])
             records.to_parquet(folder / _RECORDS, index=False)
             life = replace(life, start=end)
         frames.append(records)

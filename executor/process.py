@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -136,11 +136,10 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         port.journal = journal_of(control.kept, rank)
     if is_worker and workers > 1 and plan.native:
         join_workers()
-    recorded = RecordedPort(port, computes_on(device), _log(control, scenario, rank))
-    recorded.connection = transport.connection
     if scenario.with_faults:
-        saved = checkpoint_file.goes_on_from(plan, control.kept.parent, life.version, rank, device)
-        life = replace(life, saved={} if saved is None else {rank: saved})
+        life = checkpoint_file.beginning(plan, control.kept.parent, life, rank, device)
+    recorded = RecordedPort(port, computes_on(device), _log(control, life, scenario, rank))
+    recorded.connection = transport.connection
     snapshots = _snapshots(plan, rank, initial, control.kept) if scenario.workload.learns else None
     if snapshots is not None and control.rejoins:
         snapshot_file.restore(snapshots, control.private, rank, life.version)
@@ -224,11 +223,11 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         dist.destroy_process_group()
 
 
-def _log(control: Control, scenario: Scenario, rank: int) -> Interleaving:
+def _log(control: Control, life: Incarnation, scenario: Scenario, rank: int) -> Interleaving:
     """The log of a process; that of one that may be killed begins with what its life does."""
     if not scenario.with_faults:
         return Interleaving()
-    life, kind = control.life, AGAIN if control.rejoins else ""
+    kind = AGAIN if control.rejoins else ""
     log, step = DurableInterleaving(control.kept, rank), life.steps.get(rank, 0)
     log.note(LIFE, kind, peer=life.number, number=step, version=life.version, answer=life.start)
     return log
@@ -253,7 +252,7 @@ def running(
 
 def _leave(control: Control, name: str, write: Callable[[Path], object]) -> None:
     """Write a file, and leave it as a whole where the run is watched."""
-    part = control.private / f".{name}"
+    part = control.private / f".{os.getpid()}-{name}"
     write(part)
     whole = part.rename(control.private / name)
     control.leave(name, whole)

@@ -18,7 +18,7 @@ from lockstep.executor.stores import Store
 from lockstep.executor.transport import lives_so_far
 from lockstep.job.ending import ARRIVED, pool
 from lockstep.job.faults import Fault
-from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of
+from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of, saver
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import noticed
 from lockstep.job.snapshots import Snapshots
@@ -48,17 +48,20 @@ class Replacing:
         plan = self._plan
         steps, version, start, until = dict[int, int](), 0, fault.until, plan.scenario.stop.time or inf
         saved: Saved | None = None
-        if rank in plan.owners.ranks:
-            version = checkpoint_file.latest(self._kept.parent, rank)
-            saved = checkpoint_file.own(self._kept.parent, version, rank)
+        by = rank if plan.has_servers else saver(plan, rank)
+        if by is not None and by in plan.owners.ranks:
+            version = checkpoint_file.latest(self._kept.parent, by)
+            saved = checkpoint_file.own(self._kept.parent, version, by)
+            start += self._read_s(saved)
+            version *= by == rank  # another's goes on meanwhile: who begins sees which is the last
+        if plan.goes_back(rank):
             self.back.append((rank, version, start))
             (self._kept / BACK).write_text(json.dumps(self.back), encoding="utf-8")
             if len(self._counted(rank, ARRIVED)):  # it is no longer among those
                 self._store.add(ARRIVED, -1)
-            start += self._read_s(saved)
         if rank in plan.workers:
             steps = {rank: self._mourn(rank, at)}
-            if rank in plan.owners.ranks:
+            if plan.goes_back(rank):
                 steps = {rank: self._take_back(rank, steps[rank], saved.step if saved else 0)}
         else:
             start = min(start, until)
@@ -73,7 +76,7 @@ class Replacing:
         number = max(self._number, lives_so_far(self._store, rank)) + 1
         if rank in plan.workers and start >= until:
             self.absent.add(rank)
-            if plan.scenario.workload.learns and plan.owners.keeps(rank) and rank in plan.owners.ranks:
+            if plan.scenario.workload.learns and plan.goes_back(rank):
                 left = Snapshots(0)
                 snapshot_file.restore(left, self._folder, rank, version, saved.shown if saved else None)
                 snapshot_file.write(self._folder / f"snapshots-{rank}.npz", left)

@@ -49,19 +49,19 @@ class MessagesLost(RuntimeError):
 class Sent(Awaitable[None]):
     """Awaiting it blocks until the last byte of a message has been handed to the kernel.
 
-    look: what is done meanwhile, now and then; it may raise.
+    look: what is done meanwhile, now and then; it may raise, or say that this is not to be waited for.
     """
 
     def __init__(self, tracker: Any = None) -> None:
         self.tracker = tracker
-        self.look: Callable[[], None] | None = None
+        self.look: Callable[[], bool] | None = None
 
     def __await__(self) -> Generator[Any, Any, None]:
         while self.tracker is not None and not self.tracker.done:
             with suppress(zmq.NotDone):
                 self.tracker.wait(-1 if self.look is None else _LOOK_MS / 1000)
-            if self.look is not None:
-                self.look()
+            if self.look is not None and self.look():
+                return
         return
         yield
 

@@ -17,7 +17,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
 from lockstep.strategies import Strategy
 from lockstep.strategies.node import Group, Stage
-from lockstep.strategies.owners import InCopies, Owners, Sharded
+from lockstep.strategies.owners import AnyOne, InCopies, Owners, Replicated, Sharded
 from lockstep.strategies.parts import Part
 from lockstep.strategies.placement import Role, roles_of, shards_of
 
@@ -96,7 +96,8 @@ def data_groups(scenario: Scenario, strategy: Strategy, pieces: Sequence[Sequenc
             servers = [rank for rank, role in zip(members, roles, strict=True) if role.kind == "server"]
             owners: Owners = (InCopies if cluster.servers.copies > 1 else Sharded)(servers, shards)
         else:
-            owners = strategy.owners.among(dict(zip(members, roles, strict=True)))
+            kind = AnyOne if strategy.owners is Replicated and scenario.goes_on else strategy.owners
+            owners = kind.among(dict(zip(members, roles, strict=True)))
         group = DataGroup(members, roles, own, shards, owners)
         shares = strategy.shared(values, [*map(cluster.host_of, devices)], group.slices)
         found.append(group if shares is None else replace(group, owners=shares.owners(devices)))

@@ -16,14 +16,14 @@ from lockstep.job.ending import Ending
 from lockstep.job.events import Event, Later, Retired, ready
 from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, keeps_nothing, nbytes_of
 from lockstep.job.joining import ALWAYS
-from lockstep.job.member import Member, part_of
+from lockstep.job.member import Member, first_part, part_of
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port, Work
 from lockstep.job.recovery import Notices
 from lockstep.job.snapshots import Snapshots
 from lockstep.strategies.codecs import Codec
-from lockstep.strategies.node import Collective, Contribution, Group, Message, Source, Vector
+from lockstep.strategies.node import Broken, Collective, Contribution, Group, Message, Source, Vector
 
 T = TypeVar("T")
 # for a message of that kind, sender and part; None: any
@@ -40,7 +40,7 @@ class Node:
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
         *("worked_s", "met", "saved", "keep", "_every", "_write_s", "touching", "matrices", "_is_worker"),
-        *("_at_once", "_notices", "_leaves_at", "rejoins"),
+        *("_at_once", "_notices", "_leaves_at", "rejoins", "goes_on", "_breaking"),
     )
 
     def __init__(
@@ -69,7 +69,7 @@ class Node:
         self.step, self.epoch = incarnation.steps.get(rank, 0), epoch
         self.budget = None if plan.budget is None else plan.budget - sum(incarnation.steps.values())
         self.saved: Saved | None = incarnation.saved.get(rank)
-        self.rejoins = incarnation.rejoins
+        self.rejoins, self.goes_on = incarnation.rejoins, plan.goes_on
         self.keep: Keep = keeps_nothing  # what it saves
         self._every, self._write_s = plan.checkpoints(rank)
         self._notices = None if self._every is None else Notices.of(plan, incarnation.start)
@@ -77,7 +77,8 @@ class Node:
         self.memory: Any = None
         self.port, self.clock = port, port.clock
         self.recorder, self.ending, self.snapshots = recorder, ending, snapshots
-        if snapshots is not None and self.saved is not None and self.saved.shown is not None:
+        known = plan.owners.shown_by_all and snapshots is not None and snapshots.last is not None
+        if snapshots is not None and not known and self.saved is not None and self.saved.shown is not None:
             snapshots.last = self.saved.version, incarnation.start, self.saved.shown
         self.arithmetic = arithmetic
         self.vector = arithmetic.vector
@@ -99,6 +100,7 @@ class Node:
         self._leaves_at = plan.presence.get(rank, ALWAYS)[1]
         self.waiting: list[Waiting] = []
         self.interrupt: tuple[str, Event] | None = None  # what ends a gradient that is under way
+        self._breaking: tuple[Group, Event] | None = None  # whose messages end waiting for one
         self.busy_until = 0.0  # with updates and codecs that are charged
         self.worked_s = 0.0  # how long it has been, or will have been, altogether
         self._is_worker = role.kind == "worker"
@@ -160,6 +162,10 @@ class Node:
         self.mail.append(message)
         if self.interrupt is not None and self.interrupt[0] == kind:
             self._stop_computing(False)
+        if self._breaking is not None and self._breaking[0].broken_by(message):
+            (_, event), self._breaking = self._breaking, None
+            self.waiting = [each for each in self.waiting if each[3] is not event]
+            event.happen()
 
     def receive(
         self, kind: str | None = None, sender: int | None = None, part: int | None = None
@@ -172,6 +178,24 @@ class Node:
         event = Event()
         self.waiting.append((kind, sender, part, event))
         return event
+
+    async def receive_among(
+        self, group: Group, kind: str | None, sender: int | None, part: int | None
+    ) -> Message:
+        """As `receive`, in a collective of a group; raises Broken if it has news, or as soon as it has."""
+        self._look_for_news(group)
+        awaited = self.receive(kind, sender, part)
+        if isinstance(awaited, Event):
+            self._breaking = group, awaited
+        message = await awaited
+        self._breaking = None
+        if message is None:
+            raise Broken
+        return message
+
+    def _look_for_news(self, group: Group) -> None:
+        if group.breaks and any(map(group.broken_by, self.mail)):
+            raise Broken
 
     def arrived(self, kind: str | None = None) -> bool:
         return bool(self.mail) and any(_matches(message, kind) for message in self.mail)
@@ -360,6 +384,7 @@ class Node:
         self, program: Collective, vector: Vector, among: Group | None = None
     ) -> Awaitable[Vector]:
         if among is not None:
+            self._look_for_news(among)
             return self._member(among, begun=False).collective(program, vector)
         short = self.port.collective(program, vector)
         return program(self, vector) if short is None else short
@@ -379,10 +404,21 @@ class Node:
     def _all(self) -> Group:
         return Group(tuple(self.workers), tuple(self.hosts))
 
+    def enter(self, group: Group, version: int, adding: Sequence[int]) -> None:
+        since = first_part(group)
+        self.mail = deque(each for each in self.mail if not 0 < each.part < since)
+        if self.snapshots is not None:
+            self.snapshots.forget(version)
+        who = " ".join(map(str, adding))
+        self.recorder.note("group", self.rank, self.clock.now, version, group.number, kind=who)
+
+    def go_on_with(self, step: int) -> None:
+        self.step = step
+
     def _member(self, group: Group, begun: bool) -> Member:
         number = self.met.get(group, 0)
         self.met[group] = number + 1
-        return Member(self, group, part_of(group, number), begun)
+        return Member(self, group, part_of(group, number), begun, group if group.breaks else None)
 
     async def all_reduce(self, vector: Vector) -> Vector:
         start, number = self.clock.now, self.collectives

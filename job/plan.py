@@ -157,7 +157,11 @@ class Plan:
     @cached_property
     def goes_on(self) -> bool:
         """Whether processes fail and come back while the others go on."""
-        return self.scenario.with_faults and self.scenario.on_failure in ("continue", "wait")
+        return self.scenario.goes_on
+
+    def goes_back(self, rank: int) -> bool:
+        """Whether a process that begins anew owns parameters, which go back to its last checkpoint."""
+        return rank in self.owners.ranks and not self.owners.shown_by_all
 
     @property
     def has_servers(self) -> bool:

@@ -56,6 +56,12 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
                 f"{name} cannot go on without a worker; must be stop, restart or spare, or one of: {able}"
             )
             raise ScenarioError(problem, key="recovery.on_failure")
+        if scenario.strategy.parameters.get("algorithm") == "native" and not strategy.has_servers:
+            problem = (
+                "the engine's own collective cannot go on without a worker: with on_failure "
+                f"{scenario.on_failure} must be another, such as ring"
+            )
+            raise ScenarioError(problem, key="strategy.algorithm")
         if hierarchy is not None:
             problem = "not built yet for relays: must be stop, restart or spare with servers.hierarchy"
             raise ScenarioError(problem, key="recovery.on_failure")

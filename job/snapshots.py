@@ -50,8 +50,14 @@ class Snapshots:
 
     def go_back(self, version: int, part: Any) -> None:
         """Forget all after a version, at which the parameters were `part`; None: nothing is left of them."""
-        self.taken = {v: kept for v, kept in self.taken.items() if v <= version}
+        self.forget(version)
         self.last = None if part is None else (version, 0.0, part)
+
+    def forget(self, version: int) -> None:
+        """Forget all after a version."""
+        self.taken = {v: kept for v, kept in self.taken.items() if v <= version}
+        if self.last is not None and self.last[0] > version:
+            self.last = None
 
     def at(self, version: int) -> Any:
         """The parameters at the last version that was offered, if it is this one."""

@@ -397,6 +397,11 @@ class Scenario(Section):
         return self.recovery.on_failure if self.recovery else "stop"
 
     @property
+    def goes_on(self) -> bool:
+        """Whether processes fail and come back while the others go on."""
+        return self.with_faults and self.on_failure in ("continue", "wait")
+
+    @property
     def with_faults(self) -> bool:
         """Whether processes fail, or checkpoints are written: metrics then say what that costs."""
         return bool(self.cluster.faults) or (

@@ -23,12 +23,13 @@ from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event
 from lockstep.job.faults import Crash, Cut, Fault, Hang, there_at
-from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut, following, nbytes_of
+from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut, following, nbytes_of, saver
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.job.recovery import Faults, killed, next_start, noticed, read_s, says
 from lockstep.job.recovery import Progress as Lives
+from lockstep.job.rounds import completed
 from lockstep.simulator.engine import Progress, Simulation
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Process, Timeout
@@ -178,8 +179,8 @@ class FaultySimulation(Simulation):
             self._down[rank] = fault
         if not self.plan.goes_on:
             return
-        for rank in self.owners.ranks if not self.plan.has_servers else ():
-            if rank in ranks:
+        for rank in ranks if not self.plan.has_servers else ():
+            if self.plan.goes_back(rank):
                 self._lose(rank, fault)
         if fault.until < inf:
             self._later(max(now, fault.until), lambda: self._return(ranks, fault))
@@ -247,7 +248,7 @@ class FaultySimulation(Simulation):
 
     def _return(self, ranks: Sequence[int], fault: Fault) -> None:
         for rank in ranks:
-            saved = self.checkpoints.latest.get(rank)
+            saved = self._last_saved(rank)
             seconds = nbytes_of(saved.state) / self._read if saved and self._read else 0.0
             if self._down.get(rank) is fault:
                 self._later(self.environment.now + seconds, partial(self._take_place, rank, fault))
@@ -261,8 +262,10 @@ class FaultySimulation(Simulation):
             return
         if rank in self.workers:
             self._tell("join", rank)
-            saved = self.checkpoints.latest.get(rank)
-            self.programs[rank] = self._new(rank, saved.step if saved else 0, saved)
+            saved, step = self._last_saved(rank), self._next_step(rank)
+            if self.plan.goes_back(rank):
+                step = saved.step if saved else 0
+            self.programs[rank] = self._new(rank, step, saved)
             for other in self._down if self._policy == "continue" else ():
                 self._hears(rank, "leave", other)
             return
@@ -274,6 +277,11 @@ class FaultySimulation(Simulation):
             elif worker not in self._down:
                 self._end_life(worker)
                 self._rejoin(worker)
+
+    def _last_saved(self, rank: int) -> Saved | None:
+        """The last that it has written, or who holds the same."""
+        by = rank if self.plan.has_servers else saver(self.plan, rank)
+        return None if by is None else self.checkpoints.latest.get(by)
 
     def _goes_back(self, owner: int) -> Saved | None:
         """What an owner of parameters has made since its last checkpoint is lost: what it goes on from."""
@@ -296,8 +304,10 @@ class FaultySimulation(Simulation):
     def _rejoin(self, worker: int) -> None:
         """A worker takes its next mini-batch anew: the one that it was at."""
         self._tell("join", worker)
-        step = self.nodes[worker].step - (worker in self._unfinished)
-        self.programs[worker] = self._new(worker, step, None)
+        self.programs[worker] = self._new(worker, self._next_step(worker), None)
+
+    def _next_step(self, worker: int) -> int:
+        return self.nodes[worker].step - (worker in self._unfinished)
 
     def _new(self, rank: int, step: int, saved: Saved | None) -> Process:
         number = self.incarnation.number + self.lives[rank]
@@ -340,7 +350,7 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
             result = simulation.result()
             fault, now = simulation.failed, simulation.environment.now
             if fault is None:
-                frames.append(cut(result.records, simulation.kills, simulation.back))
+                frames.append(completed(plan, cut(result.records, simulation.kills, simulation.back)))
                 break
             version, saved = checkpoints.whole()
             simulation.follow(max(version, life.version))

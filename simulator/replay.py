@@ -18,10 +18,11 @@ from lockstep.analysis.entries import AGAIN, GONE, LIFE, Entry
 from lockstep.analysis.records import join
 from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
-from lockstep.job.incarnation import FIRST, Incarnation, Saved, cut, for_everyone
+from lockstep.job.incarnation import FIRST, Incarnation, Saved, cut, for_everyone, saver
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port
+from lockstep.job.rounds import completed
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.events import Process
 from lockstep.simulator.replayed_port import ConnectedPort, Divergence, Mail, ReplayedPort, Span
@@ -72,7 +73,9 @@ class Replay(Simulation):
         self._mail = defaultdict[int, Mail](Mail)
         self._next_version = next_version
         self._wanted = {
-            (rank, span.begins.version) for rank, spans in life.spans.items() for span in spans[1:]
+            (saver(plan, rank), span.begins.version)
+            for rank, spans in life.spans.items()
+            for span in spans[1:]
         }
         self._wanted |= {(rank, next_version) for rank in plan.savers if next_version is not None}
         self._saved: dict[tuple[int, int], Saved] = {}
@@ -106,10 +109,12 @@ class Replay(Simulation):
     def _follow(self, rank: int) -> None:
         """Another node takes the place of one whose log has come to its end, unless it is gone for good."""
         begins = self._spans[rank][0].begins
-        if rank in self.owners.ranks:
+        if begins.version:
+            by = saver(self.plan, rank)
+            assert by is not None
+            begins = replace(begins, saved={rank: self._checkpoint(by, begins.version)})
+        if self.plan.goes_back(rank):
             self.back.append((rank, begins.version, self.environment.now))
-            if begins.version:
-                begins = replace(begins, saved={rank: self._checkpoint(rank, begins.version)})
             if (kept := self.snapshots.get(rank)) is not None:
                 kept.go_back(begins.version, begins.saved[rank].shown if begins.saved else None)
         if self._spans[rank][0].gone:
@@ -178,6 +183,7 @@ def replay(plan: Plan, interleaving: pd.DataFrame, progress: Progress | None = N
             if following is None:
                 if simulation.back:
                     result = replace(result, records=cut(result.records, [], simulation.back))
+                result = replace(result, records=completed(plan, result.records))
                 break
             if following > life.begins.version:
                 saved = simulation.checkpoint()

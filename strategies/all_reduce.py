@@ -1,11 +1,11 @@
 """Synchronous training without a server: every worker holds all parameters and sums the gradients.
 
-Equal to one worker with the n-fold batch. Failure: worker 0 saves parameters and the
-optimizer's state; after a crash all go on from there.
+Equal to one worker with the n-fold batch. Failure: worker 0 saves parameters and the optimizer's state; after
+a crash all go on from there, or those who are there do the round again (shared_rounds.py).
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any
 
 from lockstep.strategies import kept
 from lockstep.strategies.bounds import Parts
@@ -15,10 +15,11 @@ from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
 from lockstep.strategies.marks import BelongsTo
 from lockstep.strategies.multiple import Multiple
-from lockstep.strategies.node import Contribution, Node, Vector
+from lockstep.strategies.node import Contribution, Group, Node, Vector
 from lockstep.strategies.optimizers import State, Transformation, restored
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.parts import cut
+from lockstep.strategies.shared_rounds import SharedRounds
 
 
 async def all_reduce(
@@ -42,6 +43,8 @@ async def all_reduce(
     encoders = [Encoder(node, wire, error_feedback) for _ in range(buckets)]
     sums = [CodedSum(node, encoder, algorithm) for encoder in encoders]
     replica = Replica(node, optimizer, buckets)
+    if node.goes_on:
+        return await SharedRounds(node, Shared(replica, sums)).run()
     while await node.next_batch_available():
         await replica.step(lambda bucket, gradient: sums[bucket].total(gradient))
 
@@ -51,32 +54,107 @@ class Replica:
 
     def __init__(self, node: Node, optimizer: Transformation, buckets: int) -> None:
         self.node, self.optimizer, self.clipping = node, optimizer.of_parts, optimizer.clipping
-        self.version, self.parameters, states = kept.begin(
-            node, node.initial_parameters(), [optimizer.initial] * buckets
-        )
+        begun = kept.begin(node, node.initial_parameters(), [optimizer.initial] * buckets)
+        self.version: int = begun[0]
+        self.parameters: Vector = begun[1]
         self.slices = cut(len(self.parameters), [1] * buckets)
-        self.states = [restored(state) for state in states]
+        self.states = [restored(state) for state in begun[2]]
 
     async def step(self, total: Callable[[int, Vector], Awaitable[Vector]]) -> None:
         """Step by the mean of everyone's gradients; `total(bucket, gradient)` sums those of a bucket."""
-        node, steps = self.node, [None] * len(self.slices)
-        ready = node.backward(self.parameters, self.slices)
+        steps, states = await self.mean_step(self.gradient(), total, len(self.node.workers))
+        await self.take(steps, states, [Contribution(self.node.rank, 0, 1)])
+
+    def gradient(self) -> Sequence[Awaitable[Vector]]:
+        """That of the next mini-batch, bucket by bucket."""
+        return self.node.backward(self.parameters, self.slices)
+
+    async def mean_step(
+        self, ready: Sequence[Any], total: Callable[[int, Vector], Awaitable[Vector]], adding: int
+    ) -> tuple[list[Any], list[State]]:
+        """The step of each bucket by the mean of so many gradients, and the states after it."""
+        node, steps, states = self.node, [None] * len(self.slices), [*self.states]
 
         async def mean(bucket: int) -> Multiple:
-            return Multiple(1 / len(node.workers), await total(bucket, await ready[bucket]))
+            return Multiple(1 / adding, await total(bucket, await ready[bucket]))
 
         means = ((bucket, mean(bucket)) for bucket in reversed(range(len(self.slices))))
         async for bucket, gradient in clipped(node, self.clipping, means):
-            steps[bucket], self.states[bucket] = await own_step(
-                node, self.optimizer, gradient, self.states[bucket], self.parameters[self.slices[bucket]]
+            steps[bucket], states[bucket] = await own_step(
+                node, self.optimizer, gradient, states[bucket], self.parameters[self.slices[bucket]]
             )
+        return steps, states
+
+    async def take(
+        self, steps: list[Any], states: list[State], by: Sequence[Contribution], *more: Any
+    ) -> None:
+        """Take a step; `more`: what is to be saved, too."""
+        node, self.states = self.node, states
         self.parameters = node.add_parts(self.parameters, self.slices, steps)
         self.version += 1
-        by = Contribution(node.rank, 0, 1)
-        await kept.updated(node, self.version, self.parameters, [by], self.parameters, tuple(self.states))
+        await kept.updated(
+            node, self.version, self.parameters, by, self.parameters, tuple(self.states), *more
+        )
 
     @property
     def state(self) -> State:
         """The optimizer's state of all parameters; there has been a step."""
         age = self.states[0][0]
         return (age, *(self.node.concatenate(m) for m in zip(*(s[1:] for s in self.states), strict=True)))
+
+
+class Shared:
+    """A replica as what is changed in rounds (shared_rounds.py)."""
+
+    def __init__(self, replica: Replica, sums: Sequence[CodedSum]) -> None:
+        self.replica, self.sums = replica, sums
+
+    @property
+    def version(self) -> int:
+        """The replica's."""
+        return self.replica.version
+
+    @property
+    def vector(self) -> Vector:
+        """The parameters."""
+        return self.replica.parameters
+
+    @property
+    def state(self) -> State:
+        """These, and the optimizer's state of each bucket."""
+        return self.replica.parameters, tuple(self.replica.states)
+
+    def take_over(self, version: int, state: State) -> None:
+        """Be as another replica."""
+        self.replica.version, (self.replica.parameters, states) = version, state
+        self.replica.states = [restored(each) for each in states]
+        self._done()
+
+    def steps(self, rounds: int) -> int:
+        """One a round."""
+        return rounds
+
+    async def compute(self) -> Sequence[Awaitable[Vector]]:
+        """Begin to: a bucket travels while the next is computed."""
+        return self.replica.gradient()
+
+    async def sum(self, own: Any, adding: int, among: Group) -> Any:
+        """The step by the mean."""
+        replica = self.replica
+        nothing = [kept.Known(0.0 * replica.parameters[part]) for part in replica.slices]
+
+        async def total(bucket: int, gradient: Vector) -> Vector:
+            return await self.sums[bucket].again(gradient, among)
+
+        return await replica.mean_step(own or nothing, total, adding)
+
+    async def take(self, found: Any, own: Any, counts: State) -> None:
+        """Take it."""
+        self._done()
+        by = [Contribution(self.replica.node.rank, 0, 1)] if own else []
+        steps, states = found
+        await self.replica.take(steps, states, by, counts)
+
+    def _done(self) -> None:
+        for each in self.sums:
+            each.done()

@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.strategies.codecs import Encoder, decode
 from lockstep.strategies.collectives import ALGORITHMS
-from lockstep.strategies.node import Collective, Node, Vector
+from lockstep.strategies.node import Collective, Group, Node, Vector
 from lockstep.strategies.updates import sum_of
 
 
@@ -20,10 +20,21 @@ class CodedSum:
 
     def __init__(self, node: Node, encoder: Encoder, algorithm: str) -> None:
         self.node, self.encoder, self.algorithm = node, encoder, algorithm
+        self._encoded: Vector | None = None
 
     async def total(self, vector: Vector) -> Vector:
         """The sum."""
         return await self._program(vector)(self.node, await self.encoder.encode(vector))
+
+    async def again(self, vector: Vector, among: Group) -> Vector:
+        """The sum among a group that breaks: a vector is encoded once, and summed until it is `done`."""
+        if self._encoded is None:
+            self._encoded = await self.encoder.encode(vector)
+        return await self.node.collective(self._program(vector), self._encoded, among)
+
+    def done(self) -> None:
+        """Forget the vector, whose sum is there."""
+        self._encoded = None
 
     async def begin(self, vector: Vector) -> Awaitable[Vector]:
         """What to await for the sum, which is under way once the vector is encoded."""

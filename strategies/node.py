@@ -105,6 +105,16 @@ class Group:
     ranks: tuple[int, ...]
     hosts: tuple[int, ...]  # of each: a number for the machine it is on
     number: int = 0  # from 0 to 7; 7 are the first workers of hosts (collectives.py)
+    breaks: tuple[str, ...] = ()  # by messages of these kinds; its number then is higher than all before
+
+    def broken_by(self, message: Message) -> bool:
+        """Whether a message breaks it: not one from a member of an earlier group, which says that it is."""
+        number = message.batches
+        return message.kind in self.breaks and not message.part and (number >= self.number or not number)
+
+
+class Broken(Exception):
+    """The group of a collective has news, so that this is not to be waited for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +188,7 @@ class Node(Protocol):
     stage: Stage  # of a replica that computes in passes; for gradient programs (pipeline.py) alone
     micro_batches: int  # likewise: parts that it computes a mini-batch in
     rejoins: bool  # whether it begins after a failure, while the others have gone on
+    goes_on: bool  # whether others go on, and begin again, while some fail: who leaves and joins is told
 
     @property
     def saved(self) -> Saved | None:
@@ -355,7 +366,7 @@ class Node(Protocol):
     ) -> Awaitable[Vector]:
         """Run a collective among all workers, or a group; each of them must call it with the same program.
 
-        An engine may know a shorter way to the same result.
+        An engine may know a shorter way to the same result. Of a group that breaks, it raises Broken.
         """
         ...
 
@@ -391,6 +402,17 @@ class Node(Protocol):
         After a failure it is `saved` here; where all workers hold the same, one writes for all. `step`: the
         mini-batch that a worker goes on with then; None: the one after the last that it has begun.
         """
+        ...
+
+    def enter(self, group: Group, version: int, adding: Sequence[int]) -> None:
+        """Tell the engine that this node is one of a group that breaks, which goes on from a version.
+
+        adding: whose gradients are in the updates from then on. Messages of earlier groups are forgotten.
+        """
+        ...
+
+    def go_on_with(self, step: int) -> None:
+        """Take that mini-batch next: the others know which ones of this node's are in the parameters."""
         ...
 
     def dropped(self, push: Message) -> None:

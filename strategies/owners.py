@@ -22,6 +22,8 @@ class Owners:
     """Whether they may be at different versions when the run ends."""
     without_some: ClassVar[bool] = False
     """Whether what is evaluated can do without some of them."""
+    shown_by_all: ClassVar[bool] = False
+    """Whether every process shows versions of what counts as the first one's."""
     in_one_memory: ClassVar[bool] = False
     """Whether all workers have the same parameters in the memory of one host."""
 
@@ -92,6 +94,25 @@ class Replicated(Owners):
         return self.ranks[:1]
 
 
+class AnyOne(Replicated):
+    """The same where workers come and go: what any of them shows counts as the first one's."""
+
+    shown_by_all = True
+
+    @classmethod
+    def among(cls, roles: Mapping[int, Role]) -> Owners:
+        """The first worker stands for those who are there."""
+        return cls([*roles][:1])
+
+    def owner(self, rank: int) -> int:
+        """The first one."""
+        return self.ranks[0]
+
+    def keeps(self, rank: int) -> bool:
+        """Every worker sees those versions that are made while it is there."""
+        return True
+
+
 class OneModelEach(Owners):
     """Every worker holds a model of its own; their mean is evaluated."""
 
@@ -110,7 +131,7 @@ class OneModelEach(Owners):
 class SharedMemory(Owners):
     """All workers have one vector in memory that they share; it counts as the first one's."""
 
-    in_one_memory = True
+    in_one_memory = shown_by_all = True
 
     @classmethod
     def among(cls, roles: Mapping[int, Role]) -> Owners:

@@ -181,6 +181,7 @@ STRATEGIES: dict[str, Strategy] = {
         in_step=True,
         alike=True,
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="the mean of all gradients, summed without a server",
     ),
     "all-reduce-jobs": Strategy(

@@ -13,13 +13,14 @@ from lockstep.job.ending import Ending, counting
 from lockstep.scenarios.loading import made
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.node import Message
+from lockstep.strategies.owners import OneModelEach
 from lockstep.strategies.peers import Peers
 from lockstep.strategies.rounds import Rounds
 from lockstep.studies.chaos.invariants import broken
 from lockstep.workloads.problems import Quadratic
 from tests.support.nightly import drawn
 
-PEERS = [name for name, known in STRATEGIES.items() if known.elastic and not known.has_servers]
+PEERS = [name for name, known in STRATEGIES.items() if known.goes_on and known.owners is OneModelEach]
 CRASH = {"worker": 2, "at": "3.05 s", "crash": True, "back_after": "2 s"}
 GONE = {"worker": 2, "at": "3.05 s", "crash": True}
 CUT = {"link": {"host": 2}, "at": "3.05 s", "down_for": "2 s"}

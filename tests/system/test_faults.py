@@ -147,10 +147,11 @@ def test_the_others_go_on_while_a_worker_is_gone(strategy: str, on: str, fault: 
             *product(
                 ("gossip", "ad-psgd", "ako", "d-psgd", "sgp", "osgp"), (CRASH | {"back_after": "2 s"}, HANG)
             ),
-            ("gossip", LINK | {"down_for": "2 s"}),
-            ("gossip", CRASH | {"back_after": None}),
+            *product(("all-reduce",), (CRASH | {"back_after": "2 s"}, HANG)),
+            *product(("gossip", "all-reduce"), (LINK | {"down_for": "2 s"}, CRASH | {"back_after": None})),
         ],
-        one_in=8,
+        one_in=12,
+        family=lambda case: case[0] == "all-reduce",
     ),
 )
 def test_workers_without_servers_go_on_while_one_is_gone(strategy: str, fault: Any) -> None:
@@ -212,9 +213,14 @@ def test_a_worker_that_is_killed_again_before_it_is_there_is_counted_once() -> N
 
 
 @pytest.mark.real
-def test_a_worker_that_is_waited_for_takes_its_mini_batch_again() -> None:
+@pytest.mark.parametrize("strategy", ["synchronous", "all-reduce"])
+def test_a_worker_that_is_waited_for_takes_its_mini_batch_again(strategy: str) -> None:
     """It is killed in the midst of its third; the parameters are those of a run in which nobody is."""
-    more: dict[str, Any] = {"stop": {"updates": 6}, "recovery": {"on_failure": "wait"}}
+    more: dict[str, Any] = {
+        "strategy": {"name": strategy, "optimizer": "adam"},
+        "stop": {"updates": 6},
+        "recovery": {"on_failure": "wait"},
+    }
     slow = {"compute": {"time": {"distribution": "constant", "value": "300 ms"}}}
     crash = CRASH | {"at": "750 ms"}
     found = lockstep.run(made(document(crash, cluster=slow, **more)))

@@ -25,6 +25,7 @@ WAIT = ON | {"recovery": {"checkpoint": {"every": "5 updates"}, "on_failure": "w
 TWO = {"cluster": {"servers": 2, "workers": 3}, "strategy": "ssp"}
 UNEQUAL = {"stop": {"steps": 28}, "cluster": {"stragglers": [{"worker": 1, "slowdown": 3}]}}
 THREE = {"cluster": {"workers": 3}, "stop": {"steps": 50}}
+SUMS = {**THREE, "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 2}}
 GOSSIP = {"name": "gossip", "probability": 0.5}
 ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
@@ -59,6 +60,10 @@ CASES: dict[str, dict[str, Any]] = {
     "peers in rounds": {"faults": [SHORT], **ON, "strategy": "d-psgd", **THREE},
     "peers push halves": {"faults": [SHORT], **ON, "strategy": "sgp", **THREE},
     "peers push halves late": {"faults": [HANG], **ON, "strategy": "osgp", **THREE},
+    "sums go on": {"faults": [SHORT], **ON, **SUMS},
+    "sums go on from a checkpoint": {"faults": [SHORT | {"worker": who} for who in range(3)], **ON, **SUMS},
+    "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
+    "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
 

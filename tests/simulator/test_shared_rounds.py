@@ -1,0 +1,237 @@
+"""Failures in virtual time where workers sum by collectives: those who are there do the round again."""
+
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lockstep
+from lockstep import Result
+from lockstep.analysis.records import Recorder, of
+from lockstep.job.rounds import completed
+from lockstep.scenarios.loading import made
+from lockstep.strategies.collectives import ALGORITHMS
+from lockstep.studies.chaos.invariants import broken
+from lockstep.workloads.problems import Quadratic
+from tests.support.nightly import drawn
+
+CRASH = {"worker": 2, "at": "3.05 s", "crash": True, "back_after": "2 s"}
+GONE = {"worker": 2, "at": "3.05 s", "crash": True}
+RATE = 0.01
+QUADRATIC = {"problem": "quadratic", "dimension": 5, "batch_size": 32}
+
+
+def run(*faults: Any, strategy: Any = "all-reduce", on: str = "continue", **more: Any) -> Result:
+    """Four workers, whose gradients take 0.1 s; failures are noticed after half a second."""
+    every = more.pop("every", 1)
+    document = {
+        "name": "rounds",
+        "cluster": {
+            "workers": more.pop("workers", 4),
+            "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
+            "detect": "500 ms",
+            "faults": list(faults),
+            **more.pop("cluster", {}),
+        },
+        "workload": {"parameters": 1000, "batch_size": 32},
+        "strategy": strategy,
+        "recovery": {"on_failure": on} | ({"checkpoint": {"every": f"{every} updates"}} if every else {}),
+        "stop": {"time": "10.04 s"},
+        **more,
+    }
+    result = lockstep.simulate(made(document))
+    assert not [*broken(result)]
+    return result
+
+
+@pytest.mark.parametrize("worker", [0, 2])
+@pytest.mark.parametrize("every", [1, 7, None])
+@pytest.mark.parametrize(
+    ("on", "crash", "rounds", "samples"),
+    [
+        # 30 rounds of four; from 3.55 s on 17 of three, in the last of which it is back; 48 of four
+        ("continue", CRASH, 95, 30 * 4 + 17 * 3 + 48 * 4),
+        ("continue", GONE, 95, 30 * 4 + 65 * 3),
+        # from 5.05 s on: what it adds is waited for
+        ("wait", CRASH, 30 + 49, 79 * 4),
+    ],
+)
+def test_goodput_of_workers_of_which_one_is_gone_for_a_while(
+    worker: int, every: int | None, on: str, crash: dict[str, Any], rounds: int, samples: int
+) -> None:
+    metrics = run(crash | {"worker": worker}, every=every, on=on).metrics
+    assert metrics["updates"] == rounds
+    assert metrics["samples"] == 32 * samples
+    assert metrics["lost_samples"] == 0
+    assert metrics["goodput"] == pytest.approx(metrics["samples"] / metrics["duration_s"])
+    assert metrics["time_to_detect_s"] == pytest.approx(0.5)
+    if "back_after" in crash:
+        assert metrics["time_to_recover_s"] == pytest.approx(2.0)
+        assert metrics["availability"] == pytest.approx(1 - 2 / (4 * metrics["duration_s"]))
+
+
+@pytest.fixture
+def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker w's gradients are w + 1."""
+    monkeypatch.setattr(
+        Quadratic, "gradient", lambda self, parameters, worker, step: torch.full((5,), worker + 1.0)
+    )
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize(
+    ("faults", "moved"),
+    [
+        ([], 100 * 2.5),
+        ([CRASH], 78 * 2.5 + 17 * 7 / 3),
+        ([CRASH | {"worker": 0}], 78 * 2.5 + 17 * 3),
+        ([GONE], 30 * 2.5 + 65 * 7 / 3),
+        ([GONE | {"worker": 0}], 30 * 2.5 + 65 * 3),
+        ([GONE, GONE | {"worker": 0, "at": "5.01 s"}], 30 * 2.5 + 15 * 7 / 3 + 46 * 3),
+    ],
+)
+def test_the_mean_is_over_those_who_are_there(faults: list[Any], moved: float) -> None:
+    strategy = {"name": "all-reduce", "learning_rate": RATE}
+    result = run(*faults, strategy=strategy, workload=QUADRATIC)
+    assert result.parameters is not None
+    assert result.parameters / -RATE == pytest.approx(np.full(5, moved), rel=1e-5)
+
+
+@pytest.mark.parametrize("at", ["50 ms", "3.05 s", "3.0999 s", "3.101 s", "3.11 s"])
+@pytest.mark.parametrize("worker", [0, 3])
+def test_with_who_is_waited_for_the_bits_are_those_of_a_run_without_faults(worker: int, at: str) -> None:
+    """Also if it fails in a sum, of which some have had the result: its mini-batch is made again, or not."""
+    more: dict[str, Any] = {
+        "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 3},
+        "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
+        "stop": {"steps": 40},
+        "cluster": {"network": {"bandwidth": "100 Mbit/s", "latency": "1 ms"}},
+    }
+    failed = run(CRASH | {"worker": worker, "at": at}, on="wait", **more)
+    assert failed.metrics["failures"] == 1
+    assert failed.metrics["samples"] == 32 * 4 * 40
+    assert np.array_equal(failed.parameters, run(on="wait", **more).parameters)
+
+
+def test_the_curve_goes_on_while_the_first_worker_is_gone() -> None:
+    digits = {"dataset": "digits", "model": "mlp", "batch_size": 32}
+    result = run(GONE | {"worker": 0, "at": "250 ms"}, workload=digits, stop={"updates": 30})
+    assert [*result.curve["version"]] == [*range(31)][-len(result.curve) :]
+    assert len(result.curve) >= 30
+
+
+@pytest.mark.parametrize(("every", "rounds"), [(4, 28), (None, 0)])
+def test_if_all_are_gone_they_go_on_from_the_last_checkpoint(every: int | None, rounds: int) -> None:
+    everyone = [CRASH | {"worker": worker} for worker in range(4)]
+    metrics = run(*everyone, every=every, stop={"steps": 60}).metrics
+    assert metrics["samples"] == 32 * 4 * 60
+    assert metrics["lost_samples"] == 32 * 4 * (30 - rounds)
+
+
+@pytest.mark.parametrize("stop", [{"steps": 60}, {"updates": 60}, {"epochs": 5}])
+@pytest.mark.parametrize("on", ["continue", "wait"])
+def test_a_run_ends_when_all_have_made_what_there_is(on: str, stop: dict[str, Any]) -> None:
+    """Who is back makes what it has missed, alone in the end; the others hold the same all along."""
+    digits = {"dataset": "digits", "learning": False, "batch_size": 32}
+    result = run(CRASH, on=on, stop=stop, workload=digits)
+    missed = 17 if on == "continue" and "updates" in stop else 0
+    assert result.metrics["samples"] == 32 * (4 * (result.plan.quota.each or 60) - missed)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "crash": {"worker": 2, "crash": True, "back_after": "300 ms"},
+    "back before that is noticed": {"worker": 0, "crash": True, "back_after": "50 ms"},
+    "slow exit": {"worker": 2, "exits_after": "50 ms", "crash": True, "back_after": "300 ms"},
+    "rack": {"rack": 0, "crash": True, "back_after": "300 ms"},
+    "hang": {"worker": 1, "hang_for": "800 ms"},
+    "link": {"link": {"host": 1}, "down_for": "800 ms"},
+    "partition": {"partition": [[0, 1], [2, 3]], "down_for": "800 ms"},
+    "never back": {"worker": 3, "crash": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "on"),
+    drawn(
+        [*product([name for name in ALGORITHMS if name != "native"], KINDS, ("continue", "wait"))], one_in=16
+    ),
+)
+def test_all_algorithms_and_kinds_of_faults(algorithm: str, kind: str, on: str) -> None:
+    """At four phases of a round; all adds up (`run`)."""
+    if kind == "never back" and on == "wait":
+        return
+    network = {"bandwidth": "1 Mbit/s", "latency": "2 ms"}
+    for phase in ("650 ms", "701 ms", "712 ms", "725 ms"):
+        strategy = {"name": "all-reduce", "algorithm": algorithm, "buckets": 2}
+        more: dict[str, Any] = {"stop": {"steps": 14}, "cluster": {"network": network}, "on": on}
+        metrics = run(KINDS[kind] | {"at": phase}, strategy=strategy, **more).metrics
+        assert metrics["failures"] == 1
+        if kind != "never back":
+            assert metrics["samples"] == 32 * 4 * 14
+
+
+@pytest.mark.parametrize("seed", drawn([*range(200)], one_in=20))
+def test_runs_end_and_add_up_whatever_fails(seed: int) -> None:
+    draw = Random(seed)
+    workers, on = draw.choice([1, 2, 3, 5]), draw.choice(["continue", "wait"])
+    faults: list[dict[str, Any]] = [
+        {"mtbf": f"{draw.uniform(0.5, 4)} s", "back_after": f"{draw.uniform(0.01, 1)} s"}
+    ]
+    for kind in draw.choices(["crash", "hang", "link"], k=draw.randrange(4)):
+        who, at, lasts = draw.randrange(workers), f"{draw.uniform(0.1, 4)} s", f"{draw.uniform(0.05, 1.5)} s"
+        faults += {
+            "crash": [{"worker": who, "at": at, "crash": True, "back_after": lasts}],
+            "hang": [{"worker": who, "at": at, "hang_for": lasts}],
+            "link": [{"link": {"host": who}, "at": at, "down_for": lasts}] * (workers > 1),
+        }[kind]
+    strategy = {
+        "name": "all-reduce",
+        "buckets": draw.choice([1, 3]),
+        "codec": draw.choice(["none", "none", "fp16", "top-k"]),
+        "optimizer": draw.choice(["sgd", "adam"]),
+    }
+    cluster = {
+        "compute": {"time": {"distribution": "lognormal", "mean": "100 ms", "cv": 0.3}},
+        "network": {"bandwidth": "1 Mbit/s", "latency": "2 ms"},
+    }
+    stop = draw.choice([{"time": "6 s"}, {"steps": 20, "time": "60 s"}, {"updates": 20, "time": "60 s"}])
+    every = draw.choice([1, 3, None])
+    run(
+        *faults, workers=workers, on=on, strategy=strategy, cluster=cluster, stop=stop, every=every, seed=seed
+    )
+
+
+def test_what_a_worker_has_added_counts_whether_it_has_recorded_that_or_not() -> None:
+    """Worker 1 fails with round 3 recorded, which the others do again without it, and not with round 2."""
+    plan, records = run(stop={"updates": 1}).plan, Recorder()
+    for version, at, who in ((0, 1.0, "0 1 2"), (2, 4.0, "0 2"), (3, 6.0, "0 1 2")):
+        records.note("group", 0, at, version, int(at), kind=who)
+        records.note("group", 2, at + 0.1, version, int(at), kind=who)
+    for version, end, workers in ((0, 1.0, (0, 1, 2)), (1, 2.0, (0, 2)), (2, 3.0, (1,)), (2, 5.0, (0, 2))):
+        for worker in workers:
+            records.update(0, worker, end, version, 0, 1)
+    records.update(0, 0, 7.0, 3, 0, 1)
+    found = completed(plan, records.frame())
+    updates = of(found, "update", ["version", "peer", "end"]).sort_values(["version", "peer"])
+    assert updates.to_numpy().tolist() == [
+        *([0, worker, 1.0] for worker in range(3)),
+        *([1, worker, 2.0] for worker in range(3)),
+        *([2, worker, 5.0] for worker in (0, 2)),
+        *([3, worker, 7.0] for worker in range(3)),
+    ]
+    assert of(found, "undone", ["version", "peer"]).to_numpy().tolist() == [[2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ({"name": "all-reduce", "algorithm": "native"}, "strategy.algorithm: .*own collective cannot go on"),
+        ("fsdp", "recovery.on_failure: .*must be stop, restart or spare"),
+    ],
+)
+def test_what_cannot_go_on_is_refused(strategy: Any, message: str) -> None:
+    with pytest.raises(lockstep.ScenarioError, match=message):
+        run(strategy=strategy)
