@@ -101,6 +101,14 @@ def rings(algorithm: str) -> Measured:
     return found, simulation_s(*star(64, "all-reduce", steps=10))
 
 
+def beside(strategy: str) -> Measured:
+    """Rings that take longer than a gradient, and go on beside it: computed, and by all their messages."""
+    changes = star(64, strategy, "workload.parameters=100_000_000", steps=10)
+    plan = Plan.of(lockstep.load("sizes-only", changes))
+    computed, carried = Simulation(plan), Simulation(plan, shortcuts=False)
+    return processor_s(computed.run), processor_s(carried.run)
+
+
 def simgrid(workers: int, steps: int, *more: str) -> Measured:
     """Ours and SimGrid's time of the same run, of a step of all workers."""
     with tempfile.TemporaryDirectory() as name:
@@ -245,6 +253,8 @@ def rows() -> Iterator[Row]:
     for algorithm, reach in (("ring", 1.8), ("two-level", 0.12), ("halving-doubling", 0.39)):
         name = f"{algorithm} inside hosts, 8 x 8 workers"
         yield Row(name, "plain ring", partial(rings, algorithm), reach)
+    for strategy in ("pipe-sgd", "{name: streaming-diloco, averaging_period: 4, fragments: 4}"):
+        yield Row(f"{strategy.strip('{}')}, 64 workers", "messages", partial(beside, strategy), 0.1)
     for model, reach in (("mlp", 1.1), ("cnn", 1.15)):
         yield Row(f"quickstart learns, {model}", "gradients", partial(learning, model), reach)
     yield Row("sweep of 100 points", "simulations", partial(sweep, 100), 1.2)
