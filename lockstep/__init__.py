@@ -312,8 +312,8 @@ def recommend(
 ) -> "Recommendation":
     """Search the strategies for the scenario's cluster and workload by simulation (docs/recommend.md).
 
-    `target`: "time" (to `stop.target_accuracy`), "throughput", "machine-hours" or "cost"; None: time if the
-    scenario has a target accuracy, throughput otherwise. `budget`: at most so many candidates that the search
+    `target`: "time" (to the target in `stop`), "throughput", "machine-hours" or "cost"; None: time if the
+    scenario has a target, throughput otherwise. `budget`: at most so many candidates that the search
     tries (100; 200 if they learn); the ranking (40 simulations at most) and the what-ifs come on top.
     `at_most`: what it may cost, such as "500 USD" (docs/cost.md).
     `strategies`: the names of those to try, all that the cluster can run if empty. `jobs`: processes, one a

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Target = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help="time (to stop.target_accuracy), throughput, machine-hours or cost."),
+    typer.Option(metavar="WHAT", help="time (to the target in stop), throughput, machine-hours or cost."),
 ]
 Budget = Annotated[
     int | None,

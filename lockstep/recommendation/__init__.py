@@ -13,7 +13,7 @@ from lockstep.analysis.cost import usd_per_hour
 from lockstep.analysis.gains import Gain
 from lockstep.recommendation.checkpoints import Advice, advise
 from lockstep.recommendation.ranking import CLOSE, Goal, Ranked, best, firsts, ordered, same_run
-from lockstep.recommendation.runs import EXCHANGES, Job, Row, simulate_all, simulated, stopping
+from lockstep.recommendation.runs import EXCHANGES, Job, Row, simulate_all, simulated, stopping, until_target
 from lockstep.recommendation.search import Search
 from lockstep.recommendation.space import Candidate, Target, apply, factors_of, family, spaces, target_learns
 from lockstep.recommendation.what_if import CHANGES, Answer, changed, means_something
@@ -55,7 +55,7 @@ class Recommendation:
         most = None if at_most is None else _money(at_most)
         if self.target == "cost" or most is not None:
             _require_prices(scenario)
-        self.goal = Goal(self.target, target_learns(scenario, self.target), most)
+        self.goal = Goal(self.target, target_learns(scenario, self.target), most, scenario.stop.goal)
         for name in strategies:
             _check(name)
         found, self.left_out = spaces(scenario, self.target, strategies)
@@ -298,8 +298,7 @@ class Recommendation:
         """
         found = self.search_.job(ranked.candidate).scenario
         if self.goal.learns:
-            longest, target = self.search_.longest, self.scenario.stop.target_accuracy
-            return stopping(found, time=longest, target_accuracy=target)
+            return until_target(found, self.search_.longest)
         if self.scenario.workload.learns:
             return found
         row = ranked.rows[0]
@@ -317,18 +316,18 @@ class Recommendation:
 
 
 def _target(scenario: Scenario, target: str | None) -> Target:
-    learns = scenario.stop.target_accuracy is not None
+    learns = scenario.stop.goal is not None
     if target is None:
         return "time" if learns else "throughput"
     if target not in get_args(Target):
         raise ScenarioError(f"must be {', '.join(get_args(Target))}, not {target!r}", key="--target")
     if target == "time" and not learns:
         hint = (
-            "give the accuracy to reach, such as --set stop.target_accuracy=0.9"
+            "give what to reach, such as --set stop.target_accuracy=0.9"
             if scenario.workload.learns
             else "this workload learns nothing: use --target throughput, machine-hours or cost"
         )
-        raise ScenarioError(f"time needs stop.target_accuracy; {hint}", key="--target")
+        raise ScenarioError(f"time needs stop.target_accuracy or stop.target; {hint}", key="--target")
     return target  # type: ignore[return-value]
 
 

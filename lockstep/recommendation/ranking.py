@@ -14,6 +14,7 @@ from lockstep.recommendation.in_step import in_step
 from lockstep.recommendation.runs import Row, hosts, price
 from lockstep.recommendation.space import Candidate, Target
 from lockstep.scenarios import Scenario
+from lockstep.scenarios import schema as stop
 
 ALIKE = 0.02  # a difference for which nobody would let the workers fall out of step
 CLOSE = 0.01  # and one of settings of the same strategy, for which nobody would make exchanges rarer
@@ -22,14 +23,15 @@ _NEVER = 1e12  # s; longer than anything
 
 @dataclass(frozen=True)
 class Goal:
-    """What is optimised, of rows of the table of results; `learns`: until the target accuracy.
+    """What is optimised, of rows of the table of results; `learns`: until the scenario's target is reached.
 
-    `at_most`: USD that it may cost, to the target or, without one, of a million samples.
+    `at_most`: USD that it may cost, to the target or, without one, of a million samples. `until`: the target.
     """
 
     target: Target
     learns: bool
     at_most: float | None = None
+    until: stop.Target | None = None
 
     @property
     def high(self) -> bool:
@@ -87,7 +89,15 @@ class Goal:
             return float("inf")
         if self.too_dear(row):
             return _NEVER * (2 - (self.at_most or 0.0) / (self.cost(row) or 1.0))
-        return _NEVER * (1 - (row["accuracy"] or 0) + (row["loss"] is None))
+        return _NEVER * (1 + self._missed(row) + (row["loss"] is None))
+
+    def _missed(self, row: Row) -> float:
+        """By how much a run missed the target: the less, the better; at most 1."""
+        if self.until is None or self.until.metric == "accuracy":
+            return -(row["accuracy"] or 0)
+        name = self.until.metric
+        found = row.get(name if name == "loss" else f"metrics.{name}")
+        return 1.0 if found is None else (away := abs(found - self.until.value)) / (1 + away)
 
     def ratio(self, better: float, worse: float) -> float:
         """How many times as good a value is as another one."""

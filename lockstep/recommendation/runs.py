@@ -36,7 +36,7 @@ Row = dict[str, Any]
 class Job(NamedTuple):
     """A simulation of a candidate for `time` seconds; None: as long as `timed` finds.
 
-    `learns`: until the target accuracy, if it comes earlier; otherwise by sizes only.
+    `learns`: until the target is reached, if it comes earlier; otherwise by sizes only.
     """
 
     candidate: Candidate
@@ -52,7 +52,7 @@ class Job(NamedTuple):
     def bounded(self) -> Scenario:
         """The scenario that is simulated."""
         if self.learns:
-            return stopping(self.scenario, time=self.time, target_accuracy=self.scenario.stop.target_accuracy)
+            return until_target(self.scenario, self.time)
         return stopping(self.scenario.sizes_only, time=self.time)
 
     @property
@@ -110,6 +110,12 @@ def stopping(scenario: Scenario, **bounds: Any) -> Scenario:
     """The scenario with these bounds in `stop`, and no others."""
     stop = type(scenario.stop).model_construct(**bounds)
     return scenario.model_copy(update={"stop": stop})
+
+
+def until_target(scenario: Scenario, time: float | None) -> Scenario:
+    """The scenario until its target is reached, or that time is over (s)."""
+    target, accuracy = scenario.stop.target, scenario.stop.target_accuracy
+    return stopping(scenario, time=time, target_accuracy=accuracy, target=target)
 
 
 def hosts(scenario: Scenario) -> int:

@@ -15,11 +15,11 @@ from lockstep import scenarios
 from lockstep.analysis.bottleneck import of_row
 from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.gains import lines
-from lockstep.analysis.words import NOTHING, number, percent
+from lockstep.analysis.words import NOTHING, number
 from lockstep.recommendation import Recommendation
 from lockstep.recommendation.ranking import Ranked, as_good, best, peers
 from lockstep.recommendation.space import Placement
-from lockstep.recommendation.words import answer, changes, how, in_step, samples, worth
+from lockstep.recommendation.words import answer, changes, how, in_step, samples, wanted, worth
 from lockstep.terminal import show_table
 
 
@@ -28,7 +28,7 @@ def show(found: Recommendation) -> None:
     ranking, goal = found.ranking, found.goal
     title = f"{found.scenario.name}: {found.target}"
     if goal.learns:
-        title += f" to {percent(found.scenario.stop.target_accuracy)}"
+        title += f" to {wanted(found)}"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.pad_edge = table.show_edge = False
     table.add_column("")
@@ -115,6 +115,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
         "scenario": found.scenario.name,
         "target": found.target,
         "accuracy": found.scenario.stop.target_accuracy if goal.learns else None,
+        "until": wanted(found) if goal.learns else None,
         "unit": goal.unit,
         **({} if goal.at_most is None else {"at_most_usd": goal.at_most}),
         "better": "high" if goal.high else "low",

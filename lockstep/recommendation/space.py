@@ -219,8 +219,8 @@ class Space:
 
 
 def target_learns(scenario: Scenario, target: Target) -> bool:
-    """Whether what is learned decides: a time to an accuracy, or what it takes until then."""
-    return target != "throughput" and scenario.stop.target_accuracy is not None
+    """Whether what is learned decides: a time to a target, or what it takes until then."""
+    return target != "throughput" and scenario.stop.goal is not None
 
 
 def spaces(

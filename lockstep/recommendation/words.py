@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from lockstep.analysis.held_out import THROUGHPUT_ERRORS
-from lockstep.analysis.words import count, number, percent, within
+from lockstep.analysis.words import aim, count, number, percent, within
 from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, firsts, peers
 from lockstep.recommendation.what_if import Answer
@@ -22,6 +22,13 @@ def worth(ranked: Ranked) -> str:
     return within(ranked.mean, ranked.half) + some
 
 
+def wanted(found: Recommendation) -> str:
+    """What a run waits for: "90%", "loss 0.3"; nothing where it does not."""
+    if (goal := found.scenario.stop.goal) is None:
+        return ""
+    return percent(goal.value) if goal.metric == "accuracy" else aim(goal.metric, goal.value)
+
+
 def _given(ranked: Ranked) -> float:
     """The time that a candidate had to come to the target, in s."""
     return ranked.average("stop.time") or 0.0
@@ -35,7 +42,7 @@ def answer(found: Recommendation) -> list[str]:
         return [_too_dear(found)]
     if first.mean is None:
         return [
-            f"No strategy reached {percent(found.scenario.stop.target_accuracy)} before a bound in stop "
+            f"No strategy reached {wanted(found)} before a bound in stop "
             "ended the run: raise the bound, or the budget."
             if goal.learns
             else "No strategy applied anything: the runs are too short."
@@ -67,7 +74,7 @@ def _too_dear(found: Recommendation) -> str:
 
 def _subject(found: Recommendation, first: Ranked) -> str:
     target = {
-        "time": f"Soonest at {percent(found.scenario.stop.target_accuracy)}",
+        "time": f"Soonest at {wanted(found)}",
         "throughput": "For throughput",
         "machine-hours": "Least machine time",
         "cost": "Cheapest",

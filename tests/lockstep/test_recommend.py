@@ -341,6 +341,8 @@ def test_the_target_is_throughput_unless_something_is_to_be_reached() -> None:
     assert Recommendation(cluster(), None, ["synchronous"]).target == "throughput"
     learning = lockstep.load("quickstart", ["stop={epochs: 1, target_accuracy: 0.5}"])
     assert Recommendation(learning, None, ["synchronous"]).target == "time"
+    learning = lockstep.load("quickstart", ["stop={epochs: 1, target: {metric: loss, at_most: 0.5}}"])
+    assert Recommendation(learning, None, ["synchronous"]).target == "time"
     with pytest.raises(ScenarioError, match=r"stop\.target_accuracy=0\.9"):
         Recommendation(lockstep.load("quickstart"), "time")
 

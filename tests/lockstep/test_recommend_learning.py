@@ -1,4 +1,4 @@
-"""`lockstep recommend` until a target accuracy, what its folder is good for, and `--validate-top`."""
+"""`lockstep recommend` until a target, what its folder is good for, and `--validate-top`."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,10 @@ import pytest
 import lockstep
 from lockstep import Scenario, recommendation, validation
 from lockstep.recommendation import Recommendation, space
+from lockstep.recommendation.ranking import Goal, best
+from lockstep.recommendation.show import as_json
 from lockstep.recommendation.what_if import CHANGES
+from lockstep.recommendation.words import answer
 from lockstep.scenarios import dump
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import scenario
@@ -23,8 +26,8 @@ def digits(**changes: Any) -> Scenario:
     return scenario(
         cluster__workers=3, cluster__stragglers=[{"worker": 2, "slowdown": 20}],
         workload={"dataset": "digits", "model": "mlp", "batch_size": 16},
-        strategy={"name": "synchronous", "learning_rate": 0.1}, stop={"steps": 60, "target_accuracy": 0.75},
-        **changes,
+        strategy={"name": "synchronous", "learning_rate": 0.1},
+        **{"stop": {"steps": 60, "target_accuracy": 0.75}, **changes},
     )  # fmt: skip
 
 
@@ -135,3 +138,24 @@ def test_the_folder_can_be_plotted_reported_and_run(
     fine(command("plot", out, "--kind", "throughput", "--format", "svg", "--out", tmp_path / "pictures"))
     assert list((tmp_path / "pictures").glob("*.svg"))
     fine(command("report", out))
+
+
+@pytest.mark.slow
+def test_a_target_may_be_of_any_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "KNOBS", {})
+    stop = {"steps": 60, "target": {"metric": "loss", "at_most": 1.2}}
+    by_loss = Recommendation(digits(stop=stop), None, ["synchronous"], 1).run(3)
+    first = best(by_loss.ranking)
+    assert first.goal.value(first.rows[0]) == first.rows[0]["time_to_target_s"]
+    assert "Soonest at loss 1.2: synchronous" in answer(by_loss)[0]
+    assert as_json(by_loss)["until"] == "loss 1.2"
+    assert lockstep.simulate(by_loss.best).metrics["loss"] <= 1.2
+
+
+def test_of_those_who_miss_a_target_the_nearest_comes_first() -> None:
+    goal = Goal(
+        "time", True, until=digits(stop={"steps": 1, "target": {"metric": "f1", "at_least": 3}}).stop.goal
+    )
+    row = {"status": "ok", "time_to_target_s": None, "accuracy": None, "loss": 1.0}
+    near, far = ({**row, "metrics.f1": found} for found in (2.5, -40.0))
+    assert goal.score({**row, "time_to_target_s": 9e9}) < goal.score(near) < goal.score(far) < goal.score(row)
