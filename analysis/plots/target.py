@@ -11,7 +11,7 @@ from lockstep.analysis.plots.words import label, scale
 def time_to_target(table: pd.DataFrame, x: str | None = None, by: str | None = None) -> Figure:
     """Time to the target accuracy: bars, or against a key that varies; what did not reach it is said."""
     if "time_to_target_s" not in table or not table["time_to_target_s"].notna().any():
-        raise Unfit("no run has reached a target; give the scenario a stop.target_accuracy that can be")
+        raise Unfit("no run has reached a target; give the scenario a target in stop that can be")
     target = target_of(table)
     text = label("time_to_target_s", scale("time_to_target_s", table["time_to_target_s"])).replace(
         "target", target

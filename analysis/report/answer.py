@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from lockstep.analysis import words
 from lockstep.analysis.bottleneck_words import bound_by
 from lockstep.analysis.gains import Gain, most
 from lockstep.analysis.report.points import Estimate, Point
@@ -13,6 +14,7 @@ from lockstep.analysis.what_if import WhatIf
 from lockstep.analysis.words import count, number, percent
 
 _BASELINE = "synchronous"
+_OF_ACCURACY = "% accuracy"
 
 
 @dataclass(frozen=True)
@@ -33,25 +35,29 @@ class Answer:
     notes: list[str]
     ranking: list[Point]
     goal: Goal
-    wanted: float | None
-    """The accuracy that all of them were to reach."""
+    wanted: str | None
+    """What all of them were to reach: "80% accuracy", "loss 0.3"."""
 
 
-def target(runs: pd.DataFrame) -> float | None:
-    """The accuracy that all runs were to reach; None if there is none, or not the same for all."""
-    if "stop.target_accuracy" not in runs:
+def target(runs: pd.DataFrame) -> str | None:
+    """What all runs were to reach; None if there is nothing, or not the same for all."""
+    keys = ["target_accuracy", "target.metric", "target.at_least", "target.at_most"]
+    found = runs.reindex(columns=[f"stop.{key}" for key in keys]).drop_duplicates()
+    if len(found) != 1:
         return None
-    found = runs["stop.target_accuracy"].unique()
-    return float(found[0]) if len(found) == 1 and pd.notna(found[0]) else None
+    accuracy, metric, *bounds = [None if pd.isna(value) else value for value in found.iloc[0]]
+    if accuracy is not None:
+        return _accuracy(accuracy)
+    return metric and words.aim(metric, next(value for value in bounds if value is not None))
 
 
-def goal(points: Sequence[Point], wanted: float | None) -> Goal:
-    """Time to the target if any point has reached it, accuracy if none has, throughput without a target."""
-    if wanted is None:
-        return Goal("throughput", "samples/s", 1)
-    if any(point.metrics["time_to_target_s"].runs for point in points):
+def goal(points: Sequence[Point], wanted: str | None) -> Goal:
+    """Time to the target if any point has reached it; else accuracy, if that is one, or throughput."""
+    if wanted is not None and any(point.metrics["time_to_target_s"].runs for point in points):
         return Goal("time_to_target_s", "s", -1)
-    return Goal("accuracy", "", 1)
+    if wanted is not None and wanted.endswith(_OF_ACCURACY):
+        return Goal("accuracy", "", 1)
+    return Goal("throughput", "samples/s", 1)
 
 
 def ranked(points: Sequence[Point], goal: Goal) -> list[Point]:
@@ -96,7 +102,8 @@ def answer(
 
 def recommended(document: Mapping[str, Any], ranking: list[Point]) -> Answer:
     """The answer of a recommendation, in its own words; `ranking`: its points, the recommended one first."""
-    search, wanted = document["search"], document["accuracy"]
+    search, accuracy = document["search"], document["accuracy"]
+    wanted = document.get("until") if accuracy is None else _accuracy(accuracy)
     notes = [
         f"{count(search['simulated'], 'candidate')} of {len(search['strategies'])} strategies searched; on "
         "this page are the best of them, simulated again with seeds that the search has not seen."
@@ -109,35 +116,35 @@ def recommended(document: Mapping[str, Any], ranking: list[Point]) -> Answer:
     return Answer(document["answer"], notes, ranking, aim, wanted)
 
 
-def _one(point: Point, _: list[Point], aim: Goal, wanted: float | None) -> str:
+def _one(point: Point, _: list[Point], aim: Goal, wanted: str | None) -> str:
     estimate = point.metrics[aim.metric].text(aim.unit)
     throughput = point.metrics["throughput"].text("samples/s")
     if aim.metric == "time_to_target_s":
-        return f"{point.name} reaches {_accuracy(wanted)} after {estimate}, at {throughput}"
+        return f"{point.name} reaches {wanted} after {estimate}, at {throughput}"
     speedup, efficiency = (point.metrics[name].mean for name in ("speedup", "efficiency"))
     told = f"{point.name} processes {throughput}"
     if speedup is not None:
         told += f", {number(speedup)} times one worker without a network (efficiency {percent(efficiency)})"
     if aim.metric == "accuracy":
         reached, took = point.metrics["accuracy"].mean, point.metrics["duration_s"].text("s")
-        told += f"; it does not reach {_accuracy(wanted)}: {percent(reached)} after {took}"
+        told += f"; it does not reach {wanted}: {percent(reached)} after {took}"
     return told
 
 
-def _best_of(best: Point, ranking: list[Point], aim: Goal, wanted: float | None) -> str:
+def _best_of(best: Point, ranking: list[Point], aim: Goal, wanted: str | None) -> str:
     estimate, rivals, strategies = best.metrics[aim.metric], _rivals(ranking, aim), _several(ranking)
     if aim.metric == "accuracy":
         return (
-            f"No point reaches {_accuracy(wanted)}; {best.name} comes nearest, with {_shown(estimate, aim)} "
+            f"No point reaches {wanted}; {best.name} comes nearest, with {_shown(estimate, aim)} "
             f"after {best.metrics['duration_s'].text('s')}"
         )
     subject = best.strategy if strategies else best.setting
     where = f" with {best.setting}" if strategies else ""
     shown = _shown(estimate, aim)
     if aim.metric == "time_to_target_s":
-        told = f"{subject} reaches {_accuracy(wanted)} soonest: {shown}{where}"
+        told = f"{subject} reaches {wanted} soonest: {shown}{where}"
         if not strategies:
-            told = f"{_accuracy(wanted)} is reached soonest with {subject}: {shown}"
+            told = f"{wanted} is reached soonest with {subject}: {shown}"
     else:
         told = f"{subject} has the highest throughput: {shown}{where}"
         if not strategies:
@@ -158,7 +165,7 @@ def _learned(ranking: list[Point]) -> str:
     who = best.strategy if best.strategy != first.strategy else best.setting
     sure = f" ({count(own.runs, 'seed')} are too few to tell these apart)" if overlap(own, most) else ""
     ended = f"its runs end with {learned} accuracy, those of {who} with {more}{sure}"
-    return f". But that is speed alone: {ended}; give a stop.target_accuracy to decide by time"
+    return f". But that is speed alone: {ended}; give a target in stop to decide by time"
 
 
 def _several(ranking: list[Point]) -> bool:
@@ -198,7 +205,7 @@ def overlap(a: Estimate, b: Estimate) -> bool:
     return abs(a.mean - b.mean) <= a.half + b.half
 
 
-def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
+def _notes(ranking: list[Point], aim: Goal, wanted: str | None) -> list[str]:
     best, notes = ranking[0], []
     estimate = best.metrics[aim.metric]
     for rival in _rivals(ranking, aim)[1:]:
@@ -207,7 +214,7 @@ def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
     if aim.metric == "throughput" and _several(ranking):
         notes.append(
             "Throughput counts samples, not what they teach: with stale gradients, or rarer exchanges, "
-            "more of them may be needed. With stop.target_accuracy the answer is the time to a target."
+            "more of them may be needed. With a target in stop the answer is the time to it."
         )
     missed = [point for point in ranking if point.missed("time_to_target_s")] if wanted is not None else []
     if missed and aim.metric != "accuracy":
@@ -215,7 +222,7 @@ def _notes(ranking: list[Point], aim: Goal, wanted: float | None) -> list[str]:
             f"{point.name} ({point.missed('time_to_target_s')} of {len(point.runs)})" for point in missed[:4]
         )
         more = f"; and {len(missed) - 4} more" if len(missed) > 4 else ""
-        notes.append(f"Runs that did not reach {_accuracy(wanted)}: {some}{more}.")
+        notes.append(f"Runs that did not reach {wanted}: {some}{more}.")
     if max(len(point.runs) for point in ranking) == 1:
         if len(ranking) > 1:
             notes.append(
@@ -266,8 +273,8 @@ def _shown(estimate: Estimate, aim: Goal) -> str:
     return estimate.text("%", 100).replace(" %", "%") if aim.metric == "accuracy" else estimate.text(aim.unit)
 
 
-def _accuracy(wanted: float | None) -> str:
-    return "the target" if wanted is None else f"{100 * wanted:.4g}% accuracy"
+def _accuracy(wanted: float) -> str:
+    return f"{100 * wanted:.4g}{_OF_ACCURACY}"
 
 
 def _times(ratio: float) -> str:

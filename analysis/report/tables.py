@@ -36,9 +36,9 @@ class Table(NamedTuple):
     rows: list[list[Cell]]
 
 
-def of_points(points: Sequence[Point], target: float | None, which: str = "") -> Table:
+def of_points(points: Sequence[Point], target: str | None, which: str = "") -> Table:
     """A row a point, in the order given; `which` points they are, if there are others."""
-    reaches = "to the target (s)" if target is None else f"to {100 * target:.4g}% (s)"
+    reaches = "to the target (s)" if target is None else f"to {target.removesuffix(' accuracy')} (s)"
     metrics: list[tuple[str, str, float]] = [
         (f"Time {reaches}", "time_to_target_s", 1),
         ("Samples/s", "throughput", 1),

@@ -23,7 +23,7 @@ def worth(ranked: Ranked) -> str:
 
 
 def wanted(found: Recommendation) -> str:
-    """What a run waits for: "90%", "loss 0.3"; nothing where it does not."""
+    """What a run waits for: "90.0%", "loss 0.3"; nothing where it does not."""
     if (goal := found.scenario.stop.goal) is None:
         return ""
     return percent(goal.value) if goal.metric == "accuracy" else aim(goal.metric, goal.value)

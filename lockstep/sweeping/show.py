@@ -164,7 +164,7 @@ def _say_who_learns_more(
         least, its = (_estimate(row, row["runs"]) for row in (losses[point], own))
         print(
             f"It learns less in these runs: its held-out loss is {its}, that of point {point} {least}. "
-            "With stop.target_accuracy the best is who reaches a target first."
+            "With a target in stop the best is who reaches it first."
         )
 
 

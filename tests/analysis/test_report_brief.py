@@ -4,6 +4,7 @@ import json
 import re
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -157,3 +158,20 @@ def test_the_fastest_that_learned_less_says_so(accuracies: list[float | None], s
     assert found.startswith("downpour has the highest throughput")
     assert (". But that is speed alone: its runs end with" in found) == bool(said)
     assert said in found
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({"target_accuracy": 0.85}, "85% accuracy"),
+        ({"target.metric": "f1", "target.at_least": 0.5}, "f1 0.5"),
+        ({"target.metric": "loss", "target.at_most": 0.3, "target.at_least": None}, "loss 0.3"),
+    ],
+)
+def test_who_reaches_a_target_of_any_metric_soonest_is_the_answer(keys: dict[str, Any], wanted: str) -> None:
+    fast = {"strategy.name": "downpour", "throughput": 300.0, "time_to_target_s": 9.0}
+    slow = {"strategy.name": "synchronous", "throughput": 100.0, "time_to_target_s": 5.0}
+    runs = pd.DataFrame([fast, slow]).assign(seed=0, status="ok")
+    runs = runs.assign(**{"cluster.workers": 4, **{f"stop.{key}": value for key, value in keys.items()}})
+    found = answer(points(runs, ["strategy.name", "cluster.workers"]), runs).sentence
+    assert found.startswith(f"synchronous reaches {wanted} soonest: 5 s")
