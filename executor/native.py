@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from lockstep.executor.devices import OVER_THE_CPU, to_host
+from lockstep.executor.devices import OVER_THE_CPU, settle, to_host
 from lockstep.executor.stores import Store
 from lockstep.job.events import Retired
 from lockstep.strategies.node import Vector
@@ -22,6 +22,16 @@ def join(backend: str, device: torch.device, store: Store, rank: int, workers: i
     dist.init_process_group(backend, store=store, rank=rank, world_size=workers, **known)
 
 
+def first_sum(vector: torch.Tensor, group: Any) -> None:
+    """Sum vectors like this once: NCCL connects GPUs at the first sum, and not on the clock then."""
+    dist.all_reduce(to_host(vector.clone()) if _through_host(group) else vector.clone(), group=group)
+    settle(vector.device)
+
+
+def _through_host(group: Any) -> bool:
+    return bool(dist.get_backend(group) == OVER_THE_CPU)
+
+
 async def all_reduce(port: "RealPort", vector: Vector) -> tuple[Vector, int]:
     """The sum over all workers, of the vector's shape, and the bytes that this one sends. Raises Retired."""
     p, index = len(port.node.workers), port.node.index
@@ -36,8 +46,7 @@ async def all_reduce(port: "RealPort", vector: Vector) -> tuple[Vector, int]:
             port.in_collective = True
             if not dist.is_initialized():
                 port.join_workers()
-            through_host = dist.get_backend(port.process_group) == OVER_THE_CPU
-            summed = to_host(total) if through_host else total
+            summed = to_host(total) if _through_host(port.process_group) else total
             dist.all_reduce(summed, group=port.process_group)
             if summed is not total:
                 total.copy_(summed, non_blocking=True)

@@ -125,6 +125,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         if len(plan.groups) > 1:  # all must make all groups
             joined = [dist.new_group([*other.workers]) for other in plan.groups]
             port.process_group = joined[plan.places[rank][0]]
+        native.first_sum(port.initial, port.process_group)
         check_ends()
 
     emulated = is_worker and scenario.cluster.compute != "measured"

@@ -107,28 +107,32 @@ def test_a_workers_first_own_steps_do_nothing_new(
 ORDER = """
 import multiprocessing
 import os
-from lockstep.executor import process
+from lockstep.executor import native, process
 
-def noted(name):
-    function = getattr(process, name)
+def noted(module, name):
+    function = getattr(module, name)
     def call(*given):
         open(f"order-{os.getpid()}", "a").write(name + chr(10))
         return function(*given)
-    setattr(process, name, call)
+    setattr(module, name, call)
 
 if multiprocessing.parent_process():
-    noted("rehearse"), noted("_start_together")
+    noted(native, "first_sum"), noted(process, "rehearse"), noted(process, "_start_together")
 """
 
 
 @pytest.mark.real
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "many", "first"),
+    [("synchronous", 3, []), ({"name": "all-reduce", "algorithm": "native"}, 2, ["first_sum"])],
+)
 def test_every_process_rehearses_before_the_clock_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any, many: int, first: list[str]
 ) -> None:
     """What the module of the task does is done in each of them."""
     monkeypatch.chdir(written(tmp_path, task(more="import notes")))
     written(tmp_path, ORDER, "notes")
-    lockstep.run(made(document()))
+    lockstep.run(made(document(strategy=strategy)))
     orders = [file.read_text().split() for file in tmp_path.glob("order-*")]
-    assert orders == [["rehearse", "_start_together"]] * 3
+    assert orders == [[*first, "rehearse", "_start_together"]] * many
