@@ -49,7 +49,7 @@ class Replacing:
         steps, version, start, until = dict[int, int](), 0, fault.until, plan.scenario.stop.time or inf
         saved: Saved | None = None
         by = rank if plan.has_servers else saver(plan, rank)
-        if by is not None and by in plan.owners.ranks:
+        if by is not None and by in plan.savers:
             version = checkpoint_file.latest(self._kept.parent, by)
             saved = checkpoint_file.own(self._kept.parent, version, by)
             start += self._read_s(saved)

@@ -124,7 +124,7 @@ class Shared:
         """These, and the optimizer's state of each bucket."""
         return self.replica.parameters, tuple(self.replica.states)
 
-    def take_over(self, version: int, state: State) -> None:
+    def take_over(self, version: int, state: State, own: Any) -> None:
         """Be as another replica."""
         self.replica.version, (self.replica.parameters, states) = version, state
         self.replica.states = [restored(each) for each in states]

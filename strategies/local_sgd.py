@@ -1,28 +1,110 @@
 """Local steps without a server: every worker steps by itself, and now and then all go on from the mean.
 
 What is summed is how far the models have moved. Failure: each worker saves the model and its own optimizer's
-state after a round; after a crash all go on from the newest round that all have saved.
+state after a round; after a crash all go on from the newest round that all have saved. Or, with `local-sgd`
+and `diloco`, those who are there do the sum again (shared_rounds.py), of the steps that they have made; who
+is back takes over the model and the optimizer's state of another.
 """
 
 from collections.abc import Sequence
 from math import ceil, isfinite
-from typing import Literal
+from typing import Any, Literal
 
 from lockstep.strategies import kept
 from lockstep.strategies.all_reduce import Replica
 from lockstep.strategies.bounds import Momentum, Parts, Rate, Seconds, Steps
 from lockstep.strategies.collectives import ALGORITHMS, Algorithm
 from lockstep.strategies.local_steps import walk
-from lockstep.strategies.node import Contribution, Node, Vector
+from lockstep.strategies.node import Contribution, Group, Node, Vector
 from lockstep.strategies.optimizers import State, Transformation, restored, server_optimizer
 from lockstep.strategies.parts import cut
+from lockstep.strategies.shared_rounds import SharedRounds
 
 
-async def means(node: Node, algorithm: str, vectors: Sequence[Vector]) -> list[Vector]:
-    """The mean over all workers of each of some vectors, all in one collective."""
-    total = await node.collective(ALGORITHMS[algorithm], node.concatenate(vectors))
-    mean = total / len(node.workers)
+async def means(
+    node: Node,
+    algorithm: str,
+    vectors: Sequence[Vector],
+    adding: int | None = None,
+    among: Group | None = None,
+) -> list[Vector]:
+    """The mean over all workers, or the `adding` ones of some, of each of some vectors, in one collective."""
+    total = await node.collective(ALGORITHMS[algorithm], node.concatenate(vectors), among)
+    mean = total / (adding or len(node.workers))
     return [mean[part] for part in cut(len(mean), [len(vector) for vector in vectors])]
+
+
+class Averaged:
+    """A model whose rounds are local steps, and the mean of how far all have moved (shared_rounds.py)."""
+
+    def __init__(
+        self,
+        node: Node,
+        optimizer: Transformation,
+        period: int,
+        algorithm: str,
+        begun: Sequence[Any],
+        optimizer_state: str = "keep",
+        outer: Transformation | None = None,
+    ) -> None:
+        """begun: version, parameters, and the states of the optimizer and of what steps by the mean."""
+        self.version: int = begun[0]
+        self.vector: Vector = begun[1]
+        self._node, self._optimizer, self._period, self._algorithm = node, optimizer, period, algorithm
+        self._states = [*map(restored, begun[2])]
+        self._kind, self._outer = optimizer_state, outer
+
+    async def run(self) -> None:
+        """Make all rounds."""
+        if self._node.goes_on:
+            return await SharedRounds(self._node, self).run()
+        while await self._node.next_batch_available():
+            own = await self.compute()
+            await self.take(await self.sum(own), own)
+
+    @property
+    def state(self) -> State:
+        """The parameters, and the states."""
+        return self.vector, tuple(self._states)
+
+    def take_over(self, version: int, state: State, own: Any) -> None:
+        """Be as another, but for the optimizer's state of who has added `own`, if it keeps that."""
+        self.version, (self.vector, states) = version, state
+        self._states = [*map(restored, states)]
+        if own is not None and self._kind == "keep":
+            _, self._states[0], _ = own
+
+    def steps(self, rounds: int) -> int:
+        """A period each."""
+        return rounds * self._period
+
+    async def compute(self) -> tuple[Vector, State, int]:
+        """Make local steps."""
+        return await walk(self._node, self._optimizer, self.vector, self._states[0], self._period)
+
+    async def sum(self, own: Any, adding: int | None = None, among: Group | None = None) -> Any:
+        """The mean of how far all have moved, and perhaps of their moments."""
+        if own is None:
+            nothing = 0.0 * self.vector
+            own = nothing, (None, *[nothing] * self._optimizer.moments), 0
+        total, state, _ = own
+        along = state[1:] if self._kind == "average" else ()
+        return await means(self._node, self._algorithm, [total, *along], adding, among)
+
+    async def take(self, found: Any, own: Any, *more: State) -> None:
+        """Step by it."""
+        node, (step, *moments) = self._node, found
+        _, state, made = own or (None, self._states[0], 0)
+        if moments:
+            state = (state[0], *moments)
+        elif self._kind == "reset":
+            state = self._optimizer.afresh(node.step)
+        self._states[0] = state
+        if self._outer is not None:
+            step, self._states[1] = self._outer.step(step, self._states[1], self.vector)
+        self.vector, self.version = self.vector + step, self.version + 1
+        by = [Contribution(node.rank, 0, made)] if made else []
+        await kept.updated(node, self.version, self.vector, by, self.vector, tuple(self._states), *more)
 
 
 async def local_sgd(
@@ -37,9 +119,8 @@ async def local_sgd(
 
     The optimizer's state is kept, or reset, or averaged along, which sends each of its moments too.
     """
-    version, parameters, (state,) = kept.begin(node, node.initial_parameters(), (optimizer.initial,))
-    state = restored(state)
-    await _rounds(node, optimizer, parameters, state, version, averaging_period, algorithm, optimizer_state)
+    begun = kept.begin(node, node.initial_parameters(), (optimizer.initial,))
+    await Averaged(node, optimizer, averaging_period, algorithm, begun, optimizer_state).run()
 
 
 async def post_local_sgd(
@@ -60,33 +141,8 @@ async def post_local_sgd(
     replica = Replica(node, optimizer, buckets)
     while node.step < switch_step and await node.next_batch_available():
         await replica.step(lambda _, gradient: node.collective(ALGORITHMS[algorithm], gradient))
-    parameters, version = replica.parameters, replica.version
-    await _rounds(
-        node, optimizer, parameters, replica.state, version, averaging_period, algorithm, optimizer_state
-    )
-
-
-async def _rounds(
-    node: Node,
-    optimizer: Transformation,
-    parameters: Vector,
-    state: State,
-    version: int,
-    period: int,
-    algorithm: str,
-    optimizer_state: str,
-) -> None:
-    while await node.next_batch_available():
-        total, state, made = await walk(node, optimizer, parameters, state, period)
-        along = state[1:] if optimizer_state == "average" else ()
-        moved, *moments = await means(node, algorithm, [total, *along])
-        if along:
-            state = (state[0], *moments)
-        elif optimizer_state == "reset":
-            state = optimizer.afresh(node.step)
-        parameters, version = parameters + moved, version + 1
-        by = Contribution(node.rank, 0, made)  # saved as a `Replica` is: one may have gone before
-        await kept.updated(node, version, parameters, [by], parameters, (state,))
+    begun = replica.version, replica.parameters, [replica.state]
+    await Averaged(node, optimizer, averaging_period, algorithm, begun, optimizer_state).run()
 
 
 async def adacomm(
@@ -149,14 +205,5 @@ async def diloco(
     outer = server_optimizer(
         server_optimizer="nesterov", server_learning_rate=outer_learning_rate, server_momentum=outer_momentum
     )
-    version, parameters, *states = kept.begin(
-        node, node.initial_parameters(), optimizer.initial, outer.initial
-    )
-    state, outer_state = map(restored, states)
-    while await node.next_batch_available():
-        total, state, made = await walk(node, optimizer, parameters, state, averaging_period)
-        (moved,) = await means(node, algorithm, [total])
-        step, outer_state = outer.step(moved, outer_state, parameters)
-        parameters, version = parameters + step, version + 1
-        by = Contribution(node.rank, 0, made)
-        await kept.updated(node, version, parameters, [by], parameters, state, outer_state)
+    begun = kept.begin(node, node.initial_parameters(), (optimizer.initial, outer.initial))
+    await Averaged(node, optimizer, averaging_period, algorithm, begun, outer=outer).run()

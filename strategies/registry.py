@@ -203,6 +203,7 @@ STRATEGIES: dict[str, Strategy] = {
         alike=True,
         keeps=1,  # the sum of steps
         savers=Savers.WORKERS,
+        goes_on=True,
         summary="local steps, then the mean of all models, without a server (Stich 2019)",
     ),
     "post-local-sgd": Strategy(
@@ -228,6 +229,7 @@ STRATEGIES: dict[str, Strategy] = {
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
         keeps=2,  # the sum of steps, and the outer momentum
         savers=Savers.WORKERS,
+        goes_on=True,
         summary="many local steps, then Nesterov's momentum on the mean delta (Douillard et al. 2023)",
     ),
     "fsdp": Strategy(

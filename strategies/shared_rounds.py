@@ -40,8 +40,8 @@ class Model(Protocol):
     def state(self) -> State:
         """All that the next rounds depend on, the parameters among it."""
 
-    def take_over(self, version: int, state: State) -> None:
-        """Go on from a state that another has shown."""
+    def take_over(self, version: int, state: State, own: Any) -> None:
+        """Go on from a state that another has shown; `own`: what this worker has added to the last round."""
 
     def steps(self, rounds: int) -> int:
         """Mini-batches of a worker that has added to so many rounds."""
@@ -233,8 +233,8 @@ class SharedRounds:
             elif rank in behind:
                 state = await _received(member, shows)
                 self._rounds = Counter(dict(zip(node.workers, state[-1], strict=True)))
-                self._own = None
-                model.take_over(newest, state[:-1])
+                own, self._own = self._own, None
+                model.take_over(newest, state[:-1], own)
                 await node.updated(newest, model.vector, [])
             return vector
 

@@ -100,6 +100,42 @@ def test_the_mean_is_over_those_who_are_there(faults: list[Any], moved: float) -
     assert result.parameters / -RATE == pytest.approx(np.full(5, moved), rel=1e-5)
 
 
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize("name", ["local-sgd", "diloco"])
+@pytest.mark.parametrize(
+    ("faults", "on", "moved"),
+    [
+        ([], "continue", 20 * 2.5),
+        # 6 rounds of four, 5 of three, in the last of which it is back; 8 of four
+        ([CRASH], "continue", 14 * 2.5 + 5 * 7 / 3),
+        ([GONE | {"worker": 0}], "continue", 6 * 2.5 + 13 * 3),
+        ([CRASH], "wait", 15 * 2.5),
+    ],
+)
+def test_of_local_steps_too(name: str, faults: list[Any], on: str, moved: float) -> None:
+    local = {"averaging_period": 5, "optimizer": "sgd", "learning_rate": RATE, "weight_decay": 0.0}
+    outer = {"outer_learning_rate": 1.0, "outer_momentum": 0.0} if name == "diloco" else {}
+    result = run(*faults, on=on, strategy={"name": name, **local, **outer}, workload=QUADRATIC)
+    assert result.parameters is not None
+    assert result.parameters / -RATE == pytest.approx(np.full(5, 5 * moved), rel=1e-5)
+    assert result.metrics["lost_samples"] == 0
+
+
+@pytest.mark.parametrize("at", ["50 ms", "3.05 s", "3.002 s"])
+def test_local_steps_of_who_is_waited_for_are_made_again(at: str) -> None:
+    """With the bits of a run without faults, where the optimizer has no state of its own."""
+    more: dict[str, Any] = {
+        "strategy": {"name": "diloco", "averaging_period": 5, "optimizer": "sgd", "weight_decay": 0.0},
+        "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
+        "stop": {"steps": 38},
+        "cluster": {"network": {"bandwidth": "100 Mbit/s", "latency": "1 ms"}},
+    }
+    failed = run(CRASH | {"at": at}, on="wait", **more)
+    assert failed.metrics["failures"] == 1
+    assert failed.metrics["samples"] == 32 * 4 * 38
+    assert np.array_equal(failed.parameters, run(on="wait", **more).parameters)
+
+
 @pytest.mark.parametrize("at", ["50 ms", "3.05 s", "3.0999 s", "3.101 s", "3.11 s"])
 @pytest.mark.parametrize("worker", [0, 3])
 def test_with_who_is_waited_for_the_bits_are_those_of_a_run_without_faults(worker: int, at: str) -> None:
@@ -187,12 +223,14 @@ def test_runs_end_and_add_up_whatever_fails(seed: int) -> None:
             "hang": [{"worker": who, "at": at, "hang_for": lasts}],
             "link": [{"link": {"host": who}, "at": at, "down_for": lasts}] * (workers > 1),
         }[kind]
-    strategy = {
-        "name": "all-reduce",
-        "buckets": draw.choice([1, 3]),
-        "codec": draw.choice(["none", "none", "fp16", "top-k"]),
-        "optimizer": draw.choice(["sgd", "adam"]),
-    }
+    strategy: dict[str, Any] = draw.choice(
+        [
+            {"name": "all-reduce", "buckets": 3, "codec": draw.choice(["none", "fp16", "top-k"])},
+            {"name": "local-sgd", "averaging_period": 3, "optimizer_state": draw.choice(["keep", "average"])},
+            {"name": "diloco", "averaging_period": 4},
+        ]
+    )
+    strategy["optimizer"] = draw.choice(["sgd", "adam"])
     cluster = {
         "compute": {"time": {"distribution": "lognormal", "mean": "100 ms", "cv": 0.3}},
         "network": {"bandwidth": "1 Mbit/s", "latency": "2 ms"},

@@ -63,6 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sums go on": {"faults": [SHORT], **ON, **SUMS},
     "sums go on from a checkpoint": {"faults": [SHORT | {"worker": who} for who in range(3)], **ON, **SUMS},
     "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
+    "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": {"name": "diloco", "averaging_period": 5}},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
