@@ -26,6 +26,7 @@ TWO = {"cluster": {"servers": 2, "workers": 3}, "strategy": "ssp"}
 UNEQUAL = {"stop": {"steps": 28}, "cluster": {"stragglers": [{"worker": 1, "slowdown": 3}]}}
 THREE = {"cluster": {"workers": 3}, "stop": {"steps": 50}}
 SUMS = {**THREE, "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 2}}
+LOCAL = {"name": "diloco", "averaging_period": 5}
 GOSSIP = {"name": "gossip", "probability": 0.5}
 ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
@@ -63,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sums go on": {"faults": [SHORT], **ON, **SUMS},
     "sums go on from a checkpoint": {"faults": [SHORT | {"worker": who} for who in range(3)], **ON, **SUMS},
     "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
-    "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": {"name": "diloco", "averaging_period": 5}},
+    "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": LOCAL},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
