@@ -306,7 +306,9 @@ class Node:
     def _computed(self, step: int, done: Event) -> None:
         """Record a gradient whose end is known now: it may be the value with which it happened."""
         end = self.clock.now if done.value is None else done.value
-        self.recorder.gradient(self.rank, self.computing.pop(step), end, step)
+        start = self.computing.pop(step, None)
+        if start is not None:  # else the node has failed meanwhile
+            self.recorder.gradient(self.rank, start, end, step)
 
     # ---------------------------------------------------------------- work on vectors
 

@@ -273,3 +273,12 @@ def test_what_a_worker_has_added_counts_whether_it_has_recorded_that_or_not() ->
 def test_what_cannot_go_on_is_refused(strategy: Any, message: str) -> None:
     with pytest.raises(lockstep.ScenarioError, match=message):
         run(strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ["all-reduce", "synchronous"])
+def test_a_gradient_on_shared_cores_ends_with_who_computes_it(strategy: str) -> None:
+    """When it would end is not known: it must not end later, in a process that is no more."""
+    cores = {"workers_per_host": 2, "cores_per_host": 1}
+    metrics = run(CRASH, strategy=strategy, cluster=cores).metrics
+    assert metrics["failures"] == 1
+    assert metrics["lost_samples"] == 0
