@@ -38,15 +38,20 @@ def completed(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
     updates = updates[~undone]
     known = set(zip(updates["version"], updates["peer"], strict=True))
     newest = int(updates["version"].max()) + 1 if len(updates) else 0
-    columns = (updates[name].tolist() for name in ("version", "end", "batches"))
-    at = {made: (when, count) for made, when, count in zip(*columns, strict=True)}
+    at = dict(zip(updates["version"].tolist(), updates["end"].tolist(), strict=True))
+    most, each = int(updates["batches"].max()) if len(updates) else 1, plan.quota.each
+    # mini-batches that each may still have made; a round is as many as any has, or what is left
+    left = dict.fromkeys(plan.workers, inf if each is None else each)
+    for worker, count in zip(updates["peer"].tolist(), updates["batches"].tolist(), strict=True):
+        left[worker] -= count
     missing = Recorder()
     for span, after in pairwise([*spans, _Span(inf, newest, frozenset())]):
         for made in range(span.version, after.version):
             for worker in sorted(span.adding):
-                if (made, worker) not in known:
-                    when, count = at.get(made, (after.since, 1))
-                    missing.update(plan.owners.ranks[0], worker, when, made, 0, count)
+                if (made, worker) not in known and left[worker] > 0:
+                    count = int(min(most, left[worker]))
+                    left[worker] -= count
+                    missing.update(plan.owners.ranks[0], worker, at.get(made, after.since), made, 0, count)
     return join([records, missing.frame()])
 
 
