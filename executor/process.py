@@ -169,7 +169,6 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     barrier(store, "addresses of inboxes", world)
     if control.rejoins:
         transport.begin_anew(life.number)
-        transport.hear_of_lives(plan.neighbours(rank))
         # Who waits for its turn gets on, for however long.
         control.heartbeat.look = lambda: Status(done=int(1e3 * time.monotonic()))
         _take_place(port, control.origin, life.start)
@@ -318,6 +317,8 @@ def _take_place(port: RealPort, origin: float | None, start: float) -> None:
         if left_s <= 0 and (absence.over(port.store, port.rank) or port.now >= end):
             break
         time.sleep(min(max(left_s, _SOON_S), _LOOK_S))
+    # Now: others may have begun anew meanwhile, who would not hear what goes to their lives before.
+    port.transport.hear_of_lives(port.plan.neighbours(port.rank))
     for other in port.plan.told_of(port.rank):
         port.node.port.post(other, Message("join", port.rank))
     for child in port.node.children:

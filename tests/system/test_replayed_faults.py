@@ -27,6 +27,13 @@ UNEQUAL = {"stop": {"steps": 28}, "cluster": {"stragglers": [{"worker": 1, "slow
 THREE = {"cluster": {"workers": 3}, "stop": {"steps": 50}}
 SUMS = {**THREE, "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 2}}
 LOCAL = {"name": "diloco", "averaging_period": 5}
+FOUR = {"cluster": {"workers": 4}, "stop": {"steps": 40}}
+# two are back while the process of the third is being started
+AT_ONCE = [
+    CRASH | {"worker": 0, "at": "601 ms", "back_after": "1051 ms"},
+    HANG | {"at": "615 ms", "hang_for": "344 ms"},
+    HANG | {"worker": 3, "at": "676 ms", "hang_for": "837 ms"},
+]
 GOSSIP = {"name": "gossip", "probability": 0.5}
 ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
@@ -66,6 +73,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
     "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": LOCAL},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
+    "peers come back at the same time": {"faults": AT_ONCE, **ON, "strategy": "d-psgd", **FOUR},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
 
