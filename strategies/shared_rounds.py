@@ -93,6 +93,8 @@ class SharedRounds:
     async def run(self) -> None:
         """Go on until nobody adds anything any more; then still answer those who are back later."""
         if not self._broken:
+            if self.node.saved is not None:
+                self._take_next()
             self._enter()
         await self._until_done()
         self.node.spawn(self._answer())
@@ -241,8 +243,12 @@ class SharedRounds:
         await node.collective(show, model.vector, self._group)
         if self._standing == Standing.NEW:
             self._standing = Standing.ADDS
-            node.go_on_with(model.steps(self._rounds[rank]))
+            self._take_next()
         self._broken = False
+
+    def _take_next(self) -> None:
+        """Go on with the mini-batch after those that are in the model."""
+        self.node.go_on_with(self.model.steps(self._rounds[self.node.rank]))
 
 
 def _send(member: Any, to: int, state: State) -> None:

@@ -2,6 +2,7 @@
 
 from itertools import product
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from lockstep.analysis.records import Recorder, of
 from lockstep.job.rounds import completed
 from lockstep.scenarios.loading import made
 from lockstep.strategies.collectives import ALGORITHMS
+from lockstep.strategies.shared_rounds import SharedRounds
 from lockstep.studies.chaos.invariants import broken
 from lockstep.workloads.problems import Quadratic
 from tests.support.nightly import drawn
@@ -282,3 +284,21 @@ def test_a_gradient_on_shared_cores_ends_with_who_computes_it(strategy: str) -> 
     metrics = run(CRASH, strategy=strategy, cluster=cores).metrics
     assert metrics["failures"] == 1
     assert metrics["lost_samples"] == 0
+
+
+def test_after_a_restart_each_takes_the_mini_batch_after_those_that_are_in_the_model() -> None:
+    """Who was away has made fewer than who wrote the checkpoint."""
+    taken: list[int] = []
+    node: Any = SimpleNamespace(
+        rank=1,
+        workers=range(3),
+        hosts=range(3),
+        rejoins=False,
+        saved=SimpleNamespace(state=("parameters", (20, 15, 20))),
+        go_on_with=taken.append,
+        enter=lambda *_: 1 / 0,
+    )
+    model: Any = SimpleNamespace(version=20, steps=lambda rounds: 5 * rounds)
+    with pytest.raises(ZeroDivisionError):
+        SharedRounds(node, model).run().send(None)
+    assert taken == [75]
