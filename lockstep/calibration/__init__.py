@@ -98,15 +98,17 @@ def _compute(name: str, scenario: Scenario, first: bool) -> tuple[dict[str, Any]
     workload, wanted = scenario.workload, scenario.cluster.device
     times, device, reading = compute.sample(workload, wanted=wanted)
     fits, evidence = compute.judged(times)
-    read = None
+    read, apart = None, dict[str, Any]()
     if reading:
         (read, *_), seen = compute.judged(reading)
         evidence |= {"loading": seen}
+        apart = {f"compute.{name}.loading.{key}": ends for key, ends in (read.intervals or {}).items()}
     plan = Plan.of(scenario)
     optimizer = plan.strategy.steps_by(scenario.strategy.parameters)
     step = apply.step(optimizer, plan.sizes.parameters, wanted)
     evidence |= step.evidence
     intervals = {f"compute.{name}.{key}": ends for key, ends in (fits[0].intervals or {}).items()}
+    intervals |= apart
     backward = None
     if isinstance(workload, Trained):
         split = layers.split(workload, wanted)

@@ -40,6 +40,14 @@ def show(profile: Mapping[str, Any], written: list[Path]) -> None:
         for key, value in values.items():
             if key != "distribution" and value is not None:
                 table.add_row(f"  {key}", str(value), _interval(intervals.get(f"compute.{name}.{key}")), "")
+        if (loading := entry["compute"].get("loading")) is not None:
+            table.add_row(
+                "  loading", loading["distribution"], "", _fitness(found.get("loading", {}), "mini-batches")
+            )
+            for key, value in loading.items():
+                if key != "distribution":
+                    ends = _interval(intervals.get(f"compute.{name}.loading.{key}"))
+                    table.add_row(f"    {key}", str(value), ends, "")
     show_table(table)
     print(f"Written: {', '.join(map(str, written))}.")
 
@@ -55,11 +63,11 @@ def _interval(ends: Any) -> str:
     return "" if ends is None else f"{ends[0]} to {ends[1]}"
 
 
-def _fitness(found: Mapping[str, Any]) -> str:
+def _fitness(found: Mapping[str, Any], what: str = "gradients") -> str:
     if not found:
         return ""
     best = found["fits"][0]
-    return f"{found['gradients']} gradients; off by {best['KS']:.1%} at most (KS; p = {best['p']:.2g})"
+    return f"{found['gradients']} {what}; off by {best['KS']:.1%} at most (KS; p = {best['p']:.2g})"
 
 
 def _note(key: str, evidence: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ import torch
 import lockstep
 from lockstep.calibration import compute
 from lockstep.calibration.profile_file import document as profile_of
+from lockstep.calibration.table import show
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
-from lockstep.scenarios.profile import Profile, beneath
+from lockstep.scenarios.profile import Profile, beneath, called
 from lockstep.workloads import build, deterministic_threads
 from lockstep.workloads.loading_time import LoadingTime
 from tests.support.tasks import document, task, written
@@ -130,3 +131,28 @@ def test_calibrate_times_reading_apart(folder: Path) -> None:
         workload = mine(loaders).workload.model_dump()
         merged = beneath(profile, {"compute": {"backward": 0.5}}, workload)["compute"]
         assert ("loading" in merged) == known
+
+
+def test_calibrate_says_how_long_reading_takes_and_how_sure_that_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = np.random.default_rng(0)
+    gradients, reading = (list(draw.gamma(25, mean / 25, 300)) for mean in (0.004, 0.02))
+    nothing = lockstep.calibration.estimates.Estimates({}, {}, {})
+    monkeypatch.setattr(compute, "sample", lambda *_, **__: compute.Times(gradients, "cpu", reading))
+    monkeypatch.setattr(lockstep.calibration.apply, "step", lambda *_: nothing)
+    monkeypatch.setattr(
+        lockstep.calibration.layers, "split", lambda *_: {"backward": 0.5, "interval": (0.4, 0.6)}
+    )
+    config = mine(2)
+    name = called(compute.key(config.workload))
+    entry, found, _ = lockstep.calibration._compute(name, config, False)
+    profile = profile_of(found, [entry], None, None)
+    low, high = (
+        float(end.removesuffix(" ms")) for end in profile["intervals"][f"compute.{name}.loading.mean"]
+    )
+    assert 19 < low < np.mean(reading) * 1e3 < high < 21
+    show(profile, [])
+    said = capsys.readouterr().out
+    assert "300 mini-batches" in said
+    assert f"{profile['compute'][0]['compute']['loading']['mean']}" in said
