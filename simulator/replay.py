@@ -79,6 +79,7 @@ class Replay(Simulation):
         }
         self._wanted |= {(rank, next_version) for rank in plan.savers if next_version is not None}
         self._saved: dict[tuple[int, int], Saved] = {}
+        self._unread = defaultdict[tuple[int, int], list[int]](list)  # who begins with what is not saved yet
         self.back: list[tuple[int, int, float]] = []  # owners that went back to earlier parameters
         self.replayed: dict[int, ReplayedPort] = {}  # those that stand now
         self.entries = sum(len(span.entries) for spans in life.spans.values() for span in spans)
@@ -105,6 +106,8 @@ class Replay(Simulation):
     def _keep(self, rank: int, saved: Saved) -> None:
         if (rank, saved.version) in self._wanted:
             self._saved[rank, saved.version] = saved
+            for reader in self._unread.pop((rank, saved.version), ()):
+                self._follow(reader)
 
     def _follow(self, rank: int) -> None:
         """Another node takes the place of one whose log has come to its end, unless it is gone for good."""
@@ -112,6 +115,9 @@ class Replay(Simulation):
         if begins.version:
             by = saver(self.plan, rank)
             assert by is not None
+            if by != rank and (by, begins.version) not in self._saved:  # which another has yet to come to
+                self._unread[by, begins.version].append(rank)
+                return
             begins = replace(begins, saved={rank: self._checkpoint(by, begins.version)})
         if self.plan.goes_back(rank):
             self.back.append((rank, begins.version, self.environment.now))
@@ -149,6 +155,8 @@ class Replay(Simulation):
         finally:
             for program in [program for port in self._been for program in port.unbegun]:
                 program.close()
+        for by, version in self._unread:
+            self._checkpoint(by, version)
         stuck = [port for port in self._been if port.done < len(port.entries)]
         if stuck:  # who has the most left first: nearer to the cause than those who only wait for it
             stuck.sort(key=lambda port: port.done - len(port.entries))
