@@ -74,7 +74,8 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
     if learner is not None:
         evaluations = Recorder()
         with deterministic_threads():
-            files = [folder / f"snapshots-{rank}.npz" for rank in ranks if owners.keeps(rank)]
+            kept_by = filter(owners.keeps, ranks) if owners.shown_by_all else owners.evaluated
+            files = [folder / f"snapshots-{rank}.npz" for rank in kept_by]  # in the order of the owners
             if owners.shown_by_all:  # who is gone for good has left none
                 files = [file for file in files if file.exists()]
             snapshots = [*map(snapshot_file.read, files)]
