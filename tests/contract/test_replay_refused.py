@@ -74,10 +74,21 @@ def swapped(log: pd.DataFrame) -> pd.DataFrame:
     found = pushes(log, server=4)
     waited = log[log["node"] == 4]["word"].shift(-1).eq("go on")
     peers, number = found["peer"].tolist(), found["number"].tolist()
+    shard = pushes(log, server=5)
+    there = [*zip(shard["peer"], shard["number"], strict=True)]
+
+    def answered_there(i: int) -> bool:
+        """Whether the other shard answered the second worker before the first's next push, now a later one."""
+        answer, later = (peers[i], number[i] - 1), (peers[i - 1], number[i - 1] + 1)
+        return answer in there and answer in there[: there.index(later) if later in there else None]
+
     place = next(
         i
         for i in range(5, len(found))
-        if number[i] > 1 and peers[i] not in peers[i - 3 : i] and waited[found.index[i - 1]]
+        if number[i] > 1
+        and peers[i] not in peers[i - 3 : i]
+        and waited[found.index[i - 1]]
+        and answered_there(i)
     )
     order, a, b = [*log.index], found.index[place - 1], found.index[place]
     order[a], order[b] = b, a
