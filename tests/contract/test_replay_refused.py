@@ -78,7 +78,7 @@ def swapped(log: pd.DataFrame) -> pd.DataFrame:
     there = [*zip(shard["peer"], shard["number"], strict=True)]
 
     def answered_there(i: int) -> bool:
-        """Whether the other shard answered the second worker before the first's next push, now a later one."""
+        """Whether the other shard answered the second worker before the next push of the first."""
         answer, later = (peers[i], number[i] - 1), (peers[i - 1], number[i - 1] + 1)
         return answer in there and answer in there[: there.index(later) if later in there else None]
 
