@@ -23,21 +23,24 @@ def parameters(scenario: Scenario) -> int:
 def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
     """The scenario on the cluster of a real run here: the loopback, and this machine's compute times.
 
-    All processes are on this machine's cores: their messages, and gradients that are computed on them.
+    All processes are on this machine's cores, if the loopback knows them: their messages, and gradients that
+    are computed on them. A model that is split is not timed for that: its passes are only waited for.
     """
-    wanted = loopback.cores or scenario.cluster.compute == "measured"
-    gradient = _own_gradient(scenario) if wanted else None
-    processing = loopback.cores and Processing.model_construct(
-        per_message=loopback.per_message,
-        per_byte=loopback.per_byte,
-        cores=loopback.cores,
-        gradient=gradient.seconds if gradient is not None and gradient.device == "cpu" else 0.0,
-    )
+    whole = loopback.cores is not None and scenario.parallelism is None
+    gradient = _own_gradient(scenario) if whole or scenario.cluster.compute == "measured" else None
+    processing = None
+    if loopback.cores is not None:
+        processing = Processing.model_construct(
+            per_message=loopback.per_message,
+            per_byte=loopback.per_byte,
+            cores=loopback.cores,
+            gradient=gradient.seconds if whole and gradient and gradient.device == "cpu" else 0.0,
+        )
     network = Network.model_construct(
         bandwidth=loopback.bandwidth,
         latency=loopback.latency,
         message_overhead=loopback.overhead,
-        processing=processing or None,
+        processing=processing,
         intra_host=IntraHost.model_construct(bandwidth=loopback.bandwidth, latency=loopback.latency),
         topology=scenario.cluster.network.topology.unlimited(),  # who shares a rack may share its slowness
     )

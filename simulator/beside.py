@@ -112,7 +112,8 @@ class Beside:
         """A worker enters the ring of that number, of messages of so many bytes by step and sender."""
         ring = self._open.get(number)
         if ring is None:
-            sizes = self._nbytes.setdefault(id(nbytes), nbytes.tolist())
+            if (sizes := self._nbytes.get(id(nbytes))) is None:  # one array for vectors that are alike
+                sizes = self._nbytes[id(nbytes)] = nbytes.tolist()
             ring = self._open[number] = _Ring(len(vector), sizes)
             ring.vectors = [None] * len(self._members)
         if len(vector) != ring.length:

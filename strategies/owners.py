@@ -94,14 +94,14 @@ class Replicated(Owners):
         return self.ranks[:1]
 
 
-class AnyOne(Replicated):
-    """The same where workers come and go: what any of them shows counts as the first one's."""
+class AnyOne(Owners):
+    """As `Replicated` where workers come and go: what any of them shows counts as the first one's."""
 
     shown_by_all = True
 
     @classmethod
     def among(cls, roles: Mapping[int, Role]) -> Owners:
-        """The first worker stands for those who are there."""
+        """The first worker stands for all."""
         return cls([*roles][:1])
 
     def owner(self, rank: int) -> int:
@@ -109,7 +109,7 @@ class AnyOne(Replicated):
         return self.ranks[0]
 
     def keeps(self, rank: int) -> bool:
-        """Every worker sees those versions that are made while it is there."""
+        """Every worker sees some of the versions: those that are made while it is there."""
         return True
 
 
@@ -128,23 +128,10 @@ class OneModelEach(Owners):
         return sum(parts[1:], parts[0]) / len(parts)
 
 
-class SharedMemory(Owners):
+class SharedMemory(AnyOne):
     """All workers have one vector in memory that they share; it counts as the first one's."""
 
-    in_one_memory = shown_by_all = True
-
-    @classmethod
-    def among(cls, roles: Mapping[int, Role]) -> Owners:
-        """The first worker stands for the memory."""
-        return cls([*roles][:1])
-
-    def owner(self, rank: int) -> int:
-        """The memory."""
-        return self.ranks[0]
-
-    def keeps(self, rank: int) -> bool:
-        """Every worker sees some of the versions."""
-        return True
+    in_one_memory = True
 
 
 @dataclass(frozen=True, repr=False)

@@ -100,9 +100,10 @@ def _a_few(workload: Trained | Problem, wanted: Wanted) -> Gradient:
         settle(torch.device(device))
         return perf_counter()
 
+    reader = learner if workload.readers and isinstance(learner, Reader) else None
     for step in range(_FEW):
-        if isinstance(learner, Reader):
-            learner.batch(0, step)  # stays at hand: reading is no part of a gradient if others read
+        if reader is not None:
+            reader.batch(0, step)  # stays at hand
         start, ready = now(), list[float]()
         learner.gradient(parameters, 0, step, lambda *_, ready=ready: ready.append(now()))
         times.append(now() - start)

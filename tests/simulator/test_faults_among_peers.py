@@ -1,5 +1,6 @@
 """Failures in virtual time where there are no servers: the other workers go on with those who are there."""
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -8,46 +9,22 @@ import pytest
 import torch
 
 import lockstep
-from lockstep import Result
 from lockstep.job.ending import Ending, counting
-from lockstep.scenarios.loading import made
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.node import Message
 from lockstep.strategies.owners import OneModelEach
 from lockstep.strategies.peers import Peers
 from lockstep.strategies.rounds import Rounds
-from lockstep.studies.chaos.invariants import broken
 from lockstep.workloads.problems import Quadratic
+from tests.support.gone import CRASH, GONE, simulated
 from tests.support.nightly import drawn
 
 PEERS = [name for name, known in STRATEGIES.items() if known.goes_on and known.owners is OneModelEach]
-CRASH = {"worker": 2, "at": "3.05 s", "crash": True, "back_after": "2 s"}
-GONE = {"worker": 2, "at": "3.05 s", "crash": True}
 CUT = {"link": {"host": 2}, "at": "3.05 s", "down_for": "2 s"}
 RATE = 0.01
 
 
-def run(
-    *faults: Any, strategy: Any = "gossip", on: str = "continue", every: int | None = 1, **more: Any
-) -> Result:
-    """Four workers, whose gradients take 0.1 s; failures are noticed after half a second."""
-    document = {
-        "name": "peers",
-        "cluster": {
-            "workers": more.pop("workers", 4),
-            "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
-            "detect": "500 ms",
-            "faults": list(faults),
-        },
-        "workload": {"parameters": 1000, "batch_size": 32},
-        "strategy": strategy,
-        "recovery": {"on_failure": on} | ({"checkpoint": {"every": f"{every} updates"}} if every else {}),
-        "stop": {"time": "10.04 s"},
-        **more,
-    }
-    result = lockstep.simulate(made(document))
-    assert not [*broken(result)]
-    return result
+run = partial(simulated, strategy="gossip")
 
 
 @pytest.mark.parametrize(

