@@ -50,9 +50,9 @@ class Worker:
         """End the process; the next request starts another."""
         if self._connection is not None:
             asyncio.get_running_loop().remove_reader(self._connection.fileno())
-            self._connection.close()
-            self._process.kill()
+            self._process.kill()  # first: a connection that closes under it would be an error to it
             self._process.join()
+            self._connection.close()
         self._connection = self._process = None
         self._busy = False
 
