@@ -1,15 +1,15 @@
-"""From one and two workers to twelve: what `lockstep fit` predicts of the testbed (as root, 6 minutes).
+"""From one and two workers to twelve: what `lockstep fit` predicts of the testbed (as root, 20 minutes).
 
-    python benchmarks/extrapolation.py measure benchmarks/truth/extrapolation
+    python benchmarks/extrapolation.py measure results/extrapolation
     python benchmarks/extrapolation.py predict benchmarks/truth/extrapolation
 
-Measured are points of the accuracy suite without stragglers, on the testbed. Two of each strategy are
-fitted, those with the fewest workers, by the two numbers of a network that no data sheet has: the latency of
-a message and the share of the bandwidth that is left for data. Keys, ranges and rows were written down before
-anything was measured. All else is as in the runs: their stop, and the testbed's queue, which were forgotten
-in the first attempt (all with the stop of the first row, no queue: median 1.8%, 90% within 12.9%, 14.4%).
+Measured are points of the accuracy suite without stragglers, on the testbed, for as long and as often as the suite
+has it. Two of each strategy are fitted, those with the fewest workers, by the two numbers of a network that no data
+sheet has: the latency of a message and the share of the bandwidth that is left for data. Keys, ranges and rows were
+written down before anything was measured. All else is as in the runs: their stop, and the testbed's queue.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,7 +18,8 @@ import pandas as pd
 
 import lockstep
 from lockstep.executor.shaping import QUEUE
-from lockstep.studies.accuracy_suite.suite import named
+from lockstep.studies.accuracy_suite.measuring import measure as measure_points
+from lockstep.studies.accuracy_suite.suite import chosen, named
 
 POINTS = {
     "synchronous-w{}-s1-network-none": (1, 2, 4, 8, 12),
@@ -32,19 +33,14 @@ FREE = {"cluster.network.latency": ("50 us", "5 ms"), "cluster.network.goodput":
 
 def measure(folder: Path) -> None:
     """Write a table for each kind of point; what is there is not measured again."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name, counts in POINTS.items():
-        file = folder / f"{name.replace('-w{}', '')}.csv"
-        if file.exists():
-            continue
-        rows = []
-        for workers in counts:
-            found = lockstep.run(named(name.format(workers)).scenario, testbed=True, attempts=3)
-            use = "fit" if workers in counts[:2] else "predict"
-            rate, disturbed = found.metrics["throughput"], found.metrics["disturbed"]
-            rows.append({"cluster.workers": workers, "throughput": rate, "use": use, "disturbed": disturbed})
-            print(name.format(workers), f"{rate:.1f} samples/s", "disturbed" * disturbed, flush=True)
-        pd.DataFrame(rows).to_csv(file, index=False)
+        points = [chosen(name.format(workers)) for workers in counts]
+        rows = measure_points(points, folder, True, print)
+        table = pd.DataFrame(rows)[["workers", "throughput", "runs", "disturbed", "scenario"]]
+        table["stop.updates"] = [json.loads(text)["stop"]["updates"] for text in table.pop("scenario")]
+        table["use"] = ["fit" if workers in counts[:2] else "predict" for workers in counts]
+        table = table.rename(columns={"workers": "cluster.workers"})
+        table.to_csv(folder / f"{name.replace('-w{}', '')}.csv", index=False)
 
 
 def predict(folder: Path) -> None:
@@ -53,9 +49,7 @@ def predict(folder: Path) -> None:
     for name, counts in POINTS.items():
         file = folder / f"{name.replace('-w{}', '')}.csv"
         table = pd.read_csv(file)
-        table = table[(table["use"] == "fit") | ~table.pop("disturbed")]
-        stops = [named(name.format(workers)).scenario.stop for workers in table["cluster.workers"]]
-        table["stop.updates"] = [stop.updates for stop in stops]
+        table = table[(table["use"] == "fit") | ~table.pop("disturbed")].drop(columns="runs")
         found = lockstep.fit(
             named(name.format(counts[0])).scenario, table, FREE, [f"cluster.network.queue={QUEUE} B"]
         )

@@ -1,7 +1,7 @@
 """A folder of measurements: one small file a point as they come, and one table of all.
 
 campaign.json   the network that was measured over, the machine, the day
-points/         NAME.json, a finished (or failed) point each, written at once
+points/         NAME.json, the finished runs of a point each, written at once
 measured.parquet, predicted.parquet, profile*.yaml   what every number can be computed from again
 """
 
@@ -23,6 +23,7 @@ from lockstep.analysis.saved import UNREADABLE, said
 from lockstep.loopback import Loopback, measure_loopback
 from lockstep.machine import processor, system
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.studies.accuracy_suite.chance import pooled
 from lockstep.studies.accuracy_suite.digest import Digest
 from lockstep.studies.accuracy_suite.grid import Cables
 from lockstep.studies.accuracy_suite.point import FACTORS, Point
@@ -108,26 +109,33 @@ def write(file: Path, text: str) -> None:
     part.replace(file)
 
 
-def row(point: Point, found: Digest | None, error: str | None) -> dict[str, Any]:
-    """What is kept of a point that was measured, or failed."""
-    about = {"name": point.name, "part": point.part, **point.factors, "scenario": point.text}
-    return {**about, "error": error, **(found or {})}
+def row(point: Point, runs: Sequence[Digest], error: str | None = None) -> dict[str, Any]:
+    """What is said of a point that was measured in these runs, or failed: the mean of all of them."""
+    about = {"name": point.name, "part": point.part, **point.factors, "scenario": point.text, "error": error}
+    if error:
+        return about
+    each = {
+        "runs": len(runs),
+        "disturbed": any(run["disturbed"] for run in runs),
+        "attempts": sum(run["attempts"] for run in runs),
+    }
+    return {**about, **pooled(runs), **each}
 
 
-def keep(folder: Path, point: Point, kept: Mapping[str, Any]) -> None:
-    """Write the row of a point."""
+def keep(folder: Path, point: Point, runs: Sequence[Digest]) -> None:
+    """Write the runs of a point."""
     (folder / "points").mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"key": point.key, **kept}, allow_nan=True)
+    text = json.dumps({"key": point.key, "scenario": point.text, "runs": runs}, allow_nan=True)
     write(folder / "points" / f"{point.name}.json", text + "\n")
 
 
-def kept(folder: Path, point: Point) -> dict[str, Any] | None:
-    """The row of a point, if this very scenario has been measured."""
+def kept(folder: Path, point: Point) -> list[Digest]:
+    """The runs of a point, if this very scenario has been measured."""
     try:
         found = json.loads((folder / "points" / f"{point.name}.json").read_text("utf-8"))
     except (OSError, ValueError):
-        return None
-    return found if found.pop("key", None) == point.key else None
+        return []
+    return found["runs"] if found.get("key") == point.key and "runs" in found else []
 
 
 def as_measured(folder: Path, point: Point) -> Point | None:

@@ -63,6 +63,7 @@ def _row(m: Row, p: Row) -> dict[str, Any]:
         "staleness_ks": ks_distance(_histogram(a), _histogram(b)) if stale else None,
         "target_error": relative_error(a["time_to_target_s"], b["time_to_target_s"]),
         "disturbed": bool(m.get("disturbed")),  # older campaigns do not say
+        "runs": int(m.get("runs") or 1),
         "attempts": int(m.get("attempts") or 1),
         "warnings": list(m["warnings"]),
     }

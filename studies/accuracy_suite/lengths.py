@@ -16,8 +16,9 @@ from lockstep.pool import cores, results
 from lockstep.scenarios.network import Jitter
 from lockstep.scenarios.profile import Profile, read
 from lockstep.scenarios.shelves import shelf
+from lockstep.studies.accuracy_suite.chance import scatter
 from lockstep.studies.accuracy_suite.point import Point
-from lockstep.studies.accuracy_suite.predicting import by_chance, over, scatter
+from lockstep.studies.accuracy_suite.predicting import by_chance, over
 from lockstep.studies.accuracy_suite.profiles import with_profile
 from lockstep.validation import on_testbed
 

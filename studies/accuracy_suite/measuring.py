@@ -1,4 +1,4 @@
-"""Measures points, one after the other, with nothing else computing, and keeps each at once."""
+"""Measures points, one after the other, with nothing else computing, and keeps each run at once."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,10 +8,14 @@ from typing import Any
 import lockstep
 from lockstep.attempts import ATTEMPTS
 from lockstep.studies.accuracy_suite import campaign
-from lockstep.studies.accuracy_suite.digest import digest
+from lockstep.studies.accuracy_suite.chance import wanting
+from lockstep.studies.accuracy_suite.digest import Digest, digest
 from lockstep.studies.accuracy_suite.point import Point
 
 Tell = Callable[[str], None]
+
+MOST = 5  # runs of a point
+ENOUGH = 0.01  # standard error of their mean, relative to it
 
 
 def measure(
@@ -19,34 +23,40 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each point: what was kept of it, or else is measured now; `tell` is told line by line.
 
-    One that fails has its `error` instead of metrics, and is tried again by the next call. After Ctrl-C all
-    that were finished are kept.
+    A point has as many runs as chance asks for, which is decided from the runs alone. One that fails has its
+    `error` instead of metrics, and is tried again by the next call. After Ctrl-C all runs that were finished
+    are kept.
     """
-    rows = {point.name: row for point in points if (row := campaign.kept(folder, point)) and not row["error"]}
-    missing = [point for point in points if point.name not in rows]
-    begun = monotonic()
+    runs = {point.name: campaign.kept(folder, point) for point in points}
+    missing = [point for point in points if _wanting(runs[point.name])]
+    errors, begun = dict[str, str](), monotonic()
     for number, point in enumerate(missing, 1):
-        rows[point.name], said = _measured(point, testbed)
-        campaign.keep(folder, point, rows[point.name])
+        try:
+            said = _complete(point, runs[point.name], folder, testbed)
+        except (RuntimeError, OSError) as failure:
+            errors[point.name] = said = f"{type(failure).__name__}: {failure}".splitlines()[0]
         if tell is not None:
             place = len(points) - len(missing) + number
             left = _time((monotonic() - begun) / number * (len(missing) - number))
             tell(f"{place} of {len(points)}, {point.name}: {said}; {left} left")
-    return [rows[point.name] for point in points]
+    return [campaign.row(point, runs[point.name], errors.get(point.name)) for point in points]
 
 
-def _measured(point: Point, testbed: bool) -> tuple[dict[str, Any], str]:
-    """What is kept of a point, and what is said about it."""
-    try:
+def _wanting(runs: Sequence[Digest]) -> bool:
+    return wanting(runs, 1, MOST, ENOUGH)
+
+
+def _complete(point: Point, runs: list[Digest], folder: Path, testbed: bool) -> str:
+    """Append the runs that are missing, and keep each; what is said about them."""
+    while _wanting(runs):
         result = lockstep.run(point.scenario, testbed=testbed, attempts=ATTEMPTS)
-    except (RuntimeError, OSError) as failure:
-        error = f"{type(failure).__name__}: {failure}".splitlines()[0]
-        return campaign.row(point, None, error), error
-    found = {**digest(result), **{key: result.metrics[key] for key in ("disturbed", "attempts")}}
-    said = f"{found['throughput'] or 0:.1f} samples/s"
-    if found["attempts"] > 1:
-        said += f" ({'disturbed in all' if found['disturbed'] else 'after'} {found['attempts']} attempts)"
-    return campaign.row(point, found, None), said
+        runs.append(digest(result) | {key: result.metrics[key] for key in ("disturbed", "attempts")})
+        campaign.keep(folder, point, runs)
+    attempts, disturbed = sum(run["attempts"] for run in runs), any(run["disturbed"] for run in runs)
+    said = ", ".join(f"{run['throughput'] or 0:.1f}" for run in runs) + " samples/s"
+    if attempts > len(runs):
+        said += f" ({attempts} attempts{', disturbed in the end' * disturbed})"
+    return said
 
 
 def _time(seconds: float) -> str:

@@ -1,17 +1,12 @@
 """Predicts points, on all cores: the scenario on the network that it was measured over, with a profile.
 
-Where queues form, training without barriers is chaotic: two runs of one scenario, real or simulated, that
-differ by a microsecond somewhere differ by percents in the end. A prediction is therefore the mean of several
-simulations, as many as chance asks for, which differ in what chance does in the network: each has other draws
-of the latencies, or, where the profile has no jitter, a latency that is a microsecond longer than the last
-one's. Only the first one learns, where anything is learned.
+A prediction is the mean of several simulations (see `chance`), which differ in what chance does in the
+network: each has other draws of the latencies, or, where the profile has no jitter, a latency that is a
+microsecond longer than the last one's. Only the first one learns, where anything is learned.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import sqrt
-from statistics import fmean, stdev
 from typing import Any
 
 import lockstep
@@ -19,6 +14,7 @@ from lockstep.pool import cores, results
 from lockstep.scenarios import Scenario
 from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite.campaign import Campaign
+from lockstep.studies.accuracy_suite.chance import pooled, wanting
 from lockstep.studies.accuracy_suite.digest import Digest, digest
 from lockstep.studies.accuracy_suite.point import Point
 from lockstep.studies.accuracy_suite.profiles import with_profile
@@ -27,10 +23,6 @@ from lockstep.validation import on_loopback, on_testbed
 LEAST, MOST = 5, 10  # simulations of a point
 ENOUGH = 0.005  # standard error of their mean, relative to it
 _LONGER_S = 1e-6
-_MEANS = (
-    *("throughput", "duration_s", "step_time_s", "compute", "network", "wait", "utilisation", "stretch"),
-    *("samples", "updates", "dropped"),
-)
 
 
 def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Digest:
@@ -42,23 +34,9 @@ def predict(point: Point, profiles: Sequence[Profile], campaign: Campaign) -> Di
         assert campaign.loopback is not None
         there = on_loopback(scenario, campaign.loopback)
     found = [digest(lockstep.simulate(there))]
-    while len(found) < LEAST or (len(found) < MOST and _scatter(found) > ENOUGH * sqrt(len(found))):
+    while wanting(found, LEAST, MOST, ENOUGH):
         found.append(digest(lockstep.simulate(by_chance(there.sizes_only, len(found)))))
     return pooled(found)
-
-
-def _scatter(digests: Sequence[Digest]) -> float:
-    return scatter(*([each[key] for each in digests] for key in ("throughput", "staleness_mean")))
-
-
-def scatter(throughputs: Sequence[float | None], ages: Sequence[float | None]) -> float:
-    """The standard deviation of runs' throughput or mean staleness, whichever is more.
-
-    Relative to the mean; of staleness to one version, if that is more, as its error is.
-    """
-    rates, means = ([each for each in values if each is not None] for values in (throughputs, ages))
-    found = stdev(rates) / fmean(rates) if len(rates) > 1 else 0.0
-    return max(found, stdev(means) / max(1.0, abs(fmean(means)))) if len(means) > 1 else found
 
 
 def by_chance(scenario: Scenario, k: int) -> Scenario:
@@ -75,29 +53,6 @@ def over(scenario: Scenario, **changes: Any) -> Scenario:
     network = scenario.cluster.network.model_copy(update=changes)
     cluster = scenario.cluster.model_copy(update={"network": network})
     return scenario.model_copy(update={"cluster": cluster})
-
-
-def pooled(digests: Sequence[Digest]) -> Digest:
-    """The mean of several simulations; all their staleness in one histogram; all else as in the first.
-
-    `spread`: the standard deviation of their throughputs, relative to the mean.
-    """
-    first, throughputs = digests[0], [each["throughput"] for each in digests]
-    if len(digests) == 1 or None in throughputs:
-        return {**first, "spread": None}
-    means = {key: fmean(each[key] for each in digests) for key in _MEANS if first[key] is not None}
-    counts: Counter[int] = Counter()
-    for each in digests:
-        counts.update(dict(zip(each["staleness"], each["staleness_count"], strict=True)))
-    ages = sorted(counts)
-    return {
-        **first,
-        **means,
-        "staleness": ages,
-        "staleness_count": [counts[age] for age in ages],
-        "staleness_mean": sum(age * counts[age] for age in ages) / counts.total() if ages else None,
-        "spread": stdev(throughputs) / means["throughput"],
-    }
 
 
 def predict_all(

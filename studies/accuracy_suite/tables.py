@@ -53,8 +53,12 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
         said.append(
             f"{ranks['pairs']} pairs of strategies on the same cluster differ by more than 5%{wrong}."
         )
+    if more := summary["runs"] - summary["points"] + len(summary["failed"]):
+        said.append(f"{count(more, 'more run')}, where chance asked for more than one a point.")
+    if again := summary["attempts"] - summary["runs"]:
+        said.append(f"{count(again, 'run')} were disturbed and made again.")
     if summary["disturbed"]:
-        left = count(len(summary["disturbed"]), "run")
+        left = count(len(summary["disturbed"]), "point")
         said.append(f"{left} stayed disturbed and is in no number here: {', '.join(summary['disturbed'])}.")
     if summary["warned"]:
         said.append(f"{count(len(summary['warned']), 'run')} warned: {', '.join(summary['warned'])}.")

@@ -18,12 +18,12 @@ from lockstep.executor.launch import RunFailed
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, load
 from lockstep.scenarios.profile import Profile
-from lockstep.studies.accuracy_suite import campaign, profiles, suite
+from lockstep.studies.accuracy_suite import campaign, measuring, profiles, suite
 from lockstep.studies.accuracy_suite.campaign import Campaign
 from lockstep.studies.accuracy_suite.measuring import measure
 from lockstep.studies.accuracy_suite.order import suite as ordered
 from lockstep.studies.accuracy_suite.point import Point
-from lockstep.studies.accuracy_suite.predicting import pooled, predict
+from lockstep.studies.accuracy_suite.predicting import predict
 from lockstep.studies.accuracy_suite.profiles import kept, read_profiles, with_profile
 from lockstep.studies.accuracy_suite.splits import pipelines
 from tests.support.command_line import Lockstep
@@ -50,6 +50,7 @@ Runs = list[str]
 def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
     """The names of what was measured; the simulator measures, with another network."""
     names: Runs = []
+    monkeypatch.setattr(measuring, "MOST", 1)
 
     def run(scenario: Scenario, testbed: bool = False, attempts: int = 1) -> lockstep.Result:
         names.append(scenario.name)
@@ -219,19 +220,6 @@ def test_a_point_that_learns_is_predicted_by_several_simulations_too() -> None:
     found = predict(point, [profile], Campaign(True, None, {}))
     assert found["spread"] > 0
     assert len(found["curve_loss"]) > 1
-
-
-def test_several_simulations_are_one_prediction() -> None:
-    one = {"throughput": 90.0, "staleness": [0, 2], "staleness_count": [1, 1], "bottleneck": "x"}
-    other = {"throughput": 110.0, "staleness": [2], "staleness_count": [2], "bottleneck": "y"}
-    metrics: dict[str, Any] = {"stretch": None}
-    metrics |= dict.fromkeys(("duration_s", "step_time_s", "compute", "network", "wait", "utilisation"), 1.0)
-    metrics |= dict.fromkeys(("samples", "updates", "dropped"), 2)
-    found = pooled([metrics | one, metrics | other])
-    assert (found["throughput"], found["bottleneck"], found["stretch"]) == (100.0, "x", None)
-    assert (found["staleness"], found["staleness_count"], found["staleness_mean"]) == ([0, 2], [1, 3], 1.5)
-    assert found["spread"] == pytest.approx(200**0.5 / 100)
-    assert pooled([metrics | one])["spread"] is None
 
 
 def test_a_point_is_a_scenario_file(command: Lockstep, tmp_path: Path) -> None:
