@@ -3,10 +3,11 @@
     python benchmarks/extrapolation.py measure results/extrapolation
     python benchmarks/extrapolation.py predict benchmarks/truth/extrapolation
 
-Measured are points of the accuracy suite without stragglers, on the testbed, for as long and as often as the suite
-has it. Two of each strategy are fitted, those with the fewest workers, by the two numbers of a network that no data
-sheet has: the latency of a message and the share of the bandwidth that is left for data. Keys, ranges and rows were
-written down before anything was measured. All else is as in the runs: their stop, and the testbed's queue.
+Measured are points of the accuracy suite without stragglers, on the testbed, for as long and as often as the
+suite has it. Two of each strategy are fitted, those with the fewest workers, by the two numbers of a network
+that no data sheet has: the latency of a message and the share of the bandwidth that is left for data. Keys,
+ranges and rows were written down before anything was measured. All else is as in the runs: their stop, the
+queue of the testbed.
 """
 
 import json
