@@ -13,12 +13,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import LIFE
-from lockstep.analysis.records import Recorder, join, of
+from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file, collect, journal
 from lockstep.executor.cuts import cuts_links
@@ -27,7 +26,7 @@ from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
-from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
+from lockstep.job.recovery import Faults, Progress, next_start, read_s, recovered, says
 from lockstep.job.rounds import completed
 from lockstep.scenarios import ScenarioError
 
@@ -80,7 +79,7 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             result = live(run)
             own_records = completed(plan, cut(result.records, [], run.replacing.back))
             frames += [own_records, *run.replacing.frames, *run.replacing.rest()]
-            run.replacing.note_recoveries(extra, result.records)
+            run.replacing.note_recoveries(extra)
         except LifeOver as over:
             origin = run.origin
             assert origin is not None
@@ -108,9 +107,8 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             shutil.rmtree(private, ignore_errors=True)
     assert result is not None
     faults.record(extra, max(float(frame["end"].max()) for frame in frames if len(frame)))
-    return replace(
-        result, records=_truly_recovered(join([*frames, extra.frame()])), interleaving=_joined(logs)
-    )
+    records = recovered(plan, join([*frames, extra.frame()]))
+    return replace(result, records=records, interleaving=_joined(logs))
 
 
 def why(plan: Plan, over: LifeOver) -> str:
@@ -181,17 +179,6 @@ def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     ended = {rank: fault.at for rank, fault in over.gone.items() if not isinstance(fault, Cut)}
     kills = [(rank, ended.get(rank, over.at)) for rank in range(len(plan.roles))]
     return cut(records, kills, [(owner, version, inf) for owner in plan.owners.ranks])
-
-
-def _truly_recovered(records: pd.DataFrame) -> pd.DataFrame:
-    """A job has recovered when its first gradient is under way, which starting processes may delay."""
-    starts = np.sort(of(records, "gradient", ["start"])["start"].to_numpy())
-    back = (records["event"] == "recovery").to_numpy()
-    ends = records["end"].to_numpy(copy=True)
-    places = np.searchsorted(starts, ends[back])
-    ends[back] = np.append(starts, np.inf)[places] if len(starts) else ends[back]
-    records = records.assign(end=np.where(np.isinf(ends), records["end"], ends))
-    return records.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
 
 
 def _write_begin(folder: Path, life: Incarnation) -> None:

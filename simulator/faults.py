@@ -27,7 +27,7 @@ from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
-from lockstep.job.recovery import Faults, killed, next_start, noticed, read_s, says
+from lockstep.job.recovery import Faults, killed, next_start, noticed, read_s, recovered, says
 from lockstep.job.recovery import Progress as Lives
 from lockstep.job.rounds import completed
 from lockstep.simulator.engine import Progress, Simulation
@@ -373,11 +373,10 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
                 )
             checkpoints.begin_with(life)
             life = replace(life, start=start)
-        end = min(until, max(simulation.environment.now, now))
-        faults.record(extra, end)
+        faults.record(extra, max(simulation.environment.now, now))
     return replace(
         result,
-        records=join([*frames, extra.frame()]),
+        records=recovered(plan, join([*frames, extra.frame()])),
         warnings=simulation.plan.warnings if len(frames) > 1 else result.warnings,
         utilisation=None,
     )
