@@ -61,9 +61,9 @@ class FaultyPort(VirtualPort):
         self.computes_until = 0.0  # inf: not known when it will be done
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
-        """As from any port; it is lost if either end fails before it is there."""
+        """As from any port; it is lost if either end fails before it is there, or the receiver is gone."""
         simulation: Any = self.simulation
-        lives = simulation.lives[self.rank], simulation.lives[to]
+        lives = simulation.lives[self.rank], simulation.life_of(to)
         nbytes = 0 if message.body is None else message.body.nbytes
         arrived = partial(simulation.arrived, self.rank, to, lives)
         return self._network.send(self.rank, to, nbytes, message, arrived)
@@ -122,6 +122,10 @@ class FaultySimulation(Simulation):
             own[:] = [each for each in own if each.alive]
         own.append(process)
         return process
+
+    def life_of(self, rank: int) -> int:
+        """To which of its lives a message goes that is sent to it now: if it is gone, to the one before."""
+        return self.lives[rank] - (rank in self._down)
 
     def arrived(self, sender: int, to: int, lives: tuple[int, int], transfer: Arrival) -> None:
         """A message would be there, but for cuts; it keeps its place behind those that they hold up."""
