@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from lockstep.analysis.breakdown import PARTS
+from lockstep.analysis.breakdown import PARTS, stopped
 from lockstep.analysis.computations import gradient_seconds
 from lockstep.analysis.given import given
 from lockstep.analysis.records import has
@@ -68,6 +68,8 @@ class Bottleneck:
     """All those links that do the same and are of hosts with servers, which not all hosts have."""
     stages: int = 1
     """Of a pipeline, which wait for one another."""
+    stopped: bool = False
+    """Most of the waiting is for who has failed, or for a checkpoint."""
     largest: int = -1
     """The stage of `slowest`, if it takes so long because it holds the largest part of the model; else -1."""
 
@@ -151,6 +153,7 @@ def bottleneck(result: "Result") -> Bottleneck | None:
         together,
         serving,
         result.scenario.split.pipeline,
+        result.scenario.with_faults and stopped(records, *result.span) > wait * np.diff(result.span)[0] / 2,
         _largest(result, slowest, slowest_times),
     )
 

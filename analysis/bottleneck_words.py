@@ -24,7 +24,9 @@ def sentence(found: Bottleneck | None) -> str | None:
         return None
     if found.who is not None:
         return f"{_who(found, found.who)}, {_busy(found)}{_shards(found.remedy)}"
-    name, share = _NAMES[found.kind], f"{found.share:.0%} of their time"
+    name, share = _name(found), f"{found.share:.0%} of their time"
+    if found.kind == "waiting" and found.stopped:
+        return f"{name}: workers wait for them {share}"
     if found.kind == "waiting":
         return f"{name} {found.share:.0%}: {_who_is_slow(found)}"
     said = {
@@ -42,7 +44,7 @@ def in_short(found: Bottleneck | None) -> str:
     if found is None:
         return NOTHING
     if found.who is None:
-        return _NAMES[found.kind]
+        return _name(found)
     who = found.who.towards("both") if found.together else found.who
     return f"{_serving(found)}{who.whose} {who.noun}".strip()
 
@@ -51,8 +53,13 @@ def bound_by(found: Bottleneck) -> str:
     """As the end of a sentence: "server 0's down-link (93% busy)"."""
     if found.who is not None:
         return f"{_who(found, found.who)} ({_busy(found)})"
-    more = f": {_who_is_slow(found)}" if found.kind == "waiting" else ""
-    return f"{_NAMES[found.kind]} ({found.share:.0%} of the median worker's time{more or _besides(found)})"
+    waits = found.kind == "waiting" and not found.stopped
+    more = f": {_who_is_slow(found)}" if waits else ""
+    return f"{_name(found)} ({found.share:.0%} of the median worker's time{more or _besides(found)})"
+
+
+def _name(found: Bottleneck) -> str:
+    return "failures and checkpoints" if found.kind == "waiting" and found.stopped else _NAMES[found.kind]
 
 
 def _who(found: Bottleneck, who: ResourceId) -> str:
@@ -98,6 +105,8 @@ def _besides(found: Bottleneck) -> str:
 
 
 def _who_is_slow(found: Bottleneck) -> str:
+    if found.stopped:
+        return "mostly for who has failed, or for checkpoints"
     if found.slowest_times < STANDS_OUT:
         if found.stages > 1:
             return "no stage stands out, they wait for one another"

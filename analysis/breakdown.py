@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARTS = ("compute", "update", "send", "network", "wait")
+_WORK, _STOPS = ("work",), ("fault", "recovery", "checkpoint")  # events for which others wait
 _AT_ONCE = 1 << 18  # spans, in memory besides the records
 
 
@@ -24,7 +25,8 @@ def shares(records: "Columns | pd.DataFrame", workers: int, begin: float, finish
     send: neither, and a message of its own is leaving, or it is in a collective that everybody has entered.
     network: none of these, but a message to or from it is under way, it reads or adds to shared memory, or no
     worker computes or updates, so that what it waits for is between others or at a server. wait: the rest, in
-    which it waits for others to compute or update. They sum to 1; all are 0 when no time has passed.
+    which it waits for others to compute or update, for who has failed, or for a checkpoint. They sum to 1;
+    all are 0 when no time has passed.
     """
     duration = finish - begin
     if duration <= 0:
@@ -50,15 +52,29 @@ def shares(records: "Columns | pd.DataFrame", workers: int, begin: float, finish
     active = covered(computing, workers, begin, finish)
     worked = covered([*computing, *updating], workers, begin, finish)
     sent = covered([*computing, *updating, *sending, leaving], workers, begin, finish)
-    # Waiting is measured on a clock that stands still while nobody computes or updates.
-    start, end = (np.concatenate([gradients[each], work[each]]) for each in ("start", "end"))
-    times, clock = while_working(start, end, begin, finish)
+    # Waiting is measured on a clock that stands still while nobody computes or updates, and nobody is down.
+    times, clock = while_working(*_spans(records, (computing_event(records), *_WORK, *_STOPS)), begin, finish)
     busy = [*computing, *updating, *sending, *under_way]
     wait = clock[-1] - covered(busy, workers, 0.0, clock[-1], lambda at: np.interp(at, times, clock))
     cumulative = [part / duration for part in (active, worked, sent, duration - wait)]
     bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
     found: np.ndarray = np.diff(np.maximum.accumulate(bounds), axis=0)
     return found
+
+
+def stopped(records: "Columns | pd.DataFrame", begin: float, finish: float) -> float:
+    """Seconds in which no worker computes or updates, and somebody has failed or a checkpoint is made."""
+    work = computing_event(records), *_WORK
+    with_stops, without = (
+        while_working(*_spans(records, events), begin, finish)[1][-1] for events in ((*work, *_STOPS), work)
+    )
+    return float(with_stops - without)
+
+
+def _spans(records: "Columns | pd.DataFrame", events: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """When all records of some events begin and end."""
+    found = [values(records, event, ["start", "end"]) for event in events]
+    return np.concatenate([each["start"] for each in found]), np.concatenate([each["end"] for each in found])
 
 
 def while_working(

@@ -20,7 +20,8 @@ evaluation –                      –                              version, lo
 fault      whom it befell         –                              kind; left, when it was noticed; end is
                                                                  when it was over
 recovery   the node, or −1: all   –                              version from which it goes on; start is
-                                                                 when the failure was noticed
+                                                                 when the failure was noticed, end when it
+                                                                 is at work
 checkpoint who writes or reads it –                              kind: write or read; version, nbytes
 undone     as an update or a drop that was lost when the job went back to a checkpoint
 group      a worker that tells it –                              kind: the workers whose gradients are in the

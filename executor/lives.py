@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import LIFE
-from lockstep.analysis.records import Recorder, join, of
+from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file, collect, journal
 from lockstep.executor.cuts import cuts_links
@@ -27,7 +26,7 @@ from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
-from lockstep.job.recovery import Faults, Progress, next_start, read_s, says
+from lockstep.job.recovery import Faults, Progress, next_start, noticed, read_s, recovered, says
 from lockstep.job.rounds import completed
 from lockstep.scenarios import ScenarioError
 
@@ -62,25 +61,25 @@ def check(plan: Plan, testbed: bool) -> None:
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
     """Run one life after the other. Raises LifeOver if one ends the run: its message says why."""
-    faults, extra, in_vain, until = Faults(plan), Recorder(), Progress(), plan.scenario.stop.time or inf
+    faults, extra, in_vain = Faults(plan), Recorder(), Progress()
     life, frames, logs, origin = FIRST, list[pd.DataFrame](), list[pd.DataFrame](), None
+    known: float | None = None  # since when it is known that the life before is over
     if resume:
         life, frames = resumed(plan, kept)
         logs = [collect.interleaving(plan, folder) for folder in _lives(kept)]
-        origin = time.monotonic() - life.start
-        while faults.next is not None and faults.next.at < life.start:
-            faults.pop()
+        origin, known = time.monotonic() - life.start, life.start
+        _note_earlier(plan, faults, life.start, extra)
     result: Result | None = None
     while result is None:
         own, private = kept / f"life-{life.number}", new_folder()
         own.mkdir(exist_ok=True)
-        _write_begin(own, life)
+        _write_begin(own, life, known)
         run = begin(private, own, life, origin, faults)
         try:
             result = live(run)
             own_records = completed(plan, cut(result.records, [], run.replacing.back))
             frames += [own_records, *run.replacing.frames, *run.replacing.rest()]
-            run.replacing.note_recoveries(extra, result.records)
+            run.replacing.note_recoveries(extra)
         except LifeOver as over:
             origin = run.origin
             assert origin is not None
@@ -97,8 +96,7 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             start = next_start(plan, faults, over.at, back, reading)
             if start == inf or in_vain.in_vain(life):
                 raise
-            life = replace(life, start=start)
-            extra.note("recovery", -1, over.at, min(start, until), life.version)
+            life, known = replace(life, start=start), over.at
             for rank, each in life.saved.items():
                 size = nbytes_of(each.state)
                 extra.note("checkpoint", rank, start - reading, start, life.version, size, kind="read")
@@ -107,10 +105,10 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             logs.append(collect.interleaving(plan, own))
             shutil.rmtree(private, ignore_errors=True)
     assert result is not None
+    _note_recoveries(kept, extra)
     faults.record(extra, max(float(frame["end"].max()) for frame in frames if len(frame)))
-    return replace(
-        result, records=_truly_recovered(join([*frames, extra.frame()])), interleaving=_joined(logs)
-    )
+    records = recovered(plan, join([*frames, extra.frame()]))
+    return replace(result, records=records, interleaving=_joined(logs))
 
 
 def why(plan: Plan, over: LifeOver) -> str:
@@ -183,23 +181,33 @@ def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     return cut(records, kills, [(owner, version, inf) for owner in plan.owners.ranks])
 
 
-def _truly_recovered(records: pd.DataFrame) -> pd.DataFrame:
-    """A job has recovered when its first gradient is under way, which starting processes may delay."""
-    starts = np.sort(of(records, "gradient", ["start"])["start"].to_numpy())
-    back = (records["event"] == "recovery").to_numpy()
-    ends = records["end"].to_numpy(copy=True)
-    places = np.searchsorted(starts, ends[back])
-    ends[back] = np.append(starts, np.inf)[places] if len(starts) else ends[back]
-    records = records.assign(end=np.where(np.isinf(ends), records["end"], ends))
-    return records.sort_values(["end", "start", "node"], kind="stable", ignore_index=True)
+def _note_earlier(plan: Plan, faults: Faults, until: float, recorder: Recorder) -> None:
+    """What had befallen a run before it was killed, and who was back by then."""
+    while faults.next is not None and faults.next.at < until:
+        fault = faults.pop()
+        faults.befell(fault, fault.ranks)
+        for rank in fault.ranks if plan.goes_on and fault.until < until else ():
+            recorder.note("recovery", rank, min(noticed(plan.scenario, fault), fault.until), fault.until, -1)
 
 
-def _write_begin(folder: Path, life: Incarnation) -> None:
+def _note_recoveries(kept: Path, recorder: Recorder) -> None:
+    """The job went on with each life but the first."""
+    for said in map(_said, _lives(kept)):
+        if said.get("known") is not None:
+            recorder.note("recovery", -1, said["known"], said["start"], said["version"])
+
+
+def _write_begin(own: Path, life: Incarnation, known: float | None) -> None:
     said = {"number": life.number, "start": life.start, "version": life.version, "steps": dict(life.steps)}
-    (folder / _BEGIN).write_text(json.dumps(said) + "\n", encoding="utf-8")
+    (own / _BEGIN).write_text(json.dumps(said | {"known": known}) + "\n", encoding="utf-8")
+
+
+def _said(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / _BEGIN).read_text(encoding="utf-8"))
+    return found
 
 
 def _read_begin(folder: Path) -> Incarnation:
-    said = json.loads((folder / _BEGIN).read_text(encoding="utf-8"))
+    said = _said(folder)
     steps = {int(worker): int(made) for worker, made in said["steps"].items()}
     return Incarnation(said["number"], said["start"], said["version"], steps)

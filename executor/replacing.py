@@ -10,7 +10,7 @@ import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import GONE, LIFE
-from lockstep.analysis.records import Recorder, of
+from lockstep.analysis.records import Recorder
 from lockstep.executor import checkpoint_file, journal, snapshot_file
 from lockstep.executor.hub import Hub
 from lockstep.executor.interleaving import DurableInterleaving
@@ -130,16 +130,11 @@ class Replacing:
         storage = self._plan.scenario.cluster.storage
         return nbytes_of(saved.state) / storage.read if saved and storage and storage.read else 0.0
 
-    def note_recoveries(self, recorder: Recorder, records: pd.DataFrame) -> None:
-        """Who took a dead one's place was at work with its first gradient, or a server's first message."""
-        gradients = of(records, "gradient", ["node", "start"]).rename(columns={"start": "at"})
-        messages = of(records, "message", ["peer", "end"]).rename(columns={"peer": "node", "end": "at"})
+    def note_recoveries(self, recorder: Recorder) -> None:
+        """Whose place was to be taken, and when; `recovered` finds out when they were at work."""
         for rank, fault in self._deaths:
-            works = gradients if rank in self._plan.workers else messages
-            found = works["at"][(works["node"] == rank) & (works["at"] >= fault.until)]
-            if len(found):
-                back = float(found.min())
-                recorder.note("recovery", rank, min(noticed(self._plan.scenario, fault), back), back, -1)
+            known = min(noticed(self._plan.scenario, fault), fault.until)
+            recorder.note("recovery", rank, known, fault.until, -1)
 
 
 def _cut_off(worker: int, given_up: Sequence[journal.Entry]) -> pd.DataFrame:

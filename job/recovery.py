@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from lockstep.analysis.records import Recorder
+import numpy as np
+
+from lockstep.analysis.records import Recorder, in_order, of, values
 from lockstep.job.faults import Crash, Fault, schedule
 from lockstep.job.incarnation import Incarnation, nbytes_of
 from lockstep.job.joining import ALWAYS
@@ -14,6 +16,9 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.faults import Preemption, Resize
 from lockstep.strategies import STRATEGIES, Strategy
 from lockstep.strategies.kept import Savers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DETECT_S = 2.0
 """After how long a failure is noticed, unless the scenario says."""
@@ -118,7 +123,8 @@ class Faults:
         self._been += [(rank, fault.at, nan if at == inf else at, fault.until, fault.kind) for rank in ranks]
 
     def record(self, recorder: Recorder, end: float) -> None:
-        """What has been, in a run that ended then: what lasted longer is over with it."""
+        """What has been, in a run that ended then, or by the clock: what lasted longer is over with it."""
+        end = min(end, self._scenario.stop.time or inf)
         for rank, at, known, until, kind in self._been:
             if at < end:
                 recorder.note("fault", rank, at, known, min(until, end), kind=kind)
@@ -145,6 +151,25 @@ def read_s(plan: Plan, life: Incarnation) -> float:
     if not rate:
         return 0.0
     return max((nbytes_of(saved.state) / rate for saved in life.saved.values()), default=0.0)
+
+
+def recovered(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
+    """The records, in which who is back recovers with its first work, or not at all if none comes.
+
+    Work is a gradient of the worker; a message that reaches the server; anybody's gradient, if it is the job.
+    """
+    gradients = values(records, "gradient", ["node", "start"])
+    messages = values(records, "message", ["peer", "end"])
+    ends = records["end"].to_numpy(copy=True)
+    back = of(records, "recovery", ["node", "end"])
+    for node in back["node"].unique():
+        rows = back["end"][back["node"] == node]
+        works = gradients["start"] if node == -1 else gradients["start"][gradients["node"] == node]
+        if node >= len(plan.workers):
+            works = messages["end"][messages["peer"] == node]
+        works = np.append(np.sort(works), np.nan)
+        ends[rows.index] = works[np.searchsorted(works[:-1], rows)]
+    return in_order(records.assign(end=ends)[~np.isnan(ends)])
 
 
 def says(plan: Plan, fault: Fault, ranks: Sequence[int]) -> str:

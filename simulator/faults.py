@@ -27,7 +27,7 @@ from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
-from lockstep.job.recovery import Faults, killed, next_start, noticed, read_s, says
+from lockstep.job.recovery import Faults, killed, next_start, noticed, read_s, recovered, says
 from lockstep.job.recovery import Progress as Lives
 from lockstep.job.rounds import completed
 from lockstep.simulator.engine import Progress, Simulation
@@ -61,9 +61,9 @@ class FaultyPort(VirtualPort):
         self.computes_until = 0.0  # inf: not known when it will be done
 
     def post(self, to: int, message: Message) -> Awaitable[None]:
-        """As from any port; it is lost if either end fails before it is there."""
+        """As from any port; it is lost if either end fails before it is there, or the receiver is gone."""
         simulation: Any = self.simulation
-        lives = simulation.lives[self.rank], simulation.lives[to]
+        lives = simulation.lives[self.rank], simulation.life_of(to)
         nbytes = 0 if message.body is None else message.body.nbytes
         arrived = partial(simulation.arrived, self.rank, to, lives)
         return self._network.send(self.rank, to, nbytes, message, arrived)
@@ -122,6 +122,10 @@ class FaultySimulation(Simulation):
             own[:] = [each for each in own if each.alive]
         own.append(process)
         return process
+
+    def life_of(self, rank: int) -> int:
+        """To which of its lives a message goes that is sent to it now: if it is gone, to the one before."""
+        return self.lives[rank] - (rank in self._down)
 
     def arrived(self, sender: int, to: int, lives: tuple[int, int], transfer: Arrival) -> None:
         """A message would be there, but for cuts; it keeps its place behind those that they hold up."""
@@ -373,11 +377,10 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
                 )
             checkpoints.begin_with(life)
             life = replace(life, start=start)
-        end = min(until, max(simulation.environment.now, now))
-        faults.record(extra, end)
+        faults.record(extra, max(simulation.environment.now, now))
     return replace(
         result,
-        records=join([*frames, extra.frame()]),
+        records=recovered(plan, join([*frames, extra.frame()])),
         warnings=simulation.plan.warnings if len(frames) > 1 else result.warnings,
         utilisation=None,
     )

@@ -1,4 +1,7 @@
-"""What everybody did in the first iterations: a row a worker, a server and a direction of a link."""
+"""What everybody did in the first iterations, or around the first failure.
+
+A row a worker, a server and a direction of a link.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +24,7 @@ from lockstep.analysis.result import Result
 from lockstep.analysis.runs import describe
 from lockstep.analysis.summary import DONE
 from lockstep.analysis.tracks import lanes, slices, tracks_of
-from lockstep.analysis.words import count
+from lockstep.analysis.words import count, number
 from lockstep.strategies.placement import Role
 from lockstep.strategies.resource import ResourceId
 
@@ -61,7 +64,8 @@ class Row(NamedTuple):
 def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float = style.DOUBLE) -> Figure:
     """Up to four runs above one another, until the median worker has done so many iterations.
 
-    They share their time axis, on which the first mini-batch starts at 0. `width` in inches. Of runs that
+    Where something fails: the first failure, from an iteration before until one after it. They share their
+    time axis, on which the first mini-batch, or what is drawn, starts at 0. `width` in inches. Of runs that
     differ in the seed alone, the first. Where a worker waits, it may wait for messages that are drawn below.
     """
     known = [result for result in results if (result.records["event"] == "gradient").any()]
@@ -69,7 +73,10 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
         raise Unfit("it takes the records of a run, such as the folder of 'lockstep simulate --out'")
     distinct = describe(known).drop(columns="seed").drop_duplicates().index
     shown = [known[place] for place in distinct[:_MOST_PANELS]]
-    until = float(np.median([_window(result, iterations) for result in shown]))
+    failures = [found for result in shown if (found := _failure(result, iterations)) is not None]
+    begin = min((since for since, _ in failures), default=0.0)
+    until = max((to - begin for _, to in failures), default=0.0)
+    until = until or float(np.median([_window(result, iterations) for result in shown]))
     over = scale("duration_s", [until])
     workers = [_workers(result, _WORKERS if len(shown) == 1 else _WORKERS_EACH) for result in shown]
     rows = [rows_of(result, _drawn(result, some)) for result, some in zip(shown, workers, strict=True)]
@@ -78,10 +85,12 @@ def gantt(results: Sequence[Result], iterations: int = _ITERATIONS, width: float
     panels = whole.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
     entries: dict[str, Any] = {}
     for ax, result, each, title in zip(panels, shown, rows, titles(describe(shown)), strict=True):
-        entries |= panel(ax, result, each, (result.span[0], result.span[0] + until), over)
-        ax.set_title(f"{DONE[result.engine]}: {title} – {_finding(result, until)}", loc="left", pad=2)
+        span = result.span[0] + begin, result.span[0] + begin + until
+        entries |= panel(ax, result, each, span, over)
+        ax.set_title(f"{DONE[result.engine]}: {title} – {_finding(result, span)}", loc="left", pad=2)
         ax.set_ylim(each[-1].top + each[-1].height, 0)
-    panels[-1].set(xlabel=f"time since the first mini-batch ({over.unit})", xlim=(0, until * over.factor))
+    since = f"{number(begin, 's')} after the first mini-batch" if begin else "the first mini-batch"
+    panels[-1].set(xlabel=f"time since {since} ({over.unit})", xlim=(0, until * over.factor))
     style.legend(whole, {name: entries[name] for name in LEGEND if name in entries})
     style.note(whole, _left_out(shown, workers, len(distinct) - len(shown)))
     return whole
@@ -104,10 +113,9 @@ LEGEND = {
 }
 
 
-def _finding(result: Result, until: float) -> str:
+def _finding(result: Result, span: tuple[float, float]) -> str:
     """How much of what is drawn the mean worker computes."""
-    begin = result.span[0]
-    found = shares(result.records, result.scenario.cluster.workers, begin, begin + until)
+    found = shares(result.records, result.scenario.cluster.workers, *span)
     return f"workers compute {found[PARTS.index('compute')].mean():.0%} of this time"
 
 
@@ -119,6 +127,25 @@ def _window(result: Result, iterations: int) -> float:
         for _, mine in gradients.groupby("node")
     ]
     return float(np.median(ends)) - result.span[0]
+
+
+def _failure(result: Result, iterations: int) -> tuple[float, float] | None:
+    """The first failure, with an iteration before and after it: from when until when, s; None: there is none.
+
+    It is over when who failed, or the job, is at work again; when it is noticed, if nobody comes back.
+    """
+    faults = of(result.records, "fault", ["start", "left", "end"])
+    during = faults[faults["start"].between(*result.span)].sort_values("start").to_numpy(float)
+    if not len(during):
+        return None
+    start, noticed, end = map(float, during[0])
+    back = of(result.records, "recovery", ["end"])["end"]
+    if (later := back[back >= start]).size:
+        end = max(end, float(later.min()))
+    elif noticed == noticed:
+        end = noticed
+    iteration = _window(result, iterations) / iterations
+    return max(0.0, start - iteration - result.span[0]), end + iteration - result.span[0]
 
 
 def _workers(result: Result, most: int) -> list[int]:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from lockstep import Result
+from lockstep.analysis.losses import computed
 from lockstep.studies.verification.case import (
     Array,
     Outcome,
     constant,
     estimate,
     exact,
+    exponential,
     grid,
     simulate,
 )
@@ -27,6 +29,7 @@ MTBF = 400.0  # s, of the job
 COST = 2.0  # s, of a checkpoint
 REPAIR = 10.0  # s
 PERIODS = 300
+BATCH = 32  # samples, as of any workload
 
 
 def young(mtbf: float, cost: float) -> float:
@@ -124,7 +127,11 @@ def availability(workers: int) -> Outcome:
 
 def crash(workers: int) -> Outcome:
     """One crash: rounds since the last checkpoint again, and the time until the worker is back."""
-    result = simulate(
+    return exact(65 + 50 * STEP, _one_crash(workers).metrics["duration_s"])
+
+
+def _one_crash(workers: int) -> Result:
+    return simulate(
         "synchronous",
         {"updates": 100},
         workers=workers,
@@ -132,7 +139,28 @@ def crash(workers: int) -> Outcome:
         faults=[{"worker": 0, "at": "57.5 s", "crash": True, "back_after": "7.5 s"}],
         recovery={"checkpoint": {"every": "10 updates"}, "on_failure": "restart"},
     )
-    return exact(65 + 50 * STEP, result.metrics["duration_s"])
+
+
+def lost_by_a_crash(workers: int) -> Outcome:
+    """Seven rounds since the last checkpoint; of the eighth what the others compute until it is noticed."""
+    lost = _one_crash(workers).metrics["lost_samples"] / BATCH
+    return exact(7 * workers + workers - 1, lost)
+
+
+def samples(strategy: str) -> Outcome:
+    """Each gradient that is computed to its end is applied, dropped or lost, and never two of these."""
+    on = "restart" if strategy == "synchronous" else "continue"
+    result = simulate(
+        strategy,
+        {"time": "500 s"},
+        workers=4,
+        time=exponential(STEP),
+        faults=[{"mtbf": "60 s", "back_after": f"{REPAIR} s"}],
+        detect="1 s",
+        recovery={"checkpoint": {"every": "10 updates"}, "on_failure": on},
+    )
+    m = result.metrics
+    return exact(computed(result), (m["samples"] + m["lost_samples"]) / BATCH + m["dropped"])
 
 
 CASES = [
@@ -142,4 +170,10 @@ CASES = [
     *grid("failures: asynchronous, {workers} machines", asynchronous, workers=[4]),
     *grid("failures: availability of {workers} machines", availability, workers=[100]),
     *grid("failures: one crash, {workers} workers", crash, workers=[1, 8]),
+    *grid("failures: mini-batches that a crash loses, {workers} workers", lost_by_a_crash, workers=[1, 8]),
+    *grid(
+        "failures: applied, dropped or lost, {strategy}",
+        samples,
+        strategy=["synchronous", "backup-workers", "asynchronous", "all-reduce", "gossip"],
+    ),
 ]

@@ -387,3 +387,26 @@ def test_a_link_full_of_the_traffic_of_others_is_named_only_if_workers_wait_for_
 
     assert named(10).startswith("computing: workers compute 100%")
     assert "link" in named(1_000_000)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        {
+            "cluster__faults": [{"worker": 1, "at": "1 s", "crash": True, "back_after": "5 s"}],
+            "recovery": {"on_failure": "restart", "checkpoint": {"every": "1 updates"}},
+        },
+        {
+            "cluster__storage": {"write": "1 kB/s"},
+            "recovery": {"checkpoint": {"every": "1 updates"}},
+        },
+    ],
+)
+def test_failures_and_checkpoints_are_not_the_networks_fault(cause: dict[str, Any]) -> None:
+    steady = {"time": {"distribution": "constant", "value": "100 ms"}}
+    one = scenario(strategy="synchronous", stop={"steps": 20}, cluster__compute=steady, **cause)
+    result = lockstep.simulate(one)
+    assert str(result.metrics["bottleneck"]).startswith("failures and checkpoints: workers wait for them ")
+    assert result.bottleneck is not None
+    assert in_short(result.bottleneck) == "failures and checkpoints"
+    assert result.metrics["breakdown"]["wait"] > 0.5

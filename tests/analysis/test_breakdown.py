@@ -132,6 +132,25 @@ def test_nobody_waits_for_gradients_while_nobody_computes() -> None:
     assert rows(result) == [[0.25, 0.5, 0.25, 0], [0.25, 0, 0.75, 0], [0.25, 0, 0.75, 0]]
 
 
+@pytest.mark.parametrize(
+    "stop", [("fault", 1, 3.0, 4.0, 7.0, "crash"), ("checkpoint", 2, 3.0, 7.0, "write", 3, 100)]
+)
+def test_who_has_failed_and_checkpoints_are_waited_for(stop: tuple[Any, ...]) -> None:
+    """It is not the network's fault that nobody computes meanwhile."""
+
+    def write(r: Recorder) -> None:
+        event, *values = stop
+        (kind,) = [value for value in values if isinstance(value, str)]
+        r.gradient(0, 0.0, 3.0, 0)
+        r.note(event, *(value for value in values if value != kind), kind=kind)
+        r.message(2, 0, 7.0, nan, 8.0, "parameters", 8)
+        r.gradient(0, 8.0, 10.0, 1)
+        r.update(2, 0, 10.0, 0, 0, 1)
+
+    result = result_of(write, workers=2)
+    assert rows(result)[0] == [0.5, 0, 0.1, 0.4]
+
+
 def test_an_idle_worker_waits_while_another_computes() -> None:
     def write(r: Recorder) -> None:
         r.gradient(0, 0.0, 1.0, 0)

@@ -384,6 +384,28 @@ def test_numbers_at_points_of_the_front_hide_nothing(swept: pd.DataFrame) -> Non
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
+@pytest.mark.parametrize(
+    ("back_after", "to"),
+    [("400 ms", 1.05 + 0.4 + 0.1), (None, 1.05 + 0.2 + 0.1)],  # back; or until it is noticed
+)
+def test_the_gantt_picture_shows_the_first_failure(back_after: str | None, to: float) -> None:
+    """With an iteration before and one after it: the gap is in the picture."""
+    crash = {"worker": 1, "at": "1050 ms", "crash": True, "back_after": back_after}
+    one = scenario(
+        cluster__faults=[crash],
+        cluster__detect="200 ms",
+        cluster__compute={"time": {"distribution": "constant", "value": "100 ms"}},
+        strategy="asynchronous",
+        recovery={"on_failure": "continue"},
+        stop={"steps": 30},
+    )
+    figure = plots.gantt([lockstep.simulate(one)])
+    (ax,) = figure.axes
+    assert "0.95 s after the first mini-batch" in ax.get_xlabel()
+    assert ax.get_xlim()[1] == pytest.approx(to - 0.95)
+    assert "down" in legend(figure)
+
+
 def test_what_differs_is_in_the_titles_of_runs_that_are_else_alike() -> None:
     pair = [
         simulated(strategy={"name": "downpour", "communication_window": n}, stop={"steps": 4}) for n in (1, 2)

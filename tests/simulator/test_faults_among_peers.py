@@ -10,6 +10,8 @@ import torch
 
 import lockstep
 from lockstep.job.ending import Ending, counting
+from lockstep.job.node import Node
+from lockstep.simulator.faults import Told
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.node import Message
 from lockstep.strategies.owners import OneModelEach
@@ -45,6 +47,22 @@ def test_goodput_of_workers_of_which_one_is_gone_for_a_while(
     assert metrics["time_to_detect_s"] == pytest.approx(0.5)
     assert metrics["time_to_recover_s"] == pytest.approx(2.0)
     assert metrics["availability"] == pytest.approx(1 - 2 / (workers * metrics["duration_s"]))
+
+
+@pytest.mark.parametrize("on", ["wait", "continue"])
+def test_what_is_sent_to_who_is_gone_is_lost(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a process: who takes its place has another connection. Messages take 1 s."""
+    sent, take_in = list[float](), Node.take_in
+
+    def noting(node: Node, arrival: Any) -> None:
+        if node.rank == 2 and not isinstance(arrival, Told):
+            sent.append(arrival.start)
+        take_in(node, arrival)
+
+    monkeypatch.setattr(Node, "take_in", noting)
+    run(CRASH, on=on, cluster={"network": {"latency": "1 s"}})
+    assert [at for at in sent if 5.05 <= at < 6]
+    assert not [at for at in sent if 2.05 < at < 5.05]
 
 
 def test_who_has_asked_one_that_is_gone_waits_until_that_is_known() -> None:

@@ -48,7 +48,7 @@ def test_a_real_run_that_is_killed_ends_with_the_same_parameters(whole: Any) -> 
 @pytest.mark.real
 def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, command: Lockstep) -> None:
     file, out = tmp_path / "faults.yaml", tmp_path / "out"
-    file.write_text(json.dumps(document()))
+    file.write_text(json.dumps(document(CRASH | {"at": "200 ms"})))
     run = subprocess.Popen([*COMMAND, "run", str(file), "--out", str(out), "--quiet"])
     until = time.monotonic() + 60
     while not [*out.glob("incomplete/checkpoint-10-*.npz")]:
@@ -62,6 +62,9 @@ def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, com
     assert not (out / "incomplete").exists()
     metrics = json.loads((out / "result.json").read_text())
     assert metrics["samples"] == 60 * 2 * 32
+    assert metrics["failures"] == 1  # what was before is not forgotten
+    assert metrics["time_to_recover_s"] >= 0.5
+    assert metrics["availability"] < 1
     assert lockstep.replay(out).metrics["parameters_sha256"] == metrics["parameters_sha256"]
 
 
