@@ -78,6 +78,15 @@ def test_compute_is_that_of_the_first_workload_that_fits(here: Path) -> None:
     assert load(here / "one.yaml", ["cluster.compute=measured"]).cluster.compute == "measured"
 
 
+def test_a_time_is_of_float32_unless_it_says_otherwise(here: Path) -> None:
+    with pytest.raises(ScenarioError, match="no time for this workload"):
+        load(here / "one.yaml", ["workload.precision=bf16"])
+    other = PROFILE.replace("model: cnn, batch_size: 64", "model: cnn, precision: bf16")
+    (here / "measured.yaml").write_text(other)
+    assert load(here / "one.yaml", ["workload.precision=bf16"]).cluster.compute.time.value == 7e-3
+    assert load(here / "one.yaml").cluster.compute.time.times_s == (0.01, 0.03)
+
+
 def test_overrides_and_sweeps_reach_the_profile(here: Path) -> None:
     (here / "other.yaml").write_text(PROFILE.replace("95 us", "5 us").replace("30 us", "3 us"))
     changed = load(here / "one.yaml", ["cluster.profile=other.yaml", "cluster.apply_overhead=1 us"])
