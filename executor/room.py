@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 
-from lockstep.analysis.words import size
 from lockstep.executor.barrier import barrier
 from lockstep.executor.devices import asked, free_bytes
 from lockstep.executor.stores import Store
@@ -52,7 +51,8 @@ def require_on_gpus(
     if needed > free:
         who = " and ".join(plan.roles[other].name for other in together)
         key, _ = asked(plan.scenario.cluster, rank in plan.workers)
-        problem = f"{who} would take {size(needed)} of the GPU's memory, and {size(free)} is free there"
+        free_gb = f"{free / 1e9:.3g} GB is free there"
+        problem = f"{who} would take {needed / 1e9:.3g} GB of the GPU's memory, and {free_gb}"
         raise ScenarioError(f"{problem}; take fewer, a smaller model or batch_size, or {key}: cpu", key=key)
 
 

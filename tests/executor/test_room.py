@@ -62,7 +62,7 @@ def test_those_who_share_a_gpu_have_to_fit_there(missing: int, monkeypatch: pyte
         found = [*threads.map(said, range(4))]
     assert found[1] == found[3] == ""
     assert found[0] == found[2]
-    problem = "cluster.device: worker 0 and worker 2 would take 1.148 MB of the GPU's memory, and 1.148 MB is"
+    problem = "cluster.device: worker 0 and worker 2 would take 0.00115 GB of the GPU's memory, and 0.00115"
     assert found[0].startswith(problem) == bool(missing)
 
 
