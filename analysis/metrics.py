@@ -82,11 +82,12 @@ def metrics(result: Result) -> dict[str, Any]:
             to_target,
         ),
         "parameters_sha256": _sha256(result.parameters),
-        "disturbed": bool(result.disturbances),
+        "disturbed": result.disturbed,
         "attempts": result.attempts,
         "warnings": [
             *result.warnings,
             *result.disturbances,
+            *result.overruns,
             *_diverged(loss),
             *_short(result, updates),
             *_idle(result),

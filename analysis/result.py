@@ -48,6 +48,8 @@ class Result:
     """What the engine warns of; `metrics["warnings"]` has also disturbances and what the metrics show."""
     disturbances: Sequence[str] = field(default_factory=tuple)
     """What makes the times of a real run doubtful, such as a host that gave its processors to others."""
+    overruns: Sequence[str] = field(default_factory=tuple)
+    """That gradients of a real run took longer than their emulated time, unless that was expected."""
     attempts: int = 1
     """How many times it was measured: again while it was disturbed."""
     core_s: float | None = None
@@ -72,6 +74,11 @@ class Result:
     def scenario(self) -> Scenario:
         """What was run, with everything that presets and profiles say filled in."""
         return self.plan.scenario
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the times of a real run are doubtful."""
+        return bool(self.disturbances or self.overruns)
 
     @cached_property
     def metrics(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
         gradient_s=gradient_s,
         parameters=parameters,
         warnings=[*plan.warnings, *_shared(folder, plan.workers)],
-        disturbances=_overruns(folder, ranks, table),
+        overruns=_overruns(folder, ranks, table),
         interleaving=interleaving(plan, kept),
         core_s=of_all([left["cores"] for left in _outcomes(folder, ranks)]),
     )

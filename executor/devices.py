@@ -1,6 +1,8 @@
 """Which device a worker computes on, or a server updates on, and which collective backend workers share."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -87,9 +89,9 @@ def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tupl
     """
     from torch.distributed import Backend
 
-    index, gpus, own = taken(places, worker), _gpus(places), places[worker]
+    index, all_gpus, own = taken(places, worker), gpus(places), places[worker]
     kinds = {place.kind for place in places}
-    apart = None not in gpus and len({*gpus}) == len(gpus) and len(kinds) == 1
+    apart = None not in all_gpus and len({*all_gpus}) == len(all_gpus) and len(kinds) == 1
     theirs = Backend.default_device_backend_map.get(own.kind, OVER_THE_CPU)
     device = f"{own.kind}:{index}" if own.gpus else "cpu"
     return device, theirs if apart and not over_tcp else OVER_THE_CPU
@@ -97,8 +99,8 @@ def choose(places: Sequence[Place], worker: int, over_tcp: bool = False) -> tupl
 
 def sharing(places: Sequence[Place], worker: int) -> list[int]:
     """The workers that have the same GPU as one, itself among them; nobody where it has none."""
-    gpus = _gpus(places)
-    return [other for other, gpu in enumerate(gpus) if gpu is not None and gpu == gpus[worker]]
+    found = gpus(places)
+    return [other for other, gpu in enumerate(found) if gpu is not None and gpu == found[worker]]
 
 
 def taken(places: Sequence[Place], worker: int) -> int:
@@ -107,7 +109,8 @@ def taken(places: Sequence[Place], worker: int) -> int:
     return alike.index(worker) % max(1, len(places[worker].gpus))
 
 
-def _gpus(places: Sequence[Place]) -> list[str | None]:
+def gpus(places: Sequence[Place]) -> list[str | None]:
+    """The GPU that each takes; None: it has none."""
     return [place.gpus[taken(places, w)] if place.gpus else None for w, place in enumerate(places)]
 
 
@@ -125,6 +128,15 @@ def settle(device: "device") -> None:
 
     if accelerated(device):
         torch.accelerator.synchronize(device)
+
+
+def free_bytes(device: "device") -> float:
+    """How much memory a GPU has free for all; infinite where its maker does not tell."""
+    import torch
+
+    with suppress(NotImplementedError, RuntimeError):
+        return float(torch.accelerator.get_memory_info(device)[0])
+    return inf
 
 
 def computes_on(device: str) -> str:

@@ -45,6 +45,7 @@ from lockstep.job.faults import Fault, Hang
 from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
+from lockstep.scenarios import ScenarioError
 from lockstep.workloads import Learner, modules, require_importable
 from lockstep.workloads.importing import require_guard
 from lockstep.workloads.memory import bytes_of, require
@@ -125,10 +126,10 @@ def execute(
             if incomplete is not None:
                 incomplete.keep(over.records, str(failure))
             raise failure from None
-        except (RunFailed, RunInterrupted, signals.TimedOut) as error:
+        except (RunFailed, RunInterrupted, signals.TimedOut, ScenarioError) as error:
             if incomplete is not None:
                 with signals.handled(signal.SIG_IGN, *signals.ENDING):
-                    incomplete.keep(error.records, str(error))
+                    incomplete.keep(getattr(error, "records", None), str(error))
             raise
         warnings = [*result.warnings, *(bed.warnings() if bed else ())]
         disturbances = [*result.disturbances, *steal_time.disturbances()]
@@ -306,8 +307,11 @@ class _Run:
             self._replace(*injector.dead.popleft())
         return {rank: fault for rank, fault in injector.gone.copy().items() if not injector.goes_on(fault)}
 
-    def _failure(self, exitcodes: Sequence[int | None]) -> RunFailed:
-        """What went wrong first: a process that dies lets others fail who were talking to it."""
+    def _failure(self, exitcodes: Sequence[int | None]) -> RunFailed | ScenarioError:
+        """What went wrong first: a process that dies lets others fail who were talking to it.
+
+        A ScenarioError: bad input that only a process could find, before the clock started.
+        """
         if self._frozen.why:
             return RunFailed(self._frozen.why)
         found = []
@@ -319,6 +323,8 @@ class _Run:
                 at, cause = 0.0, f"killed by {signal.Signals(-exitcode).name}"
             elif failure := self.hub.failures.get(rank):
                 at, cause, details = failure.at, failure.line, failure.details
+                if not details and self.origin is None and not self.store.check(["zero"]):
+                    return ScenarioError(cause)
             elif exitcode == _LOST:
                 cause = "lost, because the process that it was forked from has died"
             elif exitcode == ORPHANED:

@@ -25,7 +25,18 @@ from lockstep.executor.barrier import barrier
 from lockstep.executor.core_time import CoreTime
 from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.device_bodies import agree
-from lockstep.executor.devices import Place, asked, boot, choose, computes_on, kind, sharing, use, visible
+from lockstep.executor.devices import (
+    Place,
+    asked,
+    boot,
+    choose,
+    computes_on,
+    gpus,
+    kind,
+    sharing,
+    use,
+    visible,
+)
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import DurableInterleaving, Interleaving, RecordedPort
 from lockstep.executor.journal import GoingOnPort, JournallingPort, journal_of
@@ -36,6 +47,7 @@ from lockstep.executor.peers import check_ends
 from lockstep.executor.port import RealPort
 from lockstep.executor.rehearsal import rehearse
 from lockstep.executor.report import Report
+from lockstep.executor.room import require_on_gpus
 from lockstep.executor.running import run_to_end
 from lockstep.executor.stopping import say
 from lockstep.executor.stored import StoredSnapshots
@@ -106,6 +118,11 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     alike, first = (places[:workers], 0) if is_worker else (places[workers:], workers)
     device, backend = choose(alike, rank - first, on_testbed)
     use(torch.device(device))
+    on_gpus = any(place.gpus for place in places) and not control.rejoins
+    if on_gpus:
+        require_on_gpus(
+            plan, store, rank, [*gpus(places[:workers]), *gpus(places[workers:])], torch.device(device)
+        )
     learner = None
     if scenario.workload.learns:
         learner = build(scenario.workload, plan.replicas, scenario.seed, device if is_worker else "cpu")
@@ -117,7 +134,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     give_back_freed_memory()  # the model as it was made
     assert initial.nbytes == group.length * size.itemsize, "what job/memory.py counts with"
     transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)
-    if any(place.gpus for place in places) and not control.rejoins:
+    if on_gpus:
         transport.on_devices = agree(store, rank, places, torch.device(device))
 
     def join_workers() -> None:

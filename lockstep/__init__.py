@@ -199,6 +199,7 @@ def run(
     deadline: float | None = None,
     waiting: Callable[[str], None] | None = None,
     attempts: int = 1,
+    overruns_expected: bool = False,
     resume: bool = False,
 ) -> "Result":
     """Measure a run of the scenario with real processes on this machine, one for each node.
@@ -211,12 +212,15 @@ def run(
     well, its records are in the folder's `incomplete`. `deadline`: seconds for which a process may give no
     sign, or not get on; None: the larger of 20 s and ten of the longest gradients (docs/failures.md).
     `waiting` is told now and then for whom others wait, or "". A run that was disturbed, or whose emulated
-    gradients took too long, is measured again, `attempts` times in all (docs/failures.md). `resume`: go on
-    with the run of this scenario in `out`, which was killed, from its last checkpoint (docs/faults.md).
+    gradients took too long, is measured again, `attempts` times in all (docs/failures.md); with
+    `overruns_expected` such gradients are no disturbance. `resume`: go on with the run of this scenario in
+    `out`, which was killed, from its last checkpoint (docs/faults.md).
 
     Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
     """
+    from dataclasses import replace
+
     from lockstep.attempts import undisturbed
     from lockstep.executor.launch import execute
 
@@ -224,7 +228,14 @@ def run(
     folder = None if out is None else Path(out)
     options: Any = {"testbed": testbed, "out": folder, "deadline_s": deadline, "waiting": waiting}
     options["resume"] = resume
-    result = undisturbed(lambda: execute(plan, progress, **options), attempts)
+
+    def measure() -> "Result":
+        result = execute(plan, progress, **options)
+        if not overruns_expected:
+            return result
+        return replace(result, warnings=[*result.warnings, *result.overruns], overruns=())
+
+    result = undisturbed(measure, attempts)
     if folder is not None:
         result.save(folder)
     return result

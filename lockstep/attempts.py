@@ -29,6 +29,6 @@ def undisturbed(measure: "Callable[[], Result]", attempts: int = ATTEMPTS) -> "R
     """The first result that nothing disturbed, of at most so many; else the last one, which says so."""
     for attempt in range(1, attempts + 1):
         result = replace(measure(), attempts=attempt)
-        if not result.disturbances:
+        if not result.disturbed:
             break
     return result

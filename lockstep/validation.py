@@ -13,6 +13,9 @@ from lockstep.loopback import Loopback
 from lockstep.scenarios import Cluster, IntraHost, Network, Scenario
 from lockstep.scenarios.network import Burst, Processing
 from lockstep.workloads import sizes
+from lockstep.workloads.compute_time import compute_times
+
+_DRAWS = 100  # of each worker's times
 
 
 def parameters(scenario: Scenario) -> int:
@@ -45,6 +48,20 @@ def on_loopback(scenario: Scenario, loopback: Loopback) -> Scenario:
         topology=scenario.cluster.network.topology.unlimited(),  # who shares a rack may share its slowness
     )
     return _with_network(scenario, network, gradient)
+
+
+def overruns_expected(there: Scenario) -> bool:
+    """Whether gradients will take longer than their emulated time, with nobody else on the machine.
+
+    They will, if its cores take longer for those of all workers than the shortest of the first draws. A
+    prediction for `there` knows of that.
+    """
+    costs = there.cluster.network.processing
+    if costs is None or costs.cores is None or not costs.gradient:
+        return False
+    times = compute_times(there, sizes(there.workload))
+    shortest = min(time.draw(0.0) for time in times for _ in range(_DRAWS))
+    return costs.gradient * max(1.0, len(times) / costs.cores) > shortest
 
 
 def on_testbed(scenario: Scenario) -> Scenario:

@@ -51,10 +51,19 @@ def called(workload: Mapping[str, Any]) -> str:
     return "-".join(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in values.values())
 
 
-def timed_with(workload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a workload as entries name it: a loader takes as long, however many others there are."""
-    many = workload.get("loaders")
-    return {**workload, "loaders": min(1, many)} if isinstance(many, int) else workload
+UNLESS_SAID: Mapping[str, Any] = {"precision": "float32", "loaders": 0, "compile": False}
+"""How the gradients of an entry were computed."""
+
+
+def timed_with(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a gradient's time may depend on: a loader takes as long, however many others there are."""
+    found = {**UNLESS_SAID, **workload}
+    return {**found, "loaders": min(1, found["loaders"])}
+
+
+def is_of(timed: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+    """Whether the times of an entry are those of a workload, which is complete."""
+    return {**UNLESS_SAID, **timed}.items() <= timed_with(workload).items()
 
 
 def read(path: Path) -> Profile:
@@ -96,7 +105,7 @@ def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str,
     if not isinstance(compute, dict) or {"time", "peak"} & compute.keys():
         return both
     for timed in profile.compute:
-        if timed.workload.items() <= timed_with(workload).items():
+        if is_of(timed.workload, workload):
             both["compute"] = timed.compute.model_dump(exclude_unset=True, by_alias=True) | compute
             return both
     if not compute:

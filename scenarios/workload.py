@@ -163,7 +163,28 @@ def _partition(data: Any) -> type[Section] | None:
 Partition = Annotated[Literal["iid"] | Dirichlet | Labels, one_of(_partition)]
 
 
-class _Learned(_Batches):
+class _Computed(_Batches):
+    """A model whose gradients torch computes.
+
+    `precision`: of what is computed in mixed precision; parameters and gradients are float32. `compile`:
+    whether gradients are computed by what torch.compile makes of the model.
+    """
+
+    precision: Precision = "float32"
+    compile: bool = False
+
+    @property
+    def computed_in(self) -> Precision:
+        """What products of a gradient are computed in."""
+        return self.precision
+
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile makes kernels of the model."""
+        return self.compile
+
+
+class _Learned(_Computed):
     """A model and a data set."""
 
     partition: Partition = "iid"
@@ -207,17 +228,14 @@ class Data(_Learned):
 class UserTask(_Learned):
     """What a function `task: package.module:function` returns for `options` is learned (docs/your-model.md).
 
-    `precision`: of what is computed in mixed precision; parameters and gradients are float32. `loaders`:
-    processes of each worker that read its mini-batches ahead; 0: the worker reads them itself. `compile`:
-    whether gradients are computed by what torch.compile makes of the model. `root`: the
-    folder in which the module was found; `content`: the hash of its code, which must be that if it is given.
+    `loaders`: processes of each worker that read its mini-batches ahead; 0: the worker reads them itself.
+    `root`: the folder in which the module was found; `content`: the hash of its code, which must be that if
+    it is given.
     """
 
     task: str = Field(description="a function of yours, such as 'task: my_task:digits'")
     options: dict[str, JsonValue] = Field({})
-    precision: Precision = "float32"
     loaders: Annotated[int, Field(ge=0, le=256)] = 0
-    compile: bool = False
     root: str | None = None
     content: str | None = None
 
@@ -242,19 +260,9 @@ class UserTask(_Learned):
         return self.task, ""
 
     @property
-    def computed_in(self) -> Precision:
-        """What products of a gradient are computed in."""
-        return self.precision
-
-    @property
     def readers(self) -> int:
         """Processes that read each worker's mini-batches; 0: the worker does."""
         return self.loaders
-
-    @property
-    def compiles(self) -> bool:
-        """Whether torch.compile makes kernels of the model."""
-        return self.compile
 
     @property
     def code(self) -> Code:
@@ -265,7 +273,7 @@ class UserTask(_Learned):
         return hash((self.code, self.batch_size))
 
 
-class Transformer(_Batches):
+class Transformer(_Computed):
     """A decoder-only transformer that learns to continue a text, `sequence` characters a sample.
 
     It has `layers` blocks of `hidden` channels and `heads` heads; its `vocabulary` is that of the text if
@@ -289,6 +297,8 @@ class Transformer(_Batches):
             fail(f"must divide workload.hidden ({self.hidden}), not {self.heads}", "heads")
         if self.dataset is None and self.vocabulary is None:
             fail("missing; give the number of different tokens, or a dataset: sentences", "vocabulary")
+        if self.dataset is None and self.precision != "float32":
+            fail(f"must be float32 without a dataset, not {self.precision}: nothing is computed", "precision")
         return self
 
     @property

@@ -22,6 +22,8 @@ from tests.support.scenarios import ENGINES, LEARNING, SIZES
 settings.register_profile("nightly", deadline=None, max_examples=NIGHT)
 settings.register_profile("lockstep", deadline=None, max_examples=30, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("lockstep")
+# Bits are compared with those of the simulator, which computes on the CPU (docs/gpu.md).
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 
 @pytest.hookimpl(optionalhook=True)

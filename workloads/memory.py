@@ -13,7 +13,7 @@ from lockstep.workloads.sizes import LOGISTIC_HELD_OUT, LOGISTIC_SAMPLES
 
 _VECTORS = 4  # parameters, gradient, the model's own weights, what is on its way
 _BYTES_PER_FLOP = 0.03  # of activations, kept for the backward pass: 0.01 to 0.05 in cnn, resnet18, mobilenet
-_WHILE_NORMALISED = 28  # bytes a pixel: float32, and three float64 at once (datasets.load)
+_WHILE_NORMALISED = 7  # times the data set, of float32: it, and three of float64 at once (datasets.load)
 
 
 def bytes_of(workload: Workload, its: Sizes, vectors: int | None = None) -> int:
@@ -29,20 +29,35 @@ def bytes_of(workload: Workload, its: Sizes, vectors: int | None = None) -> int:
         return vectors
     match workload:
         case described.Data() | described.Transformer():
-            its_form = form(workload)
-            pixels = (its_form.train + its_form.test) * prod(its_form.shape)
+            data = data_bytes(workload)
             mini_batch = int(_BYTES_PER_FLOP * (its.flops or 0.0))
-            return max(_WHILE_NORMALISED * pixels, 4 * pixels + vectors + mini_batch)
+            return max(_WHILE_NORMALISED * data, data + vectors + mini_batch)
         case described.UserTask():
-            from lockstep.workloads import tasks
-
-            return tasks.look(workload).nbytes + vectors + its.kept
+            return data_bytes(workload) + vectors + its.kept
         case described.Problem(problem="logistic"):
             each = 16  # while they are drawn: float64, and what is made of them
             features = (LOGISTIC_SAMPLES + LOGISTIC_HELD_OUT) * workload.dimension
             return each * features + vectors
         case _:
             return vectors + 8 * its.parameters  # noise is drawn in float64
+
+
+def data_bytes(workload: Workload) -> int:
+    """Return the bytes of a data set that lies on the device as a whole; 0 for one that is read."""
+    if not workload.learns:
+        return 0
+    match workload:
+        case described.Data() | described.Transformer():
+            its_form = form(workload)
+            return 4 * (its_form.train + its_form.test) * prod(its_form.shape)
+        case described.UserTask():
+            from lockstep.workloads import tasks
+
+            return tasks.look(workload).nbytes
+        case described.Problem(problem="logistic"):
+            return 4 * (LOGISTIC_SAMPLES + LOGISTIC_HELD_OUT) * workload.dimension
+        case _:
+            return 0
 
 
 def free_bytes() -> float:

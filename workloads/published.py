@@ -143,7 +143,7 @@ def timed(layers: Sequence[Layer], path: Path, keys: dict[str, object]) -> tuple
     """
     found = profile.read(path)
     for entry in found.compute:
-        if entry.workload.items() <= keys.items():
+        if profile.is_of(entry.workload, keys):
             name = profile.called(entry.workload)
             rows = found.evidence.get("compute", {}).get(name, {}).get("layers", [])
             if rows:

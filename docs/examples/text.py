@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import lockstep
+from lockstep.workloads import sentences
 
 
 class Block(nn.Module):
@@ -43,9 +44,9 @@ class GPT(nn.Module):
         return self.head(self.blocks(self.characters(characters) + self.positions))
 
 
-def gpt(file, length=32, width=64, heads=4, layers=2, held_out=0.1):
-    """Learn the text in a file; its last part is held out."""
-    text = Path(file).read_text(encoding="utf-8")
+def gpt(file=None, length=32, width=64, heads=4, layers=2, held_out=0.1):
+    """Learn the text in a file, or the one that ships; its last part is held out."""
+    text = Path(file).read_text(encoding="utf-8") if file else sentences.text().characters
     alphabet = sorted(set(text))
     numbers = torch.tensor([alphabet.index(character) for character in text])
     count = (len(numbers) - 1) // length

@@ -11,7 +11,7 @@ from lockstep.calibration.fit import Fit, fits, independent_draws
 from lockstep.calibration.process import alone, timed
 from lockstep.executor.devices import Wanted, named, own, settle
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
-from lockstep.scenarios.profile import timed_with
+from lockstep.scenarios.profile import UNLESS_SAID, timed_with
 from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import Reader, build
 
@@ -27,7 +27,7 @@ def key(workload: Workload) -> dict[str, Any]:
     task = ("task", "options", "precision", "loaders", "compile")
     kept = ("dataset", "model", *shape, *task, "problem", "dimension", "density", "batch_size")
     values = timed_with(workload.model_dump())
-    return {name: values[name] for name in kept if name in values}
+    return {name: values[name] for name in kept if name in values and values[name] != UNLESS_SAID.get(name)}
 
 
 class Times(NamedTuple):

@@ -109,8 +109,8 @@ def run(
                 measured[name].append(run_on(hosts, probe))
                 continue
             result = undisturbed(partial(execute, Plan.of(probe), testbed=testbed))
-            (disturbed if result.disturbances else measured)[name].append(result.records)
-            (core_s_disturbed if result.disturbances else core_s)[name].append(result.core_s or 0.0)
+            (disturbed if result.disturbed else measured)[name].append(result.records)
+            (core_s_disturbed if result.disturbed else core_s)[name].append(result.core_s or 0.0)
     return (
         {name: runs or disturbed[name] for name, runs in measured.items()},
         {name: runs or core_s_disturbed[name] for name, runs in core_s.items()},

@@ -175,12 +175,14 @@ def _validate(
         for point in points:
             name = point.strategy.name
             with output.progress(f"predicting {name}") as progress:
-                predicted = lockstep.simulate(there(point), progress)
+                on = there(point)
+                predicted = lockstep.simulate(on, progress)
             if out is not None:
                 predicted.save(out / name / "predicted")
             with output.progress(f"measuring {name}") as progress:
                 its = out and out / name / "measured"
-                measured = lockstep.run(point, progress, testbed=testbed, out=its, attempts=attempts)
+                again: Any = {"attempts": attempts, "overruns_expected": validation.overruns_expected(on)}
+                measured = lockstep.run(point, progress, testbed=testbed, out=its, **again)
                 pairs.append((predicted, measured))
     except (RuntimeError, KeyboardInterrupt) as error:
         say_what_is_left(error, out and out / point.strategy.name / "measured")

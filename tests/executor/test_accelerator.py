@@ -265,3 +265,26 @@ def test_calibration_times_it(backend: Path, tmp_path: Path) -> None:
     profile = (tmp_path / "mine.yaml").read_text()
     assert "device: fake" in profile
     assert "cores_per_host" not in profile
+
+
+@pytest.mark.real
+def test_a_run_asks_whether_it_has_room(backend: Path, tmp_path: Path) -> None:
+    """Three workers and two devices: two have to fit there, or the run does not begin."""
+    written(tmp_path, task(MODEL, more=COUNTS))
+    large = document(stop={"steps": 2})
+    large["cluster"]["workers"] = 3
+    (tmp_path / "my.yaml").write_text(json.dumps(large))
+
+    def run(free: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [LOCKSTEP, "run", "my.yaml", "--quiet"], cwd=tmp_path, timeout=HANGS, text=True, check=False,
+            env=accelerator.environment(backend) | {"FAKE_MEMORY": str(free)}, capture_output=True,
+        )  # fmt: skip
+
+    done = run(9_000_000)
+    assert done.returncode == 2, done.stderr
+    problem = (
+        "worker 0 and worker 2 would take 9.112 MB of the GPU's memory, and 9 MB is free there; take fewer, "
+    )
+    assert done.stderr.startswith(f"error: cluster.device: {problem}")
+    assert run(10_000_000).returncode == 0

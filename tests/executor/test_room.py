@@ -1,13 +1,17 @@
 """What a real run is counted to keep in memory, and that programs let go of what they need no more."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 import lockstep
+from lockstep.executor import room
 from lockstep.executor.room import held
+from lockstep.scenarios import ScenarioError
 from lockstep.simulator import engine
 from lockstep.workloads import build
 from lockstep.workloads.keeping import storage_of
@@ -35,6 +39,31 @@ def test_model_sizes(strategy: dict[str, Any], worker: int, server: int | None) 
 def test_each_server_counts_its_shard() -> None:
     plan = lockstep.check(scenario(cluster__workers=2, cluster__servers=2, strategy="synchronous"))
     assert held(plan, 2) / plan.sizes.nbytes == pytest.approx(1 + 8 / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_those_who_share_a_gpu_have_to_fit_there(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digits, mlp's vectors, and what it keeps of a mini-batch; the least that is free counts."""
+    config = scenario(workload={"dataset": "digits", "model": "mlp", "batch_size": 32}, cluster__workers=3)
+    plan = lockstep.check(config)
+    each = held(plan, 0) + 4 * 1797 * 64 + plan.sizes.kept
+    free = [3.0 * each, 1.0 * each, 2.0 * each - missing]
+    monkeypatch.setattr(room, "free_bytes", lambda device: free[device.index])
+    store = dist.HashStore()
+
+    def said(rank: int) -> str:
+        try:
+            room.require_on_gpus(plan, store, rank, ["A", "B", "A", None], torch.device("cuda", rank))
+        except ScenarioError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(said, range(4))]
+    assert found[1] == found[3] == ""
+    assert found[0] == found[2]
+    problem = "cluster.device: worker 0 and worker 2 would take 0.00115 GB of the GPU's memory, and 0.00115"
+    assert found[0].startswith(problem) == bool(missing)
 
 
 @pytest.mark.parametrize("name", ["synchronous", "asynchronous", "k-sync"])

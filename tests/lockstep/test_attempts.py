@@ -27,6 +27,18 @@ def test_a_disturbed_run_is_measured_again(
     assert (TAKEN in metrics["warnings"]) == disturbed[expected - 1]
 
 
+@pytest.mark.parametrize(("expected", "attempts"), [(False, 3), (True, 1)])
+def test_overruns_that_are_expected_are_no_disturbance(
+    expected: bool, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "3 of 9 gradients took longer than their emulated time"
+    found = replace(lockstep.simulate(scenario()), overruns=[line])
+    monkeypatch.setattr(launch, "execute", lambda *_, **__: found)
+    metrics = lockstep.run(scenario(), attempts=3, overruns_expected=expected).metrics
+    assert (metrics["attempts"], metrics["disturbed"]) == (attempts, not expected)
+    assert line in metrics["warnings"]
+
+
 def test_processors_that_others_had_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([0.0, 9.0, 9.0, 9.0])  # stolen so far: at the begin and the end of each measurement
     monkeypatch.setattr(steal_time, "_seconds", lambda: next(seconds))

@@ -187,7 +187,7 @@ def test_an_interrupted_validate_keeps_what_it_has(
     real = lockstep.run
 
     def run(
-        scenario: lockstep.Scenario, progress: object, *, testbed: bool, out: Path | None, attempts: int
+        scenario: lockstep.Scenario, progress: object, *, testbed: bool, out: Path | None, **_: object
     ) -> lockstep.Result:
         if scenario.strategy.name == "all-reduce":
             raise KeyboardInterrupt

@@ -42,6 +42,23 @@ def test_messages_and_real_gradients_share_the_cores(timed: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("workers", "time", "expected"),
+    [
+        (4, {"distribution": "constant", "value": "13 ms"}, True),  # two cores take 14 for all four
+        (4, {"distribution": "constant", "value": "15 ms"}, False),
+        (1, {"distribution": "constant", "value": "7.5 ms"}, False),
+        (1, {"distribution": "lognormal", "mean": "9 ms", "cv": 0.2}, True),  # some draws are shorter than 7
+    ],
+)
+def test_overruns_are_expected_where_the_cores_are_too_slow(
+    workers: int, time: dict[str, Any], expected: bool, timed: list[Any]
+) -> None:
+    config = scenario(workload=LEARNS, cluster__workers=workers, cluster__compute={"time": time})
+    assert validation.overruns_expected(validation.on_loopback(config, HERE)) == expected
+    assert not validation.overruns_expected(validation.on_testbed(config))
+
+
+@pytest.mark.parametrize(
     "changes", [{}, {"workload": LEARNS, "parallelism": {"pipeline": 2}, "strategy": "all-reduce"}]
 )
 def test_who_computes_no_whole_gradients_is_not_timed(changes: dict[str, Any], timed: list[Any]) -> None:

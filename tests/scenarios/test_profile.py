@@ -12,7 +12,7 @@ import lockstep
 from lockstep import ScenarioError
 from lockstep.cli import app
 from lockstep.scenarios import dump, load, override, profiles
-from lockstep.scenarios.profile import read
+from lockstep.scenarios.profile import is_of, read
 from lockstep.schema import json_schema
 
 PROFILE = """\
@@ -76,6 +76,23 @@ def test_compute_is_that_of_the_first_workload_that_fits(here: Path) -> None:
     own = "cluster.compute={time: {distribution: constant, value: 1 s}}"
     assert load(here / "one.yaml", [own]).cluster.compute.backward is None
     assert load(here / "one.yaml", ["cluster.compute=measured"]).cluster.compute == "measured"
+
+
+def test_a_time_is_of_float32_unless_it_says_otherwise(here: Path) -> None:
+    with pytest.raises(ScenarioError, match="no time for this workload"):
+        load(here / "one.yaml", ["workload.precision=bf16"])
+    other = PROFILE.replace("model: cnn, batch_size: 64", "model: cnn, precision: bf16")
+    (here / "measured.yaml").write_text(other)
+    assert load(here / "one.yaml", ["workload.precision=bf16"]).cluster.compute.time.value == 7e-3
+    assert load(here / "one.yaml").cluster.compute.time.times_s == (0.01, 0.03)
+
+
+def test_the_time_of_one_loader_is_that_of_any_number() -> None:
+    one = {"task": "my:f", "loaders": 1}
+    assert is_of(one, {"task": "my:f", "loaders": 3, "batch_size": 8})
+    assert not is_of(one, {"task": "my:f", "loaders": 0})
+    assert not is_of({"task": "my:f"}, {"task": "my:f", "loaders": 3})
+    assert not is_of({"task": "my:f"}, {"task": "my:f", "compile": True})
 
 
 def test_overrides_and_sweeps_reach_the_profile(here: Path) -> None:

@@ -93,7 +93,7 @@ EDITS = [
     (DATA, "{dataset: digits, problem: logistic}", 9, "workload", "it has dataset, problem"),
     (DATA, "{dataset: digit}", 9, "workload.dataset", "must be 'digits', 'mnist', 'fashion-mnist', 'cifar10' or"),
     (DATA, "{dataset: digits, noise: 1}", 9, "workload.noise", "unknown key (valid: batch_norm, batch_size"),
-    (DATA, "{dataset: digits, dtype: float16}", 9, "workload.dtype", "(valid: batch_norm, batch_size, dataset, dropout, layer_times, learning, model, partition, preset)"),
+    (DATA, "{dataset: digits, dtype: float16}", 9, "workload.dtype", "(valid: batch_norm, batch_size, compile, dataset, dropout, layer_times, learning, model, partition, precision, preset)"),
     (DATA, "{dataset: digits, batch_norm: global}", 9, "workload.batch_norm", "must be 'local' or 'synchronised'"),
     (DATA, "{dataset: digits, dropout: batch}", 9, "workload.dropout", "must be 'micro-batch' or 'sample'"),
     (DATA, "{dataset: digits, partition: non-iid}", 9, "workload.partition", "must be iid, {dirichlet: 0.5} or {labels: 2}, not 'non-iid'"),

@@ -43,9 +43,11 @@ def test_a_table(tmp_path: Path) -> None:
     assert after.accuracy > 0.9
 
 
-def test_a_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_a_text(tmp_path: Path, own: bool) -> None:
     (tmp_path / "book.txt").write_text(sentences.text().characters[:20_000])
-    learner = learner_of("text:gpt", {"file": str(tmp_path / "book.txt"), "width": 32}, precision="bf16")
+    options = {"width": 32, **({"file": str(tmp_path / "book.txt")} if own else {})}
+    learner = learner_of("text:gpt", options, precision="bf16")
     assert learner.sizes.parameters == sum(w.numel() for w in learner.module.parameters())  # tied: once
     before, after = learned(learner, 0.3, 40)
     assert before.loss == pytest.approx(np.log(30), rel=0.05)  # all 30 characters are as likely

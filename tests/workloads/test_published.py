@@ -122,8 +122,9 @@ def test_times_that_calibrate_has_measured() -> None:
     assert all(layer.seconds for layer in found)
 
 
-def test_times_of_another_model() -> None:
-    document = {"dataset": "digits", "model": "mlp", "layer_times": "cpu-epyc"}
+@pytest.mark.parametrize("other", [{"model": "mlp"}, {"model": "cnn", "precision": "bf16"}])
+def test_times_of_another_model_or_precision(other: dict[str, str]) -> None:
+    document = {"dataset": "digits", "layer_times": "cpu-epyc", **other}
     with pytest.raises(ScenarioError, match="has no times of this model's layers") as caught:
         layers(valid_workload(document, {}))  # type: ignore[arg-type]
     assert caught.value.key == "workload.layer_times"

@@ -154,11 +154,28 @@ def test_what_a_task_prints_in_real_processes_is_no_result(folder: Path) -> None
 @pytest.mark.real
 def test_what_a_sample_raises_in_a_real_run_is_said_in_a_line(folder: Path) -> None:
     written(folder, task(data="HalfThere(n)", more=HALF))
+    with pytest.raises(ScenarioError, match=r"workload\.task: my_task:f raised KeyError: 'sample"):
+        lockstep.run(made(document()))
+    late = HALF.replace(
+        "if index > 20", "self.read = getattr(self, 'read', 0) + 1\n        if self.read > 24"
+    )
+    written(folder, task(data="HalfThere(n)", more=late))  # the first gradient is before the start
     with pytest.raises(
         RunFailed, match=r"died: workload\.task: my_task:f raised KeyError: 'sample"
     ) as caught:
-        lockstep.run(made(document()))
+        lockstep.run(made(document(stop={"steps": 8})))
     assert not caught.value.details
+
+
+@pytest.mark.real
+def test_what_only_a_process_finds_before_the_start_is_bad_input(folder: Path, command: Lockstep) -> None:
+    here = "import multiprocessing\nif multiprocessing.parent_process(): raise OSError('not here')"
+    written(folder, task(more=here))
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    ended = command("run", "mine.yaml", "--out", "out")
+    assert ended.status == 2
+    assert "error: workload.task: my_task raised OSError: not here (" in ended.err
+    assert "OSError: not here" in json.loads((folder / "out/incomplete/status.json").read_text())["why"]
 
 
 UNGUARDED = """

@@ -173,6 +173,31 @@ def test_mixed_precision_learns_the_digits(folder: Path, precision: str) -> None
     mixed, full = (simulated(MINE | {"precision": kind}, **run) for kind in (precision, "float32"))
     assert full.metrics["accuracy"] > 0.85
     assert mixed.metrics["accuracy"] > full.metrics["accuracy"] - 0.02
+    shipped = simulated(SHIPPED | {"precision": precision}, **run)
+    assert np.array_equal(shipped.parameters, mixed.parameters)
+
+
+@pytest.mark.parametrize("engine", [pytest.param("executor", marks=pytest.mark.real), "simulator"])
+def test_bf16_learns_the_digits_that_ship(engine: str) -> None:
+    run = {"stop": {"epochs": 3}, "strategy": {"name": "all-reduce", "learning_rate": 0.2}}
+    full, mixed = (
+        ENGINES[engine](made(document(workload=SHIPPED | {"precision": kind}, **run)))
+        for kind in ("float32", "bf16")
+    )
+    assert mixed.metrics["accuracy"] > 0.85
+    assert not np.array_equal(mixed.parameters, full.parameters)
+
+
+def test_the_transformer_that_ships_has_a_precision_where_it_learns() -> None:
+    small = {"model": "transformer", "hidden": 8, "heads": 2, "layers": 1, "sequence": 8, "batch_size": 4}
+    found = {
+        kind: simulated(small | {"dataset": "sentences", "precision": kind}, stop={"steps": 2}).parameters
+        for kind in ("float32", "bf16")
+    }
+    assert not np.array_equal(found["float32"], found["bf16"])
+    assert np.allclose(found["float32"], found["bf16"], atol=1e-2)
+    with pytest.raises(ScenarioError, match=r"precision: must be float32 without a dataset"):
+        simulated(small | {"vocabulary": 20, "precision": "bf16"})
 
 
 def test_a_gradient_in_bf16_is_autocasts(folder: Path) -> None:

@@ -11,6 +11,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -125,7 +126,7 @@ void* taken(size_t nbytes) {
   return memory;
 }
 
-struct OnDevice final : c10::Allocator {
+struct OnDevice final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t nbytes) override {
     const Turn lock;
     auto* memory = taken(nbytes);
@@ -137,6 +138,27 @@ struct OnDevice final : c10::Allocator {
   }
   void copy_data(void* to, const void* from, size_t nbytes) const override {
     std::memcpy(to, from, nbytes);
+  }
+  bool initialized() override {
+    return true;
+  }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& memory, Stream stream) override {
+    const Turn lock;
+    const auto found = blocks.find(memory.get_context());
+    if (found != blocks.end())
+      found->second.used.push_back(stream);
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex) override {
+    return {};
+  }
+  void resetAccumulatedStats(DeviceIndex) override {}
+  void resetPeakStats(DeviceIndex) override {}
+  // As much as FAKE_MEMORY says, if it is set, whatever is there already.
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex) override {
+    const auto* said = std::getenv("FAKE_MEMORY");
+    TORCH_CHECK_NOT_IMPLEMENTED(said, "it does not tell");
+    return {std::stoull(said), std::stoull(said)};
   }
 };
 
@@ -228,10 +250,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         drain(of, of.told());
   }
   void recordDataPtrOnStream(const c10::DataPtr& memory, const Stream& stream) const override {
-    const Turn lock;
-    const auto found = blocks.find(memory.get_context());
-    if (found != blocks.end())
-      found->second.used.push_back(stream);
+    on_device.recordStream(memory, stream);
   }
   void record(void** event, const Stream& stream, const DeviceIndex, const c10::EventFlag) const override {
     const Turn lock;
