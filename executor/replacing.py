@@ -50,10 +50,10 @@ class Replacing:
         saved: Saved | None = None
         by = rank if plan.has_servers else saver(plan, rank)
         if by is not None and by in plan.savers:
-            version = checkpoint_file.latest(self._kept.parent, by)
-            saved = checkpoint_file.own(self._kept.parent, version, by)
+            saved = checkpoint_file.last(self._kept.parent, by)
             start += self._read_s(saved)
-            version *= by == rank  # another's goes on meanwhile: who begins sees which is the last
+            if saved is not None and plan.goes_back(rank):  # else who begins sees which is the last then
+                version = saved.version
         if plan.goes_back(rank):
             self.back.append((rank, version, start))
             (self._kept / BACK).write_text(json.dumps(self.back), encoding="utf-8")

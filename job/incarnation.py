@@ -100,6 +100,11 @@ class Checkpoints:
         if self._savers <= set(self._kept[saved.version]):
             self._kept = {v: kept for v, kept in self._kept.items() if v >= saved.version}
 
+    def forget(self, version: int) -> None:
+        """The job goes on from a version: what was written beyond is of a past that is given up."""
+        self._kept = {v: kept for v, kept in self._kept.items() if v <= version}
+        self.latest = {rank: saved for v in sorted(self._kept) for rank, saved in self._kept[v].items()}
+
     def begin_with(self, incarnation: Incarnation) -> None:
         """The run goes on from there: what was written beyond is of a past that is lost."""
         self._kept, self.latest = {}, {r: s for r, s in incarnation.saved.items() if r in self._savers}

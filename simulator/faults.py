@@ -110,6 +110,7 @@ class FaultySimulation(Simulation):
     def _node(self, rank: int, incarnation: Incarnation | None = None) -> Node:
         node = super()._node(rank, incarnation)
         node.keep = lambda saved: lambda: self.checkpoints.add(rank, saved)
+        node.forget = self.checkpoints.forget
         return node
 
     def start(

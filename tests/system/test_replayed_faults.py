@@ -34,6 +34,13 @@ AT_ONCE = [
     HANG | {"at": "615 ms", "hang_for": "344 ms"},
     HANG | {"worker": 3, "at": "676 ms", "hang_for": "837 ms"},
 ]
+# each is alone for a while, and begins with a checkpoint of both
+TURNS = [
+    CRASH | {"at": "1 s", "back_after": "3500 ms"},
+    CRASH | {"worker": 0, "at": "2500 ms", "back_after": "5 s"},
+    CRASH | {"at": "6 s", "back_after": "20 s"},
+]
+ALONE = {"strategy": {"name": "local-sgd", "averaging_period": 1}, "stop": {"time": "9 s"}}
 GOSSIP = {"name": "gossip", "probability": 0.5}
 ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
@@ -72,6 +79,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sums go on from a checkpoint": {"faults": [SHORT | {"worker": who} for who in range(3)], **ON, **SUMS},
     "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
     "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": LOCAL},
+    "averages that others have given up": {"faults": TURNS, **ON, **ALONE},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "peers come back at the same time": {"faults": AT_ONCE, **ON, "strategy": "d-psgd", **FOUR},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
@@ -93,6 +101,7 @@ def test_the_same_bits(case: str, tmp_path: Path) -> None:
     replayed = lockstep.replay(tmp_path)  # which compares the updates, too
     assert replayed.metrics["parameters_sha256"] == measured.metrics["parameters_sha256"]
     assert not [*broken(replayed)]
+    assert not [*broken(measured)]
     assert bool(measured.metrics["failures"]) is (faults not in ([], [JOIN]))
 
 
