@@ -56,6 +56,7 @@ from lockstep.workloads import Reader, build
 from lockstep.workloads.compute_time import compute_times
 from lockstep.workloads.heap import give_back_freed_memory, keep_freed_memory
 
+START = "start"  # where processes wait for each other to begin
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _LOOK_S = 0.05  # how often one that waits for its turn looks whether the run is over
 _SOON_S = 0.002  # how often, once its turn is due
@@ -307,7 +308,7 @@ def _start_together(
     Between hosts monotonic clocks do not compare: there everyone starts when told, which is off by the
     time the store takes to tell.
     """
-    barrier(store, "start", world)
+    barrier(store, START, world)
     if origin is not None:
         time.sleep(max(0.0, origin + start - time.monotonic()))
         return origin

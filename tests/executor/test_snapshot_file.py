@@ -35,7 +35,7 @@ def test_they_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_those_that_are_given_up_do_not_come_back(tmp_path: Path) -> None:
-    """What a process's first life has made beyond version 2 is not found by its second life, nor its third."""
+    """What a process's first life has made beyond version 2 is not found by its second life, or its third."""
     first, second, third = Snapshots(0), Snapshots(0), Snapshots(0)
     keep = snapshot_file.keeping(first, tmp_path, 3)
     for version in range(6):

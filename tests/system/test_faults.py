@@ -45,24 +45,45 @@ def test_a_real_run_that_is_killed_ends_with_the_same_parameters(whole: Any) -> 
     assert metrics["lost_samples"] <= 2 * 6 * 32
 
 
-@pytest.mark.real
-def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, command: Lockstep) -> None:
-    file, out = tmp_path / "faults.yaml", tmp_path / "out"
-    file.write_text(json.dumps(document()))
+def killed_at(file: Path, out: Path, version: int) -> None:
+    """A run whose launcher is killed as soon as there is a checkpoint."""
     run = subprocess.Popen([*COMMAND, "run", str(file), "--out", str(out), "--quiet"])
     until = time.monotonic() + 60
-    while not [*out.glob("incomplete/checkpoint-10-*.npz")]:
+    while not [*out.glob(f"incomplete/checkpoint-{version}-*.npz")]:
         assert time.monotonic() < until
         assert run.poll() is None
         time.sleep(0.02)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
+
+
+@pytest.mark.real
+def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, command: Lockstep) -> None:
+    file, out = tmp_path / "faults.yaml", tmp_path / "out"
+    file.write_text(json.dumps(document()))
+    killed_at(file, out, version=10)
     fine(command("run", "--resume", out, "--quiet"))
     assert np.array_equal(np.load(out / "parameters.npy"), whole)
     assert not (out / "incomplete").exists()
     metrics = json.loads((out / "result.json").read_text())
     assert metrics["samples"] == 60 * 2 * 32
     assert lockstep.replay(out).metrics["parameters_sha256"] == metrics["parameters_sha256"]
+
+
+@pytest.mark.real
+def test_who_fails_while_a_resumed_run_begins_is_waited_for(
+    tmp_path: Path, whole: Any, command: Lockstep
+) -> None:
+    """By the clock it fails before all are connected."""
+    file, out = tmp_path / "faults.yaml", tmp_path / "out"
+    instants = ((0, "1 s"), (1, "1200 ms"), (0, "1400 ms"))
+    crashes = [CRASH | {"worker": who, "at": at, "back_after": "100 ms"} for who, at in instants]
+    recovery = {"checkpoint": {"every": "5 updates"}, "on_failure": "wait"}
+    file.write_text(json.dumps(document(*crashes, recovery=recovery)))
+    killed_at(file, out, version=10)
+    fine(command("run", "--resume", out, "--quiet"))
+    assert np.array_equal(np.load(out / "parameters.npy"), whole)
+    assert json.loads((out / "result.json").read_text())["failures"] == 3
 
 
 @pytest.mark.real
@@ -207,7 +228,7 @@ def test_a_worker_that_is_killed_again_before_it_is_there_is_counted_once() -> N
     again = [CRASH | {"at": at, "back_after": "10 ms"} for at in ("800 ms", "830 ms")]
     more: dict[str, Any] = {"recovery": {"on_failure": "continue"}, "stop": {"updates": 25}}
     found = lockstep.run(made(document(*again, **more)))
-    assert found.metrics["failures"] == 2
+    assert found.metrics["failures"] == 3
     assert found.metrics["lost_samples"] <= 4 * 32
     assert not [*broken(found)]
 
