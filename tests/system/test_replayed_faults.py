@@ -1,5 +1,6 @@
 """Real runs in which processes fail, repeated in the simulator life after life: the same bits in the end."""
 
+from collections import defaultdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,7 +10,12 @@ import pytest
 import lockstep
 from lockstep.analysis import streams
 from lockstep.executor.interleaving import DurableInterleaving
+from lockstep.job.incarnation import FIRST, Incarnation, Saved
+from lockstep.job.plan import Plan
 from lockstep.scenarios.loading import made
+from lockstep.simulator.events import Timeout
+from lockstep.simulator.replay import Life, Replay
+from lockstep.simulator.replayed_port import Divergence, Span
 from lockstep.strategies import STRATEGIES
 from lockstep.studies.chaos.invariants import broken
 from tests.support.failing import CRASH, HANG, LINK, SERVER, document
@@ -124,6 +130,23 @@ def test_each_strategy_with_a_fault_that_is_drawn(strategy: str, tmp_path: Path)
     measured.save(tmp_path)
     if strategy != "hogwild":
         lockstep.replay(tmp_path)
+
+
+@pytest.mark.parametrize("saved", [10, 5])
+def test_who_begins_anew_waits_for_the_checkpoint_that_it_has_read(saved: int) -> None:
+    """Its own log has come to the end of its first life before that of worker 0 has come so far, if ever."""
+    plan = Plan.of(made(document(SHORT, **{**ON, **SUMS, "cluster": {"workers": 2}})))
+    again = Span(Incarnation(1, 2.0, 10, {1: 7}, rejoins=True))
+    spans = {0: [Span(FIRST)], 1: [Span(FIRST, killed=True), again]}
+    replay = Replay(plan, Life(FIRST, defaultdict(list, spans)), FIRST, None)
+    checkpoint = Saved(saved, saved, ())
+    Timeout(replay.environment, 1.0, lambda _: replay.nodes[0].keep(checkpoint)())
+    if saved == 10:
+        replay.run()
+        assert replay.nodes[1].saved == checkpoint
+    else:
+        with pytest.raises(Divergence, match="worker 0 does not write the checkpoint of version 10"):
+            replay.run()
 
 
 def test_an_entry_of_who_may_be_killed_is_on_disk_at_once(tmp_path: Path) -> None:
