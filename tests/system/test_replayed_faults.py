@@ -33,6 +33,8 @@ UNEQUAL = {"stop": {"steps": 28}, "cluster": {"stragglers": [{"worker": 1, "slow
 THREE = {"cluster": {"workers": 3}, "stop": {"steps": 50}}
 SUMS = {**THREE, "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 2}}
 LOCAL = {"name": "diloco", "averaging_period": 5}
+CHANGES = {"name": "adacomm", "averaging_period": 6, "interval_s": 0.5}
+AFTER_SUMS = {"name": "post-local-sgd", "averaging_period": 5, "switch_step": 30, "buckets": 2}
 FOUR = {"cluster": {"workers": 4}, "stop": {"steps": 40}}
 # two are back while the process of the third is being started
 AT_ONCE = [
@@ -85,6 +87,8 @@ CASES: dict[str, dict[str, Any]] = {
     "sums go on from a checkpoint": {"faults": [SHORT | {"worker": who} for who in range(3)], **ON, **SUMS},
     "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
     "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": LOCAL},
+    "averages whose period changes": {"faults": [SHORT], **ON, **SUMS, "strategy": CHANGES},
+    "averages after sums": {"faults": [SHORT | {"worker": 0}], **WAIT, **SUMS, "strategy": AFTER_SUMS},
     "averages that others have given up": {"faults": TURNS, **ON, **ALONE},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "peers come back at the same time": {"faults": AT_ONCE, **ON, "strategy": "d-psgd", **FOUR},
