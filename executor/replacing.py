@@ -18,7 +18,7 @@ from lockstep.executor.stores import Store
 from lockstep.executor.transport import lives_so_far
 from lockstep.job.ending import ARRIVED, pool
 from lockstep.job.faults import Fault
-from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of, saver
+from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of, newest, saver
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import noticed
 from lockstep.job.snapshots import Snapshots
@@ -76,7 +76,12 @@ class Replacing:
         number = max(self._number, lives_so_far(self._store, rank)) + 1
         if rank in plan.workers and start >= until:
             self.absent.add(rank)
-            if plan.scenario.workload.learns and plan.goes_back(rank):
+            if plan.owners.shown_by_all and self.absent >= {*plan.workers}:  # that is left of what all held
+                files = (checkpoint_file.last(self._kept.parent, each) for each in plan.savers)
+                saved = newest(each for each in files if each is not None)
+                version = saved.version if saved else 0
+                self.back.append((plan.owners.ranks[0], version, inf))
+            if plan.scenario.workload.learns and (version or plan.goes_back(rank)):
                 left = Snapshots(0)
                 snapshot_file.restore(left, self._folder, rank, version, saved.shown if saved else None)
                 snapshot_file.write(self._folder / f"snapshots-{rank}.npz", left)

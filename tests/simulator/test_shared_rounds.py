@@ -155,6 +155,19 @@ def test_all_change_their_period_with_the_same_round(on: str, at: str) -> None:
     assert periods["max"].nunique() > 2
 
 
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize(("every", "left"), [(4, 28), (None, 0)])
+def test_if_all_are_gone_in_the_end_their_last_checkpoint_is_left(every: int | None, left: int) -> None:
+    faults = [GONE | {"worker": worker} for worker in range(4)]
+    result = run(
+        *faults, every=every, strategy={"name": "all-reduce", "learning_rate": RATE}, workload=QUADRATIC
+    )
+    assert result.metrics["samples"] == 32 * 4 * left
+    assert (result.parameters is not None) == bool(left)
+    if result.parameters is not None:
+        assert result.parameters / -RATE == pytest.approx(np.full(5, left * 2.5), rel=1e-5)
+
+
 def test_the_curve_goes_on_while_the_first_worker_is_gone() -> None:
     digits = {"dataset": "digits", "model": "mlp", "batch_size": 32}
     result = run(GONE | {"worker": 0, "at": "250 ms"}, workload=digits, stop={"updates": 30})

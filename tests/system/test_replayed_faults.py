@@ -49,6 +49,7 @@ TURNS = [
     CRASH | {"at": "6 s", "back_after": "20 s"},
 ]
 ALONE = {"strategy": {"name": "local-sgd", "averaging_period": 1}, "stop": {"time": "9 s"}}
+NOBODY = [CRASH | {"worker": who, "at": at, "back_after": None} for who, at in ((1, "1 s"), (0, "1800 ms"))]
 GOSSIP = {"name": "gossip", "probability": 0.5}
 ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
@@ -90,6 +91,8 @@ CASES: dict[str, dict[str, Any]] = {
     "averages whose period changes": {"faults": [SHORT], **ON, **SUMS, "strategy": CHANGES},
     "averages after sums": {"faults": [SHORT | {"worker": 0}], **WAIT, **SUMS, "strategy": AFTER_SUMS},
     "averages that others have given up": {"faults": TURNS, **ON, **ALONE},
+    "sums and nobody is left": {"faults": NOBODY, **ON, **SUMS, "cluster": {"workers": 2}},
+    "averages and nobody is left": {"faults": NOBODY, **ON, **ALONE},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "peers come back at the same time": {"faults": AT_ONCE, **ON, "strategy": "d-psgd", **FOUR},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
