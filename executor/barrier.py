@@ -13,5 +13,10 @@ def barrier(store: Store, name: str, world: int) -> None:
 
 def wait_for(store: Store, name: str, world: int) -> None:
     """Wait until all processes have come to the point of that name."""
-    while store.add(f"barrier/{name}", 0) < world:
+    while not passed(store, name, world):
         time.sleep(0.01)
+
+
+def passed(store: Store, name: str, world: int) -> bool:
+    """Whether all processes have come to the point of that name."""
+    return store.add(f"barrier/{name}", 0) >= world

@@ -59,34 +59,39 @@ def whole(plan: Plan, folder: Path) -> tuple[int, Mapping[int, Saved]]:
     """
     version = newest(plan, folder)
     ranks = plan.savers if version else ()
-    for rank in plan.savers:
-        for file in folder.glob(_name("*", rank)):
-            if _version(file) > version:
-                file.unlink()
+    forget(plan, folder, version)
     return version, {rank: read(folder / _name(version, rank)) for rank in ranks}
 
 
-def own(folder: Path, version: int, rank: int) -> Saved | None:
-    """What a rank has written of a version; None of version 0."""
-    return read(folder / _name(version, rank)) if version else None
+def forget(plan: Plan, folder: Path, version: int) -> None:
+    """Remove what anybody has written beyond a version, from which the job goes on."""
+    for rank in plan.savers:
+        for file in folder.glob(_name("*", rank)):
+            if _version(file) > version:
+                file.unlink(missing_ok=True)  # others remove it, too
+
+
+def last(folder: Path, rank: int, device: str = "cpu") -> Saved | None:
+    """The last that a rank has written, which may write a newer one, or have to forget it."""
+    while version := latest(folder, rank):
+        with suppress(FileNotFoundError):
+            return read(folder / _name(version, rank), device)
+    return None
 
 
 def beginning(plan: Plan, folder: Path, life: Incarnation, rank: int, device: str) -> Incarnation:
-    """A life with what a rank goes on from, on its device: its own version, or of who holds the same.
+    """A life with what a rank goes on from, on its device: of its own, or of who holds the same.
 
-    Who takes its place while the others go on has the last that there is of another, which may write a newer.
+    It is of the life's version, but where others may have forgotten that: there it is the last that there is.
     """
     by = saver(plan, rank)
     if by is None:
         return life
-    if not life.rejoins or plan.has_servers or by == rank:
+    if not life.rejoins or plan.has_servers or plan.goes_back(rank):
         version = life.version
         return replace(life, saved={rank: read(folder / _name(version, by), device)} if version else {})
-    while version := latest(folder, by):
-        with suppress(FileNotFoundError):
-            saved = read(folder / _name(version, by), device)
-            return replace(life, version=version, saved={rank: saved})
-    return life
+    saved = last(folder, by, device)
+    return life if saved is None else replace(life, version=saved.version, saved={rank: saved})
 
 
 def write(file: Path, saved: Saved) -> None:

@@ -21,7 +21,7 @@ from lockstep.executor.hub import Hub
 from lockstep.executor.stopping import say
 from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
-from lockstep.job.snapshots import assemble, merged, together
+from lockstep.job.snapshots import Snapshots, assemble, merged, together
 from lockstep.scenarios import Scenario
 from lockstep.workloads import Learner, build, deterministic_threads
 from lockstep.workloads.compute_time import mean_gradient_s
@@ -79,7 +79,7 @@ def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Res
             if owners.shown_by_all:  # who is gone for good has left none
                 files = [file for file in files if file.exists()]
             snapshots = [*map(snapshot_file.read, files)]
-            snapshots = [merged(snapshots)] if owners.shown_by_all else snapshots
+            snapshots = [merged(snapshots or [Snapshots(0)])] if owners.shown_by_all else snapshots
             for version, at, vector in assemble(snapshots, owners):
                 held_out = learner.evaluate(vector)
                 evaluations.evaluation(at, version, held_out.loss, held_out.accuracy, held_out.metrics)

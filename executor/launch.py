@@ -27,6 +27,7 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.incomplete import Incomplete
 from lockstep.analysis.result import Result
 from lockstep.executor import blame, collect, lives, process, signals
+from lockstep.executor.barrier import passed
 from lockstep.executor.devices import asked
 from lockstep.executor.devices import require as require_device
 from lockstep.executor.folder import new_folder, short_names
@@ -34,6 +35,7 @@ from lockstep.executor.fork_server import ForkServerGuard, kill_fork_server
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.injector import Injector
+from lockstep.executor.process import START
 from lockstep.executor.replacing import Replacing
 from lockstep.executor.room import held
 from lockstep.executor.sockets import Place
@@ -293,7 +295,9 @@ class _Run:
         if injector.origin is None:
             if self.origin is None and self.store.check(["zero"]):
                 self.origin = float(self.store.get("zero"))
-            if self.origin is not None:
+            # who takes a place is no help to others that still wait for all to begin
+            begun = not self.plan.goes_on or passed(self.store, START, len(self.processes))
+            if self.origin is not None and begun:
                 injector.begin(self.origin)
         if injector.failed is not None:
             assert self.origin is not None

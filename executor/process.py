@@ -68,6 +68,7 @@ from lockstep.workloads import Reader, build
 from lockstep.workloads.compute_time import compute_times
 from lockstep.workloads.heap import give_back_freed_memory, keep_freed_memory
 
+START = "start"  # where processes wait for each other to begin
 STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
 _LOOK_S = 0.05  # how often one that waits for its turn looks whether the run is over
 _SOON_S = 0.002  # how often, once its turn is due
@@ -154,21 +155,30 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         port.journal = journal_of(control.kept, rank)
     if is_worker and workers > 1 and plan.native:
         join_workers()
-    if scenario.with_faults:
-        life = checkpoint_file.beginning(plan, control.kept.parent, life, rank, device)
-    recorded = RecordedPort(port, computes_on(device), _log(control, life, scenario, rank))
-    recorded.connection = transport.connection
     snapshots = _snapshots(plan, rank, initial, control.kept) if scenario.workload.learns else None
-    if snapshots is not None and control.rejoins:
-        snapshot_file.restore(snapshots, control.private, rank, life.version)
-    node = running(port, snapshots, recorded, life)
+
+    def stand() -> RecordedPort:
+        """Let the node stand on the port, which goes on from the checkpoint that there is now."""
+        begins = life
+        if scenario.with_faults:
+            begins = checkpoint_file.beginning(plan, control.kept.parent, life, rank, device)
+        recorded = RecordedPort(port, computes_on(device), _log(control, begins, scenario, rank))
+        recorded.connection = transport.connection
+        if snapshots is not None and control.rejoins:
+            snapshot_file.restore(snapshots, control.private, rank, begins.version)
+        running(port, snapshots, recorded, begins)
+        return recorded
 
     def listen() -> None:
         port.hear, port.take_in = recorded.hearing(port.node.take_in), recorded.taking_in(port.node.take_in)
         if cuts_links(plan) and not on_testbed:
             port.take_in = held_up(port, port.take_in, 0.0 if control.rejoins else control.life.start)
 
-    listen()
+    if control.rejoins:
+        node = running(port, None)  # to rehearse with
+    else:
+        recorded, node = stand(), port.node
+        listen()
     if plan.owners.in_one_memory:
         on_one_host(scenario.strategy.name, places)
         node.memory = WorkerMemory(node, port, SharedMemory(store, rank, initial))
@@ -185,10 +195,13 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
     if control.rejoins:
-        transport.begin_anew(life.number)
         # Who waits for its turn gets on, for however long.
         control.heartbeat.look = lambda: Status(done=int(1e3 * time.monotonic()))
-        _take_place(port, control.origin, life.start)
+        _await_turn(port, control.origin, life.start)
+        transport.begin_anew(life.number)  # what came until now may be of who is gone again
+        recorded, node = stand(), port.node
+        listen()
+        _greet(port)
     else:
         transport.connect(_connected(plan, rank))  # not on the clock either
         same_host = len({place.host for place in places}) == 1
@@ -202,6 +215,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         if plan.goes_on and snapshots is not None:
             flush.append(snapshot_file.keeping(snapshots, control.private, rank))
         node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank, flush)
+        node.forget = partial(checkpoint_file.forget, plan, control.kept.parent)
     core_time = CoreTime()
     with ExitStack() as deaf:
         try:
@@ -311,7 +325,7 @@ def _start_together(
     Between hosts monotonic clocks do not compare: there everyone starts when told, which is off by the
     time the store takes to tell.
     """
-    barrier(store, "start", world)
+    barrier(store, START, world)
     if origin is not None:
         time.sleep(max(0.0, origin + start - time.monotonic()))
         return origin
@@ -324,8 +338,8 @@ def _start_together(
     return zero
 
 
-def _take_place(port: RealPort, origin: float | None, start: float) -> None:
-    """Wait until one that has died is to be back, unless the run is over before, and tell the others."""
+def _await_turn(port: RealPort, origin: float | None, start: float) -> None:
+    """Wait until one that has died is to be back, unless the run is over before."""
     assert origin is not None
     port.zero = origin
     end = port.plan.scenario.stop.time or inf
@@ -334,7 +348,13 @@ def _take_place(port: RealPort, origin: float | None, start: float) -> None:
         if left_s <= 0 and (absence.over(port.store, port.rank) or port.now >= end):
             break
         time.sleep(min(max(left_s, _SOON_S), _LOOK_S))
-    # Now: others may have begun anew meanwhile, who would not hear what goes to their lives before.
+
+
+def _greet(port: RealPort) -> None:
+    """Tell the others that one is back.
+
+    Others may have begun anew meanwhile, who would not hear what goes to their lives before.
+    """
     port.transport.hear_of_lives(port.plan.neighbours(port.rank))
     for other in port.plan.told_of(port.rank):
         port.node.port.post(other, Message("join", port.rank))

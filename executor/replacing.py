@@ -18,7 +18,7 @@ from lockstep.executor.stores import Store
 from lockstep.executor.transport import lives_so_far
 from lockstep.job.ending import ARRIVED, pool
 from lockstep.job.faults import Fault
-from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of, saver
+from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of, newest, saver
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import noticed
 from lockstep.job.snapshots import Snapshots
@@ -50,10 +50,10 @@ class Replacing:
         saved: Saved | None = None
         by = rank if plan.has_servers else saver(plan, rank)
         if by is not None and by in plan.savers:
-            version = checkpoint_file.latest(self._kept.parent, by)
-            saved = checkpoint_file.own(self._kept.parent, version, by)
+            saved = checkpoint_file.last(self._kept.parent, by)
             start += self._read_s(saved)
-            version *= by == rank  # another's goes on meanwhile: who begins sees which is the last
+            if saved is not None and plan.goes_back(rank):  # else who begins sees which is the last then
+                version = saved.version
         if plan.goes_back(rank):
             self.back.append((rank, version, start))
             (self._kept / BACK).write_text(json.dumps(self.back), encoding="utf-8")
@@ -76,7 +76,12 @@ class Replacing:
         number = max(self._number, lives_so_far(self._store, rank)) + 1
         if rank in plan.workers and start >= until:
             self.absent.add(rank)
-            if plan.scenario.workload.learns and plan.goes_back(rank):
+            if plan.owners.shown_by_all and self.absent >= {*plan.workers}:  # that is left of what all held
+                files = (checkpoint_file.last(self._kept.parent, each) for each in plan.savers)
+                saved = newest(each for each in files if each is not None)
+                version = saved.version if saved else 0
+                self.back.append((plan.owners.ranks[0], version, inf))
+            if plan.scenario.workload.learns and (version or plan.goes_back(rank)):
                 left = Snapshots(0)
                 snapshot_file.restore(left, self._folder, rank, version, saved.shown if saved else None)
                 snapshot_file.write(self._folder / f"snapshots-{rank}.npz", left)

@@ -66,11 +66,17 @@ def keeping(snapshots: Snapshots, folder: Path, rank: int) -> Callable[[], None]
 
 
 def restore(snapshots: Snapshots, folder: Path, rank: int, version: int, part: Any = None) -> None:
-    """Have what `keeping` has written, up to a version."""
-    if files := [*folder.glob(_kept(rank, "*"))]:
+    """Have what `keeping` has written, up to a version; what is beyond is given up, and goes."""
+    files = [*folder.glob(_kept(rank, "*"))]
+    if files:
         found = merged([*map(read, files)])
         snapshots.every, snapshots.taken = found.every, found.taken
     snapshots.go_back(version, part)
+    beyond = [file for file in files if int(file.stem.rpartition("-")[2]) > version]
+    if beyond:
+        keeping(snapshots, folder, rank)()
+    for file in beyond:
+        file.unlink()
 
 
 def _kept(rank: int, version: int | str) -> str:

@@ -5,7 +5,7 @@ has written. Everything after it is lost, and is done again: workers compute tho
 gradients are not in it. So a run whose order is fixed ends with the same parameters, wherever it was killed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,11 @@ class Saved:
     state: State
     shown: Any = None
     """The parameters at that version, of an owner whose are evaluated: what a run leaves that ends there."""
+
+
+def newest(saved: Iterable[Saved]) -> Saved | None:
+    """That of the newest version."""
+    return max(saved, key=lambda each: each.version, default=None)
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,16 @@ class Checkpoints:
         self._kept.setdefault(saved.version, {})[rank] = saved
         if self._savers <= set(self._kept[saved.version]):
             self._kept = {v: kept for v, kept in self._kept.items() if v >= saved.version}
+
+    @property
+    def newest(self) -> Saved | None:
+        """The newest of all."""
+        return newest(self.latest.values())
+
+    def forget(self, version: int) -> None:
+        """The job goes on from a version: what was written beyond is of a past that is given up."""
+        self._kept = {v: kept for v, kept in self._kept.items() if v <= version}
+        self.latest = {rank: saved for v in sorted(self._kept) for rank, saved in self._kept[v].items()}
 
     def begin_with(self, incarnation: Incarnation) -> None:
         """The run goes on from there: what was written beyond is of a past that is lost."""

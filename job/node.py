@@ -39,8 +39,8 @@ class Node:
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "met", "saved", "keep", "_every", "_write_s", "touching", "matrices", "_is_worker"),
-        *("_at_once", "_notices", "_leaves_at", "rejoins", "goes_on", "_breaking"),
+        *("worked_s", "met", "saved", "keep", "forget", "_every", "_write_s", "touching", "matrices"),
+        *("_is_worker", "_at_once", "_notices", "_leaves_at", "rejoins", "goes_on", "_breaking"),
     )
 
     def __init__(
@@ -71,6 +71,7 @@ class Node:
         self.saved: Saved | None = incarnation.saved.get(rank)
         self.rejoins, self.goes_on = incarnation.rejoins, plan.goes_on
         self.keep: Keep = keeps_nothing  # what it saves
+        self.forget: Callable[[int], None] = lambda version: None  # what anybody has saved beyond
         self._every, self._write_s = plan.checkpoints(rank)
         self._notices = None if self._every is None else Notices.of(plan, incarnation.start)
         self.loss = nan
@@ -411,6 +412,7 @@ class Node:
         self.mail = deque(each for each in self.mail if not 0 < each.part < since)
         if self.snapshots is not None:
             self.snapshots.forget(version)
+        self.forget(version)
         who = " ".join(map(str, adding))
         self.recorder.note("group", self.rank, self.clock.now, version, group.number, kind=who)
 

@@ -7,7 +7,7 @@ has recorded is not, if the others have done the round again without it. The gro
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,8 @@ def completed(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
     known = set(zip(updates["version"], updates["peer"], strict=True))
     newest = int(updates["version"].max()) + 1 if len(updates) else 0
     at = dict(zip(updates["version"].tolist(), updates["end"].tolist(), strict=True))
-    most, each = int(updates["batches"].max()) if len(updates) else 1, plan.quota.each
+    lengths: dict[Any, Any] = updates.groupby("version")["batches"].max().to_dict()
+    most, each = 1, plan.quota.each
     # mini-batches that each may still have made; a round is as many as any has, or what is left
     left = dict.fromkeys(plan.workers, inf if each is None else each)
     for worker, count in zip(updates["peer"].tolist(), updates["batches"].tolist(), strict=True):
@@ -47,6 +48,7 @@ def completed(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
     missing = Recorder()
     for span, after in pairwise([*spans, _Span(inf, newest, frozenset())]):
         for made in range(span.version, after.version):
+            most = lengths.get(made, most)
             for worker in sorted(span.adding):
                 if (made, worker) not in known and left[worker] > 0:
                     count = int(min(most, left[worker]))

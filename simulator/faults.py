@@ -110,6 +110,7 @@ class FaultySimulation(Simulation):
     def _node(self, rank: int, incarnation: Incarnation | None = None) -> Node:
         node = super()._node(rank, incarnation)
         node.keep = lambda saved: lambda: self.checkpoints.add(rank, saved)
+        node.forget = self.checkpoints.forget
         return node
 
     def start(
@@ -329,6 +330,16 @@ class FaultySimulation(Simulation):
         """A life that a failure has ended is over as it is."""
         if self.failed is None:
             super().finish()
+            if self.plan.goes_on and self.owners.shown_by_all and self._down.keys() >= {*self.workers}:
+                self._leave_what_is_saved()
+
+    def _leave_what_is_saved(self) -> None:
+        """Of what all held who are gone, the last checkpoint is left."""
+        saved = self.checkpoints.newest
+        version = saved.version if saved else 0
+        self.back.append((self.owners.ranks[0], version, self.environment.now))
+        for kept in self.snapshots.values():
+            kept.go_back(version, saved.shown if saved else None)
 
     @property
     def all_back(self) -> float:

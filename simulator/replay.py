@@ -72,10 +72,12 @@ class Replay(Simulation):
         self._spans = {rank: [*life.spans[rank]] for rank in range(len(plan.roles))}
         self._mail = defaultdict[int, Mail](Mail)
         self._next_version = next_version
+        self._last = {rank: spans[-1] if spans else Span(FIRST) for rank, spans in self._spans.items()}
         self._wanted = {
-            (saver(plan, rank), span.begins.version)
+            (by, span.begins.version)
             for rank, spans in life.spans.items()
             for span in spans[1:]
+            for by in (plan.savers if span.gone else [saver(plan, rank)])
         }
         self._wanted |= {(rank, next_version) for rank in plan.savers if next_version is not None}
         self._saved: dict[tuple[int, int], Saved] = {}
@@ -111,7 +113,9 @@ class Replay(Simulation):
 
     def _follow(self, rank: int) -> None:
         """Another node takes the place of one whose log has come to its end, unless it is gone for good."""
-        begins = self._spans[rank][0].begins
+        begins, gone = self._spans[rank][0].begins, self._spans[rank][0].gone
+        if gone and not self.plan.goes_back(rank):
+            return
         if begins.version:
             by = saver(self.plan, rank)
             assert by is not None
@@ -123,7 +127,7 @@ class Replay(Simulation):
             self.back.append((rank, begins.version, self.environment.now))
             if (kept := self.snapshots.get(rank)) is not None:
                 kept.go_back(begins.version, begins.saved[rank].shown if begins.saved else None)
-        if self._spans[rank][0].gone:
+        if gone:
             return
         node = self.nodes[rank] = self._node(rank, begins)
         for other in self.plan.told_of(rank):
@@ -157,11 +161,21 @@ class Replay(Simulation):
                 program.close()
         for by, version in self._unread:
             self._checkpoint(by, version)
+        if self.plan.owners.shown_by_all and all(self._last[rank].gone for rank in self.workers):
+            self._leave_what_is_saved()
         stuck = [port for port in self._been if port.done < len(port.entries)]
         if stuck:  # who has the most left first: nearer to the cause than those who only wait for it
             stuck.sort(key=lambda port: port.done - len(port.entries))
             more = f"; and {len(stuck) - 3} more nodes" if len(stuck) > 3 else ""
             raise Divergence("; ".join(port.stuck() for port in stuck[:3]) + more)
+
+    def _leave_what_is_saved(self) -> None:
+        """Of what all held who are gone, the checkpoint is left that the log of the last of them tells."""
+        version = max(self._last[rank].begins.version for rank in self.workers)
+        saved = next((saved for (_, its), saved in self._saved.items() if its == version), None)
+        self.back.append((self.owners.ranks[0], version, inf))
+        for kept in self.snapshots.values():
+            kept.go_back(version, saved.shown if saved else None)
 
     def checkpoint(self) -> dict[int, Saved]:
         """Of each rank, what the next life goes on from. Raises Divergence if it has not been written."""

@@ -130,9 +130,10 @@ class Shared:
         self.replica.states = [restored(each) for each in states]
         self._done()
 
-    def steps(self, rounds: int) -> int:
-        """One a round."""
-        return rounds
+    @property
+    def batches(self) -> int:
+        """One."""
+        return 1
 
     async def compute(self) -> Sequence[Awaitable[Vector]]:
         """Begin to: a bucket travels while the next is computed."""

@@ -212,6 +212,7 @@ STRATEGIES: dict[str, Strategy] = {
         alike=True,
         keeps=1,  # the sum of steps
         savers=Savers.WORKERS,
+        goes_on=True,
         summary="synchronous first, local SGD later (Lin et al. 2020)",
     ),
     "adacomm": Strategy(
@@ -220,6 +221,7 @@ STRATEGIES: dict[str, Strategy] = {
         alike=True,
         keeps=1,  # the sum of steps
         savers=Savers.WORKERS,
+        goes_on=True,
         summary="local SGD whose period falls with the loss (Wang and Joshi 2019)",
     ),
     "diloco": Strategy(

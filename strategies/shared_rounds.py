@@ -43,8 +43,9 @@ class Model(Protocol):
     def take_over(self, version: int, state: State, own: Any) -> None:
         """Go on from a state that another has shown; `own`: what this worker has added to the last round."""
 
-    def steps(self, rounds: int) -> int:
-        """Mini-batches of a worker that has added to so many rounds."""
+    @property
+    def batches(self) -> int:
+        """Mini-batches of each in the next round: as many for those who have made fewer before."""
 
     async def compute(self) -> Any:
         """What this worker adds to the next round, for which there is a mini-batch."""
@@ -86,7 +87,7 @@ class SharedRounds:
         self._standing = Standing.NEW if node.rejoins else Standing.ADDS
         self._adding, self._late = {*everyone}, set[int]()
         counts = node.saved.state[-1] if node.saved is not None else [0] * self._count
-        self._rounds = Counter(dict(zip(everyone, counts, strict=True)))  # that each has added to
+        self._made = Counter(dict(zip(everyone, counts, strict=True)))  # mini-batches of each in the model
         self._own: Any = None  # what it adds to the next one
         self._broken = node.rejoins
 
@@ -131,7 +132,7 @@ class SharedRounds:
         own = self._own if adds else None
         found = await model.sum(own, len(self._adding), self._group)
         self._own = None
-        self._rounds.update(self._adding)
+        self._made.update(dict.fromkeys(self._adding, model.batches))
         if self._late:
             self._adding, self._late = self._adding | self._late, set()
             self._enter(1)
@@ -139,7 +140,7 @@ class SharedRounds:
 
     @property
     def _counts(self) -> State:
-        return tuple(self._rounds[worker] for worker in self.node.workers)
+        return tuple(self._made[worker] for worker in self.node.workers)
 
     def _enter(self, rounds: int = 0) -> None:
         self.node.enter(self._group, self.model.version + rounds, sorted(self._adding))
@@ -234,7 +235,7 @@ class SharedRounds:
                     _send(member, other, (*model.state, self._counts))
             elif rank in behind:
                 state = await _received(member, shows)
-                self._rounds = Counter(dict(zip(node.workers, state[-1], strict=True)))
+                self._made = Counter(dict(zip(node.workers, state[-1], strict=True)))
                 own, self._own = self._own, None
                 model.take_over(newest, state[:-1], own)
                 await node.updated(newest, model.vector, [])
@@ -248,7 +249,7 @@ class SharedRounds:
 
     def _take_next(self) -> None:
         """Go on with the mini-batch after those that are in the model."""
-        self.node.go_on_with(self.model.steps(self._rounds[self.node.rank]))
+        self.node.go_on_with(self._made[self.node.rank])
 
 
 def _send(member: Any, to: int, state: State) -> None:

@@ -34,6 +34,20 @@ def test_they_come_back_as_they_were(tmp_path: Path) -> None:
     assert torch.equal(found.last[2], torch.full((LENGTH,), VERSIONS - 1.0))
 
 
+def test_those_that_are_given_up_do_not_come_back(tmp_path: Path) -> None:
+    """What a process's first life has made beyond version 2 is not found by its second life, or its third."""
+    first, second, third = Snapshots(0), Snapshots(0), Snapshots(0)
+    keep = snapshot_file.keeping(first, tmp_path, 3)
+    for version in range(6):
+        first.offer(version, 0.0, torch.full((4,), float(version)))
+        if version % 2:
+            keep()
+    snapshot_file.restore(second, tmp_path, 3, 2)
+    snapshot_file.restore(third, tmp_path, 3, 9)
+    for found in (second, third):
+        assert {version: float(part[0]) for version, (_, part) in found.taken.items()} == {0: 0, 1: 1, 2: 2}
+
+
 def test_they_are_written_one_at_a_time(tmp_path: Path) -> None:
     """They were put into one array before: as much again as all of them."""
     whole = snapshots()

@@ -45,18 +45,23 @@ def test_a_real_run_that_is_killed_ends_with_the_same_parameters(whole: Any) -> 
     assert metrics["lost_samples"] <= 2 * 6 * 32
 
 
-@pytest.mark.real
-def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, command: Lockstep) -> None:
-    file, out = tmp_path / "faults.yaml", tmp_path / "out"
-    file.write_text(json.dumps(document(CRASH | {"at": "200 ms"})))
+def killed_at(file: Path, out: Path, version: int) -> None:
+    """A run whose launcher is killed as soon as there is a checkpoint."""
     run = subprocess.Popen([*COMMAND, "run", str(file), "--out", str(out), "--quiet"])
     until = time.monotonic() + 60
-    while not [*out.glob("incomplete/checkpoint-10-*.npz")]:
+    while not [*out.glob(f"incomplete/checkpoint-{version}-*.npz")]:
         assert time.monotonic() < until
         assert run.poll() is None
         time.sleep(0.02)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
+
+
+@pytest.mark.real
+def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, command: Lockstep) -> None:
+    file, out = tmp_path / "faults.yaml", tmp_path / "out"
+    file.write_text(json.dumps(document(CRASH | {"at": "200 ms"})))
+    killed_at(file, out, version=10)
     fine(command("run", "--resume", out, "--quiet"))
     assert np.array_equal(np.load(out / "parameters.npy"), whole)
     assert not (out / "incomplete").exists()
@@ -65,6 +70,22 @@ def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, com
     assert metrics["failures"] == 1  # what was before is not forgotten
     assert metrics["time_to_recover_s"] >= 0.5
     assert metrics["availability"] < 1
+    assert lockstep.replay(out).metrics["parameters_sha256"] == metrics["parameters_sha256"]
+
+
+@pytest.mark.real
+def test_who_fails_while_a_resumed_run_begins_is_waited_for(tmp_path: Path, command: Lockstep) -> None:
+    """By the clock it fails before all are connected."""
+    file, out = tmp_path / "faults.yaml", tmp_path / "out"
+    instants = ((0, "1 s"), (1, "1200 ms"), (0, "1400 ms"))
+    crashes = [CRASH | {"worker": who, "at": at, "back_after": "100 ms"} for who, at in instants]
+    recovery = {"checkpoint": {"every": "5 updates"}, "on_failure": "wait"}
+    file.write_text(json.dumps(document(*crashes, recovery=recovery)))
+    killed_at(file, out, version=10)
+    fine(command("run", "--resume", out, "--quiet"))
+    metrics = json.loads((out / "result.json").read_text())
+    assert metrics["updates"] == 60
+    assert 1 <= metrics["failures"] <= 3  # not all, if they come before the launcher is killed
     assert lockstep.replay(out).metrics["parameters_sha256"] == metrics["parameters_sha256"]
 
 

@@ -1,5 +1,6 @@
 """Real runs in which processes fail, repeated in the simulator life after life: the same bits in the end."""
 
+from collections import defaultdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,7 +10,12 @@ import pytest
 import lockstep
 from lockstep.analysis import streams
 from lockstep.executor.interleaving import DurableInterleaving
+from lockstep.job.incarnation import FIRST, Incarnation, Saved
+from lockstep.job.plan import Plan
 from lockstep.scenarios.loading import made
+from lockstep.simulator.events import Timeout
+from lockstep.simulator.replay import Life, Replay
+from lockstep.simulator.replayed_port import Divergence, Span
 from lockstep.strategies import STRATEGIES
 from lockstep.studies.chaos.invariants import broken
 from tests.support.failing import CRASH, HANG, LINK, SERVER, document
@@ -27,6 +33,8 @@ UNEQUAL = {"stop": {"steps": 28}, "cluster": {"stragglers": [{"worker": 1, "slow
 THREE = {"cluster": {"workers": 3}, "stop": {"steps": 50}}
 SUMS = {**THREE, "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 2}}
 LOCAL = {"name": "diloco", "averaging_period": 5}
+CHANGES = {"name": "adacomm", "averaging_period": 6, "interval_s": 0.5}
+AFTER_SUMS = {"name": "post-local-sgd", "averaging_period": 5, "switch_step": 30, "buckets": 2}
 FOUR = {"cluster": {"workers": 4}, "stop": {"steps": 40}}
 # two are back while the process of the third is being started
 AT_ONCE = [
@@ -34,6 +42,14 @@ AT_ONCE = [
     HANG | {"at": "615 ms", "hang_for": "344 ms"},
     HANG | {"worker": 3, "at": "676 ms", "hang_for": "837 ms"},
 ]
+# each is alone for a while, and begins with a checkpoint of both
+TURNS = [
+    CRASH | {"at": "1 s", "back_after": "3500 ms"},
+    CRASH | {"worker": 0, "at": "2500 ms", "back_after": "5 s"},
+    CRASH | {"at": "6 s", "back_after": "20 s"},
+]
+ALONE = {"strategy": {"name": "local-sgd", "averaging_period": 1}, "stop": {"time": "9 s"}}
+NOBODY = [CRASH | {"worker": who, "at": at, "back_after": None} for who, at in ((1, "1 s"), (0, "1800 ms"))]
 GOSSIP = {"name": "gossip", "probability": 0.5}
 ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
@@ -72,6 +88,11 @@ CASES: dict[str, dict[str, Any]] = {
     "sums go on from a checkpoint": {"faults": [SHORT | {"worker": who} for who in range(3)], **ON, **SUMS},
     "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
     "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": LOCAL},
+    "averages whose period changes": {"faults": [SHORT], **ON, **SUMS, "strategy": CHANGES},
+    "averages after sums": {"faults": [SHORT | {"worker": 0}], **WAIT, **SUMS, "strategy": AFTER_SUMS},
+    "averages that others have given up": {"faults": TURNS, **ON, **ALONE},
+    "sums and nobody is left": {"faults": NOBODY, **ON, **SUMS, "cluster": {"workers": 2}},
+    "averages and nobody is left": {"faults": NOBODY, **ON, **ALONE},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "peers come back at the same time": {"faults": AT_ONCE, **ON, "strategy": "d-psgd", **FOUR},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
@@ -93,6 +114,7 @@ def test_the_same_bits(case: str, tmp_path: Path) -> None:
     replayed = lockstep.replay(tmp_path)  # which compares the updates, too
     assert replayed.metrics["parameters_sha256"] == measured.metrics["parameters_sha256"]
     assert not [*broken(replayed)]
+    assert not [*broken(measured)]
     assert bool(measured.metrics["failures"]) is (faults not in ([], [JOIN]))
 
 
@@ -115,6 +137,23 @@ def test_each_strategy_with_a_fault_that_is_drawn(strategy: str, tmp_path: Path)
     measured.save(tmp_path)
     if strategy != "hogwild":
         lockstep.replay(tmp_path)
+
+
+@pytest.mark.parametrize("saved", [10, 5])
+def test_who_begins_anew_waits_for_the_checkpoint_that_it_has_read(saved: int) -> None:
+    """Its own log has come to the end of its first life before that of worker 0 has come so far, if ever."""
+    plan = Plan.of(made(document(SHORT, **{**ON, **SUMS, "cluster": {"workers": 2}})))
+    again = Span(Incarnation(1, 2.0, 10, {1: 7}, rejoins=True))
+    spans = {0: [Span(FIRST)], 1: [Span(FIRST, killed=True), again]}
+    replay = Replay(plan, Life(FIRST, defaultdict(list, spans)), FIRST, None)
+    checkpoint = Saved(saved, saved, ())
+    Timeout(replay.environment, 1.0, lambda _: replay.nodes[0].keep(checkpoint)())
+    if saved == 10:
+        replay.run()
+        assert replay.nodes[1].saved == checkpoint
+    else:
+        with pytest.raises(Divergence, match="worker 0 does not write the checkpoint of version 10"):
+            replay.run()
 
 
 def test_an_entry_of_who_may_be_killed_is_on_disk_at_once(tmp_path: Path) -> None:
