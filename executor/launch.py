@@ -144,7 +144,7 @@ def _prepared(plan: Plan) -> Learner | None:
     require_device(*asked(plan.scenario.cluster, of_worker=True))
     if plan.has_servers:
         require_device(*asked(plan.scenario.cluster, of_worker=False))
-    start_fork_server(modules(plan.scenario.workload))
+    start_fork_server(modules(plan.scenario.workload, in_layers=bool(plan.stages)))
     learner = collect.evaluator(plan.scenario)  # data are downloaded once
     _check_room(plan)
     return learner

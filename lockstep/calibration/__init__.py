@@ -69,7 +69,7 @@ def calibrate(
 
     if not workloads and {"compute", "cores"} & set(parts):
         compute.sample(scenarios[0].workload)  # which says why there is nothing to measure
-    start_fork_server(sorted({name for each in workloads.values() for name in modules(each)}))
+    start_fork_server(sorted({name for each in workloads.values() for name in modules(each, in_layers=True)}))
     if "compute" in parts:
         for name, scenario in learning.items():
             entry, estimates, samples[name] = unstolen(partial(_compute, name, scenario, not timed))
