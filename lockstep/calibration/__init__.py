@@ -9,7 +9,7 @@ from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
 from lockstep.executor import devices
-from lockstep.executor.launch import start_fork_server
+from lockstep.executor.fork_server import start_fork_server
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import called
