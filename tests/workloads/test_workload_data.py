@@ -13,7 +13,7 @@ from torch import nn
 
 from lockstep import scenarios
 from lockstep.scenarios import ScenarioError
-from lockstep.workloads import datasets, models, sizes
+from lockstep.workloads import datasets, models, modules, sizes
 from lockstep.workloads.forms import FORMS
 from lockstep.workloads.torchvision_repair import import_torchvision
 
@@ -81,6 +81,24 @@ def test_digits_are_those_of_scikit_learn() -> None:
     order = np.random.default_rng(0).permutation(1797)
     assert torch.equal(torch.cat([train_x, test_x]).squeeze(1), torch.tensor(bunch.images[order]))
     assert torch.cat([train_y, test_y]).tolist() == bunch.target[order].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_a_small_model_learns_digits_without_what_takes_long_to_import(model: str) -> None:
+    learns = f"""
+import sys
+from lockstep.scenarios import Data
+from lockstep.workloads import build, modules
+workload = Data(model="{model}", dataset="digits")
+learner = build(workload, 2, 0)
+learner.gradient(learner.initial(), 0, 0)
+learner.evaluate(learner.initial())
+print(*{{"sklearn", "scipy", "torch._dynamo"}} & {{*sys.modules, *modules(workload)}})
+"""
+    assert fresh(learns) == ""
+    assert "torch._dynamo" in modules(data("digits", model), in_layers=True)
+    assert "torch._dynamo" in modules(data("digits", "resnet18"))
 
 
 @pytest.mark.slow
