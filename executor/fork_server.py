@@ -11,10 +11,12 @@ from multiprocessing import forkserver, resource_tracker
 from threading import Event, Thread
 from types import ModuleType
 
-from lockstep.executor import blame, signals
+from lockstep.executor import blame, cuts, signals
+from lockstep.executor.devices import asked
+from lockstep.executor.devices import require as require_device
 from lockstep.executor.folder import short_names
 from lockstep.job.plan import Plan
-from lockstep.workloads import modules
+from lockstep.workloads import modules, require_importable
 from lockstep.workloads.importing import require_guard
 
 _LOOK_S = 0.5  # how often the guard looks
@@ -64,11 +66,11 @@ def _fork_server_pid() -> int | None:
 
 
 @contextmanager
-def begun(plan: Plan) -> Iterator[None]:
+def begun(plan: Plan, testbed: bool) -> Iterator[None]:
     """Import, beside the fork server of the plan's run, what it imports too."""
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), interruptible(interruption):
-        start_for(plan)
+        start_for(plan, testbed)
         yield
         interruption.check()
 
@@ -84,8 +86,17 @@ def interruptible(interruption: signals.Interruption) -> Iterator[None]:
         raise
 
 
-def start_for(plan: Plan) -> None:
-    """Start what the processes of a run are forked from. Raises as `start_fork_server`."""
+def start_for(plan: Plan, testbed: bool) -> None:
+    """Start what the processes of a run are forked from.
+
+    Raises ScenarioError, before, for what they could not do: import its task, have its devices or cut its
+    links; and as `start_fork_server`.
+    """
+    cuts.check(plan, testbed)
+    require_importable(plan.scenario.workload)
+    require_device(*asked(plan.scenario.cluster, of_worker=True))
+    if plan.has_servers:
+        require_device(*asked(plan.scenario.cluster, of_worker=False))
     start_fork_server(modules(plan.scenario.workload, in_layers=bool(plan.stages)))
 
 

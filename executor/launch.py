@@ -25,8 +25,6 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.incomplete import Incomplete
 from lockstep.analysis.result import Result
 from lockstep.executor import blame, collect, lives, process, signals
-from lockstep.executor.devices import asked
-from lockstep.executor.devices import require as require_device
 from lockstep.executor.folder import new_folder
 from lockstep.executor.fork_server import ForkServerGuard, interruptible, no_main_module, start_for
 from lockstep.executor.heartbeat import ORPHANED
@@ -43,7 +41,7 @@ from lockstep.job.faults import Fault, Hang
 from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
-from lockstep.workloads import Learner, require_importable
+from lockstep.workloads import Learner
 from lockstep.workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
@@ -93,7 +91,6 @@ def execute(
     Raises ScenarioError if memory has no room for its processes, RunFailed if one dies or does not get on,
     RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
-    lives.check(plan, testbed)
     interruption = signals.Interruption()
     with signals.handled(interruption, *signals.ENDING), interruptible(interruption), ExitStack() as stack:
         bed = None
@@ -102,7 +99,7 @@ def execute(
         steal_time = StealTime()
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        learner = _prepared(plan)
+        learner = _prepared(plan, testbed)
         incomplete = stack.enter_context(Incomplete(out, None if resume else plan.scenario)) if out else None
         kept = incomplete.folder if incomplete else folder
 
@@ -132,16 +129,12 @@ def execute(
         return replace(result, warnings=warnings, disturbances=disturbances)
 
 
-def _prepared(plan: Plan) -> Learner | None:
+def _prepared(plan: Plan, testbed: bool) -> Learner | None:
     """Start the fork server, and build what evaluates the run meanwhile; None if nothing is learned.
 
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
-    require_importable(plan.scenario.workload)
-    require_device(*asked(plan.scenario.cluster, of_worker=True))
-    if plan.has_servers:
-        require_device(*asked(plan.scenario.cluster, of_worker=False))
-    start_for(plan)
+    start_for(plan, testbed)
     learner = collect.evaluator(plan.scenario)  # data are downloaded once
     _check_room(plan)
     return learner

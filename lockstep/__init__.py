@@ -221,7 +221,7 @@ def run(
     from lockstep.executor import fork_server
 
     plan = check(scenario, testbed)
-    with fork_server.begun(plan):
+    with fork_server.begun(plan, testbed):
         from lockstep.executor.launch import execute
 
     folder = None if out is None else Path(out)
