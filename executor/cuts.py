@@ -12,6 +12,7 @@ from lockstep.job.faults import Cut, there_at
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival
 from lockstep.job.recovery import Faults
+from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.faults import LinkDown, Partition
 
 if TYPE_CHECKING:
@@ -23,6 +24,16 @@ TakeIn = Callable[[Arrival], None]
 def cuts_links(plan: Plan) -> bool:
     """Whether a link of the run is ever cut."""
     return any(isinstance(item, LinkDown | Partition) for item in plan.scenario.cluster.faults)
+
+
+def check(plan: Plan, testbed: bool) -> None:
+    """Raises ScenarioError for what real runs cannot do."""
+    if plan.native and cuts_links(plan) and not testbed:
+        problem = (
+            "a link is cut, and without a testbed nothing holds up the native all-reduce; "
+            "take --testbed, or strategy.algorithm: ring"
+        )
+        raise ScenarioError(problem, key="cluster.faults")
 
 
 def held_up(port: "RealPort", take_in: TakeIn, since: float) -> TakeIn:

@@ -1,13 +1,23 @@
-"""The fork server of multiprocessing, when it does not do as it should."""
+"""The fork server of multiprocessing: how it is begun, and when it does not do as it should."""
 
+import multiprocessing
 import os
 import signal
+import sys
 import time
-from contextlib import suppress
-from multiprocessing import forkserver
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
 from threading import Event, Thread
+from types import ModuleType
 
-from lockstep.executor import blame
+from lockstep.executor import blame, cuts, signals
+from lockstep.executor.devices import asked
+from lockstep.executor.devices import require as require_device
+from lockstep.executor.folder import short_names
+from lockstep.job.plan import Plan
+from lockstep.workloads import modules, require_importable
+from lockstep.workloads.importing import require_guard
 
 _LOOK_S = 0.5  # how often the guard looks
 
@@ -53,3 +63,66 @@ def kill_fork_server() -> None:
 def _fork_server_pid() -> int | None:
     """multiprocessing tells nobody."""
     return vars(forkserver._forkserver)["_forkserver_pid"]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def begun(plan: Plan, testbed: bool) -> Iterator[None]:
+    """Import, beside the fork server of the plan's run, what it imports too."""
+    interruption = signals.Interruption()
+    with signals.handled(interruption, *signals.ENDING), interruptible(interruption):
+        start_for(plan, testbed)
+        yield
+        interruption.check()
+
+
+@contextmanager
+def interruptible(interruption: signals.Interruption) -> Iterator[None]:
+    """Whenever the run is interrupted, and whatever a library makes of that, the fork server ends too."""
+    try:
+        with interruption.unmasked():
+            yield
+    except KeyboardInterrupt:
+        kill_fork_server()
+        raise
+
+
+def start_for(plan: Plan, testbed: bool) -> None:
+    """Start what the processes of a run are forked from.
+
+    Raises ScenarioError, before, for what they could not do: import its task, have its devices or cut its
+    links; and as `start_fork_server`.
+    """
+    cuts.check(plan, testbed)
+    require_importable(plan.scenario.workload)
+    require_device(*asked(plan.scenario.cluster, of_worker=True))
+    if plan.has_servers:
+        require_device(*asked(plan.scenario.cluster, of_worker=False))
+    start_fork_server(modules(plan.scenario.workload, in_layers=bool(plan.stages)))
+
+
+def start_fork_server(imported: Sequence[str] = ()) -> None:
+    """Start what processes are forked from, if it does not run; it imports their modules by and by.
+
+    `imported`: what else each of them would import for itself, seconds of work, and has from the start then.
+    Ctrl-C, which a terminal sends to all processes, is not for it. Raises ScenarioError in the midst of the
+    import of a user's module.
+    """
+    require_guard()
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["lockstep.executor.orphan", "lockstep.executor.process", *imported]
+    )
+    short_names()
+    resource_tracker.ensure_running()  # here: it lets the signals through again
+    with no_main_module(), signals.blocked(*signals.ENDING):
+        forkserver.ensure_running()
+
+
+@contextmanager
+def no_main_module() -> Iterator[None]:
+    """Keep multiprocessing from running the caller's script again in every process it starts."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

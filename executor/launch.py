@@ -9,17 +9,15 @@ stand still, they end by themselves.
 import multiprocessing
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from math import inf
-from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
 
 import pandas as pd
 
@@ -28,10 +26,8 @@ from lockstep.analysis.incomplete import Incomplete
 from lockstep.analysis.result import Result
 from lockstep.executor import blame, collect, lives, process, signals
 from lockstep.executor.barrier import passed
-from lockstep.executor.devices import asked
-from lockstep.executor.devices import require as require_device
-from lockstep.executor.folder import new_folder, short_names
-from lockstep.executor.fork_server import ForkServerGuard, kill_fork_server
+from lockstep.executor.folder import new_folder
+from lockstep.executor.fork_server import ForkServerGuard, interruptible, no_main_module, start_for
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.injector import Injector
@@ -48,8 +44,7 @@ from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
 from lockstep.scenarios import ScenarioError
-from lockstep.workloads import Learner, modules, require_importable
-from lockstep.workloads.importing import require_guard
+from lockstep.workloads import Learner
 from lockstep.workloads.memory import bytes_of, require
 
 Progress = Callable[[float], None]
@@ -99,16 +94,15 @@ def execute(
     Raises ScenarioError if memory has no room for its processes, RunFailed if one dies or does not get on,
     RunInterrupted at Ctrl-C or SIGTERM. However it ends, nothing of the run is left behind but its records.
     """
-    lives.check(plan, testbed)
     interruption = signals.Interruption()
-    with signals.handled(interruption, *signals.ENDING), _interruptible(interruption), ExitStack() as stack:
+    with signals.handled(interruption, *signals.ENDING), interruptible(interruption), ExitStack() as stack:
         bed = None
         if testbed:
             bed = stack.enter_context(Testbed(plan.scenario.cluster, plan.hosts))
         steal_time = StealTime()
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        learner = _prepared(plan)
+        learner = _prepared(plan, testbed)
         incomplete = stack.enter_context(Incomplete(out, None if resume else plan.scenario)) if out else None
         kept = incomplete.folder if incomplete else folder
 
@@ -138,30 +132,15 @@ def execute(
         return replace(result, warnings=warnings, disturbances=disturbances)
 
 
-def _prepared(plan: Plan) -> Learner | None:
+def _prepared(plan: Plan, testbed: bool) -> Learner | None:
     """Start the fork server, and build what evaluates the run meanwhile; None if nothing is learned.
 
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
-    require_importable(plan.scenario.workload)
-    require_device(*asked(plan.scenario.cluster, of_worker=True))
-    if plan.has_servers:
-        require_device(*asked(plan.scenario.cluster, of_worker=False))
-    start_fork_server(modules(plan.scenario.workload))
+    start_for(plan, testbed)
     learner = collect.evaluator(plan.scenario)  # data are downloaded once
     _check_room(plan)
     return learner
-
-
-@contextmanager
-def _interruptible(interruption: signals.Interruption) -> Iterator[None]:
-    """Whenever the run is interrupted, and whatever a library makes of that, the fork server ends too."""
-    try:
-        with interruption.unmasked():
-            yield
-    except KeyboardInterrupt:
-        kill_fork_server()
-        raise
 
 
 class _Run:
@@ -367,31 +346,3 @@ def _check_room(plan: Plan) -> None:
     nbytes += sum(held(plan, rank) for rank in range(len(plan.workers), processes))
     what = f"a run of its {processes:,} processes"
     require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")
-
-
-def start_fork_server(imported: Sequence[str] = ()) -> None:
-    """Start what processes are forked from, if it does not run; it imports their modules by and by.
-
-    `imported`: what else each of them would import for itself, seconds of work, and has from the start then.
-    Ctrl-C, which a terminal sends to all processes, is not for it. Raises ScenarioError in the midst of the
-    import of a user's module.
-    """
-    require_guard()
-    multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["lockstep.executor.orphan", "lockstep.executor.process", *imported]
-    )
-    short_names()
-    resource_tracker.ensure_running()  # here: it lets the signals through again
-    with no_main_module(), signals.blocked(*signals.ENDING):
-        forkserver.ensure_running()
-
-
-@contextmanager
-def no_main_module() -> Iterator[None]:
-    """Keep multiprocessing from running the caller's script again in every process it starts."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

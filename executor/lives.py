@@ -20,7 +20,6 @@ from lockstep.analysis.entries import LIFE
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file, collect, journal
-from lockstep.executor.cuts import cuts_links
 from lockstep.executor.folder import new_folder
 from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault
@@ -45,18 +44,6 @@ class LifeOver(Exception):
         super().__init__(fault)
         self.fault, self.at, self.gone = fault, at, gone
         self.records: pd.DataFrame | None = None
-
-
-def check(plan: Plan, testbed: bool) -> None:
-    """Raises ScenarioError for what real runs cannot do."""
-    if not plan.scenario.with_faults:
-        return
-    if plan.native and cuts_links(plan) and not testbed:
-        problem = (
-            "a link is cut, and without a testbed nothing holds up the native all-reduce; "
-            "take --testbed, or strategy.algorithm: ring"
-        )
-        raise ScenarioError(problem, key="cluster.faults")
 
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:

@@ -35,7 +35,7 @@ class Node:
 
     __slots__ = (
         *("rank", "index", "shard", "role", "workers", "parents", "children", "followers", "shards"),
-        *("hosts", "rng"),
+        *("hosts", "_rng", "_seed"),
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
@@ -65,7 +65,8 @@ class Node:
         self.followers: Sequence[int] = role.followers
         self.shards, self.hosts = group.shards, plan.worker_hosts[number]
         life = "".join(f"/{key}" for key in incarnation.key())
-        self.rng = Random(f"{plan.scenario.seed}/node/{place}{life}")  # the same choices in each slice
+        self._seed = f"{plan.scenario.seed}/node/{place}{life}"  # the same choices in each slice
+        self._rng: Random | None = None
         self.step, self.epoch = incarnation.steps.get(rank, 0), epoch
         self.budget = None if plan.budget is None else plan.budget - sum(incarnation.steps.values())
         self.saved: Saved | None = incarnation.saved.get(rank)
@@ -93,11 +94,10 @@ class Node:
         self.collectives = 0
         self.met: dict[Group, int] = {}  # collectives in which it was a member of a group
         self.computing: dict[int, float] = {}  # whose end is not known: when the gradient of a step was begun
-        self.mail: deque[Message] = deque(
-            Message("leave", worker)  # it is still to join
-            for worker, (since, _) in plan.presence.items()
-            if since > incarnation.start and worker in role.children
-        )
+        self.mail: deque[Message] | None = None  # made when it is needed: an empty one takes 0.6 kB
+        for worker, (since, _) in plan.presence.items():
+            if since > incarnation.start and worker in role.children:
+                self._put(Message("leave", worker))  # it is still to join
         self._leaves_at = plan.presence.get(rank, ALWAYS)[1]
         self.waiting: list[Waiting] = []
         self.interrupt: tuple[str, Event] | None = None  # what ends a gradient that is under way
@@ -110,6 +110,13 @@ class Node:
     def end(self) -> None:
         """Its program has come to its end; it only answers from now on."""
         self.program_ended = True
+
+    @property
+    def rng(self) -> Random:
+        """Made when it is needed, which it seldom is: it takes 3 kB."""
+        if self._rng is None:
+            self._rng = Random(self._seed)
+        return self._rng
 
     @property
     def rows(self) -> Sequence[slice]:
@@ -160,13 +167,17 @@ class Node:
                 del self.waiting[place]
                 event.happen(message)
                 return
-        self.mail.append(message)
+        self._put(message)
         if self.interrupt is not None and self.interrupt[0] == kind:
             self._stop_computing(False)
         if self._breaking is not None and self._breaking[0].broken_by(message):
             (_, event), self._breaking = self._breaking, None
             self.waiting = [each for each in self.waiting if each[3] is not event]
             event.happen()
+
+    def _put(self, message: Message) -> None:
+        self.mail = self.mail or deque()
+        self.mail.append(message)
 
     def receive(
         self, kind: str | None = None, sender: int | None = None, part: int | None = None
@@ -195,11 +206,11 @@ class Node:
         return message
 
     def _look_for_news(self, group: Group) -> None:
-        if group.breaks and any(map(group.broken_by, self.mail)):
+        if group.breaks and any(map(group.broken_by, self.mail or ())):
             raise Broken
 
     def arrived(self, kind: str | None = None) -> bool:
-        return bool(self.mail) and any(_matches(message, kind) for message in self.mail)
+        return any(_matches(message, kind) for message in self.mail or ())
 
     # ---------------------------------------------------------------- gradients
 
@@ -409,7 +420,7 @@ class Node:
 
     def enter(self, group: Group, version: int, adding: Sequence[int]) -> None:
         since = first_part(group)
-        self.mail = deque(each for each in self.mail if not 0 < each.part < since)
+        self.mail = deque(each for each in self.mail or () if not 0 < each.part < since)
         if self.snapshots is not None:
             self.snapshots.forget(version)
         self.forget(version)

@@ -222,9 +222,12 @@ def run(
     from dataclasses import replace
 
     from lockstep.attempts import undisturbed
-    from lockstep.executor.launch import execute
+    from lockstep.executor import fork_server
 
     plan = check(scenario, testbed)
+    with fork_server.begun(plan, testbed):
+        from lockstep.executor.launch import execute
+
     folder = None if out is None else Path(out)
     options: Any = {"testbed": testbed, "out": folder, "deadline_s": deadline, "waiting": waiting}
     options["resume"] = resume

@@ -180,7 +180,6 @@ class Node(Protocol):
     shards: Sequence[Part]  # the parts of the parameters that the servers hold, in order
     shard: int  # which of them this node holds, or relays
     hosts: Sequence[int]  # of each worker, by index: a number for the machine it is on
-    rng: "Random"  # this node's own seeded stream
     epoch: int  # mini-batches in one pass over this worker's own samples, rounded up; 1 if they are endless
     budget: int | None  # mini-batches that all workers may make together; None: no bound
     memory: Memory
@@ -189,6 +188,11 @@ class Node(Protocol):
     micro_batches: int  # likewise: parts that it computes a mini-batch in
     rejoins: bool  # whether it begins after a failure, while the others have gone on
     goes_on: bool  # whether others go on, and begin again, while some fail: who leaves and joins is told
+
+    @property
+    def rng(self) -> "Random":
+        """This node's own seeded stream."""
+        ...
 
     @property
     def saved(self) -> Saved | None:

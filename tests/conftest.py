@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -lengths[item.path])
 
 
-LEARNERS = modules(Data(dataset="digits", model="mlp", batch_size=32))
+LEARNERS = modules(Data(dataset="digits", model="mlp", batch_size=32), in_layers=True)
 TESTS = "pytest", "hypothesis", "lockstep.executor.launch", "lockstep.commands.one_run"
 START, PRELOAD = forkserver.ensure_running, forkserver.set_forkserver_preload
 # Processes whose strategy is a test's import its module; what it imports should be there already. So should

@@ -66,13 +66,14 @@ def try_metrics(workload: Workload) -> None:
         counting.try_metrics(workload.code)
 
 
-def modules(workload: Workload) -> list[str]:
-    """What a process imports to `build` the workload's learner and to compute with it."""
+def modules(workload: Workload, in_layers: bool = False) -> list[str]:
+    """What a process imports to `build` the workload's learner and to compute with it, or with its layers."""
     match workload:
         case described.Data() | described.Transformer() | described.UserTask():
-            learner = ["lockstep.workloads.classifier", "torch.utils.flop_counter", "torch._dynamo"]
-            digits = isinstance(workload, described.Data) and workload.dataset == "digits"
-            return [*learner, "sklearn.datasets"] if digits else learner
+            learner = ["lockstep.workloads.classifier", "torch.utils.flop_counter"]
+            small = isinstance(workload, described.Data) and workload.model in ("mlp", "cnn")
+            # layers, and most other models, are looked at on the meta device, which imports it in a second
+            return learner if small and not in_layers else [*learner, "torch._dynamo"]
         case described.Problem():
             return ["lockstep.workloads.problems", "lockstep.workloads.embedding"]
         case _:

@@ -9,7 +9,7 @@ from lockstep.calibration import apply, codecs, compute, cores, layers, network
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
 from lockstep.executor import devices
-from lockstep.executor.launch import start_fork_server
+from lockstep.executor.fork_server import start_fork_server
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import called
@@ -69,7 +69,7 @@ def calibrate(
 
     if not workloads and {"compute", "cores"} & set(parts):
         compute.sample(scenarios[0].workload)  # which says why there is nothing to measure
-    start_fork_server(sorted({name for each in workloads.values() for name in modules(each)}))
+    start_fork_server(sorted({name for each in workloads.values() for name in modules(each, in_layers=True)}))
     if "compute" in parts:
         for name, scenario in learning.items():
             entry, estimates, samples[name] = unstolen(partial(_compute, name, scenario, not timed))

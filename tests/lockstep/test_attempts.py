@@ -6,7 +6,7 @@ import pytest
 
 import lockstep
 from lockstep.attempts import undisturbed, unstolen
-from lockstep.executor import launch, steal_time
+from lockstep.executor import fork_server, launch, steal_time
 from tests.support.scenarios import scenario
 
 TAKEN = "2% of the processors' time went to other guests of this machine's host"
@@ -21,6 +21,7 @@ def test_a_disturbed_run_is_measured_again(
 ) -> None:
     result = lockstep.simulate(scenario())
     found = iter([replace(result, disturbances=[TAKEN] * each) for each in disturbed])
+    monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
     monkeypatch.setattr(launch, "execute", lambda *_, **__: next(found))
     metrics = lockstep.run(scenario(), attempts=attempts).metrics
     assert (metrics["attempts"], metrics["disturbed"]) == (expected, disturbed[expected - 1])

@@ -169,7 +169,7 @@ def test_ctrl_c_is_not_lost_on_what_catches_everything(monkeypatch: pytest.Monke
             time.sleep(1)
 
     ended: list[bool] = []  # for it would take seconds to start again
-    monkeypatch.setattr("lockstep.executor.launch.kill_fork_server", lambda: ended.append(True))
+    monkeypatch.setattr("lockstep.executor.fork_server.kill_fork_server", lambda: ended.append(True))
     monkeypatch.setattr("lockstep.executor.collect.evaluator", swallows)
     with pytest.raises(RunInterrupted):
         lockstep.run(scenario(stop={"time": "10 min"}))
@@ -184,7 +184,7 @@ def test_ctrl_c_is_not_taken_for_an_error_that_is_made_of_it(monkeypatch: pytest
         except KeyboardInterrupt as interrupt:
             raise ValueError(f"Error calling function: {interrupt!r}") from None
 
-    monkeypatch.setattr("lockstep.executor.launch.start_fork_server", lambda imported: None)
+    monkeypatch.setattr("lockstep.executor.fork_server.start_fork_server", lambda imported: None)
     monkeypatch.setattr("lockstep.executor.collect.evaluator", changes)
     with pytest.raises(KeyboardInterrupt):
         lockstep.run(scenario(stop={"time": "10 min"}))

@@ -52,7 +52,7 @@ HAS_A_CHILD = """
 import signal, sys
 from multiprocessing import get_context
 from pathlib import Path
-from lockstep.executor.launch import start_fork_server
+from lockstep.executor.fork_server import start_fork_server
 start_fork_server()
 child = get_context("forkserver").Process(target=signal.sigwait, args=([signal.SIGINT, signal.SIGTERM],))
 child.start()

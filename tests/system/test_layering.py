@@ -121,6 +121,15 @@ def test_strategies_load_no_engine_and_no_numbers() -> None:
     assert {name for name in rooms - front if not name.startswith("lockstep.strategies")} == set()
 
 
+def test_a_real_run_begins_its_fork_server_before_it_loads_torch() -> None:
+    """They then load it at the same time."""
+    modules = loaded(
+        "import lockstep, lockstep.executor.fork_server; lockstep.check(lockstep.load('quickstart'))"
+    )
+    assert "lockstep.executor.fork_server" in modules
+    assert not modules & {"torch", "lockstep.executor.launch"}
+
+
 def test_a_sizes_only_simulation_loads_no_torch() -> None:
     run = "lockstep.simulate(lockstep.load('sizes-only', ['stop.steps=2'])).metrics"
     modules = loaded(f"import lockstep; {run}")

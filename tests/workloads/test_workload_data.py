@@ -6,13 +6,14 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from lockstep import scenarios
 from lockstep.scenarios import ScenarioError
-from lockstep.workloads import datasets, models, sizes
+from lockstep.workloads import datasets, models, modules, sizes
 from lockstep.workloads.forms import FORMS
 from lockstep.workloads.torchvision_repair import import_torchvision
 
@@ -73,13 +74,31 @@ def test_dataset_has_its_form(name: str) -> None:
     assert loaded.train_x.var((0, 2, 3), unbiased=False) == pytest.approx(1, abs=1e-4)
 
 
-def test_digits_are_all_there_once() -> None:
+def test_digits_are_those_of_scikit_learn() -> None:
     from sklearn.datasets import load_digits
 
-    loaded = datasets.load("digits")
-    assert len(loaded.train_y) + len(loaded.test_y) == 1797
-    labels = torch.cat([loaded.train_y, loaded.test_y]).bincount()
-    assert labels.tolist() == torch.tensor(load_digits().target).bincount().tolist()
+    bunch, (train_x, train_y, test_x, test_y) = load_digits(), datasets._digits()
+    order = np.random.default_rng(0).permutation(1797)
+    assert torch.equal(torch.cat([train_x, test_x]).squeeze(1), torch.tensor(bunch.images[order]))
+    assert torch.cat([train_y, test_y]).tolist() == bunch.target[order].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_a_small_model_learns_digits_without_what_takes_long_to_import(model: str) -> None:
+    learns = f"""
+import sys
+from lockstep.scenarios import Data
+from lockstep.workloads import build, modules
+workload = Data(model="{model}", dataset="digits")
+learner = build(workload, 2, 0)
+learner.gradient(learner.initial(), 0, 0)
+learner.evaluate(learner.initial())
+print(*{{"sklearn", "scipy", "torch._dynamo"}} & {{*sys.modules, *modules(workload)}})
+"""
+    assert fresh(learns) == ""
+    assert "torch._dynamo" in modules(data("digits", model), in_layers=True)
+    assert "torch._dynamo" in modules(data("digits", "resnet18"))
 
 
 @pytest.mark.slow
