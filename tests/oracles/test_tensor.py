@@ -37,17 +37,22 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", drawn(KINDS, 6))
-def test_after_50_steps_it_is_where_the_uncut_model_is(kind: str) -> None:
+def test_after_many_steps_it_is_where_the_uncut_model_is(kind: str) -> None:
+    """Until rounding decides which of two pixels is the largest of a pool: on some processors before step 40,
+    on others not by step 50. The models are 1e-7 apart until then, and 2e-4 ten steps later.
+    """
     model, split = KINDS[kind]
-    whole = parameters(job(1, model, micro_batches=split.get("micro_batches", 2)))
-    assert apart(parameters(job(1, model, **split)), whole) < 1e-5
+    steps = 20 if model == "cnn" else 50
+    whole = parameters(job(1, model, steps, micro_batches=split.get("micro_batches", 2)))
+    assert apart(parameters(job(1, model, steps, **split)), whole) < 1e-5
 
 
 @pytest.mark.parametrize("model", drawn(["mlp", "cnn", "transformer"], 3))
 def test_stages_times_parts_times_replicas_are_two_workers(model: str) -> None:
     """P = 2, T = 2, D = 2."""
-    whole = parameters(job(2, model))
-    assert apart(parameters(job(2, model, pipeline=2, tensor=2)), whole) < 1e-5
+    steps = 20 if model == "cnn" else 50
+    whole = parameters(job(2, model, steps))
+    assert apart(parameters(job(2, model, steps, pipeline=2, tensor=2)), whole) < 1e-5
 
 
 @pytest.mark.real
