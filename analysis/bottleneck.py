@@ -153,7 +153,10 @@ def bottleneck(result: "Result") -> Bottleneck | None:
         together,
         serving,
         result.scenario.split.pipeline,
-        result.scenario.with_faults and stopped(records, *result.span) > wait * np.diff(result.span)[0] / 2,
+        bool(
+            result.scenario.with_faults
+            and stopped(records, *result.span) > wait * np.diff(result.span)[0] / 2
+        ),
         _largest(result, slowest, slowest_times),
     )
 

@@ -34,6 +34,7 @@ def test_overruns_that_are_expected_are_no_disturbance(
 ) -> None:
     line = "3 of 9 gradients took longer than their emulated time"
     found = replace(lockstep.simulate(scenario()), overruns=[line])
+    monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
     monkeypatch.setattr(launch, "execute", lambda *_, **__: found)
     metrics = lockstep.run(scenario(), attempts=3, overruns_expected=expected).metrics
     assert (metrics["attempts"], metrics["disturbed"]) == (attempts, not expected)

@@ -81,6 +81,7 @@ def some_records(sizes_only: Path) -> pd.DataFrame:
     return lockstep.simulate(lockstep.load(sizes_only)).records.head(5)
 
 
+@pytest.mark.real  # the fork server
 def test_a_run_that_fails_keeps_what_was_measured(
     command: Lockstep,
     learning: Path,
@@ -104,6 +105,7 @@ def test_a_run_that_fails_keeps_what_was_measured(
     assert json.loads((out / "result.json").read_text())["seed"] == 5  # the result before is still there
 
 
+@pytest.mark.real  # the fork server
 def test_an_interrupted_run(
     command: Lockstep,
     sizes_only: Path,
