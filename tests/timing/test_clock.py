@@ -1,5 +1,8 @@
 """One strategy, two clocks: real runs on this machine's loopback against their predictions."""
 
+import time
+from statistics import median
+
 import pytest
 
 import lockstep
@@ -76,11 +79,18 @@ def test_both_engines_draw_the_same_compute_times() -> None:
 
 
 def test_emulated_gradients_take_their_time_though_processes_wake_up_late() -> None:
-    """Timers alone are 60 us late and more, of each; 20 us are what waking up differs by."""
-    time = {"distribution": "constant", "value": "5 ms"}
-    run = lockstep.run(scenario(cluster__compute={"time": time}, cluster__workers=1, stop={"steps": 100}))
+    """Timers alone are 60 to 150 us late, of each, by the machine; what waking up differs by is left."""
+    emulated = {"distribution": "constant", "value": "5 ms"}
+    run = lockstep.run(scenario(cluster__compute={"time": emulated}, cluster__workers=1, stop={"steps": 100}))
     gradients = run.records[run.records["event"] == "gradient"]
-    assert (gradients["end"] - gradients["start"]).median() == pytest.approx(5e-3, abs=2e-5)
+    late = (gradients["end"] - gradients["start"]).median() - 5e-3
+    assert -2e-5 < late < max(2e-5, median(_lateness() for _ in range(100)) / 3)
+
+
+def _lateness() -> float:
+    begun = time.perf_counter()
+    time.sleep(5e-3)
+    return time.perf_counter() - begun - 5e-3
 
 
 def test_a_straggler_is_slow_with_measured_times_too() -> None:
