@@ -51,7 +51,7 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
         "points": len(table),
         "failed": dict(zip(failed["name"], failed["error"], strict=True)),
         "disturbed": [*disturbed["name"]],
-        **{key: int(table[key].sum()) if len(whole) else 0 for key in ("runs", "attempts")},
+        **{key: int(table[key].sum()) if key in table else 0 for key in ("runs", "attempts")},
         "warned": {row["name"]: row["warnings"] for _, row in warned.iterrows()},
         "errors": errors,
         "by": groups,

@@ -8,7 +8,7 @@ import pytest
 from lockstep.studies.accuracy_suite.comparing import compare
 from lockstep.studies.accuracy_suite.point import FACTORS
 from lockstep.studies.accuracy_suite.summary import ranking, summarise
-from lockstep.studies.accuracy_suite.tables import END, between_markers, markdown
+from lockstep.studies.accuracy_suite.tables import END, between_markers, lines, markdown
 
 
 def side(name: str, throughput: float | None, **more: Any) -> dict[str, Any]:
@@ -198,4 +198,12 @@ def test_what_stays_disturbed_is_in_no_headline() -> None:
     table = pd.concat([rates([0.01, 0.03]), rates([0.9], disturbed=True, attempts=3)], ignore_index=True)
     summary = summarise(table)
     assert summary["errors"]["held out"]["throughput_error"]["max"] == pytest.approx(0.03)
-    assert (len(summary["disturbed"]), summary["attempts"]) == (1, 5)
+    assert (len(summary["disturbed"]), summary["runs"], summary["attempts"]) == (1, 3, 5)
+    assert "2 disturbed runs made again." in lines(summary)
+
+
+def test_runs_are_told_where_all_stayed_disturbed_or_failed() -> None:
+    for table in (rates([0.9, 0.8], disturbed=True), rates([0.1], error="it died")):
+        assert not any("more run" in line for line in lines(summarise(table)))
+    more = lines(summarise(rates([0.1, 0.2], runs=3, attempts=3)))
+    assert "4 more runs, where chance asked for more than one a point." in more
