@@ -32,6 +32,7 @@ class Incomplete:
     def __init__(self, out: Path, scenario: Scenario | None, name: str = INCOMPLETE) -> None:
         """scenario: of the run that begins; None: what is there stays."""
         self.folder = out / name
+        self._new = None if out.exists() else out
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
             raise ScenarioError(f"{str(self.folder)!r} is not a folder of a run; remove it", key="--out")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +82,17 @@ class Incomplete:
             life.rmdir()
         with suppress(OSError):  # somebody has put something else there
             self.folder.rmdir()
+
+    def undo(self) -> bool:
+        """It could not begin: leave nothing. False if something has been recorded, which stays."""
+        found = records(self.folder)
+        if found is not None and len(found):
+            return False
+        self.discard()
+        if self._new is not None:
+            with suppress(OSError):  # it is not empty any more
+                self._new.rmdir()
+        return True
 
     def _say(self, why: str) -> None:
         status = json.dumps({"complete": False, "why": why})

@@ -123,7 +123,8 @@ def execute(
                 incomplete.keep(over.records, str(failure))
             raise failure from None
         except (RunFailed, RunInterrupted, signals.TimedOut, ScenarioError) as error:
-            if incomplete is not None:
+            begun = resume or not isinstance(error, ScenarioError)
+            if incomplete is not None and (begun or not incomplete.undo()):
                 with signals.handled(signal.SIG_IGN, *signals.ENDING):
                     incomplete.keep(getattr(error, "records", None), str(error))
             raise
