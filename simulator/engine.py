@@ -21,7 +21,7 @@ from lockstep.analysis.records import COPIES, Recorder, values
 from lockstep.analysis.result import Result
 from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
-from lockstep.job.incarnation import FIRST, Incarnation
+from lockstep.job.incarnation import FIRST, Incarnation, Saved
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port
@@ -124,6 +124,7 @@ class Simulation:
             rank: Snapshots(nbytes, self.initial(rank) if apart else None) for rank in self.owners.evaluated
         }
         self.absent = set[int]()  # owners that are gone for good
+        self.back: list[tuple[int, int, float]] = []  # those that went back to a version, and when
         self._endless = plan.quota == Quota(None, None)  # but for a time, or a number of updates
         self.steps = self._steps_before = 0
         self._came_to = 0.0, 0  # an instant, and the updates made by then where they bring the end closer
@@ -220,6 +221,12 @@ class Simulation:
         if all(parts):
             vector = together([part for _, part in parts], self.owners)  # type: ignore[misc]
             self.ending.evaluated(version, self.evaluate(vector))
+
+    def leave(self, saved: Saved | None, version: int, at: float) -> None:
+        """All who hold parameters are gone: what they wrote at that version is left, or the initial ones."""
+        self.back.append((self.owners.ranks[0], version, at))
+        for kept in self.snapshots.values():
+            kept.go_back(version, saved.shown if saved else None)
 
     def in_memory(self) -> Any:
         """A copy of what is in shared memory now; at the end of the run's time, just before."""

@@ -86,7 +86,6 @@ class FaultySimulation(Simulation):
         self.faults, self.checkpoints = faults, checkpoints
         self.failed: Fault | None = None
         self.kills: list[tuple[int, float]] = []
-        self.back: list[tuple[int, int, float]] = []  # owners that went back to earlier parameters
         self.lives: Counter[int] = Counter()  # of each rank, in this life of the job
         self._down: dict[int, Fault] = {}  # rank → why it is
         self._unfinished: set[int] = set()  # those killed while they computed
@@ -336,10 +335,7 @@ class FaultySimulation(Simulation):
     def _leave_what_is_saved(self) -> None:
         """Of what all held who are gone, the last checkpoint is left."""
         saved = self.checkpoints.newest
-        version = saved.version if saved else 0
-        self.back.append((self.owners.ranks[0], version, self.environment.now))
-        for kept in self.snapshots.values():
-            kept.go_back(version, saved.shown if saved else None)
+        self.leave(saved, saved.version if saved else 0, self.environment.now)
 
     @property
     def all_back(self) -> float:

@@ -82,7 +82,6 @@ class Replay(Simulation):
         self._wanted |= {(rank, next_version) for rank in plan.savers if next_version is not None}
         self._saved: dict[tuple[int, int], Saved] = {}
         self._unread = defaultdict[tuple[int, int], list[int]](list)  # who begins with what is not saved yet
-        self.back: list[tuple[int, int, float]] = []  # owners that went back to earlier parameters
         self.replayed: dict[int, ReplayedPort] = {}  # those that stand now
         self.entries = sum(len(span.entries) for spans in life.spans.values() for span in spans)
         self._been: list[ReplayedPort] = []
@@ -173,9 +172,7 @@ class Replay(Simulation):
         """Of what all held who are gone, the checkpoint is left that the log of the last of them tells."""
         version = max(self._last[rank].begins.version for rank in self.workers)
         saved = next((saved for (_, its), saved in self._saved.items() if its == version), None)
-        self.back.append((self.owners.ranks[0], version, inf))
-        for kept in self.snapshots.values():
-            kept.go_back(version, saved.shown if saved else None)
+        self.leave(saved, version, inf)
 
     def checkpoint(self) -> dict[int, Saved]:
         """Of each rank, what the next life goes on from. Raises Divergence if it has not been written."""
