@@ -75,7 +75,7 @@ def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, com
 
 @pytest.mark.real
 def test_who_fails_while_a_resumed_run_begins_is_waited_for(tmp_path: Path, command: Lockstep) -> None:
-    """By the clock it fails before all are connected."""
+    """By the clock it fails before all are connected. (Other bits, if a gradient is under way just then.)"""
     file, out = tmp_path / "faults.yaml", tmp_path / "out"
     instants = ((0, "1 s"), (1, "1200 ms"), (0, "1400 ms"))
     crashes = [CRASH | {"worker": who, "at": at, "back_after": "100 ms"} for who, at in instants]
