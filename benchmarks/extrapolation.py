@@ -2,23 +2,25 @@
 
     python benchmarks/extrapolation.py measure results/extrapolation
     python benchmarks/extrapolation.py predict benchmarks/truth/extrapolation
+    python benchmarks/extrapolation.py both benchmarks/truth/extrapolation
 
 Measured are points of the accuracy suite without stragglers, on the testbed, for as long and as often as the
-suite has it. Two of each strategy are fitted, those with the fewest workers, by the two numbers of a network
-that no data sheet has: the latency of a message and the share of the bandwidth that is left for data. Keys,
-ranges and rows were written down before anything was measured. All else is as in the runs: their stop, the
-queue of the testbed.
+suite has it. Two of each strategy are fitted, those with the fewest workers, by what no data sheet has: the
+latency of a message. All else is as in the runs: their stop, and what is known of the testbed's cables, the
+share of headers, the queue, the trains. (`both` fits the share of data, too, as we did until 2026-11-26.)
 """
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import lockstep
-from lockstep.executor.shaping import QUEUE
+from lockstep.executor.shaping import DATA, FRAME, LINE_RATE, QUEUE, bucket, trains
 from lockstep.studies.accuracy_suite.measuring import measure as measure_points
 from lockstep.studies.accuracy_suite.suite import chosen, named
 
@@ -29,7 +31,16 @@ POINTS = {
     "ssp-blocking-w{}-s1-network-none": (1, 2, 4, 8, 12),
     "all-reduce-ring-w{}-network-none": (2, 4, 8, 12),
 }
-FREE = {"cluster.network.latency": ("50 us", "5 ms"), "cluster.network.goodput": (0.5, 0.98)}
+LATENCY = {"cluster.network.latency": ("50 us", "5 ms")}
+GOODPUT = {"cluster.network.goodput": (0.5, 0.98)}
+CABLE = 6.25e6  # bytes/s
+KNOWN = {
+    "goodput": DATA / FRAME,
+    "queue": f"{QUEUE} B",
+    "burst.size": f"{bucket(CABLE)} B",
+    "burst.line_rate": f"{LINE_RATE} B/s",
+    **{f"burst.{key}": f"{nbytes} B" for key, nbytes in trains(CABLE).items()},
+}
 
 
 def measure(folder: Path) -> None:
@@ -38,13 +49,15 @@ def measure(folder: Path) -> None:
         points = [chosen(name.format(workers)) for workers in counts]
         rows = measure_points(points, folder, True, print)
         table = pd.DataFrame(rows)[["workers", "throughput", "runs", "disturbed", "scenario"]]
-        table["stop.updates"] = [json.loads(text)["stop"]["updates"] for text in table.pop("scenario")]
+        stops = [json.loads(text)["stop"] for text in table.pop("scenario")]
+        table["stop.updates"] = [stop["updates"] for stop in stops]
+        table["stop.time"] = [stop["time"] for stop in stops]
         table["use"] = ["fit" if workers in counts[:2] else "predict" for workers in counts]
         table = table.rename(columns={"workers": "cluster.workers"})
         table.to_csv(folder / f"{name.replace('-w{}', '')}.csv", index=False)
 
 
-def predict(folder: Path) -> None:
+def predict(folder: Path, free: dict[str, Any] = LATENCY) -> None:
     """Print a row for each predicted point, and the errors of all."""
     errors = []
     for name, counts in POINTS.items():
@@ -52,8 +65,9 @@ def predict(folder: Path) -> None:
         table = pd.read_csv(file)
         table = table[(table["use"] == "fit") | ~table.pop("disturbed")].drop(columns="runs")
         found = lockstep.fit(
-            named(name.format(counts[0])).scenario, table, FREE, [f"cluster.network.queue={QUEUE} B"]
-        )
+            named(name.format(counts[0])).scenario, table, free,
+            [f"cluster.network.{key}={value}" for key, value in KNOWN.items()],
+        )  # fmt: skip
         values = ", ".join(f"{key.split('.')[-1]} {value.value:.4g}" for key, value in found.free.items())
         print(f"{file.stem}: {values}" + ("" if found.identifiable else " (not told apart)"))
         for row in found.rows.to_dict("records"):
@@ -67,4 +81,5 @@ def predict(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"measure": measure, "predict": predict}[sys.argv[1]](Path(sys.argv[2]))
+    both = partial(predict, free=LATENCY | GOODPUT)
+    {"measure": measure, "predict": predict, "both": both}[sys.argv[1]](Path(sys.argv[2]))

@@ -35,6 +35,14 @@ class Bucket:
         """Bytes that may go beyond the capacity."""
         return self.size + self.train
 
+    def behind(self, nbytes: float, others: int) -> float:
+        """Bytes by which each of so many others on the link has more left when a message of `nbytes` comes.
+
+        Of n flows that take turns each is ahead of a fluid by 1/n of half a train on average: the fluid ends
+        together what in turns ends one train after another.
+        """
+        return min(self.train, nbytes) / (2 * others * (others + 1))
+
     def last_train(self, nbytes: float) -> float:
         """Bytes of the last train of a message."""
         if not self.train or not nbytes:

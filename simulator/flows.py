@@ -10,6 +10,9 @@ are solved anew by progressive filling, once for all changes of an instant.
 A link with a token bucket goes at its line rate while there are tokens (bucket.py). They are read off the
 bytes that the link has carried, only when they must be known: as long as it holds back its flows itself, or
 others hold them back below its sustained capacity, they need nothing to be done at a change.
+
+Real cards send trains of frames in turn. On average each of n messages is ahead of the fluid by 1/n of half a
+train (bucket.py): when one comes, the others have a little more left, and it has less.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,6 +37,7 @@ _LAST = EventPriority(9)  # after all other events of its instant
 _FEW = 6  # flows a link, on average: with fewer a part of the network is solved plainly
 _MUCH = 30_000  # links in solutions, after which it pays to compile the solver
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
+_TURNS = 64  # flows on a link, above which turns make no difference
 
 
 class _Told(Flow):
@@ -103,8 +107,8 @@ class Flows:
         self.add(flow)
         return flow
 
-    def add(self, flow: Flow) -> None:
-        """Let a flow begin."""
+    def add(self, flow: Flow, *, comes: bool = True) -> None:
+        """Let a flow begin; `comes`: it is a message that was not there before."""
         path, size = flow.path, flow.size
         narrow, least, others = path[0], inf, 0
         for link in path:
@@ -120,6 +124,9 @@ class Flows:
                 narrow, least, others = link, share, before
         if self._compiled is not None:
             self._compiled.note(flow)
+        tokens = narrow.tokens
+        if comes and tokens is not None and tokens.bucket.train and 0 < others < _TURNS:
+            self._take_turns(flow, narrow, tokens.bucket.behind(flow.altogether, others))
         narrow.bottleneck = not others or (narrow.bottleneck and narrow.count == others)
         if not narrow.bottleneck or not self._harmless(flow, narrow, least):
             self._solve_later(path)
@@ -127,11 +134,11 @@ class Flows:
         now = self.environment._now
         narrow.clock = clock = narrow.clock + narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
-        self._hold(narrow, flow, clock + size)
+        self._hold(narrow, flow, clock + flow.size)
         held = narrow.held
         if held and held[0][2] is flow:  # else the next to finish does so later than planned
             self._wake(narrow, flow.due, now)
-        if narrow.tokens is not None and not others:
+        if tokens is not None and not others:
             self._plan_tokens(narrow, least)
         if narrow.listeners:
             _tell(narrow)
@@ -157,6 +164,27 @@ class Flows:
         if not (owner.bottleneck and self._widen(owner)):
             self._solve_later(flow.path)
         self._plan(owner, self.environment.now)
+
+    def lengthen(self, flow: Flow, nbytes: float) -> None:
+        """Let a flow carry so many bytes more."""
+        for link in flow.path:
+            link.entered += nbytes
+        owner = flow.owner
+        if owner is None:
+            flow.size += nbytes
+            return
+        flow.due += nbytes
+        if not flow.endless:
+            self._number += 1
+            heappush(owner.held, (flow.due, self._number, flow))
+
+    def _take_turns(self, flow: Flow, link: Link, behind: float) -> None:
+        """Let a flow that comes have its place among those on a link, which are behind by so much more."""
+        others = [other for other in link.flows if other is not flow]
+        for other in others:
+            self.lengthen(other, behind)
+            other.lengthened(behind)
+        self.lengthen(flow, -behind * len(others))
 
     def set_capacity(self, link: Link, capacity: float) -> None:
         """Give a link another capacity, in bytes/s, from now on; its flows go on at their new rates."""

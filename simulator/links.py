@@ -95,6 +95,9 @@ class Flow:
     def done(self) -> object:
         """The last byte has left."""
 
+    def lengthened(self, nbytes: float) -> None:
+        """It carries so many bytes more, because another message has come."""
+
     def moved(self) -> None:
         """Another link holds it back from now on."""
 

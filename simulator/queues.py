@@ -38,7 +38,7 @@ class Queues:
 
         `done` is called when it has left the last one.
         """
-        _Message(self, path, nbytes, sent, done).join(nbytes)
+        _Message(self, path, nbytes, sent, done).join(nbytes, comes=True)
 
     def look_at(self, message: "_Message") -> None:
         """Look at a message once the rates of this instant are known."""
@@ -67,6 +67,9 @@ class _Part(Flow):
     @property
     def altogether(self) -> float:
         return self._message.nbytes
+
+    def lengthened(self, nbytes: float) -> None:
+        self._message.lengthened(self, nbytes)
 
     def moved(self) -> None:
         self._message.told()
@@ -102,11 +105,11 @@ class _Message:
         """Rates have changed, or are going to in this instant."""
         self._queues.look_at(self)
 
-    def join(self, left: float) -> None:
+    def join(self, left: float, *, comes: bool = False) -> None:
         """Let the bytes that have not left the card go over all links at once."""
         self.up = self.down = None
         self.whole = _Part(self, self._path, left, self._whole_done)
-        self._queues.flows.add(self.whole)
+        self._queues.flows.add(self.whole, comes=comes)
         if self.whole.owner is not None:  # else the flow is going to hear
             self.told()
 
@@ -132,9 +135,15 @@ class _Message:
         self.down = _Part(self, self._path[1:], left + self.waiting, self._down_done)
         for link in self._path:
             link.listeners[self] = None
-        flows.add(self.up)
-        flows.add(self.down)
+        flows.add(self.up, comes=False)
+        flows.add(self.down, comes=False)
         self.told()
+
+    def lengthened(self, part: Flow, nbytes: float) -> None:
+        """A part of it carries so many bytes more, and so does the other: as much waits between them."""
+        for other in (self.up, self.down):
+            if other is not None and other is not part and part is not self.whole:
+                self._queues.flows.lengthen(other, nbytes)
 
     def _look_at_parts(self, up: Flow, down: Flow) -> None:
         if up.owner is None or down.owner is None:  # it is going to hear when they have one
@@ -184,6 +193,6 @@ class _Message:
         self.whole = None
         self.sent()
         if self.waiting:
-            self._queues.flows.add(_Part(self, self._path[1:], self.waiting, self.done))
+            self._queues.flows.add(_Part(self, self._path[1:], self.waiting, self.done), comes=False)
         else:
             self.done()

@@ -109,14 +109,14 @@ class Trains:
 
 def carried_in_trains(monkeypatch: pytest.MonkeyPatch, section: Section) -> None:
     """Let simulations of this test, of one process a host, send over such cards."""
-    cards: dict[int, Trains] = {}
+    cards: dict[Network, Trains] = {}
 
     def begin(network: Network, transfer: Transfer) -> None:
         transfer.connection.busy = True
         if not transfer.nbytes:
             transfer.done()
             return
-        trains = cards.setdefault(id(network), Trains(network.environment, section))
+        trains = cards.setdefault(network, Trains(network.environment, section))
         pair = next(pair for pair, each in network._connections.items() if each is transfer.connection)
         trains.carry((network.host_of[pair[0]], network.host_of[pair[1]]), transfer)
 
