@@ -32,7 +32,7 @@ class Incomplete:
     def __init__(self, out: Path, scenario: Scenario | None, name: str = INCOMPLETE) -> None:
         """scenario: of the run that begins; None: what is there stays."""
         self.folder = out / name
-        self._new = None if out.exists() else out
+        self._new = [folder for folder in (out, *out.parents) if not folder.exists()]
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
             raise ScenarioError(f"{str(self.folder)!r} is not a folder of a run; remove it", key="--out")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -89,9 +89,9 @@ class Incomplete:
         if found is not None and len(found):
             return False
         self.discard()
-        if self._new is not None:
-            with suppress(OSError):  # it is not empty any more
-                self._new.rmdir()
+        with suppress(OSError):  # one is not empty any more
+            for folder in self._new:
+                folder.rmdir()
         return True
 
     def _say(self, why: str) -> None:

@@ -123,10 +123,11 @@ def execute(
                 incomplete.keep(over.records, str(failure))
             raise failure from None
         except (RunFailed, RunInterrupted, signals.TimedOut, ScenarioError) as error:
-            begun = resume or not isinstance(error, ScenarioError)
-            if incomplete is not None and (begun or not incomplete.undo()):
+            if incomplete is not None:
+                begun = resume or not isinstance(error, ScenarioError)
                 with signals.handled(signal.SIG_IGN, *signals.ENDING):
-                    incomplete.keep(getattr(error, "records", None), str(error))
+                    if begun or not incomplete.undo():
+                        incomplete.keep(getattr(error, "records", None), str(error))
             raise
         warnings = [*result.warnings, *(bed.warnings() if bed else ())]
         disturbances = [*result.disturbances, *steal_time.disturbances()]

@@ -24,7 +24,7 @@ from typing import Any
 import simpy
 from simpy.events import EventPriority
 
-from lockstep.simulator.bucket import Tokens
+from lockstep.simulator.bucket import Bucket, Tokens
 from lockstep.simulator.compiled import Compiled
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import NORMAL, Aside, Timeout
@@ -108,7 +108,7 @@ class Flows:
         return flow
 
     def add(self, flow: Flow, *, comes: bool = True) -> None:
-        """Let a flow begin; `comes`: it is a message that was not there before."""
+        """Let a flow begin; `comes`: it does not go on where one before it, of its connection, ended."""
         path, size = flow.path, flow.size
         narrow, least, others = path[0], inf, 0
         for link in path:
@@ -126,7 +126,7 @@ class Flows:
             self._compiled.note(flow)
         tokens = narrow.tokens
         if comes and tokens is not None and tokens.bucket.train and 0 < others < _TURNS:
-            self._take_turns(flow, narrow, tokens.bucket.behind(flow.altogether, others))
+            self._take_turns(flow, narrow, tokens.bucket)
         narrow.bottleneck = not others or (narrow.bottleneck and narrow.count == others)
         if not narrow.bottleneck or not self._harmless(flow, narrow, least):
             self._solve_later(path)
@@ -178,13 +178,18 @@ class Flows:
             self._number += 1
             heappush(owner.held, (flow.due, self._number, flow))
 
-    def _take_turns(self, flow: Flow, link: Link, behind: float) -> None:
+    def _take_turns(self, flow: Flow, link: Link, bucket: Bucket) -> None:
         """Let a flow that comes have its place among those on a link, which are behind by so much more."""
-        others = [other for other in link.flows if other is not flow]
+        others = [other for other in link.flows if other is not flow and not other.endless]
+        if flow.endless or not others:
+            return
+        now, behind, ahead = self.environment.now, bucket.behind(flow.altogether, len(others)), 0.0
         for other in others:
-            self.lengthen(other, behind)
-            other.lengthened(behind)
-        self.lengthen(flow, -behind * len(others))
+            nbytes = min(behind, other.left(now))
+            ahead += nbytes
+            self.lengthen(other, nbytes)
+            other.lengthened(nbytes)
+        self.lengthen(flow, -ahead)
 
     def set_capacity(self, link: Link, capacity: float) -> None:
         """Give a link another capacity, in bytes/s, from now on; its flows go on at their new rates."""

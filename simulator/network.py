@@ -232,12 +232,13 @@ class Network:
 
     def begin(self, transfer: Transfer) -> None:
         """Let a message flow whose turn it is."""
+        comes = not transfer.connection.busy
         transfer.connection.busy = True
         if self.processing is not None:
             self.processing.begin(transfer)
         if not transfer.path or not transfer.nbytes:
             transfer.done()
         elif self._queues is None or len(transfer.path) == 1:
-            self.flows.add(transfer)
+            self.flows.add(transfer, comes=comes)
         else:
-            self._queues.start(transfer.path, transfer.nbytes, transfer.sent, transfer.done)
+            self._queues.start(transfer.path, transfer.nbytes, transfer.sent, transfer.done, comes=comes)

@@ -32,13 +32,19 @@ class Queues:
         self._told: dict[_Message, None] = {}
 
     def start(
-        self, path: tuple[Link, ...], nbytes: float, sent: Callable[[], object], done: Callable[[], object]
+        self,
+        path: tuple[Link, ...],
+        nbytes: float,
+        sent: Callable[[], object],
+        done: Callable[[], object],
+        *,
+        comes: bool = True,
     ) -> None:
         """Send bytes over two links or more; `sent` is called when the last has left the first of them.
 
-        `done` is called when it has left the last one.
+        `done` is called when it has left the last one. `comes`: see `Flows.add`.
         """
-        _Message(self, path, nbytes, sent, done).join(nbytes, comes=True)
+        _Message(self, path, nbytes, sent, done).join(nbytes, comes=comes)
 
     def look_at(self, message: "_Message") -> None:
         """Look at a message once the rates of this instant are known."""
@@ -142,7 +148,7 @@ class _Message:
     def lengthened(self, part: Flow, nbytes: float) -> None:
         """A part of it carries so many bytes more, and so does the other: as much waits between them."""
         for other in (self.up, self.down):
-            if other is not None and other is not part and part is not self.whole:
+            if other is not None and other is not part and other in other.path[0].flows:
                 self._queues.flows.lengthen(other, nbytes)
 
     def _look_at_parts(self, up: Flow, down: Flow) -> None:

@@ -128,6 +128,56 @@ def test_the_first_of_some_messages_keeps_no_head_start(
     assert abs(np.mean(early)) < 4 * np.std(early) / np.sqrt(len(early)) + 0.05 * train
 
 
+@pytest.mark.parametrize(("count", "nbytes"), [(200, 1_448), (50, 5_792), (25, 11_584), (8, 40_000)])
+@pytest.mark.parametrize("queue", ["0 B", "64 kB"])
+def test_a_series_of_small_messages_gets_no_more_than_a_large_one_beside_it(
+    count: int, nbytes: int, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They follow one another without a pause: none of them takes another's place anew."""
+    sends = [(0.0, 0, 8, 1_000_000), *[(0.0, 1, 8, nbytes)] * count]
+    of = scenario(cluster__network={**TESTBED, "queue": queue}).cluster.network
+    network = of.model_dump(exclude_unset=True)
+    fluid = arrivals(sends, **network)[-1]
+    carried_in_trains(monkeypatch, of)
+    assert fluid == pytest.approx(arrivals(sends, **network)[-1], rel=0.015)
+
+
+def test_background_has_half_of_a_link_beside_a_series_of_messages() -> None:
+    environment = simpy.Environment()
+    flows, ends = Flows(environment), []
+    link = Link(ResourceId("other", "link", 0), RATE, Bucket(TOKENS, LINE, TRAIN))
+    flows.start((link,), float("inf"), lambda: None)
+
+    def run():
+        for _ in range(100):
+            done = environment.event()
+            flows.start((link,), TRAIN, done.succeed)
+            yield done
+            ends.append(environment.now)
+
+    environment.process(run())
+    environment.run(until=1000)
+    assert ends[-1] == pytest.approx(100 * TRAIN / (RATE / 2), rel=0.01)
+
+
+@pytest.mark.parametrize("after", [-1e-9, 0.0, 1e-9])
+def test_who_is_done_gives_nothing_to_who_comes(after: float) -> None:
+    """The order of what happens at one instant does not matter."""
+    environment = simpy.Environment()
+    flows, ends = Flows(environment), []
+    link = Link(ResourceId("other", "link", 0), RATE, Bucket(TOKENS, LINE, TRAIN))
+    alone = (10 * TRAIN - TRAIN - TOKENS) / RATE
+
+    def run():
+        flows.start((link,), 10 * TRAIN, lambda: ends.append(environment.now))
+        yield environment.timeout(alone + after)
+        flows.start((link,), 10 * TRAIN, lambda: None)
+
+    environment.process(run())
+    environment.run()
+    assert ends == pytest.approx([alone], abs=1e-3)
+
+
 @pytest.mark.parametrize("nbytes", [4_000, 20_000])
 def test_rings_of_twelve_get_on_as_over_cards_that_send_trains(
     nbytes: int, monkeypatch: pytest.MonkeyPatch
@@ -163,7 +213,7 @@ def test_two_asynchronous_workers_stay_in_step(monkeypatch: pytest.MonkeyPatch) 
 def test_a_small_message_among_large_ones_comes_to_its_end(
     begin: float, sends: list[tuple[float, int]]
 ) -> None:
-    """What the link's clock reads may be negative then, where the end is due."""
+    """What is due changes while entries of before are still in the heap."""
     environment = simpy.Environment(begin)
     flows, ends = Flows(environment), []
     link = Link(ResourceId("other", "link", 0), RATE, Bucket(TOKENS, LINE, TRAIN))

@@ -172,10 +172,13 @@ def test_what_only_a_process_finds_before_the_start_is_bad_input(folder: Path, c
     here = "import multiprocessing\nif multiprocessing.parent_process(): raise OSError('not here')"
     written(folder, task(more=here))
     (folder / "mine.yaml").write_text(json.dumps(document()))
-    ended = command("run", "mine.yaml", "--out", "out")
-    assert ended.status == 2
-    assert "error: workload.task: my_task raised OSError: not here (" in ended.err
-    assert not (folder / "out").exists()
+    (folder / "mine").mkdir()
+    for out, left in (("out/real", "out"), ("mine/real", "mine/real")):
+        ended = command("run", "mine.yaml", "--out", out)
+        assert ended.status == 2
+        assert "error: workload.task: my_task raised OSError: not here (" in ended.err
+        assert not (folder / left).exists()
+    assert (folder / "mine").exists()
 
 
 UNGUARDED = """
