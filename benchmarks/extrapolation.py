@@ -63,7 +63,7 @@ def predict(folder: Path, free: dict[str, Any] = LATENCY) -> None:
     for name, counts in POINTS.items():
         file = folder / f"{name.replace('-w{}', '')}.csv"
         table = pd.read_csv(file)
-        table = table[(table["use"] == "fit") | ~table.pop("disturbed")].drop(columns="runs")
+        table = table[(table["use"] == "fit") | ~table.pop("disturbed")].drop(columns="runs", errors="ignore")
         found = lockstep.fit(
             named(name.format(counts[0])).scenario, table, free,
             [f"cluster.network.{key}={value}" for key, value in KNOWN.items()],

@@ -133,7 +133,7 @@ def test_the_first_of_some_messages_keeps_no_head_start(
 def test_a_series_of_small_messages_gets_no_more_than_a_large_one_beside_it(
     count: int, nbytes: int, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They follow one another without a pause: none of them takes another's place anew."""
+    """They follow one another without a pause: none takes a place anew. (A train is 1% here.)"""
     sends = [(0.0, 0, 8, 1_000_000), *[(0.0, 1, 8, nbytes)] * count]
     of = scenario(cluster__network={**TESTBED, "queue": queue}).cluster.network
     network = of.model_dump(exclude_unset=True)
@@ -195,7 +195,7 @@ def test_rings_of_twelve_get_on_as_over_cards_that_send_trains(
 
 
 def test_two_asynchronous_workers_stay_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As over cards that send trains, and as on the testbed: 418 samples/s (docs/limits.md)."""
+    """As over cards that send trains (419), and as on the testbed: 418 samples/s (docs/limits.md)."""
     of = scenario(
         cluster__workers=2, cluster__network=TESTBED, strategy={"name": "asynchronous"}, stop={"steps": 60},
         cluster__compute={"time": {"distribution": "constant", "value": "20 ms"}},
