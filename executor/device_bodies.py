@@ -61,6 +61,10 @@ class DeviceBodies:
         del token
         return found
 
+    def let_go(self) -> None:
+        """Map nothing of others any more; they wait for that before they go."""
+        self._mapped.clear()
+
     def forget(self, other: int) -> None:
         """Another process is no more; who takes its place is reached through the host's memory."""
         self.readers.discard(other)
@@ -100,16 +104,19 @@ def agree(store: Store, rank: int, places: Sequence[Place], device: torch.device
     piece = torch.full((1,), rank % 256, dtype=torch.uint8, device=device)
     finished(piece)
     can = accelerated(device) and hasattr(torch.UntypedStorage, f"_share_{device.type}_")
-    store.set(f"piece/{rank}", json.dumps([own.gpus[device.index], shared(piece)] if can else None))
+    mine = own.gpus[device.index] if can else None
+    beside = [each for each, place in enumerate(places) if can and place.host == own.host and each != rank]
+    # a handle for each who sees this GPU: torch counts who has not let go yet
+    handles = {str(each): shared(piece) for each in beside if mine in places[each].gpus}
+    store.set(f"piece/{rank}", json.dumps([mine, handles]))
     barrier(store, "pieces", len(places))
-    for other, place in enumerate(places):
-        told = json.loads(store.get(f"piece/{other}"))
-        if other == rank or not can or told is None or place.host != own.host or told[0] not in own.gpus:
+    for other in beside:
+        its, handles = json.loads(store.get(f"piece/{other}"))
+        if its not in own.gpus:
             continue
-        its, handle = told
         found.indices[other] = own.gpus.index(its)
         try:
-            said = int(opened(handle, torch.device(device.type, found.indices[other])))
+            said = int(opened(handles[str(rank)], torch.device(device.type, found.indices[other])))
         except (RuntimeError, OSError):  # as where containers keep processes apart
             said = -1
         if said != other % 256:

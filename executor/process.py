@@ -248,6 +248,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if isinstance(port, GoingOnPort):
         await_others(port, recorded)
     else:
+        transport.let_go()
         barrier(store, "end", world)
     transport.close()
     if dist.is_initialized():

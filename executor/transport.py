@@ -310,6 +310,11 @@ class Transport:
             self._peers[rank] = self._doors.connect(zmq.PUSH, str(rank), endpoint)
         return self._peers[rank]
 
+    def let_go(self) -> None:
+        """Read no GPU of others any more; theirs is to be there until all have."""
+        if self.on_devices is not None:
+            self.on_devices.let_go()
+
     def close(self) -> None:
         """Close all sockets; what has not been sent by now is dropped."""
         self._doors.close()

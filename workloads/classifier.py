@@ -1,5 +1,6 @@
 """A network that learns: the `Learner` of a task."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -96,10 +97,12 @@ class Classifier:
         if self._by_sample:
             dropout.by_sample(self.module)
         self._computed: Any = self.module
+        self._unlike: Callable[[Tensor, Tensor], None] | None = None  # to compare the first gradient with
         if workload.compiles:
-            from lockstep.workloads.compiling import compiled
+            from lockstep.workloads.compiling import compiled, require_alike
 
             self._computed = compiled(self.module, self.device)
+            self._unlike = partial(require_alike, precision=workload.computed_in)
         self._weights = [*trained(self.module).values()]
         self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling | None = None  # the gradient that is being computed
@@ -180,12 +183,31 @@ class Classifier:
         return models.seeded(self.device, seeds.integer(self.seed, "dropout", worker, step, *where))
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
-        """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,)."""
-        batch = self.batch(worker, step)
+        """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,).
+
+        Raises `ScenarioError` if a compiled model's first one is not that of the model.
+        """
+        given = parameters, self.batch(worker, step), worker, step
+        plain = self._gradient(self.module, *given) if self._unlike else None
+        gradient = self._gradient(self._computed, *given, ready)
+        if self._unlike is not None and plain is not None:
+            self._unlike(gradient, plain)
+            self._unlike = None
+        return gradient
+
+    def _gradient(
+        self,
+        module: Any,
+        parameters: Tensor,
+        batch: Any,
+        worker: int,
+        step: int,
+        ready: Ready | None = None,
+    ) -> Tensor:
         self.fill(parameters)
         with models.deterministic(), self.random(worker, step):
             with self._precision.computing(self.device):
-                loss = self.task.loss(self._computed, batch)
+                loss = self.task.loss(module, batch)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             ready = None if self._precision.repeats else ready  # what it is told of is final
             gradient = self._precision.backward(loss, partial(self._backward, ready))

@@ -19,6 +19,7 @@ import lockstep
 from lockstep.scenarios.loading import made
 from tests.support import accelerator
 from tests.support.commands import HANGS
+from tests.support.device_jobs import COUNTS, MODEL, SERVED, STRATEGIES, job, served
 from tests.support.failing import CRASH, SERVER
 from tests.support.failing import document as faulty
 from tests.support.tasks import document, task, written
@@ -28,40 +29,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None or shutil.which("ninja") is None, reason="no compiler"),
 ]
 LOCKSTEP = Path(sys.executable).with_name("lockstep")
-MODEL = (
-    "lambda: nn.Sequential(nn.Linear(2, 3000), nn.BatchNorm1d(3000), nn.ReLU(), nn.Dropout(0.2), Counts(), "
-    "nn.Linear(3000, 64), nn.Tanh(), nn.Linear(64, 2))"
-)
-COUNTS = """
-class Counts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("passes", torch.zeros((), dtype=torch.long))
-
-    def forward(self, x):
-        self.passes.add_(1)
-        return x / self.passes
-"""
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "rounds": {},
-    "ring in parts": {"strategy": {"name": "all-reduce", "algorithm": "ring", "buckets": 3}},
-    "native in parts": {"strategy": {"name": "all-reduce", "algorithm": "native", "buckets": 3}},
-    "decentralised": {"strategy": {"name": "d-psgd"}},
-    "1-bit": {"strategy": {"name": "synchronous", "codec": "1-bit"}},
-    "top-k": {"strategy": {"name": "all-reduce", "codec": "top-k", "codec_ratio": 0.2}},
-    "local Adam": {"strategy": {"name": "diloco", "averaging_period": 2}},
-    "fsdp": {"strategy": {"name": "fsdp", "units": 2}},
-    "pipeline": {"strategy": {"name": "all-reduce"}, "parallelism": {"pipeline": 2}},
-}
-SERVED: dict[str, dict[str, Any]] = {
-    "rounds": {},
-    "coded both ways": {"strategy": {"name": "synchronous", "codec": "1-bit", "answer_codec": "int8"}},
-    "Adam, in chunks": {"strategy": {"name": "synchronous", "optimizer": "adam", "chunks": 3}},
-    "elastic": {"strategy": {"name": "easgd", "communication_window": 2}},
-    "whole variables": {"servers": {"placement": "by-variable"}},
-    "relays": {"servers": {"count": 1, "hierarchy": {"groups": 1}}},
-    "pipeline": {"parallelism": {"pipeline": 2}, "servers": {"count": 1}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -196,23 +163,14 @@ def test_large_bodies_go_from_device_to_device(backend: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_run_on_it_has_the_bits_of_one_on_the_cpu(backend: Path, tmp_path: Path, name: str) -> None:
     """Gradients in parts go beside messages only where times are measured."""
-    changes = STRATEGIES[name]
-    changed = document(**changes, stop={"steps": 6})
-    changed["strategy"] = {"learning_rate": 0.1, **changed["strategy"]}
-    if "buckets" in changed["strategy"]:
-        changed["cluster"]["compute"] = "measured"
-    ends_with_the_same_bits(backend, tmp_path, changed, "cluster.device")
+    ends_with_the_same_bits(backend, tmp_path, job(STRATEGIES[name]), "cluster.device")
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", SERVED)
 def test_servers_on_it_have_the_bits_of_servers_on_the_cpu(backend: Path, tmp_path: Path, name: str) -> None:
     """Two of them, or one and its relay, have a device each, which a worker has, too."""
-    changes = dict(SERVED[name])
-    servers = {"count": 2, **changes.pop("servers", {})}
-    changed = document(**changes, stop={"steps": 6})
-    changed["strategy"] = {"learning_rate": 0.1, **changed["strategy"]}
-    changed["cluster"]["servers"] = servers
+    changed = served(SERVED[name])
     ends_with_the_same_bits(backend, tmp_path, changed, "cluster.device", "cluster.servers.device")
     log = pd.read_parquet(tmp_path / "there" / "interleaving.parquet")
     begun = log[log["word"] == "begin"].sort_values("node")["kind"].str.split().str[0]
@@ -283,8 +241,6 @@ def test_a_run_asks_whether_it_has_room(backend: Path, tmp_path: Path) -> None:
 
     done = run(9_000_000)
     assert done.returncode == 2, done.stderr
-    problem = (
-        "worker 0 and worker 2 would take 9.112 MB of the GPU's memory, and 9 MB is free there; take fewer, "
-    )
+    problem = "worker 0 and worker 2 would take 0.00911 GB of the GPU's memory, and 0.009 GB is free there; "
     assert done.stderr.startswith(f"error: cluster.device: {problem}")
     assert run(10_000_000).returncode == 0

@@ -115,6 +115,7 @@ def test_a_profile_made_with_a_gpu_says_nothing_of_cores(monkeypatch: pytest.Mon
     assert cores.measure(learning().workload).settings == {}
 
 
+@pytest.mark.skipif(GPUS > 0, reason="there is a GPU")
 def test_a_gpu_that_is_asked_for_has_to_be_there() -> None:
     with pytest.raises(ScenarioError, match=r"cluster\.device: must be auto or cpu: there is no GPU here"):
         lockstep.run(scenario(cluster__device="cuda"))
