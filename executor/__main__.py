@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from itertools import zip_longest
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Event, Thread
 
 import torch.distributed as dist
@@ -98,17 +97,26 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
             if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
                 print(f"error: {error}", file=sys.stderr, flush=True)
             heartbeat.end_all(f"{here} has bad input")
+        if own.incomplete is not None:
+            own.incomplete.undo()
         return 2
     except BaseException as error:
         heartbeat.fail(repr_line(error), traceback.format_exc())
         heartbeat.end_all(f"{here}: {repr_line(error)}")
         with signals.handled(signal.SIG_IGN, *signals.ENDING):
             _wait_for_the_others(own, error)
-            if own.incomplete is not None:
+            if own.incomplete is not None and not (_has_bad_input(store) and own.incomplete.undo()):
                 own.incomplete.keep(None, repr_line(error))
             _say_what_is_left(own, options.out)
         raise
     return 0
+
+
+def _has_bad_input(store: Store) -> bool:
+    """Whether any process has complained of its input: then the run has not begun."""
+    with suppress(dist.DistNetworkError, dist.DistStoreError):
+        return store.add("complaints", 0) > 0
+    return False
 
 
 def _plan(options: argparse.Namespace) -> Plan | ScenarioError:
@@ -132,8 +140,6 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
         workers = scenario.cluster.workers
         parts = f"{workers} for workers, {needed - workers} for servers"
         raise ScenarioError(f"the scenario needs {needed} processes ({parts}), torchrun started {own.world}")
-    if out is not None:
-        _check_out(out)
     joining.begin_records(own, scenario, out, stack)
     barrier(control.store, "folders for records", own.world)
     names, over = [role.name for role in plan.roles], Event()
@@ -201,16 +207,6 @@ def _same(scenario: Scenario, store: Store) -> None:
                 f"the scenario differs from that of another process: {ours.strip()!r} on {host}, "
                 f"{theirs.strip()!r} there; give all hosts the same file and options"
             )
-
-
-def _check_out(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        reason = f"cannot write to {str(out)!r}: {error.strerror}; give another folder"
-        raise ScenarioError(reason, key="--out") from None
 
 
 if __name__ == "__main__":

@@ -100,9 +100,17 @@ def placed(workers: int, hosts: int, of_a_host: int, host: int, own: int) -> int
 
 
 def begin_records(joined: Joined, scenario: Scenario, out: Path | None, stack: ExitStack) -> None:
-    """One process of each host makes the folder for records; before anybody writes some."""
-    if out is not None and os.environ["LOCAL_RANK"] == "0":
+    """One process of each host makes the folder for records; before anybody writes some.
+
+    Raises ScenarioError if it cannot.
+    """
+    if out is None or os.environ["LOCAL_RANK"] != "0":
+        return
+    try:
         joined.incomplete = stack.enter_context(Incomplete(out, scenario, joined.control.kept.name))
+    except OSError as error:
+        reason = f"cannot write to {str(out)!r}: {error.strerror}; give another folder"
+        raise ScenarioError(reason, key="--out") from None
 
 
 def ports(text: str) -> range:

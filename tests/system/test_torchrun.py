@@ -120,6 +120,16 @@ def test_bad_input_is_told_once(ended) -> None:
     assert not (out / "result.json").exists()
 
 
+def test_bad_input_that_processes_find_leaves_nothing(tmp_path: Path) -> None:
+    """No `incomplete`, and no folder that was not there."""
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    options = ("--out", str(tmp_path / "new" / "out"), "--set", "cluster.device=cuda")
+    program = ("-m", "lockstep.executor", str(tmp_path / "small.yaml"), *options)
+    done = subprocess.run(torchrun(3, *program), capture_output=True, text=True, timeout=HANGS)
+    assert told_once(done, "sees no GPU on")
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
 def test_bad_input_is_told_once_where_a_process_comes_late(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE)
     (tmp_path / "small.yaml").write_text(SCENARIO)
