@@ -128,7 +128,7 @@ def test_a_run_on_it_is_not_replayed(tmp_path: Path, command: Callable[..., Any]
     shorter = ("--set", "workload.model=mlp", "--set", "stop={epochs: 1}")
     ended = command("run", "quickstart", *shorter, "--quiet", "--out", tmp_path / "run")
     assert ended.status == 0, ended.err
-    ended = command("replay", tmp_path / "run", "--quiet")
+    ended = command("simulate", "--replay", tmp_path / "run", "--quiet")
     assert ended.status == 2
     assert "runs on the CPU alone can be, and this one was on" in ended.err
 
