@@ -30,7 +30,10 @@ class Incomplete:
     """The folder of one run at a time. Raises ScenarioError if another one is under way there."""
 
     def __init__(self, out: Path, scenario: Scenario | None, name: str = INCOMPLETE) -> None:
-        """scenario: of the run that begins; None: what is there stays."""
+        """scenario: of the run that begins; None: what is there stays.
+
+        Raises OSError; nothing is left then that was not there.
+        """
         self.folder = out / name
         self._new = [folder for folder in (out, *out.parents) if not folder.exists()]
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
@@ -45,12 +48,18 @@ class Incomplete:
             raise ScenarioError(problem, key="--out") from None
         if scenario is None:
             return
-        for file in _own(self.folder):
-            file.unlink()
-        for life in self.folder.glob("life-*"):
-            life.rmdir()
-        (self.folder / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
-        self._say("the run goes on, or was killed")
+        try:
+            for file in _own(self.folder):
+                file.unlink()
+            for life in self.folder.glob("life-*"):
+                life.rmdir()
+            (self.folder / "scenario.yaml").write_text(dump(scenario), encoding="utf-8")
+            self._say("the run goes on, or was killed")
+        except OSError:  # such as a full disk
+            with suppress(OSError):
+                self.undo()
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -105,7 +105,7 @@ def first() -> None:
         records = lockstep.run(described(job)).records
         for (event, node), its in records.groupby(["event", "node"]):
             taken = 1e3 * (its["end"] - its["start"])
-            if event in ("gradient", "work", "update", "apply") and len(taken) > 3 and taken.median() > 0.001:
+            if event in ("gradient", "work", "collective") and len(taken) > 3 and taken.median() > 0.001:
                 print(
                     f"{name:32} {event:>10} {taken.iloc[0]:10.3f} {taken.iloc[1:].median():10.3f} node {node}"
                 )

@@ -37,6 +37,7 @@ from lockstep.workloads.heap import use_large_pages
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
 _HEARD_S = 2.0  # for the others to hear that the run ends
+_BAD_INPUT = "has bad input"
 
 
 @record
@@ -96,27 +97,35 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
         with suppress(HubGone, dist.DistNetworkError, dist.DistStoreError):  # rank 0 has found it, and gone
             if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
                 print(f"error: {error}", file=sys.stderr, flush=True)
-            heartbeat.end_all(f"{here} has bad input")
-        if own.incomplete is not None:
-            own.incomplete.undo()
+            (own.control.private / _BAD_INPUT).touch()
+            heartbeat.end_all(f"{here} {_BAD_INPUT}")
+        with signals.handled(signal.SIG_IGN, *signals.ENDING):
+            _leave_nothing(own, str(error))
         return 2
     except BaseException as error:
         heartbeat.fail(repr_line(error), traceback.format_exc())
         heartbeat.end_all(f"{here}: {repr_line(error)}")
         with signals.handled(signal.SIG_IGN, *signals.ENDING):
             _wait_for_the_others(own, error)
-            if own.incomplete is not None and not (_has_bad_input(store) and own.incomplete.undo()):
+            if _has_bad_input(own):
+                _leave_nothing(own, repr_line(error))
+            elif own.incomplete is not None:
                 own.incomplete.keep(None, repr_line(error))
             _say_what_is_left(own, options.out)
         raise
     return 0
 
 
-def _has_bad_input(store: Store) -> bool:
-    """Whether any process has complained of its input: then the run has not begun."""
-    with suppress(dist.DistNetworkError, dist.DistStoreError):
-        return store.add("complaints", 0) > 0
-    return False
+def _has_bad_input(own: joining.Joined) -> bool:
+    """Whether a process of this host has complained of its input, or this one has heard of another's."""
+    heard = own.control.heartbeat.asked_to_end.endswith(_BAD_INPUT)
+    return heard or (own.control.private / _BAD_INPUT).exists()
+
+
+def _leave_nothing(own: joining.Joined, why: str) -> None:
+    """The run has not begun: nothing of it stays, unless something has been recorded all the same."""
+    if own.incomplete is not None and not own.incomplete.undo():
+        own.incomplete.keep(None, why)
 
 
 def _plan(options: argparse.Namespace) -> Plan | ScenarioError:

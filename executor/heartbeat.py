@@ -51,7 +51,8 @@ class Heartbeat:
         self._talking = Lock()
         self._continued = self._ended = False
         self._stood_s = 0.0
-        self._asked_to_end = ""
+        self.asked_to_end = ""
+        """Why, once it has been."""
         self._heard = time.monotonic()
         self._thread: Thread | None = None
 
@@ -101,8 +102,8 @@ class Heartbeat:
             self._write()
             self._tell({"status": self._status().to_json()})
             self._listen()
-            if self._asked_to_end:
-                self._obey(self._asked_to_end)
+            if self.asked_to_end:
+                self._obey(self.asked_to_end)
                 return
             if time.monotonic() - self._heard > self._deadline_s + _BEAT_S:
                 self._leave()
@@ -125,7 +126,7 @@ class Heartbeat:
         with self._talking:
             while self._socket.poll(0 if heard else wait_ms):
                 said, _ = self._socket.recv_multipart()
-                self._asked_to_end = json.loads(said)["end"]
+                self.asked_to_end = json.loads(said)["end"]
                 self._heard, heard = time.monotonic(), True
         return heard
 

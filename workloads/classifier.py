@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -26,6 +27,9 @@ from lockstep.workloads.sizes import sizes
 from lockstep.workloads.spare import Spare
 from lockstep.workloads.streams import finished
 from lockstep.workloads.task import require_mean, trained
+
+Unlike = Callable[[Tensor, Callable[[float], Tensor]], None]
+"""Raises if a compiled model's gradient is not the model's: see compiling.py."""
 
 
 class _Filling:
@@ -97,7 +101,7 @@ class Classifier:
         if self._by_sample:
             dropout.by_sample(self.module)
         self._computed: Any = self.module
-        self._unlike: Callable[[Tensor, Tensor], None] | None = None  # to compare the first gradient with
+        self._unlike: Unlike | None = None  # to look at a compiled model's first gradient
         if workload.compiles:
             from lockstep.workloads.compiling import compiled, require_alike
 
@@ -187,13 +191,21 @@ class Classifier:
 
         Raises `ScenarioError` if a compiled model's first one is not that of the model.
         """
-        given = parameters, self.batch(worker, step), worker, step
-        plain = self._gradient(self.module, *given) if self._unlike else None
-        gradient = self._gradient(self._computed, *given, ready)
-        if self._unlike is not None and plain is not None:
-            self._unlike(gradient, plain)
-            self._unlike = None
-        return gradient
+        batch = self.batch(worker, step)
+        if self._unlike is not None:
+            self._compare(self._unlike, parameters, batch, worker, step)
+            self._unlike, self._spare = None, Spare(self._initial)
+        return self._gradient(self._computed, parameters, batch, worker, step, ready)
+
+    def _compare(self, unlike: Unlike, parameters: Tensor, batch: Any, worker: int, step: int) -> None:
+        """Compute it by the compiled model and by the model itself, each on a batch that it may change."""
+
+        def plain(off: float) -> Tensor:
+            there = parameters.clone()
+            there[::2] *= 1 + off
+            return self._gradient(self.module, there, deepcopy(batch), worker, step)
+
+        unlike(self._gradient(self._computed, parameters, deepcopy(batch), worker, step), plain)
 
     def _gradient(
         self,

@@ -101,6 +101,7 @@ def test_large_bodies_go_from_device_to_device(backend: Path, tmp_path: Path) ->
         from lockstep.executor.devices import Place
         from lockstep.executor.sockets import Place as Socket
         from lockstep.executor.transport import Transport
+        from tests.support import accelerator
 
         GPUS = ("FAKE-0", "FAKE-1")
         places = [Place("a", GPUS, "fake"), Place("a", GPUS, "fake"), Place("b", ("FAKE-7",), "fake"),
@@ -152,6 +153,10 @@ def test_large_bodies_go_from_device_to_device(backend: Path, tmp_path: Path) ->
         assert right(*received(3))
         ends[1].forget(0), ends[0].forget(1)
         assert ends[0].on_devices.readers == {3}
+        assert not accelerator.handles  # each that was offered has been taken: torch counts them
+        for end in ends:
+            end.let_go()
+        assert not any(end.on_devices and end.on_devices._mapped for end in ends)
         for end in ends:
             end.close()
         print("fine")

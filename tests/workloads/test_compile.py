@@ -60,6 +60,28 @@ def test_a_gradient_that_is_another_one_is_refused(folder: Path, monkeypatch: py
         learner.gradient(learner.initial(), 0, 0)
 
 
+def test_a_gradient_that_is_mostly_rounding_is_not_refused() -> None:
+    """Of a deep model with normalisations in bfloat16 the last bits of parameters turn it round."""
+    there = torch.randn(100, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(100, generator=torch.Generator().manual_seed(1))
+    compiling.require_alike(there + 0.5 * noise, lambda off: there + 4e6 * off * noise, "bf16")
+    with pytest.raises(ScenarioError, match=r"workload\.compile: must be false"):
+        compiling.require_alike(there + 0.5 * noise, lambda off: there + 4e5 * off * noise, "bf16")
+    compiling.require_alike(there, lambda off: there * float("nan"), "float32")  # nothing of the compiler's
+
+
+def test_a_loss_that_works_in_place_is_no_reason(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the gradients that are compared has a batch of its own."""
+    monkeypatch.setattr(compiling, "compiled", lambda module, on: module)
+    loss = "lambda model, batch: nn.functional.cross_entropy(model(batch[0].mul_(2)), batch[1])"
+    written(folder, task(model=DEEP, loss=loss))
+    learner = build(mine().workload, 2, 0)
+    plain = build(mine(workload={"compile": False}).workload, 2, 0)
+    expected = plain.gradient(plain.initial(), 0, 0)
+    assert torch.equal(learner.gradient(learner.initial(), 0, 0), expected)
+    assert torch.equal(learner.gradient(learner.initial(), 0, 0), expected)
+
+
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @needs_compiler

@@ -16,6 +16,8 @@ from tests.support import ROOT
 
 NAME, DEVICES = "fake", 2
 _mapped: list[mmap.mmap] = []
+handles: set[int] = set()
+"""Pieces that this process has offered to another, and nobody of its threads has mapped."""
 _SOURCE = Path(__file__).with_name("accelerator.cpp")
 _BACKEND = "from pathlib import Path\nfrom tests.support.accelerator import load\n\n"
 
@@ -60,6 +62,7 @@ def _share(storage: Any) -> tuple[Any, ...]:
     there = bytes(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().tolist())
     os.pwrite(file, there, 0)
     _lie_in(storage, file)
+    handles.add(file)
     return storage.device.index, os.getpid(), file, storage.nbytes(), b"as bytes are"
 
 
@@ -67,6 +70,7 @@ def _new_shared(device: int, process: int, file: int, nbytes: int, said: bytes) 
     assert said == b"as bytes are"
     storage = torch.empty(nbytes, dtype=torch.uint8, device=f"{NAME}:{device}").untyped_storage()
     there = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR)
+    handles.discard(file)
     _lie_in(storage, there)
     os.close(there)
     return storage
