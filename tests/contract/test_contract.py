@@ -9,25 +9,11 @@ import torch
 import lockstep
 from lockstep import Result, Scenario
 from lockstep.strategies import STRATEGIES
-from lockstep.strategies.owners import OneModelEach
 from lockstep.workloads import build, deterministic_threads
+from tests.contract.promises import RATE, STEPS, WORKERS, check_promises, learning
 from tests.contract.rows import ROWS, Row
 from tests.support.nightly import drawn
 from tests.support.scenarios import ENGINES, scenario
-
-WORKERS, STEPS, RATE = 2, 8, 0.2
-PARAMETERS = 4_160 + 650  # of the mlp on 8 × 8 images, layer by layer
-
-
-def learning(row: Row, workers: int = WORKERS) -> Scenario:
-    return scenario(
-        cluster__workers=workers,
-        cluster__servers=row.servers,
-        cluster__compute={"time": {"distribution": "lognormal", "mean": "8 ms", "cv": 0.3}},
-        workload={"dataset": "digits", "model": "mlp", "batch_size": 16},
-        strategy={"learning_rate": RATE, **row.strategy},
-        stop={"steps": STEPS},
-    )
 
 
 @cache
@@ -91,28 +77,6 @@ def test_both_engines_run_the_same_strategy(row: Row) -> None:
         assert measured.parameters == pytest.approx(simulated.parameters, abs=1e-6)
     else:
         assert np.array_equal(simulated.parameters, measured.parameters)
-
-
-def check_promises(row: Row, result: Result) -> None:
-    metrics, records = result.metrics, result.records
-    assert metrics["updates"] > 0 if row.updates is None else metrics["updates"] == row.updates
-    assert row.drops or metrics["samples"] == WORKERS * STEPS * 16
-    assert row.drops or metrics["dropped"] == 0
-    steps = records[records["event"] == "gradient"].groupby("node")["version"].apply(list)
-    made = dict.fromkeys(range(WORKERS), STEPS) if row.even else steps.map(len).to_dict()
-    assert steps.to_dict() == {worker: list(range(count)) for worker, count in made.items()}
-    assert sum(made.values()) == WORKERS * STEPS
-    updates = records[records["event"] == "update"]
-    if STRATEGIES[row.strategy["name"]].owners is not OneModelEach:  # those may come from who is ahead
-        assert (updates["staleness"] >= 0).all()
-    if row.deterministic:
-        assert updates["staleness"].max() == row.age
-    assert (records["end"] >= records["start"]).all()
-    assert np.isfinite(metrics["loss"])
-    assert 0 <= metrics["accuracy"] <= 1
-    assert sum(metrics["breakdown"].values()) == pytest.approx(1)
-    assert result.curve["version"].is_monotonic_increasing
-    assert result.parameters.shape == (PARAMETERS,)
 
 
 def sizes_only(row: Row) -> Scenario:

@@ -26,8 +26,8 @@ from lockstep.executor.launch import RunFailed
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
 from lockstep.workloads import build
+from tests.contract.promises import check_promises, learning
 from tests.contract.rows import ROWS, Row
-from tests.contract.test_contract import check_promises, learning
 from tests.support.commands import HANGS, nodes, wait_until_on_disk
 from tests.support.device_jobs import COUNTS, MODEL, SERVED, STRATEGIES, job, served
 from tests.support.failing import CRASH, SERVER
