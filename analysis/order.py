@@ -10,7 +10,7 @@ def order_of(columns: Iterable[np.ndarray]) -> np.ndarray:
     columns = iter(columns)
     first = next(columns)
     order = np.argsort(first, kind="stable")
-    opens = np.concatenate([[True], np.diff(first[order]) != 0])[: len(first)]  # rows unlike the one before
+    opens = np.concatenate([[True], _changes(first[order])])[: len(first)]  # rows unlike the one before
     del first
     while not opens.all():
         column = next(columns, None)
@@ -20,5 +20,10 @@ def order_of(columns: Iterable[np.ndarray]) -> np.ndarray:
         rows = order[places]
         rows = rows[np.lexsort((column[rows], np.cumsum(opens[places])))]
         order[places] = rows
-        opens[places[1:]] |= np.diff(column[rows]) != 0
+        opens[places[1:]] |= _changes(column[rows])
     return order
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Where one differs from that before; infinite ones have no difference."""
+    return values[1:] != values[:-1]
