@@ -26,4 +26,5 @@ def order_of(columns: Iterable[np.ndarray]) -> np.ndarray:
 
 def _changes(values: np.ndarray) -> np.ndarray:
     """Where one differs from that before; infinite ones have no difference."""
-    return np.not_equal(values[1:], values[:-1])
+    changes: np.ndarray = values[1:] != values[:-1]
+    return changes
