@@ -94,10 +94,11 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
         _run(own, options, stack, plan)
     except ScenarioError as error:
         folder.await_siblings(own.control.private)
+        with suppress(OSError):
+            (own.control.private / _BAD_INPUT).touch()
         with suppress(HubGone, dist.DistNetworkError, dist.DistStoreError):  # rank 0 has found it, and gone
             if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
                 print(f"error: {error}", file=sys.stderr, flush=True)
-            (own.control.private / _BAD_INPUT).touch()
             heartbeat.end_all(f"{here} {_BAD_INPUT}")
         with signals.handled(signal.SIG_IGN, *signals.ENDING):
             _leave_nothing(own, str(error))
