@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import lockstep
+from lockstep import Result
+from lockstep.scenarios.loading import made
+
 CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
 SERVER = {"server": 0, "at": "1 s", "crash": True, "back_after": "500 ms"}
 HANG = {"worker": 1, "at": "1 s", "hang_for": "2 s"}
@@ -27,3 +31,22 @@ def document(*faults: Any, cluster: Any = None, **more: Any) -> dict[str, Any]:
         "recovery": {"checkpoint": {"every": "5 updates"}, "on_failure": "restart"},
         **more,
     }
+
+
+def simulated(
+    *faults: Any, strategy: Any = "synchronous", on: str = "restart", every: int | None = 10, **more: Any
+) -> Result:
+    """100 updates of 0.1 s by four workers; failures are noticed after half a second."""
+    more = {"stop": {"updates": 100}, "workload": {"parameters": 1000, "batch_size": 32}, **more}
+    cluster = {
+        "workers": 4,
+        "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
+        "detect": "500 ms",
+        "faults": list(faults),
+        **more.pop("cluster", {}),
+    }
+    recovery: dict[str, Any] = {"on_failure": on}
+    if every:
+        recovery["checkpoint"] = {"every": f"{every} updates"}
+    document = {"name": "faults", "cluster": cluster, "strategy": strategy, "recovery": recovery, **more}
+    return lockstep.simulate(made(document))

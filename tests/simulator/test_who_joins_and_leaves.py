@@ -1,0 +1,72 @@
+"""Workers that join and leave by plan, in virtual time."""
+
+from typing import Any
+
+import pytest
+
+import lockstep
+from lockstep.strategies import STRATEGIES
+from lockstep.studies.chaos.invariants import broken
+from tests.support.failing import simulated as run
+from tests.support.nightly import drawn
+
+CRASH = {"at": "3 s", "crash": True, "back_after": "2 s"}
+ELASTIC = [name for name, strategy in STRATEGIES.items() if strategy.elastic and strategy.has_servers]
+JOIN = {"workers": {"add": 2}, "at": "3 s"}
+LEAVE = {"workers": {"remove": [1]}, "at": "3 s"}
+
+
+@pytest.mark.parametrize(("change", "before", "after"), [(JOIN, 4, 6), (LEAVE, 4, 3)])
+def test_rounds_are_of_those_who_are_there_by_plan(change: Any, before: int, after: int) -> None:
+    """A round under way is not broken off; nobody fails, and nothing is lost."""
+    result = run(change, on="stop", every=None)
+    updates = result.records[result.records["event"] == "update"]
+    members = updates.groupby("version").size()
+    assert set(members[:29]) == {before}
+    assert set(members[31:]) == {after}
+    assert result.metrics["duration_s"] == pytest.approx(10.0, abs=0.11)
+    assert result.metrics["failures"] == result.metrics["lost_samples"] == 0
+    assert result.metrics["availability"] == 1.0
+
+
+def test_workers_that_join_and_leave_make_as_many_gradients_as_they_have_time_for() -> None:
+    changes = [JOIN, {"workers": {"remove": [0, 5]}, "at": "7.95 s"}]
+    result = run(*changes, on="stop", every=None, strategy="asynchronous", stop={"time": "10.05 s"})
+    gradients = result.records[(result.records["event"] == "gradient") & (result.records["end"] < 10.05)]
+    assert [*gradients.groupby("node").size()] == [80, 100, 100, 100, 70, 50]
+
+
+@pytest.mark.parametrize("strategy", drawn(ELASTIC, one_in=4))
+def test_elastic_strategies_have_workers_that_join_and_leave(strategy: str) -> None:
+    for phase in ("600 ms", "650 ms", "699.9 ms"):
+        changes = [JOIN | {"at": phase}, LEAVE | {"at": phase}]
+        result = run(*changes, strategy=strategy, on="stop", every=None, stop={"steps": 14})
+        assert not [*broken(result)]
+        assert set(result.records[result.records["event"] == "gradient"]["node"]) == {*range(6)}
+
+
+def test_who_is_not_there_does_not_fail() -> None:
+    early, late = CRASH | {"worker": 5, "at": "1 s"}, CRASH | {"worker": 1, "at": "5 s"}
+    assert run(JOIN, LEAVE, early, late, on="stop", every=None).metrics["failures"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([{"workers": {"remove": [4]}, "at": "1 s"}], r"remove\[0\]: must be a worker's number, from 0 to 3"),
+        ([LEAVE, LEAVE], r"faults\[1\].workers.remove\[0\]: worker 1 is listed twice"),
+        ([{"workers": {"remove": [0, 1, 2, 3]}, "at": "1 s"}], "no worker is left at 1 s"),
+        ([{"workers": {"join": [0, 1, 2, 3]}, "at": "1 s"}], "no worker is there when the run begins"),
+        ([JOIN, {"workers": {"remove": [4]}, "at": "1 s"}], "worker 4 leaves at 1 s, before it joins at 3 s"),
+        ([{"workers": {"add": 2, "remove": [1]}, "at": "1 s"}], "give exactly one of add"),
+        ([{"workers": {"add": 0}, "at": "1 s"}], "workers.add"),
+    ],
+)
+def test_plans_that_cannot_be(changes: list[Any], message: str) -> None:
+    with pytest.raises(lockstep.ScenarioError, match=message):
+        run(*changes, on="stop", every=None)
+
+
+def test_those_who_join_are_workers_of_the_scenario() -> None:
+    cluster = run(JOIN, on="stop", every=None).scenario.cluster
+    assert (cluster.workers, cluster.faults[0].workers.join) == (6, (4, 5))
