@@ -23,7 +23,16 @@ from lockstep import scenarios
 from lockstep.fitting import estimate
 from lockstep.fitting.estimate import Array, Noise, Optimum, Problem
 from lockstep.fitting.keys import Ends, Free, free
-from lockstep.fitting.model import Anchored, Model, scenario_of, simulations, smoothing, steady
+from lockstep.fitting.model import (
+    Anchored,
+    Model,
+    repeats,
+    roughness,
+    scenario_of,
+    simulations,
+    slope_step,
+    steady,
+)
 from lockstep.fitting.table import Measure, Row, Table, Use, read
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.sweep import Changes
@@ -134,16 +143,24 @@ def fit(
         short = steady(whole, start, fitted)
         problem = _problem(Anchored(short, short), rows, fitted, keys)._replace(step=_WIDE)
         starts = estimate.scan(problem, start)
-        far = any(smoothing(short, each)[1] > estimate.STEP for each in starts)
+        far = any(slope_step(roughness(short, each)) > estimate.STEP for each in starts)
         begun = estimate.roughly(problem, starts, far)
-        repeats, step = smoothing(short, begun.values)
-        model = Anchored(whole.repeated(repeats), short.repeated(repeats))
+        rough = roughness(short, begun.values)
+        step = slope_step(rough)
+        # workers may leave the step only in the course of a whole run, which short ones of few do not show
+        predicted = [number for number, row in enumerate(rows) if row.use is Use.PREDICT]
+        rough[predicted] = roughness(whole, begun.values, predicted)
+        many = repeats(rough, predicted)
+        model = Anchored(whole.repeated(many), short.repeated(many))
+        # of a run, and of the mean of those that are simulated; in fitted rows the noise has it
+        chance = np.square(rough) * (1 + 1 / np.array(many))
+        chance[fitted] = 0.0
         problem = _problem(model, rows, fitted, keys)._replace(step=step)
         best = _settled(model, problem, begun)
         for number in model.nothing(best.values):
             said = "nothing is applied before the run stops; give a later stop"
             raise ScenarioError(said, "stop", rows[number].place)
-        return _result(model, problem, best, measured, fitted, keys, changed, profile)
+        return _result(model, problem, best, measured, fitted, chance, keys, changed, profile)
 
 
 def _settled(model: Anchored, problem: Problem, best: Optimum) -> Optimum:
@@ -210,6 +227,7 @@ def _result(
     best: Optimum,
     table: Table,
     fitted: Sequence[int],
+    chance: Array,
     keys: Sequence[Free],
     changed: Callable[[Changes], Scenario],
     profile: Path | None,
@@ -225,7 +243,7 @@ def _result(
     ends = (best.values < problem.low + inside) | (best.values > problem.high - inside)
     return Fit(
         found,
-        _rows(model, problem, best, noise, table, fitted),
+        _rows(model, problem, best, noise, table, fitted, chance),
         table.measure,
         flat,
         noise.sd * float((1 / problem.weight).mean()) if noise.known else None,
@@ -260,7 +278,13 @@ def _found(key: Free, number: int, problem: Problem, best: Optimum, noise: Noise
 
 
 def _rows(
-    model: Anchored, problem: Problem, best: Optimum, noise: Noise, table: Table, fitted: Sequence[int]
+    model: Anchored,
+    problem: Problem,
+    best: Optimum,
+    noise: Noise,
+    table: Table,
+    fitted: Sequence[int],
+    chance: Array,
 ) -> pd.DataFrame:
     """The table with what is predicted, and how far that may be off."""
     everything = Problem(
@@ -270,7 +294,7 @@ def _rows(
     slopes = estimate.slopes(everything, best.values)
     spread = np.einsum("rk,kl,rl->r", slopes, estimate.covariance(problem, best, noise), slopes)
     scatter = (noise.sd / problem.weight).mean() ** 2
-    half = np.minimum(noise.quantile * np.sqrt(spread + scatter), _WIDEST)
+    half = np.minimum(noise.quantile * np.sqrt(spread + scatter + chance), _WIDEST)
     out = None if table.divided else estimate.left_out(problem, best)
     found = []
     for number, row in enumerate(table.rows):

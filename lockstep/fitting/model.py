@@ -22,6 +22,7 @@ _LONG_S = 0.02  # a simulation, from which on processes are worth their start
 _NOTHING = -50.0  # the logarithm that stands for a throughput of nothing at all
 _STEADY = 0.03  # relative: how near a short run has to come to the whole one
 _SHORTEST = 8
+_MANY = 10  # runs of a rough row that is to be predicted: as many as the accuracy suite's
 _LOOKS = 4  # at each row, with values next to each other, at how rough predictions are
 _APART = 2e-3
 _ROUGH = 5e-3  # relative standard deviation around a line, from which on means are taken
@@ -185,17 +186,27 @@ def _shifts(count: int) -> list[float]:
     return [0.0] if count == 1 else (_APART * np.linspace(-1, 1, count)).tolist()
 
 
-def smoothing(model: Model, values: Array) -> tuple[list[int], float]:
-    """Of how many runs each row's predictions should be means, and over which step slopes should be taken.
+def roughness(model: Model, values: Array, rows: Sequence[int] | None = None) -> Array:
+    """How far predictions of these rows, or all, scatter around a line over a short way.
 
-    Where workers queue at servers any small change can give another order: a prediction is then as rough as
-    if it were random, although the seed is the same. Smooth ones are a straight line over a short way.
+    Relative standard deviations, shape (rows,), and 0 for rows that are smooth. Where workers queue at
+    servers any small change can give another order: a prediction is then as rough as if it were random,
+    although the seed is the same. Smooth ones are a straight line over a short way.
     """
     shifts = np.array(_shifts(_LOOKS))
-    found = model.predict(values + shifts[:, None])
+    found = model.predict(values + shifts[:, None], rows)
     line = np.vander(shifts, 2)
     off = found - line @ np.linalg.lstsq(line, found, rcond=None)[0]
-    rough = np.sqrt((off**2).sum(axis=0) / (_LOOKS - 2))
-    repeats = [_LOOKS if each > _ROUGH else 1 for each in rough.tolist()]
-    left = float((rough / np.sqrt(repeats))[np.array(repeats) > 1].max(initial=0.0))
-    return repeats, max(STEP, _OF_ROUGHNESS * left)
+    rough: Array = np.sqrt((off**2).sum(axis=0) / (_LOOKS - 2))
+    return np.where(rough > _ROUGH, rough, 0.0)
+
+
+def repeats(rough: Array, predicted: Sequence[int] = ()) -> list[int]:
+    """Of how many runs each row's predictions should be means; `predicted`: rows that are not fitted."""
+    found = [_LOOKS if each else 1 for each in rough.tolist()]
+    return [_MANY if number in predicted and count > 1 else count for number, count in enumerate(found)]
+
+
+def slope_step(rough: Array) -> float:
+    """Over which step slopes should be taken."""
+    return max(STEP, _OF_ROUGHNESS * float((rough / math.sqrt(_LOOKS)).max(initial=0.0)))

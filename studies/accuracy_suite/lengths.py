@@ -3,7 +3,8 @@
 What a run of some seconds measures is one of many possible courses, where workers do not wait for each other.
 How far apart these are the simulator knows before anything is measured: as far as simulations are that have
 other draws of the network's latencies, on the shipped testbed with some jitter. What is left to chance falls
-with the root of the time. So the rule knows no strategies: a point's length follows from its scenario.
+with the root of the time. So the rule knows no strategies: a point's length follows from its scenario. Where
+the longest run that there is leaves too much to chance, there are several.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,12 +30,13 @@ _JITTER = Jitter(deviation="105 us")  # type: ignore[arg-type]  # of the shipped
 
 
 def settled(point: Point) -> Point:
-    """The point with runs as long as they must be: a pure function. Points that learn stay as they are."""
+    """The point with runs as long, and as many, as must be: a pure function. What learns stays as it is."""
     if point.part != "rates":
         return point
-    times = _times(spread(point))
+    wanted = max(1, ceil((spread(point) / CHANCE) ** 2))
+    times = min(MOST, wanted)
     stop = {key: _longer(bound, times) for key, bound in point.document["stop"].items()}
-    return replace(point, document={**point.document, "stop": stop})
+    return replace(point, document={**point.document, "stop": stop}, runs=ceil(wanted / times))
 
 
 def settle(points: Sequence[Point], progress: Callable[[float], None] | None = None) -> list[Point]:
@@ -62,10 +64,6 @@ def _longer(bound: int | str, times: int) -> int | str:
     if isinstance(bound, int):
         return times * bound
     return f"{times * float(bound.removesuffix(' s')):g} s"
-
-
-def _times(spread: float) -> int:
-    return min(MOST, max(1, ceil((spread / CHANCE) ** 2)))
 
 
 @cache

@@ -28,7 +28,7 @@ def measure(
     are kept.
     """
     runs = {point.name: campaign.kept(folder, point) for point in points}
-    missing = [point for point in points if _wanting(runs[point.name])]
+    missing = [point for point in points if _wanting(point, runs[point.name])]
     errors, begun = dict[str, str](), monotonic()
     for number, point in enumerate(missing, 1):
         try:
@@ -42,13 +42,13 @@ def measure(
     return [campaign.row(point, runs[point.name], errors.get(point.name)) for point in points]
 
 
-def _wanting(runs: Sequence[Digest]) -> bool:
-    return wanting(runs, 1, MOST, ENOUGH)
+def _wanting(point: Point, runs: Sequence[Digest]) -> bool:
+    return wanting(runs, min(point.runs, MOST), MOST, ENOUGH)
 
 
 def _complete(point: Point, runs: list[Digest], folder: Path, testbed: bool) -> str:
     """Append the runs that are missing, and keep each; what is said about them."""
-    while _wanting(runs):
+    while _wanting(point, runs):
         result = lockstep.run(point.scenario, testbed=testbed, attempts=ATTEMPTS)
         runs.append(digest(result) | {key: result.metrics[key] for key in ("disturbed", "attempts")})
         campaign.keep(folder, point, runs)

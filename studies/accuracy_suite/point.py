@@ -16,12 +16,16 @@ FACTORS = ("strategy", "workers", "shards", "regime", "stragglers")
 
 @dataclass(frozen=True)
 class Point:
-    """`document`: what its scenario file would have. `part`: "rates" or "learning"."""
+    """`document`: what its scenario file would have. `part`: "rates" or "learning".
+
+    `runs`: of which a measurement is the mean, at least.
+    """
 
     name: str
     part: str
     factors: Mapping[str, Any]
     document: Mapping[str, Any]
+    runs: int = 1
 
     @property
     def scenario(self) -> Scenario:
