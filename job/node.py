@@ -227,6 +227,18 @@ class Node:
         gradient, self.loss = work.gradient()
         return gradient
 
+    def begin_gradient(self, parameters: Vector) -> Awaitable[Vector]:
+        done, step = Event(), self.begin()
+
+        async def run() -> None:
+            work = self._compute(parameters, step=step)
+            await work.done
+            gradient, self.loss = work.gradient()
+            done.happen(gradient)
+
+        self.spawn(run())
+        return done
+
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         if self.arrived(kind):
             return None
@@ -303,10 +315,11 @@ class Node:
         assert self.passes is not None
         return self.passes.backward_weights(self, micro, chunk)
 
-    def _compute(self, parameters: Vector, down_to: Sequence[int] = ()) -> Work:
+    def _compute(self, parameters: Vector, down_to: Sequence[int] = (), step: int | None = None) -> Work:
         """Take a mini-batch, and record its gradient: at once, if it is known how long it takes."""
-        step = self.step
-        self.step = step + 1  # as `begin`, without a call
+        if step is None:
+            step = self.step
+            self.step = step + 1  # as `begin`, without a call
         work = self.port.compute(parameters, step, down_to)
         if work.end is not None:
             self.recorder.gradient(self.rank, work.start, work.end, step)

@@ -31,7 +31,7 @@ def completed(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
     if not (plan.goes_on and plan.owners.shown_by_all):
         return records
     spans = _spans(records)
-    updates = of(records, "update", ["end", "peer", "version", "batches"])
+    updates = of(records, "update", ["end", "peer", "version", "batches", "staleness"])
     undone = _undone(updates, spans)
     records = records.copy()
     records.loc[updates.index[undone], "event"] = "undone"
@@ -40,6 +40,7 @@ def completed(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
     newest = int(updates["version"].max()) + 1 if len(updates) else 0
     at = dict(zip(updates["version"].tolist(), updates["end"].tolist(), strict=True))
     lengths: dict[Any, Any] = updates.groupby("version")["batches"].max().to_dict()
+    stale: dict[Any, Any] = updates.groupby("version")["staleness"].max().to_dict()
     most, each = 1, plan.quota.each
     # mini-batches that each may still have made; a round is as many as any has, or what is left
     left = dict.fromkeys(plan.workers, inf if each is None else each)
@@ -53,7 +54,14 @@ def completed(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
                 if (made, worker) not in known and left[worker] > 0:
                     count = int(min(most, left[worker]))
                     left[worker] -= count
-                    missing.update(plan.owners.ranks[0], worker, at.get(made, after.since), made, 0, count)
+                    missing.update(
+                        plan.owners.ranks[0],
+                        worker,
+                        at.get(made, after.since),
+                        made,
+                        stale.get(made, 0),
+                        count,
+                    )
     return join([records, missing.frame()])
 
 

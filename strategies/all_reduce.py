@@ -135,7 +135,11 @@ class Shared:
         """One."""
         return 1
 
-    async def compute(self) -> Sequence[Awaitable[Vector]]:
+    async def available(self) -> bool:
+        """Whether there is a mini-batch."""
+        return await self.replica.node.next_batch_available()
+
+    async def compute(self) -> Any:
         """Begin to: a bucket travels while the next is computed."""
         return self.replica.gradient()
 
@@ -149,10 +153,10 @@ class Shared:
 
         return await replica.mean_step(own or nothing, total, adding)
 
-    async def take(self, found: Any, own: Any, counts: State) -> None:
+    async def take(self, found: Any, own: Any, counts: State, staleness: int = 0) -> None:
         """Take it."""
         self._done()
-        by = [Contribution(self.replica.node.rank, 0, 1)] if own else []
+        by = [Contribution(self.replica.node.rank, staleness, 1)] if own else []
         steps, states = found
         await self.replica.take(steps, states, by, counts)
 

@@ -81,6 +81,10 @@ class Averaged:
         if own is not None and self._kind == "keep":
             self._states[0] = own[1]
 
+    async def available(self) -> bool:
+        """Whether there is a mini-batch."""
+        return await self._node.next_batch_available()
+
     async def compute(self) -> tuple[Any, ...]:
         """Make local steps."""
         return await walk(self._node, self._optimizer, self.vector, self._states[0], self._period)
@@ -151,6 +155,10 @@ class Later:
         elif self._now is self._gradients:
             self._now, own = self._local((version, *state)), None
         self._now.take_over(version, state, own)
+
+    async def available(self) -> bool:
+        """Of either."""
+        return await self._now.available()
 
     async def compute(self) -> Any:
         """A gradient, or local steps."""

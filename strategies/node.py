@@ -374,6 +374,10 @@ class Node(Protocol):
         """
         ...
 
+    def begin_gradient(self, parameters: Vector) -> Awaitable[Vector]:
+        """As `gradient`, which is computed from now on, beside all else, whenever it is awaited."""
+        ...
+
     def begin_collective(
         self, program: "Collective", vector: Vector, among: Group | None = None
     ) -> Awaitable[Vector]:

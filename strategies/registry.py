@@ -195,6 +195,7 @@ STRATEGIES: dict[str, Strategy] = {
         equal_steps=True,
         keeps=1,  # a gradient that is being summed
         savers=Savers.OWNERS,
+        goes_on=True,
         summary="all-reduce of the last gradients while the next are computed (Li et al. 2018)",
     ),
     "local-sgd": Strategy(

@@ -47,8 +47,11 @@ class Model(Protocol):
     def batches(self) -> int:
         """Mini-batches of each in the next round: as many for those who have made fewer before."""
 
+    async def available(self) -> bool:
+        """Whether this worker has anything to add to another round."""
+
     async def compute(self) -> Any:
-        """What this worker adds to the next round, for which there is a mini-batch."""
+        """What it adds to the next round."""
 
     async def sum(self, own: Any, adding: int, among: Group) -> Any:
         """What comes of the round, to which so many add, this one `own` (None: nothing).
@@ -123,9 +126,9 @@ class SharedRounds:
     async def _round(self) -> None:
         if not self._adding and not self._late:
             return
-        node, model, adds = self.node, self.model, self.node.rank in self._adding
+        model, adds = self.model, self.node.rank in self._adding
         if adds and self._own is None:
-            if not await node.next_batch_available():
+            if not await model.available():
                 self._standing = Standing.DONE
                 raise Broken
             self._own = await model.compute()

@@ -341,7 +341,10 @@ def test_a_far_fault_and_checkpoints_that_take_no_time_change_nothing(strategy: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"strategy": "pipe-sgd", "on": "continue"}, "recovery.on_failure: pipe-sgd cannot go on"),
+        (
+            {"strategy": "streaming-diloco", "on": "continue"},
+            "recovery.on_failure: streaming-diloco cannot go on",
+        ),
         ({"strategy": "hogwild"}, "recovery.checkpoint: hogwild writes no checkpoints"),
         ({"strategy": "all-reduce", "faults": [SERVER]}, r"cluster.faults\[0\].server: all-reduce has no"),
         (

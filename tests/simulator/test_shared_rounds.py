@@ -142,6 +142,47 @@ def test_with_who_is_waited_for_the_bits_are_those_of_a_run_without_faults(worke
     assert np.array_equal(failed.parameters, run(on="wait", **more).parameters)
 
 
+PIPED: dict[str, Any] = {
+    "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
+    "stop": {"steps": 40},
+    "cluster": {"network": {"bandwidth": "100 Mbit/s", "latency": "1 ms"}},
+}
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+@pytest.mark.parametrize("every", [1, None])
+def test_a_pipeline_of_sums_that_could_go_on_learns_the_same(delay: int, every: int | None) -> None:
+    """One sum at a time, and the gradients of the same parameters; `delay` rounds old, but for the first."""
+    strategy = {"name": "pipe-sgd", "delay": delay, "optimizer": "adam"}
+    found = run(strategy=strategy, every=every, **PIPED)
+    whole = run(strategy=strategy, on="restart", every=every, **PIPED)
+    assert np.array_equal(found.parameters, whole.parameters)
+    for result in (found, whole):
+        updates = of(result.records, "update", ["version", "staleness"])
+        assert updates["staleness"].tolist() == updates["version"].clip(upper=delay).tolist()
+    if every is None:  # else the other waits for its sums, to save them
+        assert found.metrics["duration_s"] == pytest.approx(whole.metrics["duration_s"], rel=0.02)
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize(
+    ("faults", "moved"),
+    [
+        ([], 100 * 2.5),
+        # 30 rounds of four; 17 of three, in the last of which it is back, and computes for the next
+        ([CRASH], 78 * 2.5 + 17 * 7 / 3),
+        ([CRASH | {"worker": 0}], 78 * 2.5 + 17 * 3),
+        ([GONE], 30 * 2.5 + 65 * 7 / 3),
+    ],
+)
+def test_a_pipeline_of_sums_goes_on_with_those_who_are_there(faults: list[Any], moved: float) -> None:
+    """As `all-reduce` does, whose sums take no time here either."""
+    result = run(*faults, strategy={"name": "pipe-sgd", "learning_rate": RATE}, workload=QUADRATIC)
+    assert result.parameters is not None
+    assert result.parameters / -RATE == pytest.approx(np.full(5, moved), rel=1e-5)
+    assert result.metrics["lost_samples"] == 0
+
+
 @pytest.mark.parametrize("at", ["350 ms", "1.55 s", "3.05 s"])
 @pytest.mark.parametrize("on", ["continue", "wait"])
 def test_all_change_their_period_with_the_same_round(on: str, at: str) -> None:
@@ -258,6 +299,11 @@ def test_also_those_whose_rounds_change(seed: int) -> None:
         if seed % 2
         else {"name": "post-local-sgd", "switch_step": 9, "averaging_period": 3, "optimizer_state": state},
     )
+
+
+@pytest.mark.parametrize("seed", drawn(range(200), one_in=40))
+def test_also_those_that_compute_beside_their_sums(seed: int) -> None:
+    anything(seed, {"name": "pipe-sgd", "delay": seed % 4})
 
 
 def anything(seed: int, strategy: dict[str, Any] | None = None) -> None:
