@@ -75,6 +75,11 @@ class Hub:
         with self._lock:
             return self.watchdog.stall(time.monotonic())
 
+    def silent(self, seconds: float) -> dict[int, float]:
+        """Who has begun and given no sign for so long, and when (monotonic clock) each gave the last."""
+        with self._lock:
+            return self.watchdog.silent(time.monotonic(), seconds)
+
     def waited_for(self) -> list[int]:
         """Whom others have been waiting for, for some seconds."""
         with self._lock:

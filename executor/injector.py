@@ -1,4 +1,7 @@
-"""Lets a real run fail as `cluster.faults` says, by the clock: signals, and a testbed's links."""
+"""Lets a real run fail as `cluster.faults` says, by the clock: signals, and a testbed's links.
+
+What fails by itself goes the same way, once the launcher has seen it.
+"""
 
 import os
 import signal
@@ -10,12 +13,12 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from multiprocessing.process import BaseProcess
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from lockstep.executor import absence
 from lockstep.executor.stores import Store
 from lockstep.executor.testbed import Testbed
-from lockstep.job.faults import Crash, Cut, Fault, Hang
+from lockstep.job.faults import Crash, Cut, Fault, Hang, Unforeseen
 from lockstep.job.recovery import Faults, killed, noticed
 from lockstep.scenarios import Scenario
 
@@ -45,10 +48,15 @@ class Injector:
         self._policy = scenario.on_failure
         self._scenario, self._faults, self._processes = scenario, faults, processes
         self._store, self._bed, self._ended = store, bed, ended
+        self.by_themselves = 0
+        """How many have failed that nobody has made to."""
+        self.still: set[int] = set()
+        """Who has been made to stand still for a while."""
         self._cuts: list[Cut] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._over = Event()
+        self._acting = Lock()
         self._thread = Thread(target=self._serve, daemon=True)
 
     def begin(self, origin: float) -> None:
@@ -87,7 +95,23 @@ class Injector:
             if self._over.wait(max(0.0, self.origin + at - time.monotonic())):
                 return
             heappop(self._due)
-            do()
+            with self._acting:
+                do()
+
+    def has_failed(self, ranks: Sequence[int], since: float | None = None) -> None:
+        """These have died, or have given no sign `since` (s), and nobody let them.
+
+        Who takes a place then may begin at once.
+        """
+        assert self.origin is not None
+        with self._acting:
+            ranks = [rank for rank in ranks if rank not in self.gone and not self._ended(rank)]
+            now = time.monotonic() - self.origin
+            fault = Unforeseen(now if since is None else since, now, -1, tuple(ranks))
+            if ranks:
+                self._faults.befell(fault, ranks)
+                self.by_themselves += len(ranks)
+                (self._lose if self.goes_on(fault) else self._fails)(ranks, fault)
 
     def _befalls(self) -> None:
         fault = self._faults.pop()
@@ -101,7 +125,8 @@ class Injector:
             elif isinstance(fault, Hang):
                 self._signal(ranks, signal.SIGSTOP)
                 if known == inf:
-                    self._at(fault.until, lambda: self._signal(ranks, signal.SIGCONT))
+                    self.still |= {*ranks}
+                    self._at(fault.until, lambda: self._let_go_on(ranks))
             elif isinstance(fault, Cut):
                 self._cut([*self._cuts, fault])
                 self._at(fault.until, lambda: self._cut([each for each in self._cuts if each is not fault]))
@@ -109,10 +134,14 @@ class Injector:
                 if not isinstance(fault, Cut):  # who is cut off may still come to its end
                     self.gone |= dict.fromkeys(ranks, fault)
                 if not goes_on:
-                    self._at(known, lambda: self._fails(fault, ranks))
+                    self._at(known, lambda: self._fails(ranks, fault))
                 elif not isinstance(fault, Crash):  # what it still does counts no longer
                     self._at(known, lambda: self._lose(ranks, fault))
         self._await_next()
+
+    def _let_go_on(self, ranks: Sequence[int]) -> None:
+        self._signal(ranks, signal.SIGCONT)
+        self.still -= {*ranks}
 
     def _crash(self, fault: Crash, ranks: Sequence[int], goes_on: bool) -> None:
         def gone() -> None:
@@ -127,7 +156,7 @@ class Injector:
         else:
             gone()
 
-    def _fails(self, fault: Fault, ranks: Sequence[int]) -> None:
+    def _fails(self, ranks: Sequence[int], fault: Fault) -> None:
         self.gone |= dict.fromkeys(ranks, fault)
         self.failed = fault
 
@@ -136,10 +165,14 @@ class Injector:
         assert self.origin is not None
         self.gone |= dict.fromkeys(ranks, fault)
         absence.say(self._store, ranks, gone=True)
-        self._at(fault.until, lambda: self._are_back(ranks))
+        now = time.monotonic() - self.origin
         for rank in ranks:
-            self.dead.append((rank, fault, time.monotonic() - self.origin))
+            self.dead.append((rank, fault, now))
         self._signal(ranks, signal.SIGKILL)
+        if fault.until <= now:
+            self._are_back(ranks)
+        else:
+            self._at(fault.until, lambda: self._are_back(ranks))
 
     def _are_back(self, ranks: Sequence[int]) -> None:
         for rank in ranks:

@@ -31,6 +31,7 @@ from lockstep.executor.fork_server import ForkServerGuard, interruptible, no_mai
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.injector import Injector
+from lockstep.executor.leaving import name_dead
 from lockstep.executor.process import START
 from lockstep.executor.replacing import Replacing
 from lockstep.executor.room import held
@@ -39,10 +40,10 @@ from lockstep.executor.steal_time import StealTime
 from lockstep.executor.stores import FileStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
-from lockstep.job.faults import Fault, Hang
+from lockstep.job.faults import Fault, Hang, Unforeseen
 from lockstep.job.incarnation import FIRST, Incarnation
 from lockstep.job.plan import Plan
-from lockstep.job.recovery import Faults
+from lockstep.job.recovery import Faults, detect_s
 from lockstep.scenarios import ScenarioError
 from lockstep.workloads import Learner
 from lockstep.workloads.memory import bytes_of, require
@@ -54,6 +55,8 @@ _LEAST_BYTES = 20e6  # that a process takes for itself, with next to nothing to 
 _BETWEEN_HOSTS = 10e6  # bytes/s of a network of which nothing is known
 INSIDE = 5e8  # bytes/s that messages between processes of a machine have at least
 _IN_TURN = 10  # as often as everybody's largest message may be in others' way
+_LEAST_DETECT_S, _LATE_S = 2.0, 1.0  # without a sign, of which there are two a second; busy machines are late
+_BY_THEMSELVES = 20  # processes that may die in a run, or a life of it, before that is no accident
 _SETTLE_S = 0.1  # in which the death that made a process fail is known too
 
 
@@ -178,6 +181,7 @@ class _Run:
         if faults is not None:
             ended = partial(collect.has_ended, folder)
             self.injector = Injector(plan.scenario, faults, self.processes, self.store, bed, ended)
+        self._named = 0  # dead, by name, to the others
         self._frozen = ForkServerGuard(deadline_s or LEAST_S)
 
     def _process(self, rank: int, contact: process.Contact) -> BaseProcess:
@@ -241,7 +245,11 @@ class _Run:
             exitcodes = [None if r in gone else code for r, code in enumerate(self._exitcodes())]
             if any(exitcodes) and not gone and not (self.injector and self.injector.dead):
                 time.sleep(_SETTLE_S)
+                if self._died_by_themselves(self._exitcodes()):
+                    continue
                 raise self._failure(self._exitcodes())
+            if self._hang_by_themselves():
+                continue
             if None not in exitcodes:
                 return
             if stall := self.hub.stall():
@@ -255,6 +263,39 @@ class _Run:
             )
             yield
 
+    def _died_by_themselves(self, exitcodes: Sequence[int | None]) -> bool:
+        """Whether processes were killed, as a machine's failure or the system would, and the job recovers.
+
+        A process that ends with an error of its own would do so again.
+        """
+        killed = [rank for rank, exitcode in enumerate(exitcodes) if exitcode is not None and exitcode < 0]
+        others = any(exitcode is not None and exitcode > 0 for exitcode in exitcodes)
+        if not killed or (self.plan.goes_on and others):
+            return False
+        return self._have_failed(killed)
+
+    def _hang_by_themselves(self) -> bool:
+        """Whether processes give no sign for longer than failures may, and the job recovers."""
+        if self.injector is None or self.injector.origin is None:
+            return False
+        seconds = max(detect_s(self.plan.scenario), _LEAST_DETECT_S) + _LATE_S
+        silent = {
+            rank: heard
+            for rank, heard in self.hub.silent(seconds).items()
+            if rank not in self.injector.gone and rank not in self.injector.still
+        }
+        return bool(silent) and self._have_failed([*silent], min(silent.values()) - self.injector.origin)
+
+    def _have_failed(self, ranks: Sequence[int], since: float | None = None) -> bool:
+        """Let the job recover from what has befallen these; False: it does not."""
+        injector = self.injector
+        if injector is None or injector.origin is None or injector.by_themselves >= _BY_THEMSELVES:
+            return False
+        if self._frozen.why or self.plan.scenario.on_failure == "stop":
+            return False
+        injector.has_failed(ranks, since)
+        return True
+
     def _exitcodes(self) -> list[int | None]:
         absent = self.replacing.absent
         return [0 if rank in absent else child.exitcode for rank, child in enumerate(self.processes)]
@@ -264,6 +305,9 @@ class _Run:
         self.processes[rank].kill()  # if it was to die again before it took this place
         self.processes[rank].join()
         if (life := self.replacing.bury(rank, fault, at)) is not None:
+            if isinstance(fault, Unforeseen):
+                self._named += 1
+                name_dead(self.store, self._named, rank, life.number)
             contact = replace(self._contact, life=life, origin=self.origin)
             self.processes[rank] = self._process(rank, contact)
             self._begin(rank)
@@ -285,7 +329,7 @@ class _Run:
             # else there is nothing to hand over
             begun = any(self.kept.glob(f"rank-*.{streams.RECORDS}.arrow"))
             for rank, child in enumerate(self.processes):
-                if not begun or isinstance(injector.gone.get(rank), Hang):
+                if not begun or isinstance(injector.gone.get(rank), Hang | Unforeseen):
                     child.kill()  # one that stands still would not hear that it is to end
             raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
         while injector.dead:

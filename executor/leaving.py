@@ -1,12 +1,16 @@
 """The failure detector of a real run: servers, or other workers, hear `leave` on behalf of who is gone.
 
-A failure is noticed `cluster.detect` after it. So each knows from the schedule when that is.
+A failure of the scenario is noticed `cluster.detect` after it. So each knows from the schedule when that is.
+Who has died by itself, or hangs, is named by the launcher, in the store.
 """
 
+import json
+from functools import partial
 from math import inf
 
 from lockstep.executor.inbox import Arrived
 from lockstep.executor.port import RealPort
+from lockstep.executor.stores import Store
 from lockstep.job.faults import Crash, Fault
 from lockstep.job.recovery import Faults, noticed
 from lockstep.strategies.node import Message
@@ -53,3 +57,34 @@ def hear_of_leaving(port: RealPort, since: float, rejoins: bool) -> None:
         if rejoins:
             befalls(before)
     await_next()
+
+
+def name_dead(store: Store, number: int, rank: int, life: int) -> None:
+    """Let all hear, as the so-manieth (from 1), that a process has died; its next life is that one."""
+    store.set(_key(number), json.dumps([rank, life]))
+
+
+def hear_of_deaths(port: RealPort) -> None:
+    """Let a node hear of workers that die by themselves from now on, unless their places have been taken."""
+    told = 0
+    while port.store.check([_key(told + 1)]):  # who is not there yet will say so
+        told += 1
+
+    def tell(rank: int, life: int, _: object) -> None:
+        if port.transport.lives[rank] < life:
+            port.transport.forget(rank)
+            port.hear(Arrived(Message("leave", rank), port.now, 0))
+
+    def look() -> None:
+        nonlocal told
+        while port.store.check([_key(told + 1)]):
+            told += 1
+            rank, life = json.loads(port.store.get(_key(told)))
+            if rank in port.plan.workers and rank != port.rank:
+                port.alarm(port.now).then(partial(tell, rank, life))
+
+    port.look_for_deaths = look
+
+
+def _key(number: int) -> str:
+    return f"dead/{number}"

@@ -22,7 +22,7 @@ from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file, collect, journal
 from lockstep.executor.folder import new_folder
 from lockstep.executor.replacing import BACK
-from lockstep.job.faults import Cut, Fault
+from lockstep.job.faults import Cut, Fault, Unforeseen
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults, Progress, next_start, noticed, read_s, recovered, says
@@ -32,6 +32,7 @@ from lockstep.scenarios import ScenarioError
 if TYPE_CHECKING:
     from lockstep.executor.launch import _Run
 
+_BY_ITSELF = 10  # lives that end so without a new checkpoint, after which there will be none
 _BEGIN, _RECORDS = "begin.json", "records.parquet"
 Begin = Callable[[Path, Path, Incarnation, float | None, Faults], "_Run"]
 """Makes a run's processes: its private folder, that for records, the life, when clocks began, and faults."""
@@ -81,7 +82,8 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             reading = read_s(plan, life)
             back = max(fault.until for fault in over.gone.values())
             start = next_start(plan, faults, over.at, back, reading)
-            if start == inf or in_vain.in_vain(life):
+            most = _BY_ITSELF if isinstance(over.fault, Unforeseen) else None
+            if start == inf or in_vain.in_vain(life, most):
                 raise
             life, known = replace(life, start=start), over.at
             for rank, each in life.saved.items():

@@ -39,6 +39,7 @@ _SLICE_S = 0.05  # how often a thread that waits looks whether the run is over
 _POLL_S = 0.002  # messages are waited for in whole milliseconds
 _MOST_LATE_S = 1e-3  # what wakes up later than that was disturbed
 _SETTLE_S = 0.01  # how often a worker whose program has ended looks whether the others' have
+_NEWS_S = 0.05  # how often a node looks who has died by itself
 _BYE = "bye"  # a child will send no more
 
 
@@ -92,6 +93,7 @@ class RealPort:
         self._busy_until: float | None = None  # by a pass that is emulated, until something is waited for
         self._late = 0.0  # s: how much later than it was to an emulated gradient has ended
         self._look_at = 0.0  # whether the run is over
+        self.look_for_deaths: Callable[[], None] | None = None  # of processes, by themselves, now and then
 
     @property
     def now(self) -> float:
@@ -225,6 +227,9 @@ class RealPort:
             if not ending.at(now) and self.stopping.said():
                 ending.said()
             self._look_at = self.stopping.look_at(now)
+            if self.look_for_deaths is not None:
+                self.look_for_deaths()
+                self._look_at = min(self._look_at, now + _NEWS_S)
         return ending.over
 
     def look_for_the_end(self) -> None:

@@ -40,7 +40,7 @@ from lockstep.executor.devices import (
 from lockstep.executor.heartbeat import Heartbeat, repr_line
 from lockstep.executor.interleaving import DurableInterleaving, Interleaving, RecordedPort
 from lockstep.executor.journal import GoingOnPort, JournallingPort, journal_of
-from lockstep.executor.leaving import hear_of_leaving
+from lockstep.executor.leaving import hear_of_deaths, hear_of_leaving
 from lockstep.executor.memory import SharedMemory, WorkerMemory, on_one_host
 from lockstep.executor.parent import end_with_parent, print_aside
 from lockstep.executor.peers import check_ends
@@ -208,6 +208,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         port.zero = _start_together(store, rank, world, same_host, control.origin, life.start)
     if plan.goes_on and not (is_worker and plan.has_servers):
         hear_of_leaving(port, life.start, control.rejoins)
+        if scenario.on_failure == "continue":
+            hear_of_deaths(port)
     report = Report(port, recorded.log, control.kept)
     control.heartbeat.look, control.heartbeat.write = report.status, report.write
     if scenario.with_faults:

@@ -159,6 +159,11 @@ class Watchdog:
             return Stall("stuck", (), min(idle.values()), tuple(idle))
         return None
 
+    def silent(self, now: float, seconds: float) -> dict[int, float]:
+        """Who has begun and given no sign for so long, and when each gave the last."""
+        begun = [rank for rank, status in self.status.items() if status.begun and not status.ended]
+        return {rank: self._heard[rank] for rank in begun if now - self._heard[rank] > seconds}
+
     def waited_for(self, now: float) -> list[int]:
         """Whom others have been waiting for, for some seconds."""
         long = [rank for rank in self._since if self._waits(rank) and now - self._since[rank] > _NOTED_S]

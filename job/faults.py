@@ -45,6 +45,14 @@ class Crash(Fault):
 
 
 @dataclass(frozen=True)
+class Unforeseen(Crash):
+    """Processes of a real run have died, or give no sign, and nobody let them: no item is the cause.
+
+    That is noticed at `until`, and somebody may take their places from then on.
+    """
+
+
+@dataclass(frozen=True)
 class Hang(Fault):
     """Processes stand still; what is sent to them waits."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from lockstep.analysis.records import Recorder, in_order, of, values
-from lockstep.job.faults import Crash, Fault, schedule
+from lockstep.job.faults import Crash, Fault, Unforeseen, schedule
 from lockstep.job.incarnation import Incarnation, nbytes_of
 from lockstep.job.joining import ALWAYS
 from lockstep.job.plan import Plan
@@ -31,14 +31,15 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
         return
     name, hierarchy = scenario.strategy.name, scenario.cluster.servers.hierarchy
     for index, item in enumerate(scenario.cluster.faults):
-        resizes = strategy.elastic and strategy.has_servers and not in_passes and hierarchy is None
+        apart = hierarchy is not None or scenario.cluster.servers.copies > 1
+        resizes = strategy.elastic and strategy.has_servers and not in_passes and not apart
         if isinstance(item, Resize) and not resizes:
             able = ", ".join(
                 name for name, known in STRATEGIES.items() if known.elastic and known.has_servers
             )
             problem = (
-                f"{name} cannot have workers that join or leave by plan; those that can, without relays and "
-                f"passes: {able}"
+                f"{name} cannot have workers that join or leave by plan; those that can, without relays, "
+                f"copies and passes: {able}"
             )
             raise ScenarioError(problem, key=f"cluster.faults[{index}].workers")
         if getattr(item, "server", None) is not None and not strategy.has_servers:
@@ -67,6 +68,9 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
                 f"{scenario.on_failure} must be another, such as ring"
             )
             raise ScenarioError(problem, key="strategy.algorithm")
+        if scenario.cluster.servers.copies > 1:
+            problem = "not built yet for servers.copies: must be stop, restart or spare with them"
+            raise ScenarioError(problem, key="recovery.on_failure")
         if hierarchy is not None:
             problem = "not built yet for relays: must be stop, restart or spare with servers.hierarchy"
             raise ScenarioError(problem, key="recovery.on_failure")
@@ -80,6 +84,8 @@ def detect_s(scenario: Scenario) -> float:
 def noticed(scenario: Scenario, fault: Fault) -> float:
     """When a fault counts as a failure, s; inf: never, as it is over before."""
     detect = detect_s(scenario)
+    if isinstance(fault, Unforeseen):
+        return fault.until
     if isinstance(fault, Crash):
         return fault.at + max(0.0, detect - fault.notice)
     return fault.at + detect if fault.until > fault.at + detect else inf
@@ -177,10 +183,11 @@ def says(plan: Plan, fault: Fault, ranks: Sequence[int]) -> str:
     who = ", ".join(f"{plan.roles[rank].name} (rank {rank})" for rank in ranks[:4])
     more = f" and {len(ranks) - 4} more" if len(ranks) > 4 else ""
     what = {"crash": "crashed", "hang": "stood still", "cut": "was cut off"}[fault.kind]
+    cause = "by itself" if isinstance(fault, Unforeseen) else f"cluster.faults[{fault.item}]"
     known = noticed(plan.scenario, fault)
     return (
-        f"{who}{more} {what} at {fault.at:g} s (cluster.faults[{fault.item}]), which was noticed at "
-        f"{known:g} s; recovery.on_failure is {plan.scenario.on_failure}"
+        f"{who}{more} {what} at {fault.at:g} s ({cause}), which was noticed at {known:g} s; "
+        f"recovery.on_failure is {plan.scenario.on_failure}"
     )
 
 
@@ -224,8 +231,8 @@ class Progress:
     def __init__(self) -> None:
         self._version, self._lives = -1, 0
 
-    def in_vain(self, life: Incarnation) -> bool:
-        """Whether it has, with this life."""
+    def in_vain(self, life: Incarnation, most: int | None = None) -> bool:
+        """Whether it has, with this life, more often than `most`, or a thousand times."""
         self._lives = 0 if life.version > self._version else self._lives + 1
         self._version = max(self._version, life.version)
-        return self._lives > _IN_VAIN
+        return self._lives > (_IN_VAIN if most is None else most)

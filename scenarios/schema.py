@@ -403,10 +403,9 @@ class Scenario(Section):
 
     @property
     def with_faults(self) -> bool:
-        """Whether processes fail, or checkpoints are written: metrics then say what that costs."""
-        return bool(self.cluster.faults) or (
-            self.recovery is not None and self.recovery.checkpoint is not None
-        )
+        """Whether processes may fail, or checkpoints are written: metrics then say what that costs."""
+        saves = self.recovery is not None and self.recovery.checkpoint is not None
+        return bool(self.cluster.faults) or saves or self.on_failure != "stop"
 
     @property
     def replicas(self) -> int:

@@ -4,7 +4,7 @@ Every worker calls the same one with a vector of the same length n, and all end 
 is added twice is the same two numbers in either order, and floating-point addition commutes. In the costs, p
 workers hold M bytes each, a link carries B bytes/s each way, α is the latency, and additions are free.
 
-Failure: a worker that dies ends the run.
+Failure: the strategy's to deal with; a group that breaks ends a collective with `Broken` (node.py).
 """
 
 from collections import deque

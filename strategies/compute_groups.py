@@ -11,7 +11,7 @@ from lockstep.strategies.parameter_server import Shard
 from lockstep.strategies.server_groups import SharedShard
 
 
-@synchronisation(offers={Offer.ANSWERS}, copies=True)
+@synchronisation(offers={Offer.ANSWERS}, copies=True, elastic=True)
 async def barrier_of_groups(
     node: Node,
     rule: UpdateRule,
@@ -29,12 +29,13 @@ async def barrier_of_groups(
     groups, and after `sync_period` updates a copy is reconciled with its master (server_groups.py). These are
     SINGA's frameworks (Ooi et al. 2015): one group and one copy is Sandblaster, or AllReduce where servers
     are the workers' own; several groups and one copy Downpour; as many of both distributed Hogwild.
-    Failure: the run ends, or all go back to the last checkpoint.
+    Failure: a group waits for who is gone, or goes on without it, its mean over those who are there; or all
+    go back to the last checkpoint.
     """
     shard, places = Shard(node, rule), {worker: place for place, worker in enumerate(node.workers)}
     group_of = {worker: places[worker] * groups // len(places) for worker in node.children}
     shared = SharedShard(node, shard, sync_period)
-    members = {group: [w for w in group_of if group_of[w] == group] for group in group_of.values()}
+    members = {group: {w for w in group_of if group_of[w] == group} for group in group_of.values()}
     arrived: dict[int, list[Message]] = {group: [] for group in members}
     while True:
         message = await node.receive()
@@ -44,8 +45,9 @@ async def barrier_of_groups(
         group = group_of[message.sender]
         if message.kind == "pull":
             await shard.answer(message.sender)
-        elif message.kind == "leave":
-            members[group].remove(message.sender)
+        elif message.kind in ("leave", "join"):  # what it has pushed of a round counts no longer
+            arrived[group] = [push for push in arrived[group] if push.sender != message.sender]
+            (members[group].add if message.kind == "join" else members[group].discard)(message.sender)
         else:
             arrived[group].append(message)
         pushes = arrived[group]

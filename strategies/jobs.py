@@ -21,7 +21,8 @@ async def in_jobs(
     `task_overhead_s` for each of the n tasks, so that a mini-batch takes 2n·`task_overhead_s` besides the
     slowest gradient and the sum. Task k sums slice k and hands it to all, which is the algorithm
     parameter-server. The first worker's host has the driver. The default is ours: they publish none.
-    Failure: as `all-reduce`.
+    Failure: worker 0 saves parameters and the optimizer's state, and after a crash all go on from there;
+    nobody goes on without a worker.
     """
     replica = Replica(node, optimizer, 1)
 

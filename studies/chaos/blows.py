@@ -140,7 +140,7 @@ class _Run:
                 if now >= at:
                     del awake[pid]
                     self._signal(pid, signal.SIGCONT)
-            if now >= next_at and launcher.poll() is None:
+            if now >= next_at:  # orphans, too
                 next_at = now + random.expovariate(1 / mtbf_s)
                 if found := self._processes():
                     victim = random.choice(sorted(found, key=lambda each: each.pid))
