@@ -156,22 +156,23 @@ def fit(
         chance = np.square(rough) * (1 + 1 / np.array(many))
         chance[fitted] = 0.0
         problem = _problem(model, rows, fitted, keys)._replace(step=step)
-        best = _settled(model, problem, begun)
+        best = _settled(model, problem, begun, fitted)
+        model.anchor(best.values, range(len(rows)))
         for number in model.nothing(best.values):
             said = "nothing is applied before the run stops; give a later stop"
             raise ScenarioError(said, "stop", rows[number].place)
         return _result(model, problem, best, measured, fitted, chance, keys, changed, profile)
 
 
-def _settled(model: Anchored, problem: Problem, best: Optimum) -> Optimum:
+def _settled(model: Anchored, problem: Problem, best: Optimum, fitted: Sequence[int]) -> Optimum:
     """The best values by whole runs: where short ones, put right there, are best."""
     for _ in range(_ANCHORED):
-        if model.anchor(best.values) < _SETTLED:
+        if model.anchor(best.values, fitted) < _SETTLED:
             break
         end = estimate.COARSE if problem.rough else estimate.FINE
         best = estimate.downhill(problem, best.values, end, _NEAR)
     else:
-        model.anchor(best.values)
+        model.anchor(best.values, fitted)
     return best._replace(residuals=problem.residuals(best.values[None])[0])
 
 

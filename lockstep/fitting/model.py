@@ -93,6 +93,9 @@ class Model:
         changes = [row.changes for row in rows]
         self._alike = [changes.index(each) for each in changes]
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def _like(self, steps: int | None, repeats: Sequence[int]) -> "Model":
         its = self._rows, self._keys, self._measure, self._changed, self._simulate, self._told
         return Model(*its, steps, repeats)
@@ -147,20 +150,20 @@ class Anchored:
 
     def __init__(self, whole: Model, short: Model) -> None:
         self._whole, self._short = whole, short
-        self._off: Array = np.zeros(1)
+        self._off: Array = np.full(len(whole), math.nan)
 
-    def anchor(self, values: Array) -> float:
-        """Put the predictions right there; the largest change of any."""
-        before, self._off = (
-            self._off,
-            self._whole.predict(values[None])[0] - self._short.predict(values[None])[0],
-        )
-        return float(np.abs(self._off - before).max()) if len(before) == len(self._off) else math.inf
+    def anchor(self, values: Array, rows: Sequence[int]) -> float:
+        """Put the predictions of these rows right there; the largest change of any, inf at first."""
+        places, before = [*rows], self._off.copy()
+        off = self._whole.predict(values[None], rows)[0] - self._short.predict(values[None], rows)[0]
+        self._off[places] = off
+        change = np.abs(off - before[places])
+        return math.inf if np.isnan(change).any() else float(change.max())
 
     def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
         """As `Model.predict`."""
-        off = self._off if rows is None or len(self._off) == 1 else self._off[list(rows)]
-        return self._short.predict(points, rows) + off
+        off = self._off if rows is None else self._off[[*rows]]
+        return self._short.predict(points, rows) + np.nan_to_num(off)
 
     def nothing(self, values: Array) -> list[int]:
         """The rows in which nothing was applied."""
