@@ -20,6 +20,7 @@ from lockstep.executor.watchdog import Stall, Status, Watchdog
 NAME = "hub"
 MOST_BYTES = 8 << 20  # of a frame; larger files come in pieces
 _POLL_MS = 100
+_LATE_S = 1.0  # that it may be late before nobody's silence says anything
 _GAP_S = 2.0  # that this thread is late after it has itself stood still
 Answer = Callable[[Sequence[Any], bytes], tuple[Any, bytes]]  # to a call from another host
 
@@ -48,6 +49,7 @@ class Hub:
         self._door = self._doors.listen(zmq.ROUTER, NAME, MOST_BYTES)
         self._lock = Lock()
         self._closing = Event()
+        self._looked = time.monotonic()
         self._thread = Thread(target=self._serve, name="hub", daemon=True)
         self._thread.start()
 
@@ -76,9 +78,10 @@ class Hub:
             return self.watchdog.stall(time.monotonic())
 
     def silent(self, seconds: float) -> dict[int, float]:
-        """Who has begun and given no sign for so long, and when (monotonic clock) each gave the last."""
+        """Who has begun and gives no sign for so long, and for how long; nobody if this stood still."""
         with self._lock:
-            return self.watchdog.silent(time.monotonic(), seconds)
+            now = time.monotonic()
+            return {} if now - self._looked > _LATE_S else self.watchdog.silent(now, seconds)
 
     def waited_for(self) -> list[int]:
         """Whom others have been waiting for, for some seconds."""
@@ -97,16 +100,16 @@ class Hub:
         self._doors.close()
 
     def _serve(self) -> None:
-        socket, looked = self._door.socket, time.monotonic()
+        socket = self._door.socket
         while not self._closing.is_set():
             self.refused += self._door.refused()
             ready = socket.poll(_POLL_MS)
             now = time.monotonic()
-            if now - looked > _GAP_S:
-                self.stood_s += now - looked
+            if now - self._looked > _GAP_S:
+                self.stood_s += now - self._looked
                 with self._lock:
                     self.watchdog.forgive(now)
-            looked = now
+            self._looked = now
             while ready and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                 self._hear(socket)
 

@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 from lockstep.executor import absence
 from lockstep.executor.stores import Store
 from lockstep.executor.testbed import Testbed
-from lockstep.job.faults import Crash, Cut, Fault, Hang, Unforeseen
+from lockstep.job.faults import Crash, Cut, Fault, Hang, Silent, Unforeseen
 from lockstep.job.recovery import Faults, killed, noticed
 from lockstep.scenarios import Scenario
 
@@ -42,7 +42,7 @@ class Injector:
         self.origin: float | None = None
         self.failed: Fault | None = None
         self.gone: dict[int, Fault] = {}
-        """Who has been made to fail, and how."""
+        """Who has failed, and how."""
         self.dead: deque[tuple[int, Fault, float]] = deque()
         """Who has been killed, why and when, where the job goes on: for the launcher to replace."""
         self._policy = scenario.on_failure
@@ -94,24 +94,32 @@ class Injector:
             at, _, do = self._due[0]
             if self._over.wait(max(0.0, self.origin + at - time.monotonic())):
                 return
-            heappop(self._due)
             with self._acting:
-                do()
+                if self.failed is None:
+                    heappop(self._due)
+                    do()
 
-    def has_failed(self, ranks: Sequence[int], since: float | None = None) -> None:
-        """These have died, or have given no sign `since` (s), and nobody let them.
+    def has_failed(self, ranks: Sequence[int], since: float | None = None) -> bool:
+        """These have died, or have given no sign `since` (s), and nobody let them; False: that is the end.
 
-        Who takes a place then may begin at once.
+        Who takes a place then may begin at once; or when it was to, if it dies while it waits for that.
         """
         assert self.origin is not None
         with self._acting:
-            ranks = [rank for rank in ranks if rank not in self.gone and not self._ended(rank)]
-            now = time.monotonic() - self.origin
-            fault = Unforeseen(now if since is None else since, now, -1, tuple(ranks))
-            if ranks:
-                self._faults.befell(fault, ranks)
-                self.by_themselves += len(ranks)
-                (self._lose if self.goes_on(fault) else self._fails)(ranks, fault)
+            now, buried = time.monotonic() - self.origin, {rank for rank, *_ in self.dead}
+            new = [rank for rank in ranks if rank not in self.gone and rank not in buried]
+            if any(self._ended(rank) for rank in new):
+                return False
+            for rank in ranks:
+                if rank not in new and rank not in buried and self.goes_on(self.gone[rank]):
+                    self.dead.append((rank, self.gone[rank], now))
+            if new:
+                kind = Unforeseen if since is None else Silent
+                fault = kind(now if since is None else since, now, -1, tuple(new))
+                self._faults.befell(fault, new)
+                self.by_themselves += len(new)
+                (self._lose if self.goes_on(fault) else self._fails)(new, fault)
+            return True
 
     def _befalls(self) -> None:
         fault = self._faults.pop()
@@ -164,11 +172,11 @@ class Injector:
         """Kill them; the job goes on without them until they are back."""
         assert self.origin is not None
         self.gone |= dict.fromkeys(ranks, fault)
+        self._signal(ranks, signal.SIGKILL)  # first: one that stands still may hold the store's lock
         absence.say(self._store, ranks, gone=True)
         now = time.monotonic() - self.origin
         for rank in ranks:
             self.dead.append((rank, fault, now))
-        self._signal(ranks, signal.SIGKILL)
         if fault.until <= now:
             self._are_back(ranks)
         else:

@@ -1,9 +1,9 @@
 """Runs a scenario with real processes on this machine, inside it or over a testbed.
 
 The processes are forked from multiprocessing's fork server, and meet in a private folder. What they record
-goes to disk as it comes. A process that dies, or that does not get on, ends the run, and so do Ctrl-C and
-SIGTERM: the others are told to stop, write down the rest, and are killed. Should this process be killed, or
-stand still, they end by themselves.
+goes to disk as it comes. A process that dies ends the run, unless the scenario recovers from that; so do one
+that does not get on, Ctrl-C and SIGTERM: the others are told to stop, write down the rest, and are killed.
+Should this process be killed, or stand still, they end by themselves.
 """
 
 import multiprocessing
@@ -248,11 +248,13 @@ class _Run:
                 if self._died_by_themselves(self._exitcodes()):
                     continue
                 raise self._failure(self._exitcodes())
-            if self._hang_by_themselves():
+            if self._stopped_by_themselves():
                 continue
             if None not in exitcodes:
                 return
             if stall := self.hub.stall():
+                if stall.kind == "silent" and self._have_failed(stall.ranks, stall.seconds):
+                    continue
                 why = blame.stalled(stall, self.names, self.hub.about)
                 if stall.kind == "silent":
                     for rank in stall.ranks:
@@ -274,27 +276,29 @@ class _Run:
             return False
         return self._have_failed(killed)
 
-    def _hang_by_themselves(self) -> bool:
-        """Whether processes give no sign for longer than failures may, and the job recovers."""
+    def _stopped_by_themselves(self) -> bool:
+        """Whether processes are stopped for longer than failures may, and the job recovers."""
         if self.injector is None or self.injector.origin is None:
             return False
         seconds = max(detect_s(self.plan.scenario), _LEAST_DETECT_S) + _LATE_S
-        silent = {
-            rank: heard
-            for rank, heard in self.hub.silent(seconds).items()
-            if rank not in self.injector.gone and rank not in self.injector.still
+        stopped = {
+            rank: quiet
+            for rank, quiet in self.hub.silent(seconds).items()
+            if rank not in self.injector.gone
+            and rank not in self.injector.still
+            and blame.is_stopped(self.processes[rank].pid or 0)
         }
-        return bool(silent) and self._have_failed([*silent], min(silent.values()) - self.injector.origin)
+        return bool(stopped) and self._have_failed([*stopped], max(stopped.values()))
 
-    def _have_failed(self, ranks: Sequence[int], since: float | None = None) -> bool:
-        """Let the job recover from what has befallen these; False: it does not."""
+    def _have_failed(self, ranks: Sequence[int], quiet_s: float | None = None) -> bool:
+        """Let the job recover from what has befallen these; False: it does not. `quiet_s`: without a sign."""
         injector = self.injector
         if injector is None or injector.origin is None or injector.by_themselves >= _BY_THEMSELVES:
             return False
         if self._frozen.why or self.plan.scenario.on_failure == "stop":
             return False
-        injector.has_failed(ranks, since)
-        return True
+        since = None if quiet_s is None else time.monotonic() - quiet_s - injector.origin
+        return injector.has_failed(ranks, since)
 
     def _exitcodes(self) -> list[int | None]:
         absent = self.replacing.absent
@@ -313,7 +317,7 @@ class _Run:
             self._begin(rank)
 
     def _made_to_fail(self) -> Mapping[int, Fault]:
-        """Those whom a fault of the scenario has befallen. Raises LifeOver once that is noticed."""
+        """Those who have failed for good, or for the whole job. Raises LifeOver once that is noticed."""
         injector = self.injector
         if injector is None:
             return {}
@@ -331,7 +335,7 @@ class _Run:
             for rank, child in enumerate(self.processes):
                 if not begun or isinstance(injector.gone.get(rank), Hang | Unforeseen):
                     child.kill()  # one that stands still would not hear that it is to end
-            raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, injector.gone)
+            raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, dict(injector.gone))
         while injector.dead:
             self._replace(*injector.dead.popleft())
         return {rank: fault for rank, fault in injector.gone.copy().items() if not injector.goes_on(fault)}

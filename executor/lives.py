@@ -49,7 +49,7 @@ class LifeOver(Exception):
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
     """Run one life after the other. Raises LifeOver if one ends the run: its message says why."""
-    faults, extra, in_vain = Faults(plan), Recorder(), Progress()
+    faults, extra, in_vain, by_itself = Faults(plan), Recorder(), Progress(), Progress()
     life, frames, logs, origin = FIRST, list[pd.DataFrame](), list[pd.DataFrame](), None
     known: float | None = None  # since when it is known that the life before is over
     if resume:
@@ -82,8 +82,8 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             reading = read_s(plan, life)
             back = max(fault.until for fault in over.gone.values())
             start = next_start(plan, faults, over.at, back, reading)
-            most = _BY_ITSELF if isinstance(over.fault, Unforeseen) else None
-            if start == inf or in_vain.in_vain(life, most):
+            unforeseen = isinstance(over.fault, Unforeseen) and by_itself.in_vain(life, _BY_ITSELF)
+            if start == inf or unforeseen or in_vain.in_vain(life):
                 raise
             life, known = replace(life, start=start), over.at
             for rank, each in life.saved.items():
@@ -165,7 +165,7 @@ def _joined(logs: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     records = Recorder().frame() if over.records is None else over.records
-    ended = {rank: fault.at for rank, fault in over.gone.items() if not isinstance(fault, Cut)}
+    ended = {rank: fault.at for rank, fault in over.gone.items() if not isinstance(fault, Cut | Unforeseen)}
     kills = [(rank, ended.get(rank, over.at)) for rank in range(len(plan.roles))]
     return cut(records, kills, [(owner, version, inf) for owner in plan.owners.ranks])
 

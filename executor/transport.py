@@ -272,7 +272,7 @@ class Transport:
 
         anew: whether there has been a connection to it, which is no more.
         """
-        if anew:
+        if anew and peer not in self._gone:  # else it is told again of one that has not come back
             self._begin_anew(peer, self.lives[peer] + 1)
         self._gone.add(peer)
 

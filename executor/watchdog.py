@@ -160,9 +160,10 @@ class Watchdog:
         return None
 
     def silent(self, now: float, seconds: float) -> dict[int, float]:
-        """Who has begun and given no sign for so long, and when each gave the last."""
+        """Who has begun and given no sign for so long, and for how long."""
         begun = [rank for rank, status in self.status.items() if status.begun and not status.ended]
-        return {rank: self._heard[rank] for rank in begun if now - self._heard[rank] > seconds}
+        quiet = {rank: now - self._heard[rank] for rank in begun}
+        return {rank: each for rank, each in quiet.items() if each > seconds}
 
     def waited_for(self, now: float) -> list[int]:
         """Whom others have been waiting for, for some seconds."""

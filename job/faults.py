@@ -46,10 +46,17 @@ class Crash(Fault):
 
 @dataclass(frozen=True)
 class Unforeseen(Crash):
-    """Processes of a real run have died, or give no sign, and nobody let them: no item is the cause.
+    """Processes of a real run have died and nobody let them: no item is the cause.
 
     That is noticed at `until`, and somebody may take their places from then on.
     """
+
+
+@dataclass(frozen=True)
+class Silent(Unforeseen):
+    """They give no sign since `at`."""
+
+    kind = "hang"
 
 
 @dataclass(frozen=True)

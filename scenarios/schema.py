@@ -403,9 +403,10 @@ class Scenario(Section):
 
     @property
     def with_faults(self) -> bool:
-        """Whether processes may fail, or checkpoints are written: metrics then say what that costs."""
-        saves = self.recovery is not None and self.recovery.checkpoint is not None
-        return bool(self.cluster.faults) or saves or self.on_failure != "stop"
+        """Whether processes fail, or checkpoints are written: metrics then say what that costs."""
+        return bool(self.cluster.faults) or (
+            self.recovery is not None and self.recovery.checkpoint is not None
+        )
 
     @property
     def replicas(self) -> int:

@@ -28,8 +28,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than cores: real runs wait most of their time for their clock."""
-    return len(os.sched_getaffinity(0)) + 2
+    """One more than cores: real runs wait half of their time for their clock."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -125,7 +125,8 @@ def row(point: Point, runs: Sequence[Digest], error: str | None = None) -> dict[
 def keep(folder: Path, point: Point, runs: Sequence[Digest]) -> None:
     """Write the runs of a point."""
     (folder / "points").mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"key": point.key, "scenario": point.text, "runs": runs}, allow_nan=True)
+    known = {"key": point.key, "scenario": point.text, "least": point.runs, "runs": runs}
+    text = json.dumps(known, allow_nan=True)
     write(folder / "points" / f"{point.name}.json", text + "\n")
 
 
@@ -141,11 +142,12 @@ def kept(folder: Path, point: Point) -> list[Digest]:
 def as_measured(folder: Path, point: Point) -> Point | None:
     """The point, as long as the run that was measured of it, whatever is said today; None if none was."""
     try:
-        text = json.loads((folder / "points" / f"{point.name}.json").read_text("utf-8"))["scenario"]
+        known = json.loads((folder / "points" / f"{point.name}.json").read_text("utf-8"))
+        text, least = known["scenario"], known.get("least", 1)
         stop = json.loads(text)["stop"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    found = replace(point, document={**point.document, "stop": stop})
+    found = replace(point, document={**point.document, "stop": stop}, runs=least)
     return found if found.text == text else None
 
 

@@ -23,9 +23,9 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each point: what was kept of it, or else is measured now; `tell` is told line by line.
 
-    A point has as many runs as chance asks for, which is decided from the runs alone. One that fails has its
-    `error` instead of metrics, and is tried again by the next call. After Ctrl-C all runs that were finished
-    are kept.
+    A point has as many runs as chance asks for: as many as it says beforehand, then as the runs say. One that
+    fails has its `error` instead of metrics, and is tried again by the next call. After Ctrl-C all runs that
+    were finished are kept.
     """
     runs = {point.name: campaign.kept(folder, point) for point in points}
     missing = [point for point in points if _wanting(point, runs[point.name])]

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,5 +114,21 @@ def test_one_that_fails_again_and_again_ends_the_run(tmp_path: Path) -> None:
         assert until(strike, HANGS)
         assert run.process.wait(HANGS) == 3
         assert "killed by SIGKILL" in run.stderr.read_text()
+    finally:
+        run.kill()
+
+
+def test_who_dies_after_its_last_mini_batch_ends_the_run(tmp_path: Path) -> None:
+    """It has nothing to make again; its records may have been on their way."""
+    scenario = job("asynchronous", "continue", workers=2, stop={"steps": 10})
+    scenario["cluster"]["stragglers"] = [{"worker": 1, "slowdown": 40}]
+    run = Command(tmp_path, "--quiet", scenario=json.dumps(scenario))
+    try:
+        wait_until_on_disk(run.out, gradient={0, 1})
+        ranks = run.ranks()
+        time.sleep(3)  # worker 0 takes half a second, and the other 20
+        os.kill(ranks[0], signal.SIGKILL)
+        assert run.process.wait(HANGS) == 3
+        assert "worker 0 (rank 0) died: killed by SIGKILL" in run.stderr.read_text()
     finally:
         run.kill()
