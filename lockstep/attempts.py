@@ -13,8 +13,13 @@ ATTEMPTS = 3
 T = TypeVar("T")
 
 
-def unstolen(measure: Callable[[], T], attempts: int = ATTEMPTS) -> T:
-    """What is measured while the machine's host gives its processors to nobody else, or at last anyhow."""
+def unstolen(
+    measure: Callable[[], T], attempts: int = ATTEMPTS, stayed: Callable[[], object] = lambda: None
+) -> T:
+    """What is measured while the machine's host gives its processors to nobody else, or at last anyhow.
+
+    `stayed` is called if the last one was disturbed, too.
+    """
     from lockstep.executor.steal_time import StealTime  # psutil takes its time to load
 
     for _ in range(attempts):
@@ -22,6 +27,8 @@ def unstolen(measure: Callable[[], T], attempts: int = ATTEMPTS) -> T:
         found = measure()
         if not steal_time.disturbances():
             break
+    else:
+        stayed()
     return found
 
 

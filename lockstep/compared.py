@@ -19,15 +19,25 @@ def rates(points: Sequence[Scenario]) -> str:
 
 
 def far_off(comparisons: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a throughput was predicted worse than it should be."""
-    return any(abs(each["error"]["throughput"] or 0.0) > LARGE for each in comparisons)
+    """Whether a throughput was predicted worse than it should be, of a run that nothing disturbed."""
+    quiet = _undisturbed(comparisons)
+    return any(abs(each["error"]["throughput"] or 0.0) > LARGE for each in quiet)
+
+
+def _undisturbed(comparisons: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [each for each in comparisons if not each["measured"].get("disturbed")]
 
 
 def answer(comparisons: Sequence[Mapping[str, Any]]) -> str:
     """Which strategy was first, as predicted and as measured, in a sentence; "" for a single strategy.
 
     By the time to the target accuracy, if there is one and somebody has reached it; by throughput otherwise.
+    Runs that stayed disturbed have no part in it.
     """
+    quiet = _undisturbed(comparisons)
+    if len(quiet) < len(comparisons):
+        left_out = ", ".join(each["measured"]["strategy"] for each in comparisons if each not in quiet)
+        return f"{answer(quiet)} Not counted, as disturbed each time: {left_out}.".lstrip()
     if len(comparisons) < 2:
         return ""
     times = {side: _values(comparisons, side, "time_to_target_s") for side in _SIDES}

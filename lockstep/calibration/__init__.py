@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lockstep.attempts import unstolen
 from lockstep.calibration import apply, codecs, compute, cores, layers, network
@@ -20,6 +20,7 @@ from lockstep.workloads import modules
 PARTS = ("compute", "apply", "codecs", "cores", "network")
 
 Progress = Callable[[float], None]
+T = TypeVar("T")
 
 
 class Calibration(NamedTuple):
@@ -62,6 +63,10 @@ def calibrate(
     found: list[Estimates] = []
     timed: list[dict[str, Any]] = []
     samples: dict[str, list[float]] = {}
+    disturbed: list[str] = []
+
+    def quiet(step: str, measure: Callable[[], T]) -> T:
+        return unstolen(measure, stayed=partial(disturbed.append, step))
 
     def done(step: str, fraction: float = 1.0) -> None:
         if progress is not None:
@@ -72,23 +77,27 @@ def calibrate(
     start_fork_server(sorted({name for each in workloads.values() for name in modules(each, in_layers=True)}))
     if "compute" in parts:
         for name, scenario in learning.items():
-            entry, estimates, samples[name] = unstolen(partial(_compute, name, scenario, not timed))
+            entry, estimates, samples[name] = quiet(
+                f"compute {name}", partial(_compute, name, scenario, not timed)
+            )
             timed.append(entry)
             found.append(estimates)
             done(f"compute {name}")
     if "apply" in parts:
-        found.append(unstolen(partial(apply.measure, wanted=scenarios[0].cluster.servers.device)))
+        found.append(quiet("apply", partial(apply.measure, wanted=scenarios[0].cluster.servers.device)))
         done("apply")
     if "codecs" in parts:
-        found.append(unstolen(codecs.measure))
+        found.append(quiet("codecs", codecs.measure))
         done("codecs")
     if "cores" in parts:
-        found.append(unstolen(partial(cores.measure, next(iter(workloads.values())))))
+        found.append(quiet("cores", partial(cores.measure, next(iter(workloads.values())))))
         done("cores")
     if "network" in parts:
-        found.append(network.measure(testbed, named, lambda part: done("network", part), rate))
+        found.append(network.measure(testbed, named, lambda part: done("network", part), rate, disturbed))
     where = ("hosts" if hosts else "testbed" if testbed else "loopback") if "network" in parts else None
     of_cables = rate if where == "testbed" else None
+    if disturbed:
+        found.append(Estimates({}, {}, {"disturbed": disturbed}))
     return Calibration(document(_together(found), timed, where, of_cables), samples)
 
 

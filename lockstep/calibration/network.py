@@ -52,10 +52,11 @@ def measure(
     hosts: Sequence[str] = (),
     progress: Progress | None = None,
     rate: float = RATE,
+    disturbed: list[str] | None = None,
 ) -> Estimates:
     """Measure the network of real runs, of one worker or two: on the loopback, a testbed, or two `hosts`.
 
-    `rate`: of a testbed's cables, bytes/s.
+    `rate`: of a testbed's cables, bytes/s. `disturbed`: takes the names of probes of which each run was.
 
     Settings: `network.message_overhead`, `.receive_overhead`, `.latency`, `apply_overhead`,
     `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed `network.jitter`,
@@ -66,7 +67,7 @@ def measure(
     check(testbed, hosts)
     chosen = all_probes(testbed, bool(hosts), rate)
     crowd = {} if hosts else crowded(cores(), rate if testbed else None, SECONDS)
-    measured, core_s = run({**chosen, **crowd}, testbed, hosts, progress)
+    measured, core_s = run({**chosen, **crowd}, testbed, hosts, progress, disturbed)
     steady = {name: measured[name] for name in chosen}
     estimates = found(chosen, steady, "testbed" if testbed else "path" if hosts else "loopback")
     return shared_by(estimates, crowd, measured, core_s) if crowd else estimates
@@ -93,9 +94,16 @@ def all_probes(testbed: bool, between_hosts: bool, rate: float = RATE, seconds: 
 
 
 def run(
-    chosen: Probes, testbed: bool, hosts: Sequence[str] = (), progress: Progress | None = None
+    chosen: Probes,
+    testbed: bool,
+    hosts: Sequence[str] = (),
+    progress: Progress | None = None,
+    stayed: list[str] | None = None,
 ) -> tuple[Measured, CoreSeconds]:
-    """Run all probes in turn, and again; their records, without those of runs that stayed disturbed."""
+    """Run all probes in turn, and again; their records, without those of runs that stayed disturbed.
+
+    Of a probe that has no others these are taken, and `stayed` takes its name.
+    """
     measured: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
     disturbed: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
     core_s: dict[str, list[float]] = {name: [] for name in chosen}
@@ -111,6 +119,8 @@ def run(
             result = undisturbed(partial(execute, Plan.of(probe), testbed=testbed))
             (disturbed if result.disturbed else measured)[name].append(result.records)
             (core_s_disturbed if result.disturbed else core_s)[name].append(result.core_s or 0.0)
+    if stayed is not None:
+        stayed += [f"network, probe {name}" for name, runs in measured.items() if not runs]
     return (
         {name: runs or disturbed[name] for name, runs in measured.items()},
         {name: runs or core_s_disturbed[name] for name, runs in core_s.items()},

@@ -31,6 +31,11 @@ def over(before: Path, found: Calibration) -> dict[str, Any]:
         for key in {"apply_overhead", "memory_bandwidth"} & {*old.get("cluster", {})}:
             found.profile["cluster"].pop(key, None)
             found.profile["intervals"].pop(key, None)
+    evidence = found.profile["evidence"]
+    before_now = old.get("evidence", {}).pop("disturbed", [])
+    disturbed = [each for each in before_now if each.partition(" ")[0].strip(",") not in evidence]
+    if disturbed := [*disturbed, *evidence.get("disturbed", [])]:
+        evidence["disturbed"] = disturbed
     intervals = old.get("intervals", {}).items()  # another distribution has other parameters
     old["intervals"] = {key: ends for key, ends in intervals if not key.startswith(tuple(anew))}
     new = library.merged(old, found.profile)

@@ -49,6 +49,8 @@ def show(profile: Mapping[str, Any], written: list[Path]) -> None:
                     ends = _interval(intervals.get(f"compute.{name}.loading.{key}"))
                     table.add_row(f"    {key}", str(value), ends, "")
     show_table(table)
+    if disturbed := evidence.get("disturbed"):
+        print(f"Disturbed each time: {', '.join(disturbed)}. Calibrate again when the machine is quiet.")
     print(f"Written: {', '.join(map(str, written))}.")
 
 

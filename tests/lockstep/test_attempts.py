@@ -1,11 +1,14 @@
-"""What is disturbed is measured again."""
+"""What is disturbed is measured again, and marked if it stays so."""
 
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
 
 import pytest
 
 import lockstep
 from lockstep.attempts import undisturbed, unstolen
+from lockstep.calibration import calibrate, save
 from lockstep.executor import fork_server, launch, steal_time
 from tests.support.scenarios import scenario
 
@@ -46,6 +49,18 @@ def test_processors_that_others_had_are_asked_for_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(steal_time, "_seconds", lambda: next(seconds))
     values = iter("ab")
     assert unstolen(lambda: next(values)) == "b"
+
+
+def test_what_stays_disturbed_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a profile, and no longer once it is measured again."""
+    stolen = count(0.0, 9.0)
+    monkeypatch.setattr(steal_time, "_seconds", lambda: next(stolen))
+    found = calibrate([scenario()], ["codecs"])
+    assert found.profile["evidence"]["disturbed"] == ["codecs"]
+    out = tmp_path / "profile.yaml"
+    save.save(found, found.profile, out)
+    monkeypatch.setattr(steal_time, "_seconds", lambda: 0.0)
+    assert "disturbed" not in save.over(out, calibrate([scenario()], ["codecs"]))["evidence"]
 
 
 def test_a_simulation_is_never_disturbed() -> None:

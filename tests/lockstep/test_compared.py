@@ -55,6 +55,21 @@ def test_where_nobody_reaches_a_target_throughput_counts() -> None:
     assert compared.answer(found[:1]) == ""
 
 
+def test_what_stayed_disturbed_has_no_part_in_the_answer() -> None:
+    found = [
+        comparison("a", 5.0, 5.5),
+        comparison("b", 3.0, 3.25, disturbed=True),
+        comparison("c", 9.0, None),
+    ]
+    found[1]["error"] = {"throughput": 0.5}
+    assert compared.answer(found) == (
+        "Answer: a reaches 90% accuracy soonest (predicted 5 s, measured 5.5 s), and no other does. "
+        "Not counted, as disturbed each time: b."
+    )
+    assert not compared.far_off(found)
+    assert compared.answer(found[1:2]) == "Not counted, as disturbed each time: b."
+
+
 def test_rates_are_said_where_they_differ() -> None:
     def point(name: str, *rate: str) -> lockstep.Scenario:
         return lockstep.load("strategies/synchronous", [f"strategy={{name: {name}{', '.join(('', *rate))}}}"])
