@@ -78,7 +78,7 @@ class Hub:
             return self.watchdog.stall(time.monotonic())
 
     def silent(self, seconds: float) -> dict[int, float]:
-        """Who has begun and gives no sign for so long, and for how long; nobody if this stood still."""
+        """Who gives no sign for so long, and for how long; nobody if this has stood still itself."""
         with self._lock:
             now = time.monotonic()
             return {} if now - self._looked > _LATE_S else self.watchdog.silent(now, seconds)

@@ -297,7 +297,7 @@ class _Run:
             return False
         if self._frozen.why or self.plan.scenario.on_failure == "stop":
             return False
-        since = None if quiet_s is None else time.monotonic() - quiet_s - injector.origin
+        since = None if quiet_s is None else max(0.0, time.monotonic() - quiet_s - injector.origin)
         return injector.has_failed(ranks, since)
 
     def _exitcodes(self) -> list[int | None]:

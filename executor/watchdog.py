@@ -160,9 +160,8 @@ class Watchdog:
         return None
 
     def silent(self, now: float, seconds: float) -> dict[int, float]:
-        """Who has begun and given no sign for so long, and for how long."""
-        begun = [rank for rank, status in self.status.items() if status.begun and not status.ended]
-        quiet = {rank: now - self._heard[rank] for rank in begun}
+        """Who has given no sign for so long after the last one, and for how long."""
+        quiet = {rank: now - self._heard[rank] for rank in self.status if not self._ended(rank)}
         return {rank: each for rank, each in quiet.items() if each > seconds}
 
     def waited_for(self, now: float) -> list[int]:

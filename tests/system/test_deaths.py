@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ def test_one_that_fails_again_and_again_ends_the_run(tmp_path: Path) -> None:
         def strike() -> bool:
             pids = run.ranks()
             if len(pids) == 3:
-                os.kill(pids[-1], signal.SIGKILL)  # the youngest: who has taken the place
+                with suppress(ProcessLookupError):
+                    os.kill(pids[-1], signal.SIGKILL)  # the youngest: who has taken the place
             return run.process.poll() is not None
 
         assert until(strike, HANGS)
