@@ -51,6 +51,7 @@ def test_processors_that_others_had_are_asked_for_again(monkeypatch: pytest.Monk
     assert unstolen(lambda: next(values)) == "b"
 
 
+@pytest.mark.real
 def test_what_stays_disturbed_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a profile, and no longer once it is measured again."""
     stolen = count(0.0, 9.0)
