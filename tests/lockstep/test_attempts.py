@@ -8,7 +8,8 @@ import pytest
 
 import lockstep
 from lockstep.attempts import undisturbed, unstolen
-from lockstep.calibration import calibrate, save
+from lockstep.calibration import calibrate, codecs, save
+from lockstep.calibration.estimates import Estimates
 from lockstep.executor import fork_server, launch, steal_time
 from tests.support.scenarios import scenario
 
@@ -54,6 +55,7 @@ def test_processors_that_others_had_are_asked_for_again(monkeypatch: pytest.Monk
 @pytest.mark.real
 def test_what_stays_disturbed_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a profile, and no longer once it is measured again."""
+    monkeypatch.setattr(codecs, "measure", lambda: Estimates({}, {}, {"codecs": {}}))
     stolen = count(0.0, 9.0)
     monkeypatch.setattr(steal_time, "_seconds", lambda: next(stolen))
     found = calibrate([scenario()], ["codecs"])
