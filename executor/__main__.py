@@ -24,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from lockstep.executor import addresses, blame, collect, folder, joining, process, signals
 from lockstep.executor.barrier import barrier, wait_for
-from lockstep.executor.heartbeat import repr_line
+from lockstep.executor.heartbeat import BAD_INPUT, repr_line
 from lockstep.executor.hub import Hub
 from lockstep.executor.launch import INSIDE, path_s
 from lockstep.executor.parent import end_with_parent
@@ -37,7 +37,6 @@ from lockstep.workloads.heap import use_large_pages
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
 _HEARD_S = 2.0  # for the others to hear that the run ends
-_BAD_INPUT = "has bad input"
 
 
 @record
@@ -95,11 +94,11 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
     except ScenarioError as error:
         folder.await_siblings(own.control.private)
         with suppress(OSError):
-            (own.control.private / _BAD_INPUT).touch()
+            (own.control.private / BAD_INPUT).touch()
         with suppress(HubGone, dist.DistNetworkError, dist.DistStoreError):  # rank 0 has found it, and gone
             if store.add("complaints", 1) == 1:  # the first to find it says so: torchrun ends the others
                 print(f"error: {error}", file=sys.stderr, flush=True)
-            heartbeat.end_all(f"{here} {_BAD_INPUT}")
+            heartbeat.end_all(f"{here} {BAD_INPUT}")
         with signals.handled(signal.SIG_IGN, *signals.ENDING):
             _leave_nothing(own, str(error))
         return 2
@@ -119,8 +118,8 @@ def _main(options: argparse.Namespace, stack: ExitStack) -> int:
 
 def _has_bad_input(own: joining.Joined) -> bool:
     """Whether a process of this host has complained of its input, or this one has heard of another's."""
-    heard = own.control.heartbeat.asked_to_end.endswith(_BAD_INPUT)
-    return heard or (own.control.private / _BAD_INPUT).exists()
+    heard = own.control.heartbeat.asked_to_end.endswith(BAD_INPUT)
+    return heard or (own.control.private / BAD_INPUT).exists()
 
 
 def _leave_nothing(own: joining.Joined, why: str) -> None:

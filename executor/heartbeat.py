@@ -29,6 +29,7 @@ _GAP_S = 1.0  # that the thread is late after the process has stood still, or ha
 _STOPPED_S = 0.1  # the same, if the system says that it was stopped
 _GRACE_S = 5.0  # for a process to hear that it is to end
 _TOLD_S = 2.0  # for the hub to say that it has heard of a failure
+BAD_INPUT = "has bad input"  # the file by which a process of a host notes that it has complained of that
 ORPHANED = 3  # the exit code of a process whose hub gives no sign
 
 
@@ -139,7 +140,8 @@ class Heartbeat:
         """End this process; a torchrun ends those of its own host only, and slowly."""
         if self.over.is_set():
             return
-        self._say(f"the run ends: {why}")
+        if not (self._folder / BAD_INPUT).exists():  # else that is said already
+            self._say(f"the run ends: {why}")
         with suppress(psutil.Error):
             for sibling in psutil.Process(os.getppid()).children():
                 if sibling.status() == psutil.STATUS_STOPPED:
