@@ -70,7 +70,7 @@ def test_a_job_that_restarts_ends_with_the_bits_of_one_that_did_not(
     if number is signal.SIGKILL:
         assert metrics["time_to_detect_s"] == 0
     else:
-        assert 2.5 < metrics["time_to_detect_s"] < 5
+        assert 2.5 < metrics["time_to_detect_s"] < 15  # the deadline is 20 s
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_others_go_on(strategy: Any, rank: int, number: signal.Signals, tmp_path
     others = gradients[gradients["node"] != rank]["start"]
     if rank < 3:
         back = gradients[(gradients["node"] == rank) & (gradients["start"] > fault["end"])]["start"].min()
-        assert back < 6  # it is at work again
+        assert back < 9  # it is at work again
         if strategy in ("asynchronous", "gossip"):  # and the others were all along
             assert len(others[(others > fault["start"]) & (others < back)])
     assert metrics["time_to_recover_s"] > 0
