@@ -110,8 +110,8 @@ class Injector:
             new = [rank for rank in ranks if rank not in self.gone and rank not in buried]
             if any(self._ended(rank) for rank in new):
                 return False
-            for rank in ranks:
-                if rank not in new and rank not in buried and self.goes_on(self.gone[rank]):
+            for rank in sorted({*ranks} & {*self.gone} - buried):
+                if self.goes_on(self.gone[rank]):
                     self.dead.append((rank, self.gone[rank], now))
             if new:
                 kind = Unforeseen if since is None else Silent
@@ -119,7 +119,7 @@ class Injector:
                 self._faults.befell(fault, new)
                 self.by_themselves += len(new)
                 (self._lose if self.goes_on(fault) else self._fails)(new, fault)
-            return True
+            return bool(new or self.dead)  # else somebody waits until a fault of the scenario is noticed
 
     def _befalls(self) -> None:
         fault = self._faults.pop()

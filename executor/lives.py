@@ -32,7 +32,7 @@ from lockstep.scenarios import ScenarioError
 if TYPE_CHECKING:
     from lockstep.executor.launch import _Run
 
-_BY_ITSELF = 10  # lives that end so without a new checkpoint, after which there will be none
+_BY_ITSELF = 10  # more lives that end so after one, without a new checkpoint: there will be none
 _BEGIN, _RECORDS = "begin.json", "records.parquet"
 Begin = Callable[[Path, Path, Incarnation, float | None, Faults], "_Run"]
 """Makes a run's processes: its private folder, that for records, the life, when clocks began, and faults."""
