@@ -53,7 +53,7 @@ bench: install
 
 accuracy: install
 	$(BIN)/lockstep validate --suite --measured benchmarks/truth --out results/accuracy
-	for folder in pipelines pipelines-loopback tensor; do \
+	for folder in pipelines pipelines-loopback tensor crowded; do \
 	    $(BIN)/lockstep validate --suite --measured benchmarks/truth/$$folder --out results/accuracy/$$folder; \
 	done
 	$(BIN)/python benchmarks/accuracy.py results/accuracy

@@ -18,6 +18,7 @@ FOLDERS = {
     "pipelines": ("make accuracy, split models", ("scatter",)),
     "pipelines-loopback": ("make accuracy, split models on the loopback", ()),
     "tensor": ("make accuracy, shared layers", ("scatter",)),
+    "crowded": ("make accuracy, crowded cores", ()),
 }
 
 

@@ -99,6 +99,11 @@ class Injector:
                     heappop(self._due)
                     do()
 
+    def is_noticed_later(self, ranks: Sequence[int]) -> bool:
+        """Whether one of these has failed as the scenario says, which ends this life once it is noticed."""
+        found = self.gone.copy()
+        return any(rank in found and not self.goes_on(found[rank]) for rank in ranks)
+
     def has_failed(self, ranks: Sequence[int], since: float | None = None) -> bool:
         """These have died, or have given no sign `since` (s), and nobody let them; False: that is the end.
 
@@ -128,6 +133,8 @@ class Injector:
         if ranks:
             self._faults.befell(fault, ranks)
             goes_on = self.goes_on(fault)
+            if known < inf and not isinstance(fault, Cut):  # who is cut off may still come to its end
+                self.gone |= dict.fromkeys(ranks, fault)  # first: the launcher looks who has died
             if isinstance(fault, Crash):
                 self._crash(fault, ranks, goes_on)
             elif isinstance(fault, Hang):
@@ -139,8 +146,6 @@ class Injector:
                 self._cut([*self._cuts, fault])
                 self._at(fault.until, lambda: self._cut([each for each in self._cuts if each is not fault]))
             if known < inf:
-                if not isinstance(fault, Cut):  # who is cut off may still come to its end
-                    self.gone |= dict.fromkeys(ranks, fault)
                 if not goes_on:
                     self._at(known, lambda: self._fails(ranks, fault))
                 elif not isinstance(fault, Crash):  # what it still does counts no longer

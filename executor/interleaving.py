@@ -70,7 +70,8 @@ class Interleaving:
 class DurableInterleaving(Interleaving):
     """The log of a node that may be killed: an entry is on disk before anything comes of it.
 
-    So what others were sent by the dead can be repeated.
+    So what others were sent by the dead can be repeated. A signal may raise out of a write that has been
+    made: each has its place in the file, so that an entry is there once, however often it is written.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -83,10 +84,10 @@ class DurableInterleaving(Interleaving):
         """As in any log. Raises OSError."""
         super().note(*args, **more)
         entries, names = self._files
-        for name in [*self._names][self._written :]:
-            os.write(names, f"{name}\n".encode())
-        self._written = len(self._names)
-        os.write(entries, self._packed)
+        if len(self._names) > self._written:
+            os.pwrite(names, "".join(f"{name}\n" for name in self._names).encode(), 0)
+            self._written = len(self._names)
+        os.pwrite(entries, self._packed, self.taken)
         super().drain()
 
     def drain(self) -> tuple[np.ndarray, list[str]]:

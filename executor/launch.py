@@ -219,12 +219,15 @@ class _Run:
         self._frozen.end()
         if self.injector is not None:
             self.injector.end()
+        self._kill()
+        self.hub.close()
+
+    def _kill(self) -> None:
         for child in self.processes:
             if child.is_alive():
                 child.kill()
             if child.pid is not None:
                 child.join()
-        self.hub.close()
 
     def _start(self) -> None:
         for rank in range(len(self.processes)):
@@ -266,12 +269,14 @@ class _Run:
             yield
 
     def _died_by_themselves(self, exitcodes: Sequence[int | None]) -> bool:
-        """Whether processes were killed, as a machine's failure or the system would, and the job recovers.
+        """Whether processes were killed, as a machine's failure or the system would, and it goes on.
 
         A process that ends with an error of its own would do so again.
         """
         killed = [rank for rank, exitcode in enumerate(exitcodes) if exitcode is not None and exitcode < 0]
         others = any(exitcode is not None and exitcode > 0 for exitcode in exitcodes)
+        if self.injector is not None and self.injector.is_noticed_later(killed):
+            return True  # since the launcher looked who was gone
         if not killed or (self.plan.goes_on and others):
             return False
         return self._have_failed(killed)
@@ -376,6 +381,7 @@ class _Run:
                     child.terminate()
             alive = lambda: [rank for rank, child in enumerate(self.processes) if child.is_alive()]  # noqa: E731
             collect.await_outcomes(self.folder, alive)
+            self._kill()  # who has not obeyed writes nothing after what is read now
             return streams.records(streams.streams(self.kept))
 
 

@@ -76,6 +76,8 @@ class Replacing:
         number = max(self._number, lives_so_far(self._store, rank)) + 1
         if rank in plan.workers and start >= until:
             self.absent.add(rank)
+            left_by = self._folder / f"snapshots-{rank}.npz"
+            left_by.unlink(missing_ok=True)  # of one that was killed while it ended
             if plan.owners.shown_by_all and self.absent >= {*plan.workers}:  # that is left of what all held
                 files = (checkpoint_file.last(self._kept.parent, each) for each in plan.savers)
                 saved = newest(each for each in files if each is not None)
@@ -84,7 +86,7 @@ class Replacing:
             if plan.scenario.workload.learns and (version or plan.goes_back(rank)):
                 left = Snapshots(0)
                 snapshot_file.restore(left, self._folder, rank, version, saved.shown if saved else None)
-                snapshot_file.write(self._folder / f"snapshots-{rank}.npz", left)
+                snapshot_file.write(left_by, left)
             self._store.add("barrier/end", 1)  # nobody is to wait for it
             log = DurableInterleaving(self._kept, rank)
             log.note(LIFE, GONE, peer=number, number=steps[rank], version=version, answer=start)

@@ -105,6 +105,7 @@ class Transport:
         self.lives: Counter[int] = Counter()  # and others, as far as it has heard
         self.came_by = 0  # the connection of the last message that was received
         self._gone = set[int]()  # until something comes of them
+        self._cut_short = set[int]()  # of whom nothing is taken any more: a body is gone with its sender
         self.looked = False  # whether the inbox has been found empty; for others to reset
 
     @property
@@ -219,6 +220,8 @@ class Transport:
             raise MessagesLost(self._missing(sender, number))
         self.came_by = connection
         if data is None:
+            self._cut_short.add(sender)
+        if sender in self._cut_short:
             return None
         if nbytes < 0:
             return header, None
@@ -249,6 +252,7 @@ class Transport:
             if (before := self._peers.pop(peer, None)) is not None:
                 before.close(0)
             self.lives[peer], self.sent[peer], self.taken[peer] = life, 0, 0
+            self._cut_short.discard(peer)
             self._borrowed.forget(peer)
             if self.on_devices is not None:
                 self.on_devices.forget(peer)

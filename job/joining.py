@@ -1,7 +1,7 @@
 """Workers that are there only from some time on, or until some time: by plan, not because they fail.
 
-Membership is messages: servers hear `leave` before anything else on behalf of those who are still to join,
-`join` from a worker when it begins, and `leave` when its program has ended, as in any run.
+Membership is messages: servers, or the other workers, hear `leave` before anything else on behalf of those
+who are still to join, `join` from a worker when it begins, and `leave` when its program has ended.
 """
 
 from math import inf
@@ -17,9 +17,12 @@ def joining(program: Program, at: float) -> Program:
     """A worker's program, which it begins at that time, s."""
 
     async def later(node: Node) -> None:
-        await node.sleep(max(0.0, at - node.now))
-        for server in node.parents:
-            node.send(server, "join")
+        if not node.rejoins or node.now < at:  # else it is back after a failure, which all are told
+            await node.sleep(max(0.0, at - node.now))
+            node.rejoins = True
+            for other in node.parents or node.workers:
+                if other != node.rank:
+                    node.send(other, "join")
         await program(node)
 
     return later

@@ -95,9 +95,13 @@ class Node:
         self.met: dict[Group, int] = {}  # collectives in which it was a member of a group
         self.computing: dict[int, float] = {}  # whose end is not known: when the gradient of a step was begun
         self.mail: deque[Message] | None = None  # made when it is needed: an empty one takes 0.6 kB
-        for worker, (since, _) in plan.presence.items():
-            if since > incarnation.start and worker in role.children:
-                self._put(Message("leave", worker))  # it is still to join
+        for worker, (since, until) in plan.presence.items():
+            if plan.has_servers:
+                absent = since > incarnation.start and worker in role.children
+            else:
+                absent = not since <= incarnation.start < until and worker != rank
+            if absent:  # it is still to join, or has left
+                self._put(Message("leave", worker))
         self._leaves_at = plan.presence.get(rank, ALWAYS)[1]
         self.waiting: list[Waiting] = []
         self.interrupt: tuple[str, Event] | None = None  # what ends a gradient that is under way
@@ -214,8 +218,12 @@ class Node:
 
     # ---------------------------------------------------------------- gradients
 
+    @property
+    def leaves(self) -> bool:
+        return self._leaves_at < inf and self.now >= self._leaves_at
+
     async def next_batch_available(self) -> bool:
-        if self._leaves_at < inf and self.now >= self._leaves_at:
+        if self.leaves:
             return False
         return self.ending.available(self.rank, self.step)
 
@@ -228,16 +236,15 @@ class Node:
         return gradient
 
     def begin_gradient(self, parameters: Vector) -> Awaitable[Vector]:
-        done, step = Event(), self.begin()
+        step = self.begin()
 
-        async def run() -> None:
+        async def gradient() -> Vector:
             work = self._compute(parameters, step=step)
             await work.done
-            gradient, self.loss = work.gradient()
-            done.happen(gradient)
+            found, self.loss = work.gradient()
+            return found
 
-        self.spawn(run())
-        return done
+        return self.beside(gradient())
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         if self.arrived(kind):
@@ -457,6 +464,15 @@ class Node:
 
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         self.port.start(program)
+
+    def beside(self, program: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        done = Event()
+
+        async def run() -> None:
+            done.happen(await program)
+
+        self.spawn(run())
+        return done
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         return self.port.wait(seconds)

@@ -294,6 +294,10 @@ class Plan:
         """Of the workers that join or leave by plan: from when until when they are there, s."""
         return presence(self.scenario.cluster.faults)
 
+    def has_joined(self, rank: int, now: float) -> bool:
+        """Whether a rank is there by then, or has been: a worker may join by plan."""
+        return self.presence.get(rank, ALWAYS)[0] <= now
+
     def epoch(self, rank: int) -> int:
         """Mini-batches in one pass over a worker's samples if all get as many; 1 if they are endless."""
         return self.sizes.epoch(self.replicas, self.replica(rank)) if rank in self.workers else 1

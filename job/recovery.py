@@ -30,22 +30,28 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
     if not scenario.with_faults:
         return
     name, hierarchy = scenario.strategy.name, scenario.cluster.servers.hierarchy
+    checkpoints = scenario.recovery is not None and scenario.recovery.checkpoint is not None
     for index, item in enumerate(scenario.cluster.faults):
         apart = hierarchy is not None or scenario.cluster.servers.copies > 1
-        resizes = strategy.elastic and strategy.has_servers and not in_passes and not apart
+        resizes = strategy.resizes and not in_passes and not apart
         if isinstance(item, Resize) and not resizes:
-            able = ", ".join(
-                name for name, known in STRATEGIES.items() if known.elastic and known.has_servers
-            )
+            able = ", ".join(name for name, known in STRATEGIES.items() if known.resizes)
             problem = (
                 f"{name} cannot have workers that join or leave by plan; those that can, without relays, "
                 f"copies and passes: {able}"
             )
             raise ScenarioError(problem, key=f"cluster.faults[{index}].workers")
+        if isinstance(item, Resize) and not (strategy.has_servers or scenario.goes_on):
+            problem = f"must be continue or wait where workers of {name} join or leave by plan"
+            raise ScenarioError(problem, key="recovery.on_failure")
         if getattr(item, "server", None) is not None and not strategy.has_servers:
             raise ScenarioError(f"{name} has no servers", key=f"cluster.faults[{index}].server")
+        leaving = item.workers.remove or () if isinstance(item, Resize) else ()
+        if checkpoints and 0 in leaving and not strategy.has_servers and strategy.savers is Savers.OWNERS:
+            problem = f"worker 0 writes the checkpoints of {name}: it cannot leave"
+            raise ScenarioError(problem, key=f"cluster.faults[{index}].workers.remove")
     saves = strategy.savers is not Savers.NOBODY
-    if scenario.recovery is not None and scenario.recovery.checkpoint is not None and not saves:
+    if checkpoints and not saves:
         able = ", ".join(other for other, known in STRATEGIES.items() if known.savers is not Savers.NOBODY)
         problem = f"{name} writes no checkpoints; those that do: {able}"
         raise ScenarioError(problem, key="recovery.checkpoint")

@@ -198,7 +198,7 @@ def run(
     out: str | Path | None = None,
     deadline: float | None = None,
     waiting: Callable[[str], None] | None = None,
-    attempts: int = 1,
+    attempts: int | None = None,
     overruns_expected: bool = False,
     resume: bool = False,
 ) -> "Result":
@@ -212,16 +212,16 @@ def run(
     well, its records are in the folder's `incomplete`. `deadline`: seconds for which a process may give no
     sign, or not get on; None: the larger of 20 s and ten of the longest gradients (docs/failures.md).
     `waiting` is told now and then for whom others wait, or "". A run that was disturbed, or whose emulated
-    gradients took too long, is measured again, `attempts` times in all (docs/failures.md); with
-    `overruns_expected` such gradients are no disturbance. `resume`: go on with the run of this scenario in
-    `out`, which was killed, from its last checkpoint (docs/faults.md).
+    gradients took too long, is measured again, `attempts` times in all (docs/failures.md; None: 3 with
+    `testbed`, else 1; 1 with `resume`); with `overruns_expected` such gradients are no disturbance. `resume`:
+    go on with the run of this scenario in `out`, which was killed, from its last checkpoint (docs/faults.md).
 
     Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
     """
     from dataclasses import replace
 
-    from lockstep.attempts import undisturbed
+    from lockstep.attempts import ATTEMPTS, undisturbed
     from lockstep.executor import fork_server
 
     plan = check(scenario, testbed)
@@ -238,7 +238,9 @@ def run(
             return result
         return replace(result, warnings=[*result.warnings, *result.overruns], overruns=())
 
-    result = undisturbed(measure, attempts)
+    if attempts is None or resume:
+        attempts = ATTEMPTS if testbed and not resume else 1
+    result = undisturbed(measure, attempts, waiting)
     if folder is not None:
         result.save(folder)
     return result

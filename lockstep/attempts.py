@@ -32,10 +32,18 @@ def unstolen(
     return found
 
 
-def undisturbed(measure: "Callable[[], Result]", attempts: int = ATTEMPTS) -> "Result":
-    """The first result that nothing disturbed, of at most so many; else the last one, which says so."""
+def undisturbed(
+    measure: "Callable[[], Result]", attempts: int = ATTEMPTS, told: Callable[[str], object] | None = None
+) -> "Result":
+    """The first result that nothing disturbed, of at most so many; else the last one, which says so.
+
+    `told` hears of each that is not the last.
+    """
     for attempt in range(1, attempts + 1):
         result = replace(measure(), attempts=attempt)
         if not result.disturbed:
             break
+        if told is not None and attempt < attempts:
+            why = [*result.disturbances, *result.overruns][0]
+            told(f"disturbed ({why}): measured again, {attempt + 1} of at most {attempts} times")
     return result

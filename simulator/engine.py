@@ -167,7 +167,7 @@ class Simulation:
     def _node(self, rank: int, incarnation: Incarnation | None = None) -> Node:
         """incarnation: the node's, if it is not that of all."""
         plan, learner = self.plan, self.learner
-        snapshots = self.snapshots.get(self.owners.owner(rank)) if learner is not None else None
+        snapshots = self.shown_by(rank) if learner is not None else None
         epoch = plan.epoch(rank)
         if learner is not None and rank in plan.workers:
             epoch = learner.epoch(plan.replica(rank))
@@ -177,6 +177,10 @@ class Simulation:
         if self.owners.in_one_memory:
             node.memory = WorkerMemory(self, node)
         return node
+
+    def shown_by(self, rank: int) -> Snapshots | None:
+        """Where the parameters are kept that a rank shows; None: it shows none."""
+        return self.snapshots.get(self.owners.owner(rank))
 
     def begin(self, node: Node, program: Program) -> Process:
         """Let a node run its program."""

@@ -278,7 +278,7 @@ class FaultySimulation(Simulation):
             ended = worker not in self._down and not self.programs[worker].alive
             if ended or (worker in self._down and self._policy == "continue"):
                 self._hears(rank, "leave", worker)
-            elif worker not in self._down:
+            elif worker not in self._down and self.plan.has_joined(worker, self.environment.now):
                 self._end_life(worker)
                 self._rejoin(worker)
 

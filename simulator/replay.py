@@ -23,6 +23,7 @@ from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port
 from lockstep.job.rounds import completed
+from lockstep.job.snapshots import Snapshots, merged
 from lockstep.simulator.engine import Progress, Simulation, no_garbage
 from lockstep.simulator.events import Process
 from lockstep.simulator.replayed_port import ConnectedPort, Divergence, Mail, ReplayedPort, Span
@@ -85,6 +86,7 @@ class Replay(Simulation):
         self.replayed: dict[int, ReplayedPort] = {}  # those that stand now
         self.entries = sum(len(span.entries) for spans in life.spans.values() for span in spans)
         self._been: list[ReplayedPort] = []
+        self._shown: dict[int, Snapshots] = {}  # by those who are there, where all hold the same
         super().__init__(plan, shortcuts=False, incarnation=begins)
 
     def stands_on(self, rank: int) -> tuple[Port, Ending]:
@@ -104,6 +106,12 @@ class Replay(Simulation):
         node.keep = lambda saved: lambda: self._keep(rank, saved)
         return node
 
+    def shown_by(self, rank: int) -> Snapshots | None:
+        """As each process has its own: lives that do not meet are not in the order of virtual time."""
+        if not self.owners.shown_by_all:
+            return super().shown_by(rank)
+        return self._shown.setdefault(rank, Snapshots(self.owners.copies * self.sizes.nbytes))
+
     def _keep(self, rank: int, saved: Saved) -> None:
         if (rank, saved.version) in self._wanted:
             self._saved[rank, saved.version] = saved
@@ -114,9 +122,10 @@ class Replay(Simulation):
         """Another node takes the place of one whose log has come to its end, unless it is gone for good."""
         begins, gone = self._spans[rank][0].begins, self._spans[rank][0].gone
         if gone and not self.plan.goes_back(rank):
+            self._shown.pop(rank, None)
             return
+        by = saver(self.plan, rank)
         if begins.version:
-            by = saver(self.plan, rank)
             assert by is not None
             if by != rank and (by, begins.version) not in self._saved:  # which another has yet to come to
                 self._unread[by, begins.version].append(rank)
@@ -128,8 +137,12 @@ class Replay(Simulation):
                 kept.go_back(begins.version, begins.saved[rank].shown if begins.saved else None)
         if gone:
             return
+        if rank in self._shown and by == rank:  # what it has shown is on disk with its checkpoint
+            self._shown[rank].go_back(begins.version, None)
+        else:
+            self._shown.pop(rank, None)
         node = self.nodes[rank] = self._node(rank, begins)
-        for other in self.plan.told_of(rank):
+        for other in self.plan.told_of(rank) if self.plan.has_joined(rank, begins.start) else ():
             node.port.post(other, Message("join", rank))
         self.begin(node, self.plan.program(rank))
 
@@ -160,8 +173,11 @@ class Replay(Simulation):
                 program.close()
         for by, version in self._unread:
             self._checkpoint(by, version)
-        if self.plan.owners.shown_by_all and all(self._last[rank].gone for rank in self.workers):
-            self._leave_what_is_saved()
+        if self.owners.shown_by_all:
+            left = [self._shown[rank] for rank in sorted(self._shown)]
+            self.snapshots = {self.owners.ranks[0]: merged(left or [Snapshots(0)])}
+            if all(self._last[rank].gone for rank in self.workers):
+                self._leave_what_is_saved()
         stuck = [port for port in self._been if port.done < len(port.entries)]
         if stuck:  # who has the most left first: nearer to the cause than those who only wait for it
             stuck.sort(key=lambda port: port.done - len(port.entries))

@@ -141,6 +141,7 @@ class Shared:
 
     async def compute(self) -> Any:
         """Begin to: a bucket travels while the next is computed."""
+        self._done()  # with what it may have added before, which was nothing
         return self.replica.gradient()
 
     async def sum(self, own: Any, adding: int, among: Group) -> Any:

@@ -4,18 +4,15 @@ A server serves its children: the workers, or the relays between (relays.py). A 
 says so ("leave"): a server that waits for K pushes then waits for as many as can still come.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated
 
 from lockstep.strategies import relays
 from lockstep.strategies.bounds import (
     Chunks,
     Clocks,
     Count,
-    Fraction,
     Momentum,
-    Probability,
     Rate,
     Updates,
     Whole,
@@ -27,7 +24,6 @@ from lockstep.strategies.node import Message, Node
 from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.optimizers import block_momentum as block_momentum_of
 from lockstep.strategies.parameter_server import Shard, count
-from lockstep.strategies.parts import cut
 
 
 @synchronisation(offers=AT_ANY_TIME | {Offer.AT_ONCE}, elastic=True, relay=relays.combine)
@@ -356,62 +352,3 @@ async def blocks(
     momentum = 1 - 1 / len(node.workers) if block_momentum is None else block_momentum
     optimizer = block_momentum_of(momentum, block_learning_rate, block_nesterov)
     await barrier(node, rule._replace(optimizer=optimizer))
-
-
-@synchronisation(offers={Offer.CALLS}, equal_steps=True, pooled=True, sharded=False)
-async def participants(
-    node: Node, rule: UpdateRule, *, local_epochs: Count = 5, participation: Fraction = 1.0
-) -> None:
-    """FedAvg's server: each round a random fraction of the clients, at least one, whose mean is taken.
-
-    Weighted by the mini-batches in a pass over each client's samples (McMahan et al. 2017,
-    "Communication-efficient learning of deep networks from decentralized data", algorithm 1). Who is not
-    chosen waits. All clients make the job's mini-batches together, so cohorts stay as large until the end;
-    the last round deals out what is left. Failure: a client cannot be missed: the run ends, or all go back to
-    the last checkpoint.
-    """
-    await partial_participants(node, rule, local_epochs=local_epochs, participation=participation)
-
-
-@synchronisation(offers={Offer.CALLS_FOR_LESS}, equal_steps=True, pooled=True, sharded=False)
-async def partial_participants(
-    node: Node,
-    rule: UpdateRule,
-    *,
-    local_epochs: Count = 5,
-    participation: Fraction = 1.0,
-    sampling: Literal["uniform", "share"] = "uniform",
-    partial_work: Probability = 0.0,
-) -> None:
-    """FedProx's server: as FedAvg's, but a fraction `partial_work` of a cohort makes fewer epochs.
-
-    As many as it gets done: 1 to `local_epochs`, drawn at random (Li et al. 2020, §5.2; they have 0, 0.5 and
-    0.9). `uniform` sampling with a weighted mean is that of their experiments (§5.1), as in McMahan et al.;
-    with `share` each place of a cohort goes to a client with the probability of its share of the data, and
-    the mean is plain: their algorithm 2, where who is drawn twice counts twice. Failure: as `participants`.
-    """
-    shard, passes = Shard(node, rule), dict.fromkeys(node.children, 0)
-    for _ in node.children:
-        pull = await node.receive("pull")
-        passes[pull.sender] = pull.batches
-    cohort, left = max(1, round(participation * len(passes))), node.budget
-    while left is None or left > 0:
-        if sampling == "share":
-            weights = Counter(node.rng.choices([*passes], [*passes.values()], k=cohort))
-        else:
-            weights = Counter({client: passes[client] for client in node.rng.sample([*passes], cohort)})
-        work = {client: local_epochs * passes[client] for client in sorted(weights)}
-        for client in node.rng.sample([*work], round(partial_work * len(work))):
-            work[client] = node.rng.randint(1, local_epochs) * passes[client]
-        if left is not None and sum(work.values()) > left:
-            parts = cut(left, [*work.values()])
-            work = {c: part.stop - part.start for c, part in zip(work, parts, strict=True)}
-            work = {client: batches for client, batches in work.items() if batches}
-        for client, batches in work.items():
-            await shard.answer(client, batches)
-        pushes = sorted([await node.receive("push") for _ in work], key=lambda push: push.sender)
-        counts = [weights[push.sender] for push in pushes]
-        await shard.update(pushes, over=sum(counts), weights=counts)
-        left = None if left is None else left - sum(push.batches for push in pushes)
-    for client in node.children:
-        node.send(client, "over")

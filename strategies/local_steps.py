@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
 
-from lockstep.strategies.bounds import Clocks, Count, Momentum, NonNegative, Rate, Steps
+from lockstep.strategies.bounds import Clocks, Momentum, NonNegative, Rate, Steps
 from lockstep.strategies.codecs import PUSHED
 from lockstep.strategies.copies import Copy
 from lockstep.strategies.factors import Needs, Offer, worker_loop
@@ -309,42 +309,3 @@ async def eamsgd(
         x, velocity = ahead + step - back, velocity + step
     await server.push_one_way(alpha * (x - await server.pull()))
     server.leave()
-
-
-@worker_loop(needs={Offer.CALLS}, pushes="deltas", keeps=1)  # the server's model
-async def fedavg(
-    node: Node, server: ParameterServer, optimizer: Transformation, *, local_epochs: Count = 5
-) -> None:
-    """FedAvg's client: when chosen, `local_epochs` passes over its own samples from the server's model.
-
-    McMahan et al. 2017, algorithm 1 (E = 5); with endless data a pass is one mini-batch. The optimizer
-    starts afresh each time, but a learning rate's schedule goes by the round, as if the client had taken part
-    in all rounds before.
-    """
-    await fedprox(node, server, optimizer, local_epochs=local_epochs, mu=0.0)
-
-
-@worker_loop(needs={Offer.CALLS_FOR_LESS}, pushes="deltas", keeps=1)  # the server's model
-async def fedprox(
-    node: Node,
-    server: ParameterServer,
-    optimizer: Transformation,
-    *,
-    local_epochs: Count = 5,
-    mu: NonNegative = 0.01,
-) -> None:
-    """As FedAvg, on the local loss + (μ/2)‖w − wₜ‖²: the gradient is g + μ(w − wₜ).
-
-    Li et al. 2020, "Federated optimization in heterogeneous networks", eq. 2 and algorithm 2. How much of it
-    a client does in a round is the server's to say: `consistency.partial_participants`.
-    """
-    server.enlist()
-    while (call := await server.called()) is not None:
-        model, batches = call
-        w, state = model, optimizer.afresh(server.versions[0] * local_epochs * node.epoch)
-        while batches and await node.next_batch_available():
-            gradient = await node.gradient(w)
-            gradient = gradient + mu * (w - model) if mu else gradient
-            step, state = await own_step(node, optimizer, gradient, state, w)
-            w, batches = w + step, batches - 1
-        await server.push(w - model)

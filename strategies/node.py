@@ -186,7 +186,7 @@ class Node(Protocol):
     matrices: "Sequence[Matrix]"  # weights of fully connected layers; only with the codec `outer`
     stage: Stage  # of a replica that computes in passes; for gradient programs (pipeline.py) alone
     micro_batches: int  # likewise: parts that it computes a mini-batch in
-    rejoins: bool  # whether it begins after a failure, while the others have gone on
+    rejoins: bool  # whether it begins while the others have gone on: after a failure, or as one more
     goes_on: bool  # whether others go on, and begin again, while some fail: who leaves and joins is told
 
     @property
@@ -279,6 +279,11 @@ class Node(Protocol):
 
     def next_batch_available(self) -> Awaitable[bool]:
         """Whether there is another mini-batch for this worker; `gradient` takes it."""
+        ...
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it is time for this worker to leave, by plan; there is no mini-batch for it any more."""
         ...
 
     @property
@@ -432,6 +437,10 @@ class Node(Protocol):
 
         Those of workers go on after all programs have ended, until every message has been dealt with.
         """
+        ...
+
+    def beside(self, program: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """As `spawn`; what to await for what the activity returns."""
         ...
 
     def sleep(self, seconds: float) -> Awaitable[None]:

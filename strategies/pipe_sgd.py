@@ -68,6 +68,7 @@ class Piped(Shared):
 
     async def compute(self) -> Any:
         """The oldest gradient, once there are as many as the delay: at first, and after a failure."""
+        self._done()
         while len(self._ahead) < max(1, self._delay) and await super().available():
             await self._begin()
         return self._ahead.popleft()

@@ -8,7 +8,15 @@ A scenario names a point, and may take a factor from another: `{name: ssp-blocki
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.strategies import composition, consistency, corrections, local_sgd, local_steps, worker_loops
+from lockstep.strategies import (
+    composition,
+    consistency,
+    corrections,
+    federated,
+    local_sgd,
+    local_steps,
+    worker_loops,
+)
 from lockstep.strategies.ad_psgd import ad_psgd
 from lockstep.strategies.ako import ako
 from lockstep.strategies.all_reduce import all_reduce
@@ -72,13 +80,13 @@ STRATEGIES: dict[str, Strategy] = {
         summary="model averaging with momentum on the mean delta (Chen and Huo 2016)",
     ),
     "fedavg": Strategy(
-        local_steps.fedavg,
-        consistency.participants,
+        federated.fedavg,
+        federated.participants,
         summary="local epochs of some clients, then their weighted mean (McMahan et al. 2017)",
     ),
     "fedprox": Strategy(
-        local_steps.fedprox,
-        consistency.partial_participants,
+        federated.fedprox,
+        federated.partial_participants,
         summary="FedAvg with a pull towards the server's model, and partial work (Li et al. 2020)",
     ),
     "asynchronous": Strategy(
@@ -259,6 +267,7 @@ STRATEGIES: dict[str, Strategy] = {
         defaults={"optimizer": "adamw", "weight_decay": 0.1},
         keeps=3,  # the common model, the sum of steps, and the outer momentum
         savers=Savers.WORKERS,
+        goes_on=True,
         summary="diloco a fragment at a time, summed meanwhile, perhaps in 4 bits (Douillard et al. 2025)",
     ),
     "d-psgd": Strategy(

@@ -101,7 +101,8 @@ class SharedRounds:
                 self._take_next()
             self._enter()
         await self._until_done()
-        self.node.spawn(self._answer())
+        if self.node.rank not in self._left:
+            self.node.spawn(self._answer())
 
     async def _answer(self) -> None:
         async def wait(member: Node, vector: Vector) -> Vector:
@@ -124,6 +125,8 @@ class SharedRounds:
                 self._broken = True
 
     async def _round(self) -> None:
+        if self._standing == Standing.DONE and self.node.leaves:
+            return self._leave()
         if not self._adding and not self._late:
             return
         model, adds = self.model, self.node.rank in self._adding
@@ -140,6 +143,14 @@ class SharedRounds:
             self._adding, self._late = self._adding | self._late, set()
             self._enter(1)
         await model.take(found, own, self._counts)
+
+    def _leave(self) -> None:
+        """Go by plan, once all hold what this worker has added: they do the next round without it."""
+        node = self.node
+        for other in node.workers:
+            if other != node.rank:
+                node.send(other, "leave")
+        self._left, self._adding, self._late = {node.rank}, set(), set()
 
     @property
     def _counts(self) -> State:
@@ -165,6 +176,9 @@ class SharedRounds:
                 continue
             message = await node.receive(part=0)
             who, number, again = message.sender, message.batches, False
+            if message.kind == "halt" and who not in self._there:  # it was to have left by now
+                self._there.add(who)
+                self._halt(who)
             expected = said is not None and who in {member for member, _, _ in said.sources}
             if message.kind == "leave":
                 self._there.discard(who)

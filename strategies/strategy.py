@@ -122,6 +122,11 @@ class Strategy:
         return self.goes_on if self.consistency is None else self.consistency.elastic
 
     @property
+    def resizes(self) -> bool:
+        """Whether workers can join and leave by plan: others, or servers, have what a new one begins with."""
+        return self.elastic and (self.has_servers or self.owners is Replicated)
+
+    @property
     def sharded(self) -> bool:
         """Whether the parameters can be cut into shards, each with a server."""
         return self.consistency is None or self.consistency.sharded

@@ -10,11 +10,13 @@ from lockstep.strategies.bounds import Momentum, Parts, Probability, Rate, Steps
 from lockstep.strategies.codecs import SUMMABLE, Codec, Encoder, Feedback, Name, Ratio, Threshold
 from lockstep.strategies.coded_sums import CodedSum
 from lockstep.strategies.collectives import Algorithm
+from lockstep.strategies.fragments import Fragment, Streamed
 from lockstep.strategies.marks import BelongsTo, InParts, InPasses
 from lockstep.strategies.node import Contribution, Node, Vector
-from lockstep.strategies.optimizers import State, Transformation, restored, server_optimizer
+from lockstep.strategies.optimizers import Transformation, restored, server_optimizer
 from lockstep.strategies.own_step import own_step
 from lockstep.strategies.parts import cut
+from lockstep.strategies.shared_rounds import SharedRounds
 
 
 async def streaming_diloco(
@@ -52,7 +54,9 @@ async def streaming_diloco(
     common model, which is evaluated: there is a new one when all that was begun at a step has been taken in.
     With one fragment, τ = 0 and α = 0 it is `diloco`. Inner optimizer and outer rate are `diloco`'s. Failure:
     each worker waits for the sums that are under way, and saves them, its own and the common model, and the
-    optimizers' states; after a crash all go on from the newest version that all have saved.
+    optimizers' states; after a crash all go on from the newest version that all have saved. Or those who are
+    there do the sum again (fragments.py), with τ steps beside it, if its next turn is not sooner; who is back
+    begins with the common model.
     """
     outer = server_optimizer(
         server_optimizer="nesterov", server_learning_rate=outer_learning_rate, server_momentum=outer_momentum
@@ -61,7 +65,7 @@ async def streaming_diloco(
     wire = Codec(codec, codec_ratio, codec_threshold)
     many = fragments if units is None else min(fragments, units)
     parts = [
-        _Part(
+        Fragment(
             place,
             own[place],
             averaging_period * (number % many + 1) // many % averaging_period,
@@ -71,12 +75,16 @@ async def streaming_diloco(
         for number, place in enumerate(cut(len(own), [1] * many) if units is None else node.stage.pieces)
     ]
     late = min(overlap, averaging_period - 1)
+    if node.goes_on:
+        return await SharedRounds(
+            node, Streamed(node, optimizer, parts, averaging_period, late, mixing)
+        ).run()
     train = _whole if units is None else _by_units
     await train(node, optimizer, parts, averaging_period, late, mixing)
 
 
 async def _whole(
-    node: Node, optimizer: Transformation, parts: "list[_Part]", period: int, late: int, mixing: float
+    node: Node, optimizer: Transformation, parts: "list[Fragment]", period: int, late: int, mixing: float
 ) -> None:
     """Every gradient is of the whole model; sums are begun after a step, and waited for before the next."""
     initial = node.initial_parameters()
@@ -91,7 +99,7 @@ async def _whole(
         for at, begun, sums in turns
     )
 
-    async def begin(due: list[_Part]) -> None:
+    async def begin(due: list[Fragment]) -> None:
         sums = []
         for part in due:
             part.begun_at = made
@@ -138,7 +146,7 @@ async def _whole(
 
 
 async def _by_units(
-    node: Node, optimizer: Transformation, units: "list[_Part]", period: int, late: int, mixing: float
+    node: Node, optimizer: Transformation, units: "list[Fragment]", period: int, late: int, mixing: float
 ) -> None:
     """Gradients are computed unit by unit; sums are begun and waited for as the passes come to a unit."""
     initial = [unit.common for unit in units]
@@ -225,39 +233,12 @@ async def _by_units(
         await take_in(number)
 
 
-class _Part:
-    """A fragment or, of a fragment, a unit: a slice of the parameters, as all workers have it in common."""
-
-    def __init__(
-        self, place: slice, common: Vector, offset: int, coded_sum: CodedSum, outer: Transformation
-    ) -> None:
-        """offset: of the steps at which it has its turn, in a period."""
-        self.place, self.common, self.offset, self.sum = place, common, offset, coded_sum
-        self.outer, self.outer_state = outer, outer.initial
-        self.begun_at = 0  # at which step the last sum was
-
-    @property
-    def state(self) -> State:
-        """What a checkpoint has of it."""
-        return self.common, self.outer_state, self.begun_at
-
-    def go_on_from(self, state: State) -> None:
-        """Be as it was saved."""
-        self.common, outer, self.begun_at = state
-        self.outer_state = restored(outer)
-
-    def step(self, mean: Vector) -> None:
-        """Take the outer optimizer's, given the mean of how far all workers have moved."""
-        step, self.outer_state = self.outer.step(mean, self.outer_state, self.common)
-        self.common = self.common + step
-
-
 class _Turn(NamedTuple):
     """Sums that are under way."""
 
     at: int  # steps that were made when they were begun
     version: int  # likewise, of the common model
-    sums: list[tuple[_Part, Awaitable[Any]]]
+    sums: list[tuple[Fragment, Awaitable[Any]]]
 
 
 @dataclass(eq=False, repr=False)

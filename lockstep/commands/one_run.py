@@ -12,8 +12,8 @@ import typer
 import lockstep
 from lockstep import scenarios, terminal
 from lockstep.commands.options import (
-    Attempts,
     Deadline,
+    MaybeAttempts,
     MaybeFile,
     Out,
     Output,
@@ -109,7 +109,7 @@ def run(
     timeline: Timeline = None,
     timeout: Timeout = None,
     deadline: Deadline = None,
-    attempts: Attempts = 1,
+    attempts: MaybeAttempts = None,
     trust: Trust = False,
     json_: Json = False,
     csv: Csv = False,
@@ -120,8 +120,10 @@ def run(
     """Measure a run with real processes on this machine."""
     if resume is None and file is None:
         context.fail("missing argument 'FILE'")
-    if resume is not None and (file is not None or set_ or out is not None):
-        context.fail("--resume has a scenario and a folder of its own: leave out FILE, --set and --out")
+    if resume is not None and (file is not None or set_ or out is not None or attempts is not None):
+        context.fail(
+            "--resume goes on with what is in its folder: leave out FILE, --set, --out and --attempts"
+        )
     out = out if resume is None else resume
     output = Output(out, Printing(json_, csv, markdown), quiet, tensorboard, timeline)
     waiting = terminal.noting(quiet or bool(output.printing))

@@ -108,6 +108,15 @@ Attempts = Annotated[
     int,
     typer.Option(min=1, max=100, metavar="N", help="Measure again, up to N times in all, while disturbed."),
 ]
+MaybeAttempts = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=100,
+        metavar="N",
+        help="Measure again, up to N times in all, while disturbed: 3 with --testbed, else 1.",
+    ),
+]
 Deadline = Annotated[
     float | None,
     typer.Option(

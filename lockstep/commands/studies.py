@@ -108,12 +108,12 @@ def validate_suite(
 
     told = None if output.quiet or output.printing else tell
     if measured is None:
-        first = next(iter(suite.SETS[which](None)))
+        first = next(iter(suite.SETS[which].points(None)))
         lockstep.check(first.scenario, testbed)  # what this machine cannot do is said first
         suite.measure_first(out, testbed, limit, profiles, told, which)
         measured, limit = out, None
-    elif testbed or which != next(iter(suite.SETS)):
-        useless = "--testbed" if testbed else "--pipelines" if which == "split models" else "--tensor"
+    elif testbed or which:
+        useless = "--testbed" if testbed else which
         raise ScenarioError("nothing is measured with --measured; leave it out", key=useless)
     source = suite.read(measured, profiles, limit)
     for rate, points in source.borrowed.items() if told else ():

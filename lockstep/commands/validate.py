@@ -48,6 +48,9 @@ Sweep = Annotated[
 ]
 Pipelines = Annotated[bool, typer.Option("--pipelines", help="The suite's points of split models.")]
 Shared = Annotated[bool, typer.Option("--tensor", help="The suite's points of layers that devices share.")]
+Crowded = Annotated[
+    bool, typer.Option("--crowded", help="The suite's points whose messages fill the machine's cores.")
+]
 Published = Annotated[
     bool, typer.Option("--published", help="Tables that others measured, instead of a FILE; nothing is run.")
 ]
@@ -81,6 +84,7 @@ def validate(
     point: OnePoint = None,
     pipelines: Pipelines = False,
     tensor: Shared = False,
+    crowded: Crowded = False,
     published: Published = False,
     only: Only = None,
 ) -> None:
@@ -93,7 +97,8 @@ def validate(
     output = Output(out, Printing(json_, csv, markdown), quiet, timeline=timeline)
     one_run = {"FILE": file, "--set": set_, "--strategy": strategy, "--sweep": sweep, "--timeline": timeline}
     of_the_suite: dict[str, Any] = {"limit": limit, "profile": profile, "measured": measured, "point": point}
-    of_the_suite |= {"pipelines": pipelines or None, "tensor": tensor or None}
+    sets = {"pipelines": pipelines or None, "tensor": tensor or None, "crowded": crowded or None}
+    of_the_suite |= sets
     if published:
         from lockstep.commands.studies import validate_published
 
@@ -107,10 +112,10 @@ def validate(
         from lockstep.commands.studies import validate_suite
 
         _leave_out("--suite", one_run)
-        if pipelines and tensor:
-            raise ScenarioError("is a set of points of its own; leave --pipelines out", key="--tensor")
-        which = "split models" if pipelines else "shared layers" if tensor else "models in one piece"
-        validate_suite(testbed, limit, profile or [], measured, point, which, output)
+        which = [f"--{option}" for option, given in sets.items() if given]
+        if len(which) > 1:
+            raise ScenarioError(f"is a set of points of its own; leave {which[0]} out", key=which[1])
+        validate_suite(testbed, limit, profile or [], measured, point, "".join(which), output)
         return
     for option, given in of_the_suite.items():
         if given is not None:

@@ -89,9 +89,9 @@ class Fit:
 
     @property
     def identifiable(self) -> bool:
-        """Whether the rows tell all values apart, and set both ends where they set any."""
-        known = [found for found in self.free.values() if (found.low, found.high) != (None, None)]
-        return not self.flat and not any(None in (found.low, found.high) for found in known)
+        """Whether the rows tell all values apart and, if their scatter is known, set both ends of each."""
+        ends = [end for found in self.free.values() for end in (found.low, found.high)]
+        return not self.flat and (self.noise is None or None not in ends)
 
     @property
     def document(self) -> dict[str, Any]:

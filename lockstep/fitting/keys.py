@@ -15,13 +15,13 @@ Ends = tuple[Any, Any] | None
 _AROUND = 100.0  # times and divided by what the scenario says
 _WHOLE = 1000  # smaller whole numbers have too few values to be found by small steps
 _HALVINGS = 40
+_BEYOND = 1e-3  # of a logarithm: an end is that of what is valid if so little beyond it is not
 
 
 class Free(NamedTuple):
     """A free key. `unit`: of its numbers, "" for a plain one; `whole`: whether a file has whole numbers.
 
-    `firm`: whether its low and high end are facts, given or the end of what is valid, or only how far is
-    looked.
+    `firm`: whether its low and high end are the end of what is valid, and not only how far is looked.
     """
 
     key: str
@@ -85,11 +85,12 @@ def _free(key: str, ends: Ends, scenario: Scenario, changed: Callable[[Changes],
     if whole and start < _WHOLE:
         problem = "is a whole number with few values, which a fit by small steps does not find; sweep it"
         raise ScenarioError(problem, f"--free {key}")
-    found = Free(key, unit, whole, start, low, high, (ends is not None, ends is not None))
-    if ends is not None:
-        return found
-    low, high = (_valid(found, end, changed) for end in (low, high))
-    return found._replace(low=low, high=high, firm=(low != found.low, high != found.high))
+    found = Free(key, unit, whole, start, low, high, (False, False))
+    if ends is None:
+        found = found._replace(low=_valid(found, low, changed), high=_valid(found, high, changed))
+    beyond = found.low * math.exp(-_BEYOND), found.high * math.exp(_BEYOND)
+    low_is, high_is = (not _is_valid(found, number, changed) for number in beyond)
+    return found._replace(firm=(low_is, high_is))
 
 
 def _end(key: str, end: Any, changed: Callable[[Changes], Scenario]) -> float:
@@ -117,20 +118,20 @@ def _number(written: Any) -> tuple[float | None, str, bool]:
         raise ScenarioError(f"is {shown(written)}; only numbers can be fitted") from None
 
 
+def _is_valid(key: Free, number: float, changed: Callable[[Changes], Scenario]) -> bool:
+    try:
+        changed({key.key: key.written(number)})
+    except ScenarioError:
+        return False
+    return True
+
+
 def _valid(key: Free, end: float, changed: Callable[[Changes], Scenario]) -> float:
     """An end of the range, or the nearest to it that is valid: `efficiency` is at most 1."""
-
-    def fine(log: float) -> bool:
-        try:
-            changed({key.key: key.written(math.exp(log))})
-        except ScenarioError:
-            return False
-        return True
-
-    good, bad = math.log(key.start), math.log(end)
-    if fine(bad):
+    if _is_valid(key, end, changed):
         return end
+    good, bad = math.log(key.start), math.log(end)
     for _ in range(_HALVINGS):
         middle = (good + bad) / 2
-        good, bad = (middle, bad) if fine(middle) else (good, middle)
+        good, bad = (middle, bad) if _is_valid(key, math.exp(middle), changed) else (good, middle)
     return math.exp(good)

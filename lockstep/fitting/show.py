@@ -73,11 +73,13 @@ def verdict(fit: Fit) -> Iterator[str]:
         yield f"Left out in turn, and predicted from the others: {_errors(out)}."
     for each in fit.flat:
         yield _cannot_tell(each)
+    flat = {key for each in fit.flat for key in each.factors}
     for key in fit.keys:
         found = fit.free[key.key]
-        if (found.low is None) != (found.high is None):
-            missing = "lower" if found.low is None else "upper"
-            yield f"These rows set no {missing} limit to {key.key}."
+        missing = [word for word, end in (("lower", found.low), ("upper", found.high)) if end is None]
+        said = len(missing) == 2 and key.key in flat
+        if missing and fit.noise is not None and not said:
+            yield f"These rows set no {' and no '.join(missing)} limit to {key.key}."
     if fit.noise is None:
         yield "As many rows as values: nothing is left to say how sure these are. Give sd, or more rows."
     for name in fit.at_end:

@@ -12,7 +12,7 @@ of steps.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, hypot, log
 from typing import Any, Self
 
@@ -83,6 +83,8 @@ class Cables:
 
 
 USUAL = Cables(50, 50_000)
+_CROWDED = Cables(100, 100_000)
+_CROWDED_BY = ("synchronous", "local-sgd", "all-reduce-ring", "d-psgd", "gossip", "asynchronous")
 _SUFFIX = re.compile(r"(?P<name>.+)-at-(?P<mbit_per_s>\d+(\.\d+)?)mbit-(?P<parameters>\d+)")
 
 
@@ -109,6 +111,15 @@ def grid(cables: Cables = USUAL) -> list[Point]:
         for regime in REGIMES
         for stragglers in STRAGGLERS
     ]
+
+
+def crowded() -> list[Point]:
+    """Twelve hosts on cables so fast that what messages cost this machine's cores decides, too.
+
+    Two runs at least: how far they differ no simulation says beforehand.
+    """
+    points = (point(name, 12, shards_of(name)[0], "network", "none", _CROWDED) for name in _CROWDED_BY)
+    return [replace(each, runs=2) for each in points]
 
 
 def on_drawn_cables(name: str) -> Point | None:

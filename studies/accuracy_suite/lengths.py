@@ -36,7 +36,8 @@ def settled(point: Point) -> Point:
     wanted = max(1, ceil((spread(point) / CHANCE) ** 2))
     times = min(MOST, wanted)
     stop = {key: _longer(bound, times) for key, bound in point.document["stop"].items()}
-    return replace(point, document={**point.document, "stop": stop}, runs=ceil(wanted / times))
+    runs = max(point.runs, ceil(wanted / times))
+    return replace(point, document={**point.document, "stop": stop}, runs=runs)
 
 
 def settle(points: Sequence[Point], progress: Callable[[float], None] | None = None) -> list[Point]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite import campaign, profiles
 from lockstep.studies.accuracy_suite.campaign import Campaign
 from lockstep.studies.accuracy_suite.comparing import KNEE, compare
-from lockstep.studies.accuracy_suite.grid import Cables, grid, on_drawn_cables
+from lockstep.studies.accuracy_suite.grid import Cables, crowded, grid, on_drawn_cables
 from lockstep.studies.accuracy_suite.learning import learning
 from lockstep.studies.accuracy_suite.lengths import settle, settled
 from lockstep.studies.accuracy_suite.measuring import Tell, measure
@@ -29,11 +29,22 @@ from lockstep.studies.accuracy_suite.tables import markdown
 from lockstep.validation import parameters
 
 Progress = Callable[[float], None]
-SETS: dict[str, Callable[[Cables | None], Iterable[Point]]] = {
-    "models in one piece": lambda drawn: suite(drawn),  # by name, so that tests can take fewer
-    "split models": lambda _: pipelines(),
-    "shared layers": lambda _: shared_layers(),
+
+
+class Set(NamedTuple):
+    """Points that are measured together. `words`: what they are."""
+
+    words: str
+    points: Callable[[Cables | None], Iterable[Point]]
+
+
+SETS = {
+    "": Set("models in one piece", lambda drawn: suite(drawn)),  # by name, so that tests can take fewer
+    "--pipelines": Set("split models", lambda _: pipelines()),
+    "--tensor": Set("shared layers", lambda _: shared_layers()),
+    "--crowded": Set("crowded cores", lambda _: crowded()),
 }
+"""By the option that asks for them."""
 
 
 def chosen(name: str) -> Point:
@@ -60,7 +71,7 @@ def measure_first(
     limit: int | None = None,
     files: Sequence[Path] = (),
     tell: Tell | None = None,
-    which: str = "models in one piece",
+    which: str = "",
 ) -> None:
     """Measure the first points of one of the `SETS` into a folder.
 
@@ -70,13 +81,14 @@ def measure_first(
     if earlier:
         name = earlier[0]["name"]
         theirs = next(
-            each for each, points in SETS.items() if any(point.name == name for point in points(None))
+            each for each, its in SETS.items() if any(point.name == name for point in its.points(None))
         )
         if theirs != which:
-            raise ScenarioError(f"{str(out)!r} has runs of {theirs}; give another folder", key="--out")
+            said = f"{str(out)!r} has runs of {SETS[theirs].words}; give another folder"
+            raise ScenarioError(said, key="--out")
     begun = Campaign.read(out) if (out / "campaign.json").exists() else None
     drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
-    points = list(islice(SETS[which](drawn), limit or max(DEFAULT, len(earlier))))
+    points = list(islice(SETS[which].points(drawn), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
     Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points), drawn)
     there = [campaign.as_measured(out, point) for point in points]

@@ -44,6 +44,26 @@ def test_nothing_befalls_who_has_come_to_its_end(ended: bool) -> None:
     assert [rank for rank, *_ in injector.dead] == ([] if ended else [RANK])
 
 
+def test_who_is_killed_is_known_to_be_gone_before() -> None:
+    """The launcher may look at any instant who has died, and why."""
+    restart = Plan.of(made(document(SERVER | {"at": "0 s"})))
+    known: list[bool] = []
+
+    class Watching:
+        @property
+        def pid(self) -> None:
+            known.append(injector.is_noticed_later([RANK]))
+
+    processes: Any = [Watching()] * 3
+    injector = Injector(restart.scenario, Faults(restart), processes, HashStore(), None, lambda rank: False)
+    injector.begin(time.monotonic())
+    until = time.monotonic() + 5
+    while not known and time.monotonic() < until:
+        time.sleep(1e-3)
+    injector.end()
+    assert known == [True]
+
+
 class Forgetful:
     def forget(self, rank: int) -> None:
         pass

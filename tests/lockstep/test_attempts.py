@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,29 @@ def test_a_disturbed_run_is_measured_again(
     metrics = lockstep.run(scenario(), attempts=attempts).metrics
     assert (metrics["attempts"], metrics["disturbed"]) == (expected, disturbed[expected - 1])
     assert (TAKEN in metrics["warnings"]) == disturbed[expected - 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 1),
+        ({"testbed": True}, 3),
+        ({"testbed": True, "attempts": 2}, 2),
+        ({"testbed": True, "resume": True}, 1),
+    ],
+)
+def test_who_says_nothing_has_a_run_on_the_testbed_measured_again(
+    options: dict[str, Any], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(lockstep.simulate(scenario()), disturbances=[TAKEN])
+    plan = lockstep.check(scenario())
+    monkeypatch.setattr(lockstep, "check", lambda *_: plan)
+    monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
+    monkeypatch.setattr(launch, "execute", lambda *_, **__: found)
+    said: list[str] = []
+    assert lockstep.run(scenario(), waiting=said.append, **options).attempts == expected
+    again = f"disturbed ({TAKEN}): measured again, {{}} of at most {expected} times"
+    assert said == [again.format(number) for number in range(2, expected + 1)]
 
 
 @pytest.mark.parametrize(("expected", "attempts"), [(False, 3), (True, 1)])

@@ -12,6 +12,7 @@ import lockstep
 from lockstep import ScenarioError
 from lockstep.analysis.plots.fitted import picture
 from lockstep.fitting import Fit
+from lockstep.fitting.show import verdict
 from lockstep.sweeping.points import plan
 from tests.support.command_line import Lockstep, fine
 
@@ -30,6 +31,7 @@ BANDWIDTH, GRADIENT, PARAMETERS = (
     "cluster.compute.time.value",
     "workload.parameters",
 )
+GOODPUT = "cluster.network.goodput"
 WORKERS = (1, 2, 8)
 
 
@@ -114,14 +116,31 @@ def test_what_only_shows_as_a_ratio_is_not_told_apart(ring: Path) -> None:
     assert ratio == pytest.approx(3.75e8 / 1e6, rel=1e-3)
 
 
-def test_a_value_that_may_be_as_large_as_it_likes_has_no_upper_end(ring: Path) -> None:
+@pytest.mark.parametrize("ends", [None, ("1 Gbit/s", "1000 Gbit/s")])
+def test_a_value_that_may_be_as_large_as_it_likes_has_no_upper_end(
+    ring: Path, ends: tuple[str, str] | None
+) -> None:
+    """The end of where to look is none that the rows set."""
     table = measured(ring, {GRADIENT: "1 s", BANDWIDTH: "100 Gbit/s"})
     table["throughput"] *= [1.01, 0.99, 1.0]
     ring.write_text(RING.replace("10 ms", "1 s"))
-    found = fitted(ring, table, BANDWIDTH)
+    found = lockstep.fit(ring, table, {BANDWIDTH: ends}, jobs=1)
     its = found.free[BANDWIDTH]
     assert its.high is None and its.low is not None and its.low < 1.25e10
     assert not found.identifiable
+    assert f"These rows set no upper limit to {BANDWIDTH}." in verdict(found)
+
+
+@pytest.mark.parametrize("ends", [None, (0.5, 1)])
+def test_the_end_of_what_is_valid_is_an_end(ring: Path, ends: tuple[float, float] | None) -> None:
+    """A goodput is at most 1, whoever says so."""
+    ring.write_text(RING.replace("1 Gbit/s,", "1 Gbit/s, goodput: 0.9,"))
+    table = measured(ring, {GOODPUT: "0.99"}, (2, 4, 8))
+    table["throughput"] *= [1.03, 0.97, 1.0]
+    found = lockstep.fit(ring, table, {GOODPUT: ends}, jobs=1)
+    its = found.free[GOODPUT]
+    assert its.high == pytest.approx(1.0) and its.low is not None and its.low < 0.99
+    assert found.identifiable
 
 
 def test_what_people_see_and_a_profile_that_predicts_the_same(

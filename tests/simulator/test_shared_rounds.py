@@ -28,6 +28,10 @@ PERIODIC: dict[str, dict[str, Any]] = {
     "diloco": {"outer_learning_rate": 1.0, "outer_momentum": 0.0},
     "post-local-sgd": {"switch_step": 10},
     "adacomm": {},
+    "streaming-diloco": {
+        **{"fragments": 1, "overlap": 0, "mixing": 0.0},
+        **{"outer_learning_rate": 1.0, "outer_momentum": 0.0},
+    },
 }
 
 
@@ -184,6 +188,34 @@ def test_a_pipeline_of_sums_goes_on_with_those_who_are_there(faults: list[Any], 
     assert result.metrics["lost_samples"] == 0
 
 
+@pytest.mark.parametrize(("fragments", "overlap"), [(1, 0), (1, 2), (3, 1), (3, 2), (8, 1)])
+@pytest.mark.parametrize("every", [2, None])
+def test_fragments_that_could_go_on_learn_the_same(fragments: int, overlap: int, every: int | None) -> None:
+    """Steps beside a sum and turns are as where nobody may fail, if one sum at a time is enough."""
+    strategy = {"name": "streaming-diloco", "averaging_period": 6, "fragments": fragments, "overlap": overlap}
+    found, whole = (run(strategy=strategy, on=on, every=every, **PIPED) for on in ("continue", "restart"))
+    assert np.array_equal(found.parameters, whole.parameters)
+    assert found.metrics["samples"] == whole.metrics["samples"] == 32 * 4 * 40
+    if every is None:
+        assert found.metrics["duration_s"] == pytest.approx(whole.metrics["duration_s"], rel=0.02)
+
+
+@pytest.mark.usefixtures("_known")
+def test_fragments_go_on_with_those_who_are_there() -> None:
+    """A turn at every step: what who is gone has moved since the last turn of each is lost.
+
+    It has made 30 steps, of which fragment p had its last turn with the step 26 + p. The sum after the others'
+    next step is done again at 3.55 s; fragment p has its last turn with the step 91 + p, at 9.95 s at most.
+    """
+    turns = {"averaging_period": 5, "fragments": 5, "overlap": 0, "mixing": 0.0}
+    plain = {"optimizer": "sgd", "learning_rate": RATE, "weight_decay": 0.0}
+    outer = {"outer_learning_rate": 1.0, "outer_momentum": 0.0}
+    result = run(GONE, strategy={"name": "streaming-diloco", **turns, **plain, **outer}, workload=QUADRATIC)
+    assert result.parameters is not None
+    moved = [2.5 * (26 + fragment) + 7 / 3 * 65 for fragment in range(5)]
+    assert result.parameters / -RATE == pytest.approx(np.array(moved), rel=1e-5)
+
+
 @pytest.mark.parametrize("at", ["350 ms", "1.55 s", "3.05 s"])
 @pytest.mark.parametrize("on", ["continue", "wait"])
 def test_all_change_their_period_with_the_same_round(on: str, at: str) -> None:
@@ -305,6 +337,12 @@ def test_also_those_whose_rounds_change(seed: int) -> None:
 @pytest.mark.parametrize("seed", drawn(range(200), one_in=40))
 def test_also_those_that_compute_beside_their_sums(seed: int) -> None:
     anything(seed, {"name": "pipe-sgd", "delay": seed % 4})
+
+
+@pytest.mark.parametrize("seed", drawn(range(200), one_in=40))
+def test_also_those_whose_fragments_have_turns(seed: int) -> None:
+    turns = {"averaging_period": 2 + seed % 5, "fragments": 1 + seed % 4, "overlap": seed % 3}
+    anything(seed, {"name": "streaming-diloco", **turns})
 
 
 def anything(seed: int, strategy: dict[str, Any] | None = None) -> None:

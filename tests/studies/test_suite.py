@@ -20,6 +20,7 @@ from lockstep.scenarios import Scenario, load
 from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite import campaign, measuring, profiles, suite
 from lockstep.studies.accuracy_suite.campaign import Campaign
+from lockstep.studies.accuracy_suite.grid import crowded
 from lockstep.studies.accuracy_suite.measuring import measure
 from lockstep.studies.accuracy_suite.order import suite as ordered
 from lockstep.studies.accuracy_suite.point import Point
@@ -346,6 +347,25 @@ def test_split_models_are_a_part_of_their_own(
     assert (status, "--pipelines: nothing is measured" in err) == (2, True)
     status, _, err = command("quickstart", "--pipelines")
     assert (status, "--pipelines: is for the suite" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_twelve_hosts_that_crowd_the_cores_are_a_part_of_their_own(
+    ran: Runs, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [short(point) for point in crowded()[:2]]
+    monkeypatch.setattr(suite, "crowded", lambda: points)
+    monkeypatch.setattr(measuring, "MOST", 5)
+    status, out, err = command("--suite", "--crowded", "--testbed", "--out", tmp_path, "--quiet")
+    assert (status, err) == (0, "")
+    assert ran == [point.name for point in points for _ in range(2)]
+    assert "throughput error, median" in out
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["errors"]["held out"]["points"] == 2
+    status, _, err = command("--suite", "--pipelines", "--testbed", "--out", tmp_path)
+    assert (status, "has runs of crowded cores; give another folder" in err) == (2, True)
+    status, _, err = command("--suite", "--pipelines", "--crowded", "--testbed", "--out", tmp_path)
+    assert (status, "--crowded: is a set of points of its own; leave --pipelines out" in err) == (2, True)
 
 
 def test_each_point_of_a_split_model_is_in_passes() -> None:

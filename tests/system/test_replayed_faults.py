@@ -33,6 +33,7 @@ UNEQUAL = {"stop": {"steps": 28}, "cluster": {"stragglers": [{"worker": 1, "slow
 THREE = {"cluster": {"workers": 3}, "stop": {"steps": 50}}
 SUMS = {**THREE, "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 2}}
 LOCAL = {"name": "diloco", "averaging_period": 5}
+FRAGMENTS = {"name": "streaming-diloco", "averaging_period": 6, "fragments": 3, "overlap": 1}
 CHANGES = {"name": "adacomm", "averaging_period": 6, "interval_s": 0.5}
 AFTER_SUMS = {"name": "post-local-sgd", "averaging_period": 5, "switch_step": 30, "buckets": 2}
 FOUR = {"cluster": {"workers": 4}, "stop": {"steps": 40}}
@@ -48,6 +49,8 @@ TURNS = [
     CRASH | {"worker": 0, "at": "2500 ms", "back_after": "5 s"},
     CRASH | {"at": "6 s", "back_after": "20 s"},
 ]
+# who is alone last makes fewer rounds than who was before it, whose rounds are given up
+FEWER = [TURNS[0], TURNS[1] | {"back_after": "5400 ms"}, TURNS[2]]
 ALONE = {"strategy": {"name": "local-sgd", "averaging_period": 1}, "stop": {"time": "9 s"}}
 NOBODY = [CRASH | {"worker": who, "at": at, "back_after": None} for who, at in ((1, "1 s"), (0, "1800 ms"))]
 GOSSIP = {"name": "gossip", "probability": 0.5}
@@ -62,6 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
     "no checkpoint": {"faults": [CRASH], "recovery": {"on_failure": "restart"}},
     "checkpoints only": {"faults": []},
     "a worker joins": {"faults": [JOIN], "recovery": {"on_failure": "stop"}, "stop": {"time": "3 s"}},
+    "a worker joins sums": {"faults": [JOIN], **ON, "strategy": {"name": "all-reduce", "algorithm": "ring"}},
     "by sums": {"faults": [CRASH], "strategy": {"name": "all-reduce", "algorithm": "ring"}},
     "gossip": {"faults": [CRASH], "strategy": "gossip", "stop": {"steps": 50}, "cluster": {"workers": 3}},
     "others go on": {"faults": [SHORT], **ON},
@@ -89,9 +93,12 @@ CASES: dict[str, dict[str, Any]] = {
     "sums go on without who stands still": {"faults": [HANG | {"worker": 0}], **ON, **SUMS},
     "sums behind gradients go on": {"faults": [SHORT], **ON, **SUMS, "strategy": "pipe-sgd"},
     "averages go on": {"faults": [SHORT], **ON, **SUMS, "strategy": LOCAL},
+    "fragments go on": {"faults": [SHORT], **ON, **SUMS, "strategy": FRAGMENTS},
+    "fragments wait": {"faults": [SHORT | {"worker": 0}], **WAIT, **SUMS, "strategy": FRAGMENTS},
     "averages whose period changes": {"faults": [SHORT], **ON, **SUMS, "strategy": CHANGES},
     "averages after sums": {"faults": [SHORT | {"worker": 0}], **WAIT, **SUMS, "strategy": AFTER_SUMS},
     "averages that others have given up": {"faults": TURNS, **ON, **ALONE},
+    "more averages were given up than there are": {"faults": FEWER, **ON, **ALONE},
     "sums and nobody is left": {"faults": NOBODY, **ON, **SUMS, "cluster": {"workers": 2}},
     "averages and nobody is left": {"faults": NOBODY, **ON, **ALONE},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},

@@ -136,7 +136,7 @@ def test_deterministic_runs_end_with_the_simulators_bits(strategy: str | dict[st
         cluster__servers={"count": 2, "colocated": True}, strategy=strategy,
         workload={"dataset": "digits", "model": "mlp", "batch_size": 32},
     )  # fmt: skip
-    real = lockstep.run(learning, testbed=True)
+    real = lockstep.run(learning, testbed=True, attempts=1)
     assert real.metrics["parameters_sha256"] == lockstep.simulate(learning).metrics["parameters_sha256"]
     held = [os.readlink(f"/proc/self/fd/{number}") for number in held_open()]
     assert not [name for name in held if name.startswith("net:")]
