@@ -1,4 +1,8 @@
-"""Core-seconds that a run takes: of its processes, and of the kernel's interrupts on the whole machine."""
+"""Core-seconds that a run takes: of its processes, and of the kernel's interrupts on the whole machine.
+
+Most kernels count an interrupt as the time of the process that it interrupts, too (unless they are built with
+CONFIG_IRQ_TIME_ACCOUNTING). So the sum of both is at most what the machine's cores were not idle.
+"""
 
 import os
 import time
@@ -6,20 +10,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _FILE = Path("/proc/stat")
-_IRQ, _SOFTIRQ = 6, 7  # columns of its first line, in ticks
+_IDLE, _INTERRUPTS = (4, 5, 8), (6, 7)  # columns of its first line, in ticks: idle, iowait, steal; irq, softirq
 
 
 class CoreTime:
     """How much there is from now on, as a process sees it."""
 
     def __init__(self) -> None:
-        self._own, self._interrupts = time.process_time(), _interrupts()
+        self._own, self._begun = time.process_time(), time.monotonic()
+        self._idle, self._interrupts = _seconds()
 
     def taken(self) -> dict[str, float]:
-        """Core-seconds, those of the process's threads in the kernel too."""
+        """Core-seconds, those of the process's threads in the kernel too; `busy_s`: of the whole machine."""
+        idle, interrupts = _seconds()
+        whole = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
         return {
             "own_s": time.process_time() - self._own,
-            "interrupts_s": _interrupts() - self._interrupts,
+            "interrupts_s": interrupts - self._interrupts,
+            "busy_s": whole - (idle - self._idle),
         }
 
 
@@ -27,13 +35,16 @@ def of_all(processes: Sequence[Mapping[str, float]]) -> float | None:
     """What all processes of a machine, which were told by `taken`, took together; None of none."""
     if not processes:
         return None
-    return sum(each["own_s"] for each in processes) + max(each["interrupts_s"] for each in processes)
+    together = sum(each["own_s"] for each in processes) + max(each["interrupts_s"] for each in processes)
+    return min(together, max(each["busy_s"] for each in processes))
 
 
-def _interrupts() -> float:
-    """Since the machine was started; 0 where the system does not tell."""
+def _seconds() -> tuple[float, float]:
+    """Since the machine was started: when cores did nothing, and interrupts; 0 where nobody tells."""
     if not _FILE.exists():
-        return 0.0
+        return 0.0, 0.0
     with _FILE.open("rb") as file:
         columns = file.readline().split()
-    return (int(columns[_IRQ]) + int(columns[_SOFTIRQ])) / os.sysconf("SC_CLK_TCK")
+    idle, interrupts = (sum(int(columns[place]) for place in places) for places in (_IDLE, _INTERRUPTS))
+    ticks = os.sysconf("SC_CLK_TCK")
+    return idle / ticks, interrupts / ticks

@@ -13,13 +13,22 @@ def test_a_process_tells_what_it_has_computed_and_not_what_it_has_slept() -> Non
     here, end = CoreTime(), time.process_time() + 0.05
     while time.process_time() < end:
         pass
-    assert 0.05 <= here.taken()["own_s"] < 0.1
-    assert here.taken()["interrupts_s"] >= 0
+    taken = here.taken()
+    assert 0.05 <= taken["own_s"] < 0.1
+    assert taken["interrupts_s"] >= 0
+    assert taken["busy_s"] > 0.02  # in ticks of 10 ms
 
 
 def test_interrupts_are_the_whole_machine_s_and_count_once() -> None:
-    assert of_all([{"own_s": 1.0, "interrupts_s": 0.25}, {"own_s": 2.0, "interrupts_s": 0.5}]) == 3.5
+    first = {"own_s": 1.0, "interrupts_s": 0.25, "busy_s": 4.0}
+    second = {"own_s": 2.0, "interrupts_s": 0.5, "busy_s": 3.9}
+    assert of_all([first, second]) == 3.5
     assert of_all([]) is None
+
+
+def test_an_interrupt_in_the_time_of_a_process_counts_once() -> None:
+    """No more is taken than the cores were not idle."""
+    assert of_all([{"own_s": 3.0, "interrupts_s": 0.5, "busy_s": 3.1}]) == 3.1
 
 
 @pytest.mark.real
