@@ -42,7 +42,7 @@ def begin_anew(port: "GoingOnPort", recorded: RecordedPort, listen: Callable[[],
     )
     listen()
     recorded.begin_anew(life.number, step, life.start)
-    for server in port.node.parents if port.plan.has_joined(rank, life.start) else ():
+    for server in port.node.parents if port.node.rejoins else ():
         recorded.post(server, Message("join", rank))
 
 

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -162,6 +162,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         begins = life
         if scenario.with_faults:
             begins = checkpoint_file.beginning(plan, control.kept.parent, life, rank, device)
+        if control.rejoins:  # it may be later than it was to be: who has left by plan until then is not there
+            begins = replace(begins, start=max(begins.start, port.now))
         recorded = RecordedPort(port, computes_on(device), _log(control, begins, scenario, rank))
         recorded.connection = transport.connection
         if snapshots is not None and control.rejoins:
@@ -359,7 +361,7 @@ def _greet(port: RealPort) -> None:
     Others may have begun anew meanwhile, who would not hear what goes to their lives before.
     """
     port.transport.hear_of_lives(port.plan.neighbours(port.rank))
-    for other in port.plan.told_of(port.rank):
+    for other in port.plan.told_of(port.rank) if port.node.rejoins else ():
         port.node.port.post(other, Message("join", port.rank))
     for child in port.node.children:
         port.post(child, Message(ANEW, port.rank))

@@ -17,7 +17,7 @@ def joining(program: Program, at: float) -> Program:
     """A worker's program, which it begins at that time, s."""
 
     async def later(node: Node) -> None:
-        if not node.rejoins or node.now < at:  # else it is back after a failure, which all are told
+        if not node.rejoins:  # else it is back after a failure, which all are told
             await node.sleep(max(0.0, at - node.now))
             node.rejoins = True
             for other in node.parents or node.workers:

@@ -70,7 +70,8 @@ class Node:
         self.step, self.epoch = incarnation.steps.get(rank, 0), epoch
         self.budget = None if plan.budget is None else plan.budget - sum(incarnation.steps.values())
         self.saved: Saved | None = incarnation.saved.get(rank)
-        self.rejoins, self.goes_on = incarnation.rejoins, plan.goes_on
+        self.rejoins = incarnation.rejoins and plan.has_joined(rank, incarnation.start)
+        self.goes_on = plan.goes_on
         self.keep: Keep = keeps_nothing  # what it saves
         self.forget: Callable[[int], None] = lambda version: None  # what anybody has saved beyond
         self._every, self._write_s = plan.checkpoints(rank)

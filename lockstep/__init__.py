@@ -211,10 +211,11 @@ def run(
     `out`: a folder for the result, as `Result.save` writes it; while the run goes on, and if it does not end
     well, its records are in the folder's `incomplete`. `deadline`: seconds for which a process may give no
     sign, or not get on; None: the larger of 20 s and ten of the longest gradients (docs/failures.md).
-    `waiting` is told now and then for whom others wait, or "". A run that was disturbed, or whose emulated
-    gradients took too long, is measured again, `attempts` times in all (docs/failures.md; None: 3 with
-    `testbed`, else 1; 1 with `resume`); with `overruns_expected` such gradients are no disturbance. `resume`:
-    go on with the run of this scenario in `out`, which was killed, from its last checkpoint (docs/faults.md).
+    `waiting` is told now and then for whom others wait, or "", and what is measured again. A run that was
+    disturbed, or whose emulated gradients took too long, is measured again, `attempts` times in all
+    (docs/failures.md; None: 3 with `testbed`, else 1; 1 with `resume`); with `overruns_expected` such
+    gradients are no disturbance. `resume`: go on with the run of this scenario in `out`, which was killed,
+    from its last checkpoint (docs/faults.md).
 
     Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.

@@ -45,5 +45,5 @@ def undisturbed(
             break
         if told is not None and attempt < attempts:
             why = [*result.disturbances, *result.overruns][0]
-            told(f"disturbed ({why}): measured again, {attempt + 1} of at most {attempts} times")
+            told(f"disturbed ({why}): measured again, attempt {attempt + 1} of at most {attempts}")
     return result

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lockstep.analysis.result import Result
+from lockstep.attempts import undisturbed
 from lockstep.executor.launch import RunFailed, execute
 from lockstep.job.plan import Plan
 from lockstep.machine import cores
@@ -87,4 +88,5 @@ def _paced_run(parameters: int, workers: int, strategy: str) -> Result:
         "strategy": strategy,
         "stop": {"steps": _TURNS, "time": "2 s"},
     }
-    return execute(Plan.of(Scenario.model_validate(document)))
+    plan = Plan.of(Scenario.model_validate(document))
+    return undisturbed(lambda: execute(plan))

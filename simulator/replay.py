@@ -142,7 +142,7 @@ class Replay(Simulation):
         else:
             self._shown.pop(rank, None)
         node = self.nodes[rank] = self._node(rank, begins)
-        for other in self.plan.told_of(rank) if self.plan.has_joined(rank, begins.start) else ():
+        for other in self.plan.told_of(rank) if node.rejoins else ():
             node.port.post(other, Message("join", rank))
         self.begin(node, self.plan.program(rank))
 

@@ -98,6 +98,7 @@ class Streamed:
 
     def take_over(self, version: int, state: State, own: Any) -> None:
         """Be as another; who has made the steps of the round goes on with its own model."""
+        self._done()
         if own is None:
             self._begin(version, state)
         else:

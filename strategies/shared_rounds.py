@@ -109,7 +109,7 @@ class SharedRounds:
             await member.receive("never")
             return vector
 
-        while True:
+        while self.node.rank not in self._left:
             with suppress(Broken):
                 await self.node.collective(wait, self.model.vector, self._group)
             self._broken = True
@@ -178,7 +178,8 @@ class SharedRounds:
             who, number, again = message.sender, message.batches, False
             if message.kind == "halt" and who not in self._there:  # it was to have left by now
                 self._there.add(who)
-                self._halt(who)
+                if said is None:
+                    self._halt(who)
             expected = said is not None and who in {member for member, _, _ in said.sources}
             if message.kind == "leave":
                 self._there.discard(who)

@@ -90,6 +90,7 @@ def validate_suite(
     point: str | None,
     which: str,
     output: Output,
+    attempts: int,
 ) -> None:
     """Measure (or read what was measured), predict, and show how near that was; or print one point."""
     from lockstep.analysis.written import said
@@ -110,7 +111,7 @@ def validate_suite(
     if measured is None:
         first = next(iter(suite.SETS[which].points(None)))
         lockstep.check(first.scenario, testbed)  # what this machine cannot do is said first
-        suite.measure_first(out, testbed, limit, profiles, told, which)
+        suite.measure_first(out, testbed, limit, profiles, told, which, attempts)
         measured, limit = out, None
     elif testbed or which:
         useless = "--testbed" if testbed else which

@@ -115,7 +115,7 @@ def validate(
         which = [f"--{option}" for option, given in sets.items() if given]
         if len(which) > 1:
             raise ScenarioError(f"is a set of points of its own; leave {which[0]} out", key=which[1])
-        validate_suite(testbed, limit, profile or [], measured, point, "".join(which), output)
+        validate_suite(testbed, limit, profile or [], measured, point, "".join(which), output, attempts)
         return
     for option, given in of_the_suite.items():
         if given is not None:

@@ -83,7 +83,7 @@ class Cables:
 
 
 USUAL = Cables(50, 50_000)
-_CROWDED = Cables(100, 100_000)
+_CROWDED = Cables(100, 100_000), Cables(100, 60_000)
 _CROWDED_BY = ("synchronous", "local-sgd", "all-reduce-ring", "d-psgd", "gossip", "asynchronous")
 _SUFFIX = re.compile(r"(?P<name>.+)-at-(?P<mbit_per_s>\d+(\.\d+)?)mbit-(?P<parameters>\d+)")
 
@@ -118,8 +118,12 @@ def crowded() -> list[Point]:
 
     Two runs at least: how far they differ no simulation says beforehand.
     """
-    points = (point(name, 12, shards_of(name)[0], "network", "none", _CROWDED) for name in _CROWDED_BY)
-    return [replace(each, runs=2) for each in points]
+    return [
+        replace(found, runs=2, factors={**found.factors, "regime": f"{cables.parameters:,} parameters"})
+        for cables in _CROWDED
+        for name in _CROWDED_BY
+        for found in [point(name, 12, shards_of(name)[0], "network", "none", cables)]
+    ]
 
 
 def on_drawn_cables(name: str) -> Point | None:

@@ -19,7 +19,11 @@ ENOUGH = 0.01  # standard error of their mean, relative to it
 
 
 def measure(
-    points: Sequence[Point], folder: Path, testbed: bool, tell: Tell | None = None
+    points: Sequence[Point],
+    folder: Path,
+    testbed: bool,
+    tell: Tell | None = None,
+    attempts: int = ATTEMPTS,
 ) -> list[dict[str, Any]]:
     """A row for each point: what was kept of it, or else is measured now; `tell` is told line by line.
 
@@ -32,7 +36,7 @@ def measure(
     errors, begun = dict[str, str](), monotonic()
     for number, point in enumerate(missing, 1):
         try:
-            said = _complete(point, runs[point.name], folder, testbed)
+            said = _complete(point, runs[point.name], folder, testbed, attempts)
         except (RuntimeError, OSError) as failure:
             errors[point.name] = said = f"{type(failure).__name__}: {failure}".splitlines()[0]
         if tell is not None:
@@ -46,10 +50,10 @@ def _wanting(point: Point, runs: Sequence[Digest]) -> bool:
     return wanting(runs, min(point.runs, MOST), MOST, ENOUGH)
 
 
-def _complete(point: Point, runs: list[Digest], folder: Path, testbed: bool) -> str:
+def _complete(point: Point, runs: list[Digest], folder: Path, testbed: bool, most: int) -> str:
     """Append the runs that are missing, and keep each; what is said about them."""
     while _wanting(point, runs):
-        result = lockstep.run(point.scenario, testbed=testbed, attempts=ATTEMPTS)
+        result = lockstep.run(point.scenario, testbed=testbed, attempts=most)
         runs.append(digest(result) | {key: result.metrics[key] for key in ("disturbed", "attempts")})
         campaign.keep(folder, point, runs)
     attempts, disturbed = sum(run["attempts"] for run in runs), any(run["disturbed"] for run in runs)

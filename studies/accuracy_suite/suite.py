@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from lockstep.attempts import ATTEMPTS
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite import campaign, profiles
@@ -72,6 +73,7 @@ def measure_first(
     files: Sequence[Path] = (),
     tell: Tell | None = None,
     which: str = "",
+    attempts: int = ATTEMPTS,
 ) -> None:
     """Measure the first points of one of the `SETS` into a folder.
 
@@ -96,7 +98,7 @@ def measure_first(
     points = [found or next(rest) for found in there]
     if files:
         profiles.keep(out, files)
-    campaign.save(measure(points, out, testbed, tell), out / "measured.parquet")
+    campaign.save(measure(points, out, testbed, tell, attempts), out / "measured.parquet")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def test_who_says_nothing_has_a_run_on_the_testbed_measured_again(
     monkeypatch.setattr(launch, "execute", lambda *_, **__: found)
     said: list[str] = []
     assert lockstep.run(scenario(), waiting=said.append, **options).attempts == expected
-    again = f"disturbed ({TAKEN}): measured again, {{}} of at most {expected} times"
+    again = f"disturbed ({TAKEN}): measured again, attempt {{}} of at most {expected}"
     assert said == [again.format(number) for number in range(2, expected + 1)]
 
 

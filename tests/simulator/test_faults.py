@@ -373,6 +373,10 @@ def test_a_far_fault_and_checkpoints_that_take_no_time_change_nothing(strategy: 
         ),
         ({"parallelism": {"pipeline": 2}, "on": "continue"}, "on_failure: not built yet for gradients"),
         (
+            {"strategy": {"name": "asynchronous", "answer_codec": "fp16"}, "on": "wait"},
+            "on_failure: not built yet for an answer_codec or the codec rows",
+        ),
+        (
             {"on": "wait", "cluster": {"servers": {"hierarchy": {"groups": 2}}}},
             "on_failure: not built yet for relays",
         ),

@@ -204,8 +204,8 @@ def test_fragments_that_could_go_on_learn_the_same(fragments: int, overlap: int,
 def test_fragments_go_on_with_those_who_are_there() -> None:
     """A turn at every step: what who is gone has moved since the last turn of each is lost.
 
-    It has made 30 steps, of which fragment p had its last turn with the step 26 + p. The sum after the others'
-    next step is done again at 3.55 s; fragment p has its last turn with the step 91 + p, at 9.95 s at most.
+    It has made 30 steps; fragment p had its last turn with the step 26 + p. The sum after the others' next
+    step is done again at 3.55 s; fragment p has its last turn with the step 91 + p, at 9.95 s at most.
     """
     turns = {"averaging_period": 5, "fragments": 5, "overlap": 0, "mixing": 0.0}
     plain = {"optimizer": "sgd", "learning_rate": RATE, "weight_decay": 0.0}

@@ -106,8 +106,9 @@ def test_who_is_not_there_does_not_fail() -> None:
         ([{"workers": {"join": [0, 1, 2, 3]}, "at": "1 s"}], "no worker is there when the run begins"),
         (
             [LEAVE | {"workers": {"remove": [0]}}, "all-reduce"],
-            "worker 0 writes the checkpoints of all-reduce",
+            "worker 0 writes the checkpoints of all-red",
         ),
+        ([JOIN, "diloco"], "every worker writes the checkpoints of diloco, and cannot join or leave"),
         ([JOIN, {"workers": {"remove": [4]}, "at": "1 s"}], "worker 4 leaves at 1 s, before it joins at 3 s"),
         ([{"workers": {"add": 2, "remove": [1]}, "at": "1 s"}], "give exactly one of add"),
         ([{"workers": {"add": 0}, "at": "1 s"}], "workers.add"),
