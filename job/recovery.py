@@ -80,7 +80,7 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
         held = given.get("answer_codec", "none") != "none" or given.get("codec") == "rows"
         if strategy.has_servers and held:
             problem = (
-                "not built yet for an answer_codec or the codec rows, by which servers know what workers hold: "
+                "not built yet for an answer_codec or the codec rows, where servers know what workers hold: "
                 "must be stop, restart or spare with them"
             )
             raise ScenarioError(problem, key="recovery.on_failure")
