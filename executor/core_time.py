@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _FILE = Path("/proc/stat")
-_IDLE, _INTERRUPTS = (
-    (4, 5, 8),
-    (6, 7),
-)  # columns of its first line, in ticks: idle, iowait, steal; irq, softirq
+# columns of its first line, in ticks: idle, iowait, steal; irq, softirq
+_IDLE, _INTERRUPTS = (4, 5, 8), (6, 7)
 
 
 class CoreTime:

@@ -18,27 +18,19 @@ LEAVE = {"workers": {"remove": [1]}, "at": "3 s"}
 
 
 @pytest.mark.parametrize(("change", "before", "after"), [(JOIN, 4, 6), (LEAVE, 4, 3)])
-def test_rounds_are_of_those_who_are_there_by_plan(change: Any, before: int, after: int) -> None:
-    """A round under way is not broken off; nobody fails, and nothing is lost."""
-    result = run(change, on="stop", every=None)
+@pytest.mark.parametrize(
+    ("strategy", "on"), [("synchronous", "stop"), ("all-reduce", "continue"), ("all-reduce", "wait")]
+)
+def test_rounds_are_of_those_who_are_there_by_plan(
+    strategy: str, on: str, change: Any, before: int, after: int
+) -> None:
+    """Nobody fails, and nothing is lost; without a server who joins adds nothing to its first round."""
+    result = run(change, on=on, every=None, strategy=strategy)
     updates = result.records[result.records["event"] == "update"]
     members = updates.groupby("version").size()
-    assert set(members[:29]) == {before}
-    assert set(members[31:]) == {after}
-    assert result.metrics["duration_s"] == pytest.approx(10.0, abs=0.11)
-    assert result.metrics["failures"] == result.metrics["lost_samples"] == 0
-    assert result.metrics["availability"] == 1.0
-
-
-@pytest.mark.parametrize("on", ["continue", "wait"])
-@pytest.mark.parametrize(("change", "before", "after"), [(JOIN, 4, 6), (LEAVE, 4, 3)])
-def test_so_are_those_of_workers_without_servers(change: Any, before: int, after: int, on: str) -> None:
-    """Who joins adds nothing to its first round; who leaves has added to its last."""
-    result = run(change, on=on, every=None, strategy="all-reduce")
-    updates = result.records[result.records["event"] == "update"]
-    members = updates.groupby("version").size()
-    assert set(members[:30]) == {before}
-    assert set(members[32:]) == {after}
+    first = 29 if strategy == "synchronous" else 30
+    assert set(members[:first]) == {before}
+    assert set(members[first + 2 :]) == {after}
     assert result.metrics["duration_s"] == pytest.approx(10.0, abs=0.11)
     assert result.metrics["failures"] == result.metrics["lost_samples"] == 0
     assert result.metrics["availability"] == 1.0
