@@ -18,7 +18,8 @@ from lockstep.analysis.utilisation import check as check_utilisation
 from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
 
-_RUN = ("scenario.yaml", "result.json", "records.parquet")
+RUN = ("scenario.yaml", "result.json", "records.parquet")
+"""The files that every run in a folder has."""
 UNREADABLE = (
     *(OSError, EOFError, BadZipFile, ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
     *(RecursionError, NotImplementedError, SyntaxError, TokenError),
@@ -45,7 +46,7 @@ _TABLES = {"staleness": ("mean", "p50", "p99", "max"), "breakdown": ("compute", 
 def is_run(folder: Path) -> bool:
     """Whether it is what `Result.save` wrote, of a run that has ended."""
     settle(folder)
-    return all((folder / name).is_file() for name in _RUN)
+    return all((folder / name).is_file() for name in RUN)
 
 
 def check_ended(folder: Path) -> None:
@@ -68,7 +69,7 @@ def load(folder: str | Path) -> Result:
         if incomplete.is_one(folder / INCOMPLETE):
             left = folder / INCOMPLETE
             raise ScenarioError(f"the run in it is incomplete: {incomplete.why(left)}", file=str(folder))
-        missing = next(name for name in _RUN if not (folder / name).is_file())
+        missing = next(name for name in RUN if not (folder / name).is_file())
         raise ScenarioError(
             f"there is no {missing}; give the --out of a run that has ended", file=str(folder)
         )
@@ -95,13 +96,14 @@ def load(folder: str | Path) -> Result:
         if parameters is not None and (parameters.ndim != 1 or parameters.dtype.kind != "f"):
             raise ValueError("parameters.npy is no vector of numbers")
         speedup, throughput = metrics["speedup"], metrics["throughput"]
+        warnings = {"disturbances" if metrics.get("disturbed") else "warnings": metrics["warnings"]}
         result = Result(
             engine=metrics["engine"],
             plan=plan,
             records=records,
             gradient_s=scenario.workload.batch_size * speedup / throughput if speedup else 0.0,
             parameters=parameters,
-            warnings=metrics["warnings"],
+            **warnings,
             utilisation=utilisation,
             interleaving=interleaving,
         )

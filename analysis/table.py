@@ -60,14 +60,21 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def undisturbed(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows without those of real runs that stayed disturbed (`Result.disturbed`)."""
+    if "disturbed" not in table:
+        return table
+    return table[~table["disturbed"].isin([True])]
+
+
 def intervals(table: "pd.DataFrame", by: Sequence[str], metric: str) -> "pd.DataFrame":
     """Mean of a metric over the rows that agree in `by` (seeds, mostly), and its 95% interval (Student's t).
 
     Columns: those of `by`, `mean`, `low`, `high` (in the metric's unit), `runs` (how many). low and high are
     the mean itself where there is one run only. Groups come in the order of their first row; rows without the
-    metric do not count.
+    metric do not count, nor do real runs that stayed disturbed.
     """
-    groups = table.dropna(subset=[metric]).groupby(list(by), sort=False, dropna=False)[metric]
+    groups = undisturbed(table).dropna(subset=[metric]).groupby(list(by), sort=False, dropna=False)[metric]
     found = groups.agg(["mean", "sem", "count"]).reset_index()
     runs = found.pop("count").to_numpy()
     half = half_width(found.pop("sem").fillna(0.0).to_numpy(), runs)

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from threading import Event, Thread
@@ -167,6 +168,8 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
     if own.hub is not None:
         result = collect.result(plan, control.private, control.kept, learner)
         result = collect.seen(result, own.hub, names)
+        stolen = collect.stolen(control.private, range(own.world))
+        result = replace(result, disturbances=[*result.disturbances, *stolen])
         if out is not None:
             result.save(out)
         print(result.to_json(), flush=True)

@@ -14,7 +14,7 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
-from lockstep.executor import snapshot_file
+from lockstep.executor import snapshot_file, steal_time
 from lockstep.executor.core_time import of_all
 from lockstep.executor.devices import own
 from lockstep.executor.hub import Hub
@@ -119,6 +119,12 @@ def disturbances(hub: Hub, names: Sequence[str]) -> list[str]:
         f"disturbed: {who} stood still for {seconds:.1f} s, so the run's times are not its own"
         for who, seconds in stood.items()
     ]
+
+
+def stolen(folder: Path, ranks: Sequence[int]) -> list[str]:
+    """What the processes have seen of processor time that others had, where that was the most."""
+    seen = [(left["cores"]["steal_s"], left["cores"]["whole_s"]) for left in _outcomes(folder, ranks)]
+    return steal_time.disturbances(*max(seen, key=lambda each: each[0] / each[1])) if seen else []
 
 
 def strangers(hub: Hub) -> list[str]:

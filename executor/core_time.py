@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _FILE = Path("/proc/stat")
-# columns of its first line, in ticks: idle, iowait, steal; irq, softirq
-_IDLE, _INTERRUPTS = (4, 5, 8), (6, 7)
+# columns of its first line, in ticks: idle, iowait, steal; irq, softirq; steal alone
+_IDLE, _INTERRUPTS, _STEAL = (4, 5, 8), (6, 7), (8,)
 
 
 class CoreTime:
@@ -19,16 +19,21 @@ class CoreTime:
 
     def __init__(self) -> None:
         self._own, self._begun = time.process_time(), time.monotonic()
-        self._idle, self._interrupts = _seconds()
+        self._idle, self._interrupts, self._steal = _seconds()
 
     def taken(self) -> dict[str, float]:
-        """Core-seconds, those of the process's threads in the kernel too; `busy_s`: of the whole machine."""
-        idle, interrupts = _seconds()
+        """Core-seconds, those of the process's threads in the kernel too.
+
+        Of the whole machine: `busy_s`, `steal_s` (what its host gave to others), `whole_s`: all there were.
+        """
+        idle, interrupts, steal = _seconds()
         whole = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
         return {
             "own_s": time.process_time() - self._own,
             "interrupts_s": interrupts - self._interrupts,
             "busy_s": whole - (idle - self._idle),
+            "steal_s": steal - self._steal,
+            "whole_s": whole,
         }
 
 
@@ -40,12 +45,14 @@ def of_all(processes: Sequence[Mapping[str, float]]) -> float | None:
     return min(together, max(each["busy_s"] for each in processes))
 
 
-def _seconds() -> tuple[float, float]:
-    """Since the machine was started: when cores did nothing, and interrupts; 0 where nobody tells."""
+def _seconds() -> tuple[float, float, float]:
+    """Since the machine was started: when cores did nothing, interrupts, and steal; 0 where nobody tells."""
     if not _FILE.exists():
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     with _FILE.open("rb") as file:
         columns = file.readline().split()
-    idle, interrupts = (sum(int(columns[place]) for place in places) for places in (_IDLE, _INTERRUPTS))
     ticks = os.sysconf("SC_CLK_TCK")
-    return idle / ticks, interrupts / ticks
+    idle, interrupts, steal = (
+        sum(int(columns[place]) for place in places) / ticks for places in (_IDLE, _INTERRUPTS, _STEAL)
+    )
+    return idle, interrupts, steal

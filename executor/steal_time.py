@@ -17,12 +17,14 @@ class StealTime:
     def disturbances(self) -> list[str]:
         """A line if it was so much that the run's metrics may be off."""
         offered = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
-        steal_s = _seconds() - self._before
-        if steal_s < max(_LEAST_S, _MUCH * offered):
-            return []
-        return [
-            f"{steal_s / offered:.0%} of the processors' time went to other guests of this machine's host"
-        ]
+        return disturbances(_seconds() - self._before, offered)
+
+
+def disturbances(steal_s: float, offered_s: float) -> list[str]:
+    """A line if so much was taken of the processor time of a machine that its metrics may be off."""
+    if steal_s < max(_LEAST_S, _MUCH * offered_s):
+        return []
+    return [f"{steal_s / offered_s:.0%} of the processors' time went to other guests of this machine's host"]
 
 
 def _seconds() -> float:

@@ -213,9 +213,9 @@ def run(
     sign, or not get on; None: the larger of 20 s and ten of the longest gradients (docs/failures.md).
     `waiting` is told now and then for whom others wait, or "", and what is measured again. A run that was
     disturbed, or whose emulated gradients took too long, is measured again, `attempts` times in all
-    (docs/failures.md; None: 3 with `testbed`, else 1; 1 with `resume`); with `overruns_expected` such
-    gradients are no disturbance. `resume`: go on with the run of this scenario in `out`, which was killed,
-    from its last checkpoint (docs/faults.md).
+    (docs/failures.md; None: 3, but 1 with `resume`, or of `compute: measured` without `testbed`); with
+    `overruns_expected` such gradients are no disturbance. `resume`: go on with the run of this scenario in
+    `out`, which was killed, from its last checkpoint (docs/faults.md).
 
     Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
@@ -240,7 +240,8 @@ def run(
         return replace(result, warnings=[*result.warnings, *result.overruns], overruns=())
 
     if attempts is None or resume:
-        attempts = ATTEMPTS if testbed and not resume else 1
+        for_its_own_sake = scenario.cluster.compute == "measured" and not testbed
+        attempts = 1 if for_its_own_sake or resume else ATTEMPTS
     result = undisturbed(measure, attempts, waiting)
     if folder is not None:
         result.save(folder)

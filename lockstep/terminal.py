@@ -113,7 +113,8 @@ def show_comparison(comparisons: list[dict[str, Any]]) -> None:
         for c in comparisons:
             a, b = (number(value(c[side])) for side in ("predicted", "measured"))
             if (a, b) != (NOTHING, NOTHING):
-                table.add_row(name, c["predicted"]["strategy"], a, b, percent(c["error"][error], sign=True))
+                strategy = c["predicted"]["strategy"] + " (disturbed)" * bool(c["measured"].get("disturbed"))
+                table.add_row(name, strategy, a, b, percent(c["error"][error], sign=True))
                 name = ""
         table.add_section()
     show_table(table)

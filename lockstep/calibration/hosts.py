@@ -9,17 +9,17 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from io import BytesIO
 from pathlib import Path
 from random import SystemRandom
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO
 
-import pandas as pd
-
+from lockstep.analysis import saved
+from lockstep.analysis.result import Result
 from lockstep.executor.launch import RunFailed
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump
@@ -36,7 +36,7 @@ _TELLING = (
 )
 _SILENT = {255: "ssh has no connection to it any more"}  # by status, of a part that has said nothing
 # Its input is the run's key and the scenario, and then a byte now and then for as long as somebody wants the
-# run; its output the records.
+# run; its output an archive of the result's files.
 _PART = """
 d=$(mktemp -d) || exit 1
 export TMPDIR="$d"
@@ -58,7 +58,8 @@ run=$!
   kill -9 $run  # while it looks for the other's, torchrun hears nothing
 }} 2> /dev/null > /dev/null &
 wait $run || exit 1
-[ {node} != 0 ] || cat "$d/out/records.parquet"
+[ {node} = 0 ] || exit 0
+cd "$d/out" && {python} -m tarfile -c "$d/run.tar" {files} && cat "$d/run.tar"
 """
 
 
@@ -69,8 +70,8 @@ def check(hosts: Sequence[str]) -> None:
         raise ScenarioError(f"must be two hosts, such as 'node1,node2', not {named}", key="--hosts")
 
 
-def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
-    """The records of a run: its workers are on the first host, its server, or last worker, on the other.
+def run_on(hosts: Sequence[str], scenario: Scenario) -> Result:
+    """The result of a run: its workers are on the first host, its server, or last worker, on the other.
 
     Each host's times are by its own clock. Raises RunFailed: which host's part failed, and what it said.
     """
@@ -92,6 +93,7 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
                 address=shlex.quote(hosts[0].rpartition("@")[2]),
                 port=port,
                 lost=_LOST_S,
+                files=" ".join(saved.RUN),
             )
             try:
                 ssh = subprocess.Popen(
@@ -106,9 +108,18 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> pd.DataFrame:
             parts.append((host, ssh, said, records))
             _write(ssh, key + text)
         _wait(parts)
-        records = parts[0][3]
-        records.seek(0)
-        return pd.read_parquet(BytesIO(records.read()))
+        return _unpacked(parts[0][3])
+
+
+def _unpacked(archive: IO[bytes]) -> Result:
+    """The result of the files in an archive; whatever else is in it is left there."""
+    archive.seek(0)
+    with TemporaryDirectory() as folder, tarfile.open(fileobj=archive) as tar:
+        for name in saved.RUN:
+            file = tar.extractfile(name)
+            assert file is not None
+            Path(folder, name).write_bytes(file.read())
+        return saved.load(folder)
 
 
 _Part = tuple[str, "subprocess.Popen[bytes]", IO[bytes], IO[bytes]]

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
+from lockstep.analysis.result import Result
 from lockstep.attempts import undisturbed
 from lockstep.calibration import path, readings
 from lockstep.calibration.estimates import Estimates, resampled
@@ -113,10 +114,8 @@ def run(
         for number, (name, probe) in enumerate(chosen.items()):
             if progress is not None:
                 progress((turn + number / len(chosen)) / turns)
-            if hosts:
-                measured[name].append(run_on(hosts, probe))
-                continue
-            result = undisturbed(partial(execute, Plan.of(probe), testbed=testbed))
+            once = partial(run_on, hosts) if hosts else partial(_run_here, testbed)
+            result = undisturbed(partial(once, probe))
             (disturbed if result.disturbed else measured)[name].append(result.records)
             (core_s_disturbed if result.disturbed else core_s)[name].append(result.core_s or 0.0)
     if stayed is not None:
@@ -125,6 +124,10 @@ def run(
         {name: runs or disturbed[name] for name, runs in measured.items()},
         {name: runs or core_s_disturbed[name] for name, runs in core_s.items()},
     )
+
+
+def _run_here(testbed: bool, probe: Scenario) -> Result:
+    return execute(Plan.of(probe), testbed=testbed)
 
 
 def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Estimates:
@@ -172,24 +175,26 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
 def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: CoreSeconds) -> Estimates:
     """The same with what messages take of a machine's cores: read off what probes of many processes took.
 
-    What is no overhead of theirs is shared out evenly between their ends.
+    A step takes some, too, which a probe without messages tells. What is no overhead of messages is shared
+    out evenly between their ends.
     """
     tables = [table for name in crowd for table in measured[name]]
-    messages = [table[table["event"] == "message"] for table in tables]
     taken = np.array([seconds for name in crowd for seconds in core_s[name]])
-    columns = np.array([[len(each), each["nbytes"].sum()] for each in messages], float)
-    if not (taken > 0).all() or not columns.all():
+    columns = np.array([_counted(table) for table in tables], float)
+    if not (taken > 0).all() or not columns[:, 0].all() or not columns.any(axis=0).all():
         return estimates
-    (message_s, byte_s), _ = nnls(columns / taken[:, None], np.ones(len(taken)))  # relative errors count
+    (step_s, message_s, byte_s), _ = nnls(columns / taken[:, None], np.ones(len(taken)))  # relative errors
     known = estimates.settings
     overheads = known["network.message_overhead"] + known["network.receive_overhead"]
     settings = {
         **known,
         f"{path.PROCESSING}per_message": max(0.0, float(message_s) - overheads) / 2,
         f"{path.PROCESSING}per_byte": float(byte_s) / 2,
+        f"{path.PROCESSING}gradient": float(step_s),
         f"{path.PROCESSING}cores": cores(),
     }
-    exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in crowd}
+    talking = [name for name in crowd if any(_counted(table)[1] for table in measured[name])]
+    exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in talking}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
     on_path = {key: value for key, value in settings.items() if "intra_host" not in key}
     found = path.simulated({name: crowd[name] for name in exchanges}, on_path)
@@ -197,6 +202,12 @@ def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: C
     rows = [_row(name, runs, found[name]) for name, runs in exchanges.items()]
     evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
     return Estimates(settings, estimates.intervals, evidence)
+
+
+def _counted(records: pd.DataFrame) -> tuple[int, int, float]:
+    """How many steps, messages and bytes of messages."""
+    messages = records[records["event"] == "message"]
+    return int((records["event"] == "gradient").sum()), len(messages), float(messages["nbytes"].sum())
 
 
 def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:

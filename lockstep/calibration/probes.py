@@ -14,22 +14,28 @@ _MOST_S = 4.0  # that a run may take, whatever is in it
 
 _CROWD, _MOST_CROWDED = 6, 48  # processes for each core, and at most
 _CROWD_SIZES = (1, 1000, 5000, 20_000)  # values in a message
+_LONGER = 3  # as for half a second after their start many processes are slower
 
 ONE, FAN_OUT, BACKLOG = "1 worker, 1 value", "2 workers at a barrier, 1 value", "8 messages in a row"
 _ASYNCHRONOUS, _BARRIER = {"name": "asynchronous"}, {"name": "synchronous"}
 _RING = {"name": "all-reduce", "algorithm": "ring"}
+_ALONE = {"name": "local-sgd", "averaging_period": 1_000_000}  # never, in these runs
 _IN_A_ROW = {"name": "synchronous", "chunks": 8}
 
 
 def crowded(cores: int, rate: float | None, seconds: float) -> dict[str, Scenario]:
-    """Probes in which more processes have messages to deal with than there are cores; none on many cores."""
+    """Probes of more processes than there are cores, with messages and without; none on many cores.
+
+    Each is of at least 3 x `seconds` s.
+    """
     workers = _CROWD * cores
     if workers > _MOST_CROWDED:
         return {}
+    chosen: dict[str, tuple[int, Mapping[str, Any]]] = {f"{workers} workers, no messages": (workers, _ALONE)}
+    chosen |= {f"ring of {workers}, {4 * size:,} B each": (workers * size, _RING) for size in _CROWD_SIZES}
     return {
-        name: _probe(name, workers * size, workers, 1, _RING, rate, seconds)
-        for size in _CROWD_SIZES
-        for name in [f"ring of {workers}, {4 * size:,} B each"]
+        name: _probe(name, size, workers, 1, strategy, rate, _LONGER * seconds)
+        for name, (size, strategy) in chosen.items()
     }
 
 

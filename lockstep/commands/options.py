@@ -114,7 +114,7 @@ MaybeAttempts = Annotated[
         min=1,
         max=100,
         metavar="N",
-        help="Measure again, up to N times in all, while disturbed: 3 with --testbed, else 1.",
+        help="Measure again, up to N times in all, while disturbed: 3, or 1 if it trains at its own speed.",
     ),
 ]
 Deadline = Annotated[

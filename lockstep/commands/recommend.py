@@ -8,6 +8,7 @@ import typer
 
 import lockstep
 from lockstep import terminal
+from lockstep.attempts import ATTEMPTS
 from lockstep.commands.options import (
     File,
     Out,
@@ -132,7 +133,8 @@ def _validated(
     for place, each in enumerate(chosen, 1):
         name = each.strategy.name
         with terminal.progress(f"measuring {name}", quiet or bool(printing)) as progress:
-            pair = lockstep.simulate(there(each)), lockstep.run(each, progress, testbed=testbed)
+            measured = lockstep.run(each, progress, testbed=testbed, attempts=ATTEMPTS)
+            pair = lockstep.simulate(there(each)), measured
         pairs.append(pair)
         if out is not None:
             for kind, result in zip(("predicted", "measured"), pair, strict=True):

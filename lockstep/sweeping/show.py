@@ -13,7 +13,7 @@ from rich.table import Table
 from lockstep import terminal
 from lockstep.analysis.bottleneck import typical
 from lockstep.analysis.bottleneck_words import in_short
-from lockstep.analysis.table import intervals
+from lockstep.analysis.table import intervals, undisturbed
 from lockstep.analysis.words import NOTHING, count, number
 from lockstep.sweeping.points import Plan
 from lockstep.sweeping.sweep import Swept
@@ -40,7 +40,8 @@ _COSTS = {"cost_to_target": "USD to target", "cost_of_million": "USD a million"}
 def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     """Print the points, what failed, the best of them, and where everything is."""
     table = swept.table
-    good = table[table["status"] == "ok"]
+    ended = table[table["status"] == "ok"]
+    good = undisturbed(ended)
     if "goodput" in good:  # of a machine that fails: what was lost again does not count
         good = good.assign(throughput=good["goodput"].fillna(good["throughput"]))
     fails = "failures" in good and good["failures"].fillna(0).any()
@@ -88,8 +89,12 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         first = table[table["status"] == "failed"].iloc[0]
         about = f"the first, of point {first['point']}: {first['error']}"
         print(f"{swept.failed} of {count(len(table), 'run')} failed; {about}")
-    if "warnings" in good:
-        _warn(good)
+    if len(good) < len(ended):
+        points = ended["point"][~ended.index.isin(good.index)].drop_duplicates().tolist()
+        some = f"{len(ended) - len(good)} of {count(len(table), 'run')}"
+        print(f"{some} stayed disturbed, and count in no mean: {_some(points)}.")
+    if "warnings" in ended:
+        _warn(ended)
     if out is not None:
         print(f"Written to {out}: results.parquet, scenario.yaml.")
 

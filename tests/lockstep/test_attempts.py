@@ -1,5 +1,6 @@
 """What is disturbed is measured again, and marked if it stays so."""
 
+import json
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 import pytest
 
 import lockstep
+from lockstep.analysis import saved
 from lockstep.attempts import undisturbed, unstolen
-from lockstep.calibration import calibrate, codecs, save
+from lockstep.calibration import calibrate, codecs, network, save
 from lockstep.calibration.estimates import Estimates
-from lockstep.executor import fork_server, launch, steal_time
+from lockstep.executor import collect, fork_server, launch, steal_time
 from tests.support.scenarios import scenario
 
 TAKEN = "2% of the processors' time went to other guests of this machine's host"
@@ -36,22 +38,28 @@ def test_a_disturbed_run_is_measured_again(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, 1),
-        ({"testbed": True}, 3),
+        ({}, 3),
+        ({"attempts": 1}, 1),
+        ({"compute": "measured"}, 1),
+        ({"compute": "measured", "attempts": 2}, 2),
+        ({"compute": "measured", "testbed": True}, 3),
         ({"testbed": True, "attempts": 2}, 2),
         ({"testbed": True, "resume": True}, 1),
     ],
 )
-def test_who_says_nothing_has_a_run_on_the_testbed_measured_again(
+def test_who_says_nothing_has_all_but_training_measured_again(
     options: dict[str, Any], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = replace(lockstep.simulate(scenario()), disturbances=[TAKEN])
+    given = scenario()
+    if compute := options.pop("compute", None):
+        given = given.model_copy(update={"cluster": given.cluster.model_copy(update={"compute": compute})})
     plan = lockstep.check(scenario())
     monkeypatch.setattr(lockstep, "check", lambda *_: plan)
     monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
     monkeypatch.setattr(launch, "execute", lambda *_, **__: found)
     said: list[str] = []
-    assert lockstep.run(scenario(), waiting=said.append, **options).attempts == expected
+    assert lockstep.run(given, waiting=said.append, **options).attempts == expected
     again = f"disturbed ({TAKEN}): measured again, attempt {{}} of at most {expected}"
     assert said == [again.format(number) for number in range(2, expected + 1)]
 
@@ -88,6 +96,35 @@ def test_what_stays_disturbed_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_pat
     save.save(found, found.profile, out)
     monkeypatch.setattr(steal_time, "_seconds", lambda: 0.0)
     assert "disturbed" not in save.over(out, calibrate([scenario()], ["codecs"]))["evidence"]
+
+
+def test_a_probe_between_hosts_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = lockstep.simulate(scenario())
+    noisy = replace(quiet, disturbances=[TAKEN])
+    found = iter([noisy, quiet, noisy, noisy, noisy])
+    monkeypatch.setattr(network, "run_on", lambda *_: next(found))
+    stayed: list[str] = []
+    measured, _ = network.run({"a": scenario(), "b": scenario()}, False, ["one", "two"], stayed=stayed)
+    assert stayed == ["network, probe b"]
+    assert [len(runs) for runs in measured.values()] == [1, 1]
+    assert next(found, None) is None
+
+
+def test_where_processors_were_taken_most_is_said(tmp_path: Path) -> None:
+    for rank, steal_s in enumerate((0.2, 0.9, 0.0)):
+        left = {"cores": {"steal_s": steal_s, "whole_s": 20.0}}
+        (tmp_path / f"outcome-{rank}.json").write_text(json.dumps(left))
+    (taken,) = collect.stolen(tmp_path, range(4))
+    assert taken.startswith("4% of the processors' time")
+    assert collect.stolen(tmp_path, [2, 3]) == collect.stolen(tmp_path, []) == []
+
+
+def test_a_run_that_was_disturbed_is_so_when_it_is_read_again(tmp_path: Path) -> None:
+    result = replace(lockstep.simulate(scenario()), disturbances=[TAKEN])
+    result.save(tmp_path)
+    again = saved.load(tmp_path)
+    assert again.disturbed
+    assert again.metrics == result.metrics
 
 
 def test_a_simulation_is_never_disturbed() -> None:

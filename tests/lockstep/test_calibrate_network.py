@@ -100,21 +100,27 @@ def test_an_update_touches_what_the_simulator_counts() -> None:
 def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
     message_us: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """130 us of a message are overheads, and the rest is both ends': nothing, if it took less."""
+    """130 us of a message are overheads, and the rest is both ends': nothing, if it took less.
+
+    A step takes 400 us besides, which count for no message.
+    """
     monkeypatch.setattr(network, "cores", lambda: 2)
-    crowd = crowded(1, 12.5e6, 0.1)
+    alone, *talking = crowd = crowded(1, 12.5e6, 0.05)
     measured = synthetic(crowd, SHAPED)
     core_s = {}
     for name, (table, _) in measured.items():
         sent = table[table["event"] == "message"]["nbytes"]
-        core_s[name] = [(message_us * len(sent) + 0.014 * sent.sum()) * 1e-6] * 2
+        assert len(sent) == 0 or name != alone
+        steps = (table["event"] == "gradient").sum()
+        core_s[name] = [(400 * steps + message_us * len(sent) + 0.014 * sent.sum()) * 1e-6] * 2
     before = Estimates(SHAPED, {}, {"network": {"probes": []}})
     found = network.shared_by(before, crowd, measured, core_s)
     each = {key.removeprefix("network.processing."): value for key, value in found.settings.items()}
     assert each["per_message"] == pytest.approx(max(0, message_us - 130) / 2 * 1e-6, rel=1e-6)
     assert each["per_byte"] == pytest.approx(7e-9, rel=1e-6)
+    assert each["gradient"] == pytest.approx(4e-4, rel=1e-6)
     assert each["cores"] == 2
-    assert [row["probe"] for row in found.evidence["network"]["probes"]] == list(crowd)
+    assert [row["probe"] for row in found.evidence["network"]["probes"]] == talking
 
 
 def messages(*rows: tuple[int, int, float, float]) -> pd.DataFrame:
@@ -241,8 +247,9 @@ def test_two_hosts_run_a_probe(ssh: Callable[[str], None], monkeypatch: pytest.M
     ssh('exec sh -c "$COMMAND"')
     chosen = network.all_probes(False, True, seconds=0.15)
     assert all(probe.cluster.workers <= 2 for probe in chosen.values())
-    records = run_on(["me@127.0.0.1", "127.0.0.1"], chosen[ONE])
-    assert len(readings.exchanges_s(records)) >= 3
+    result = run_on(["me@127.0.0.1", "127.0.0.1"], chosen[ONE])
+    assert len(readings.exchanges_s(result.records)) >= 3
+    assert result.engine == "executor"
 
 
 def test_a_host_that_fails_is_named(ssh: Callable[[str], None]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep import compared, loopback
+from lockstep import compared, loopback, terminal
 from lockstep.others import Others
 from tests.support.command_line import Lockstep, fine
 
@@ -53,6 +53,16 @@ def test_where_nobody_reaches_a_target_throughput_counts() -> None:
         "before b (predicted 90 samples/s, measured 90 samples/s)."
     )
     assert compared.answer(found[:1]) == ""
+
+
+def test_the_table_names_what_stayed_disturbed(capsys: pytest.CaptureFixture[str]) -> None:
+    staleness = {"staleness": {"mean": None}, "loss": None, "warnings": []}
+    found = [comparison("a", 5.0, 5.5, **staleness), comparison("b", 3.0, 3.25, **staleness)]
+    found[1]["measured"]["disturbed"] = True
+    for each in found:
+        each["error"] = dict.fromkeys(("throughput", "staleness_mean", "loss", "time_to_target_s"), 0.0)
+    terminal.show_comparison(found)
+    assert [line.count("(disturbed)") for line in capsys.readouterr().out.splitlines()].count(1) == 2
 
 
 def test_what_stayed_disturbed_has_no_part_in_the_answer() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import lockstep
 from lockstep.analysis import report
 from lockstep.analysis.plots import series
 from lockstep.analysis.report import points
+from lockstep.analysis.table import intervals
+from lockstep.attempts import ATTEMPTS
 from lockstep.sweeping import running, show, table
 from lockstep.sweeping.backends import Workers, here
 from lockstep.sweeping.points import Plan, Run, plan
@@ -208,14 +212,40 @@ def test_who_learns_more_than_the_fastest_is_named(
 def test_real_runs_one_at_a_time(sizes_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def run(scenario: lockstep.Scenario, *_: Any, testbed: bool) -> lockstep.Result:
-        seen.append((scenario.cluster.workers, testbed))
+    def run(scenario: lockstep.Scenario, *_: Any, testbed: bool, attempts: int) -> lockstep.Result:
+        seen.append((scenario.cluster.workers, testbed, attempts))
         return lockstep.simulate(scenario)
 
     monkeypatch.setattr(lockstep, "run", run)
     scenario = lockstep.load(sizes_only, ["sweep={cluster.workers: [1, 2]}"])
     assert lockstep.sweep(scenario, engine="executor")["status"].tolist() == ["ok"] * 2
-    assert seen == [(1, False), (2, False)]
+    assert seen == [(1, False, ATTEMPTS), (2, False, ATTEMPTS)]
+
+
+def test_real_runs_that_stayed_disturbed_count_in_no_mean(
+    sizes_only: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Point 0 has one that counts; of point 1, the fastest, none does."""
+    runs = count()
+
+    def run(scenario: lockstep.Scenario, *_: Any, **__: Any) -> lockstep.Result:
+        number = next(runs)
+        found = lockstep.simulate(scenario)
+        return replace(found, disturbances=["taken"] if number else [])
+
+    monkeypatch.setattr(lockstep, "run", run)
+    gamma = "cluster.compute.time={distribution: gamma, mean: 10 ms, cv: 0.3}"
+    changes = ["sweep={cluster.workers: [1, 2, 4], seeds: 2}", gamma]
+    todo = plan(sizes_only, changes, engine="executor")
+    swept = sweep(todo)
+    first = swept.table.iloc[0]
+    (row,) = intervals(swept.table, ["point"], "throughput").to_dict("records")
+    assert (row["point"], row["runs"], row["mean"]) == (0, 1, first["throughput"])
+    show.show(todo, swept, None)
+    said = capsys.readouterr()
+    assert "5 of 6 runs stayed disturbed, and count in no mean: points 0, 1, 2." in said.out
+    assert "Best" not in said.out
+    assert "warning: points 0, 1, 2: taken" in said.err
 
 
 def test_a_worker_with_other_code_is_refused(swept: Path) -> None:

@@ -124,7 +124,7 @@ exec nsenter --net=/proc/$space unshare -u -m sh -c "$host" sh "$1" "$2"
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    records = run_on(["node1", "node2"], network.all_probes(False, True, seconds=0.15)[FAN_OUT])
+    records = run_on(["node1", "node2"], network.all_probes(False, True, seconds=0.15)[FAN_OUT]).records
     assert nodes(records, "gradient") == {0, 1}
     assert nodes(records, "update") == {2}
     assert len(readings.sending_s(records)) >= 3  # the server sends to one worker, and then to the other
