@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 
 from lockstep.analysis.plots.words import is_key
 from lockstep.analysis.student import half_width_of
+from lockstep.analysis.table import undisturbed
 from lockstep.scenarios import ScenarioError
 
 PARTS = ("compute", "update", "send", "network", "wait")
@@ -123,7 +124,7 @@ def _ended(side: Side) -> Side:
         runs = runs[runs["status"] == "ok"]
     if runs.empty:
         raise ScenarioError("no run in it has ended well", file=side.name)
-    return Side(side.name, runs.reset_index(drop=True))
+    return Side(side.name, undisturbed(runs).reset_index(drop=True))
 
 
 def _varying(runs: pd.DataFrame) -> list[str]:

@@ -18,8 +18,7 @@ from lockstep.analysis.utilisation import check as check_utilisation
 from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
 
-RUN = ("scenario.yaml", "result.json", "records.parquet")
-"""The files that every run in a folder has."""
+_RUN = ("scenario.yaml", "result.json", "records.parquet")
 UNREADABLE = (
     *(OSError, EOFError, BadZipFile, ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
     *(RecursionError, NotImplementedError, SyntaxError, TokenError),
@@ -46,7 +45,7 @@ _TABLES = {"staleness": ("mean", "p50", "p99", "max"), "breakdown": ("compute", 
 def is_run(folder: Path) -> bool:
     """Whether it is what `Result.save` wrote, of a run that has ended."""
     settle(folder)
-    return all((folder / name).is_file() for name in RUN)
+    return all((folder / name).is_file() for name in _RUN)
 
 
 def check_ended(folder: Path) -> None:
@@ -69,7 +68,7 @@ def load(folder: str | Path) -> Result:
         if incomplete.is_one(folder / INCOMPLETE):
             left = folder / INCOMPLETE
             raise ScenarioError(f"the run in it is incomplete: {incomplete.why(left)}", file=str(folder))
-        missing = next(name for name in RUN if not (folder / name).is_file())
+        missing = next(name for name in _RUN if not (folder / name).is_file())
         raise ScenarioError(
             f"there is no {missing}; give the --out of a run that has ended", file=str(folder)
         )

@@ -61,10 +61,14 @@ def _plain(value: Any) -> Any:
 
 
 def undisturbed(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows without those of real runs that stayed disturbed (`Result.disturbed`)."""
-    if "disturbed" not in table:
-        return table
-    return table[~table["disturbed"].isin([True])]
+    """The rows without those of real runs that stayed disturbed; all rows if there are no others."""
+    quiet = table[~disturbed(table)]
+    return quiet if len(quiet) else table
+
+
+def disturbed(table: "pd.DataFrame") -> "pd.Series[bool]":
+    """Whether a row is of a real run that stayed disturbed (`Result.disturbed`)."""
+    return table.reindex(columns=["disturbed"])["disturbed"].isin([True])
 
 
 def intervals(table: "pd.DataFrame", by: Sequence[str], metric: str) -> "pd.DataFrame":
@@ -72,9 +76,9 @@ def intervals(table: "pd.DataFrame", by: Sequence[str], metric: str) -> "pd.Data
 
     Columns: those of `by`, `mean`, `low`, `high` (in the metric's unit), `runs` (how many). low and high are
     the mean itself where there is one run only. Groups come in the order of their first row; rows without the
-    metric do not count, nor do real runs that stayed disturbed.
+    metric do not count.
     """
-    groups = undisturbed(table).dropna(subset=[metric]).groupby(list(by), sort=False, dropna=False)[metric]
+    groups = table.dropna(subset=[metric]).groupby(list(by), sort=False, dropna=False)[metric]
     found = groups.agg(["mean", "sem", "count"]).reset_index()
     runs = found.pop("count").to_numpy()
     half = half_width(found.pop("sem").fillna(0.0).to_numpy(), runs)

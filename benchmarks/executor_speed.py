@@ -121,7 +121,7 @@ def described(*changes: str, bandwidth: str | None = None) -> Scenario:
 
 
 def measured(scenario: Scenario, bandwidth: str | None) -> Result:
-    return lockstep.run(scenario, testbed=bandwidth is not None)
+    return lockstep.run(scenario, testbed=bandwidth is not None, attempts=1)
 
 
 def rival(scenario: Scenario, bandwidth: str | None, program: rivals.Rival, *arguments: object) -> float:

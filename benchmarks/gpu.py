@@ -93,7 +93,7 @@ def predicted() -> None:
         there = on_loopback(config, measure_loopback(parameters(config)))
         by_sizes = there.workload.model_copy(update={"learning": False})  # whose numbers nobody looks at
         times = [step_s(lockstep.simulate(there.model_copy(update={"workload": by_sizes})))]
-        times.append(step_s(lockstep.run(config)))
+        times.append(step_s(lockstep.run(config, attempts=1)))
         shown = "".join(f"{1e3 * time:14.3f}" for time in times)
         print(f"{name:32}{shown} {times[0] / times[1] - 1:+7.1%}", flush=True)
 
@@ -102,7 +102,7 @@ def first() -> None:
     """Of each kind of event the first one's time, and the median of the later ones."""
     print(f"\n{'first and later, ms':32} {'event':>10} {'first':>10} {'median':>10}")
     for name, job in JOBS.items():
-        records = lockstep.run(described(job)).records
+        records = lockstep.run(described(job), attempts=1).records
         for (event, node), its in records.groupby(["event", "node"]):
             taken = 1e3 * (its["end"] - its["start"])
             if event in ("gradient", "work", "collective") and len(taken) > 3 and taken.median() > 0.001:
@@ -128,7 +128,7 @@ def bodies() -> None:
             worker_memory.layers, {"width": width}, batch_size=2, stop={"steps": STEPS},
             cluster={"workers": 2, "network": {}, "compute": "measured"}, strategy="d-psgd",
         )  # fmt: skip
-        records, nbytes = lockstep.run(config).records, lockstep.check(config).sizes.nbytes
+        records, nbytes = lockstep.run(config, attempts=1).records, lockstep.check(config).sizes.nbytes
         messages, gradients = (records[records["event"] == event] for event in ("message", "gradient"))
         taken = [1e3 * (its["end"] - its["start"]).iloc[4:].median() for its in (messages, gradients)]
         print(f"{way:32} {nbytes / 1e6:6.0f} {taken[0]:13.3f} {taken[1]:13.3f}", flush=True)

@@ -110,9 +110,10 @@ def interleaving(plan: Plan, kept: Path) -> pd.DataFrame:
     return pd.concat(logs or [streams.log(kept, 0)], ignore_index=True)
 
 
-def disturbances(hub: Hub, names: Sequence[str]) -> list[str]:
-    """What of the run's surroundings makes its times doubtful."""
-    stood = {names[rank]: seconds for rank, seconds in hub.watchdog.stood().items()}
+def disturbances(hub: Hub, names: Sequence[str], stopped: Collection[int] = ()) -> list[str]:
+    """What of the run's surroundings makes its times doubtful; not that it has `stopped` processes itself."""
+    all_stood = hub.watchdog.stood()
+    stood = {names[rank]: seconds for rank, seconds in all_stood.items() if rank not in stopped}
     if hub.stood_s:
         stood["the process that watches the run"] = hub.stood_s
     return [
@@ -122,9 +123,10 @@ def disturbances(hub: Hub, names: Sequence[str]) -> list[str]:
 
 
 def stolen(folder: Path, ranks: Sequence[int]) -> list[str]:
-    """What the processes have seen of processor time that others had, where that was the most."""
-    seen = [(left["cores"]["steal_s"], left["cores"]["whole_s"]) for left in _outcomes(folder, ranks)]
-    return steal_time.disturbances(*max(seen, key=lambda each: each[0] / each[1])) if seen else []
+    """What the first process says whose host gave much of its processors' time to others, if any did."""
+    cores = [left["cores"] for left in _outcomes(folder, ranks)]
+    lines = (steal_time.disturbances(each["steal_s"], each["whole_s"]) for each in cores)
+    return next(filter(None, lines), [])
 
 
 def strangers(hub: Hub) -> list[str]:
@@ -133,9 +135,9 @@ def strangers(hub: Hub) -> list[str]:
     return [f"connections of strangers that were refused: {refused}"] if refused else []
 
 
-def seen(result: Result, hub: Hub, names: Sequence[str]) -> Result:
+def seen(result: Result, hub: Hub, names: Sequence[str], stopped: Collection[int] = ()) -> Result:
     """The result with what the hub has seen of the run's surroundings."""
-    found = [*result.disturbances, *disturbances(hub, names)]
+    found = [*result.disturbances, *disturbances(hub, names, stopped)]
     return replace(result, warnings=[*result.warnings, *strangers(hub)], disturbances=found)
 
 

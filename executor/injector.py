@@ -52,6 +52,8 @@ class Injector:
         """How many have failed that nobody has made to."""
         self.still: set[int] = set()
         """Who has been made to stand still for a while."""
+        self.stopped: set[int] = set()
+        """Who ever was: that the scenario says so is no disturbance."""
         self._cuts: list[Cut] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -141,6 +143,7 @@ class Injector:
                 self._signal(ranks, signal.SIGSTOP)
                 if known == inf:
                     self.still |= {*ranks}
+                    self.stopped |= self.still
                     self._at(fault.until, lambda: self._let_go_on(ranks))
             elif isinstance(fault, Cut):
                 self._cut([*self._cuts, fault])

@@ -207,7 +207,8 @@ class _Run:
                 if waiting is not None:
                     waiting(blame.waiting_for(self.hub.waited_for(), self.names))
             result = collect.result(self.plan, self.folder, self.kept, self.learner)
-            return collect.seen(result, self.hub, self.names)
+            stopped = self.injector.stopped if self.injector else ()
+            return collect.seen(result, self.hub, self.names, stopped)
         except KeyboardInterrupt:
             raise RunInterrupted(self._records_so_far()) from None
         except (RunFailed, lives.LifeOver, signals.TimedOut) as failure:

@@ -33,15 +33,18 @@ def unstolen(
 
 
 def undisturbed(
-    measure: "Callable[[], Result]", attempts: int = ATTEMPTS, told: Callable[[str], object] | None = None
+    measure: "Callable[[], Result]",
+    attempts: int = ATTEMPTS,
+    told: Callable[[str], object] | None = None,
+    overruns_too: bool = True,
 ) -> "Result":
     """The first result that nothing disturbed, of at most so many; else the last one, which says so.
 
-    `told` hears of each that is not the last.
+    `told` hears of each that is not the last. Without `overruns_too` gradients that overran are only said.
     """
     for attempt in range(1, attempts + 1):
         result = replace(measure(), attempts=attempt)
-        if not result.disturbed:
+        if not (result.disturbances or (overruns_too and result.overruns)):
             break
         if told is not None and attempt < attempts:
             why = [*result.disturbances, *result.overruns][0]

@@ -14,6 +14,7 @@ import pandas as pd
 
 from lockstep.analysis.plots.style import nth_style, plain, style
 from lockstep.analysis.plots.words import METRICS, is_key, scale, words
+from lockstep.analysis.table import disturbed, undisturbed
 from lockstep.analysis.words import count
 from lockstep.analysis.written import said
 from lockstep.scenarios import TAKEN_OVER, ScenarioError
@@ -46,8 +47,12 @@ def ready(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     ended = table[table["status"] == "ok"] if "status" in table else table
     if not len(ended):
         raise Unfit("no run has ended well; see the column error" if len(table) else "there is no run")
-    failed = len(table) - len(ended)
-    return flat(ended), f"{failed} of {count(len(table), 'run')} failed, not shown." if failed else ""
+    failed, noisy, shown = len(table) - len(ended), int(disturbed(ended).sum()), undisturbed(ended)
+    of = f"of {count(len(table), 'run')}"
+    notes = [f"{failed} {of} failed, not shown."] * bool(failed)
+    if noisy:
+        notes.append(f"{noisy} {of} stayed disturbed{', not shown' * (len(shown) < len(ended))}.")
+    return flat(shown), " ".join(notes)
 
 
 def flat(table: pd.DataFrame) -> pd.DataFrame:

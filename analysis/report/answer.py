@@ -234,11 +234,10 @@ def _notes(ranking: list[Point], aim: Goal, wanted: str | None) -> list[str]:
 
 
 def _failures(points: Sequence[Point]) -> list[str]:
-    failed = sum(point.failed for point in points)
-    if not failed:
-        return []
-    runs = failed + sum(len(point.runs) for point in points)
-    return [f"{failed} of {count(runs, 'run')} failed; see the warnings."]
+    failed, noisy = (sum(getattr(point, what) for point in points) for what in ("failed", "noisy"))
+    runs = count(failed + noisy + sum(len(point.runs) for point in points), "run")
+    notes = [f"{failed} of {runs} failed; see the warnings."] * bool(failed)
+    return notes + [f"{noisy} of {runs} stayed disturbed, and count in no mean."] * bool(noisy)
 
 
 def validation(comparisons: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:

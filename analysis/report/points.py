@@ -8,7 +8,7 @@ import pandas as pd
 
 from lockstep.analysis.bottleneck import Bottleneck, typical
 from lockstep.analysis.report.reproduce import is_key
-from lockstep.analysis.table import intervals
+from lockstep.analysis.table import intervals, undisturbed
 from lockstep.analysis.words import NOTHING, count, within
 from lockstep.analysis.written import said
 from lockstep.scenarios import TAKEN_OVER
@@ -46,12 +46,13 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """What was set for some runs, those that ended, how many did not, and their metrics."""
+    """What was set for some runs, those that ended, how many failed or stayed disturbed, and metrics."""
 
     settings: dict[str, Any]
     """Strategy, workers, and the keys in which points differ."""
     runs: pd.DataFrame
     failed: int
+    noisy: int
     metrics: dict[str, Estimate]
 
     @property
@@ -125,7 +126,7 @@ def _implied(runs: pd.DataFrame, by: Sequence[str], key: str) -> bool:
 def points(runs: pd.DataFrame, keys: Sequence[str]) -> list[Point]:
     """The points, in the order of their first runs."""
     number = runs.groupby(list(keys), dropna=False, sort=False).ngroup()
-    ended = runs[runs["status"] == "ok"].assign(number=number)
+    ended = undisturbed(runs[runs["status"] == "ok"].assign(number=number))
     tables = {
         metric: intervals(ended, ["number"], metric).set_index("number")
         if metric in ended and ended[metric].notna().any()
@@ -136,9 +137,9 @@ def points(runs: pd.DataFrame, keys: Sequence[str]) -> list[Point]:
     for this, group in runs.groupby(number, sort=True):
         first = group.iloc[0]
         settings = {key: None if pd.isna(first[key]) else first[key] for key in keys}
-        rows = group[group["status"] == "ok"]
         estimates = {metric: _estimate(table, this) for metric, table in tables.items()}
-        found.append(Point(settings, rows, len(group) - len(rows), estimates))
+        failed, rows = int((group["status"] != "ok").sum()), ended[ended["number"] == this]
+        found.append(Point(settings, rows, failed, len(group) - failed - len(rows), estimates))
     return found
 
 

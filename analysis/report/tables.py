@@ -65,14 +65,17 @@ def of_points(points: Sequence[Point], target: str | None, which: str = "") -> T
             Cell(sentence(point.bottleneck) or NOTHING, kind="words"),
             *(_estimate(point, metric, times) for _, metric, times in others),
             *([_bytes(point.metrics["memory_bytes"].mean)] if memory else []),
-            Cell(
-                f"{len(point.runs)}" + (f" + {point.failed} failed" if point.failed else ""), len(point.runs)
-            ),
+            Cell(_runs(point), len(point.runs)),
         ]
         for point in points
     ]
     caption = f"{which}: points, the best first" if which else "Points, the best first"
     return Table(caption, head, [_numeric(rows, place) for place in range(len(head))], rows)
+
+
+def _runs(point: Point) -> str:
+    others = {"failed": point.failed, "disturbed": point.noisy}
+    return " + ".join([f"{len(point.runs)}", *(f"{n} {what}" for what, n in others.items() if n)])
 
 
 def of_runs(runs: pd.DataFrame, keys: Sequence[str]) -> Table:

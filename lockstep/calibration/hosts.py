@@ -4,6 +4,7 @@ Lockstep must be installed at the same place on both, which must reach each othe
 processes meet as torchrun's do. A host's part ends with its ssh, and leaves nothing there.
 """
 
+import json
 import os
 import re
 import shlex
@@ -13,10 +14,13 @@ import tarfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from io import BytesIO
 from pathlib import Path
 from random import SystemRandom
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 from typing import IO
+
+import pandas as pd
 
 from lockstep.analysis import saved
 from lockstep.analysis.result import Result
@@ -27,6 +31,8 @@ from lockstep.scenarios import Scenario, ScenarioError, dump
 _PORTS = range(20_000, 30_000)  # for the processes to meet at on the first host
 _LOOK_S, _BEAT_S = 0.1, 5.0
 _LOST_S = 30  # without a sign from here, after which a host's part ends
+_FILES = ("result.json", "records.parquet")  # of what `Result.save` writes
+_MOST_BYTES = 1 << 30  # of one of them
 _GRACE_S = 5.0  # for a host's part to end once the other's has failed
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=10", "ServerAliveCountMax=3")
 _TELLING = (
@@ -93,7 +99,7 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> Result:
                 address=shlex.quote(hosts[0].rpartition("@")[2]),
                 port=port,
                 lost=_LOST_S,
-                files=" ".join(saved.RUN),
+                files=" ".join(_FILES),
             )
             try:
                 ssh = subprocess.Popen(
@@ -108,18 +114,33 @@ def run_on(hosts: Sequence[str], scenario: Scenario) -> Result:
             parts.append((host, ssh, said, records))
             _write(ssh, key + text)
         _wait(parts)
-        return _unpacked(parts[0][3])
+        return _unpacked(parts[0][3], hosts[0], scenario)
 
 
-def _unpacked(archive: IO[bytes]) -> Result:
-    """The result of the files in an archive; whatever else is in it is left there."""
-    archive.seek(0)
-    with TemporaryDirectory() as folder, tarfile.open(fileobj=archive) as tar:
-        for name in saved.RUN:
-            file = tar.extractfile(name)
-            assert file is not None
-            Path(folder, name).write_bytes(file.read())
-        return saved.load(folder)
+def _unpacked(archive: IO[bytes], host: str, scenario: Scenario) -> Result:
+    """The result of the files in an archive that a host has sent.
+
+    Its records are as they were written: between two clocks a message may end before it starts.
+    """
+    try:
+        archive.seek(0)
+        with tarfile.open(fileobj=archive, mode="r:") as tar:
+            metrics, records = (_member(tar, name) for name in _FILES)
+        said = json.loads(metrics)
+        disturbances = [str(line) for line in said["warnings"]] if said["disturbed"] else []
+        table = pd.read_parquet(BytesIO(records))
+    except (tarfile.TarError, *saved.UNREADABLE) as error:
+        raise RunFailed(f"the part of host {host} sent no result ({saved.said(error)})") from None
+    return Result("executor", Plan.of(scenario), table, 0.0, None, disturbances=disturbances)
+
+
+def _member(tar: tarfile.TarFile, name: str) -> bytes:
+    member = tar.getmember(name)
+    if not member.isreg() or member.size > _MOST_BYTES:
+        raise ValueError(f"{name} is no file of at most {_MOST_BYTES} bytes")
+    file = tar.extractfile(member)
+    assert file is not None
+    return file.read()
 
 
 _Part = tuple[str, "subprocess.Popen[bytes]", IO[bytes], IO[bytes]]

@@ -133,7 +133,7 @@ def run(
         out=out,
         deadline=deadline,
         waiting=waiting,
-        attempts=attempts,
+        attempts=1 if timeout is not None and attempts is None else attempts,
         resume=resume is not None,
     )
     from lockstep import work

@@ -114,7 +114,7 @@ MaybeAttempts = Annotated[
         min=1,
         max=100,
         metavar="N",
-        help="Measure again, up to N times in all, while disturbed: 3, or 1 if it trains at its own speed.",
+        help="Measure again, up to N times in all, while disturbed (3; for some kinds of runs 1).",
     ),
 ]
 Deadline = Annotated[

@@ -8,7 +8,6 @@ import typer
 
 import lockstep
 from lockstep import terminal
-from lockstep.attempts import ATTEMPTS
 from lockstep.commands.options import (
     File,
     Out,
@@ -133,8 +132,10 @@ def _validated(
     for place, each in enumerate(chosen, 1):
         name = each.strategy.name
         with terminal.progress(f"measuring {name}", quiet or bool(printing)) as progress:
-            measured = lockstep.run(each, progress, testbed=testbed, attempts=ATTEMPTS)
-            pair = lockstep.simulate(there(each)), measured
+            on = there(each)
+            expected = validation.overruns_expected(on)
+            measured = lockstep.run(each, progress, testbed=testbed, overruns_expected=expected)
+            pair = lockstep.simulate(on), measured
         pairs.append(pair)
         if out is not None:
             for kind, result in zip(("predicted", "measured"), pair, strict=True):

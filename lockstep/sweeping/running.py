@@ -10,7 +10,6 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import lockstep
-from lockstep.attempts import ATTEMPTS
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.sweeping.backends import Backend
 from lockstep.sweeping.points import Run
@@ -48,7 +47,7 @@ def make(
             if engine == "simulator":
                 result = lockstep.simulate(scenario, progress)
             else:
-                result = lockstep.run(scenario, progress, testbed=testbed, attempts=ATTEMPTS)
+                result = lockstep.run(scenario, progress, testbed=testbed)
             metrics = row(result)
         except Exception as error:
             return Outcome({"status": "failed", "error": described(error), **keys(scenario)}, {})

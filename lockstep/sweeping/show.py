@@ -13,7 +13,7 @@ from rich.table import Table
 from lockstep import terminal
 from lockstep.analysis.bottleneck import typical
 from lockstep.analysis.bottleneck_words import in_short
-from lockstep.analysis.table import intervals, undisturbed
+from lockstep.analysis.table import disturbed, intervals, undisturbed
 from lockstep.analysis.words import NOTHING, count, number
 from lockstep.sweeping.points import Plan
 from lockstep.sweeping.sweep import Swept
@@ -41,7 +41,7 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     """Print the points, what failed, the best of them, and where everything is."""
     table = swept.table
     ended = table[table["status"] == "ok"]
-    good = undisturbed(ended)
+    good, noisy = undisturbed(ended), disturbed(ended)
     if "goodput" in good:  # of a machine that fails: what was lost again does not count
         good = good.assign(throughput=good["goodput"].fillna(good["throughput"]))
     fails = "failures" in good and good["failures"].fillna(0).any()
@@ -54,7 +54,7 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     labels = {key: texts for key, texts in labels.items() if len(set(texts)) > 1}
     points = table["point"].drop_duplicates().tolist()
     runs = good.groupby("point").size()
-    best = _best(found, runs)
+    best = None if noisy.all() else _best(found, runs)
     columns = {"point": [str(point) for point in points]}
     heads = _heads([*labels])
     columns |= {heads[key]: [texts[point] for point in points] for key, texts in labels.items()}
@@ -89,10 +89,10 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         first = table[table["status"] == "failed"].iloc[0]
         about = f"the first, of point {first['point']}: {first['error']}"
         print(f"{swept.failed} of {count(len(table), 'run')} failed; {about}")
-    if len(good) < len(ended):
-        points = ended["point"][~ended.index.isin(good.index)].drop_duplicates().tolist()
-        some = f"{len(ended) - len(good)} of {count(len(table), 'run')}"
-        print(f"{some} stayed disturbed, and count in no mean: {_some(points)}.")
+    if noisy.any():
+        counts = ", and count in no mean" * (len(good) < len(ended))
+        where = _some(ended["point"][noisy].drop_duplicates().tolist())
+        print(f"{noisy.sum()} of {count(len(table), 'run')} stayed disturbed{counts}: {where}.")
     if "warnings" in ended:
         _warn(ended)
     if out is not None:

@@ -43,7 +43,7 @@ def trials(scenario: Scenario, seed: int, mtbf_s: float, testbed: bool = False) 
     Raises RunFailed if the scenario does not even run unharmed, ScenarioError if it cannot.
     """
     began = time.monotonic()
-    unharmed = lockstep.run(scenario, testbed=testbed)
+    unharmed = lockstep.run(scenario, testbed=testbed, attempts=1)
     usual_s = time.monotonic() - began
     number = 0
     while True:
@@ -89,7 +89,7 @@ class _Run:
         began = time.monotonic()
         struck = [*map(words, self._links)]
         wrong: list[str] = []
-        launcher = self._start([str(self._file), "--out", str(self.out)])
+        launcher = self._start([str(self._file), "--out", str(self.out), "--attempts", "1"])
         alive = self._strike(launcher, random, mtbf_s, usual_s, struck)
         end = "said"
         if alive:

@@ -4,12 +4,16 @@ import json
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import lockstep
-from lockstep.analysis import saved
+from lockstep.analysis import differences, saved
+from lockstep.analysis.plots import series
+from lockstep.analysis.report.points import points
 from lockstep.attempts import undisturbed, unstolen
 from lockstep.calibration import calibrate, codecs, network, save
 from lockstep.calibration.estimates import Estimates
@@ -98,6 +102,68 @@ def test_what_stays_disturbed_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "disturbed" not in save.over(out, calibrate([scenario()], ["codecs"]))["evidence"]
 
 
+@pytest.mark.parametrize(
+    ("learns", "options", "expected"),
+    [(True, {}, 1), (True, {"attempts": 2}, 2), (True, {"testbed": True}, 3), (False, {}, 3)],
+)
+def test_gradients_that_are_computed_may_overrun_where_nothing_is_predicted(
+    learns: bool, options: dict[str, Any], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = scenario() if learns else scenario(workload={"parameters": 100, "batch_size": 4})
+    plan, found = lockstep.check(given), replace(lockstep.simulate(given), overruns=["3 of 9 overran"])
+    monkeypatch.setattr(lockstep, "check", lambda *_: plan)
+    monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
+    monkeypatch.setattr(launch, "execute", lambda *_, **__: found)
+    result = lockstep.run(given, **options)
+    assert (result.attempts, result.disturbed) == (expected, True)
+
+
+def test_an_attempt_is_kept_while_the_next_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = replace(lockstep.simulate(scenario()), disturbances=[TAKEN])
+    done: list[bool] = []
+
+    def execute(*_: Any, **__: Any) -> lockstep.Result:
+        if done:
+            raise KeyboardInterrupt
+        done.append(True)
+        return noisy
+
+    monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
+    monkeypatch.setattr(launch, "execute", execute)
+    with pytest.raises(KeyboardInterrupt):
+        lockstep.run(scenario(), out=tmp_path)
+    assert saved.load(tmp_path).metrics["throughput"] == noisy.metrics["throughput"]
+
+
+def test_who_stands_still_because_the_scenario_says_so_is_no_disturbance() -> None:
+    hub: Any = SimpleNamespace(stood_s=0.0, watchdog=SimpleNamespace(stood=lambda: {0: 1.5, 2: 1.25}))
+    names = ["worker 0", "worker 1", "server 0"]
+    assert collect.disturbances(hub, names, {0, 2}) == []
+    assert collect.disturbances(hub, names, {0}) == [
+        "disturbed: server 0 stood still for 1.2 s, so the run's times are not its own"
+    ]
+
+
+def test_what_stayed_disturbed_is_in_no_plot_comparison_or_report_that_has_other_runs() -> None:
+    settings = dict.fromkeys(range(2), scenario(workload={"parameters": 100, "batch_size": 4}))
+    rows = [lockstep.simulate(each).row | {"status": "ok", "error": None} for each in settings.values()]
+    table = pd.DataFrame([rows[0], rows[1] | {"disturbed": True, "throughput": 9e9}])
+    shown, note = series.ready(table)
+    assert [*shown["throughput"]] == [rows[0]["throughput"]]
+    assert note == "1 of 2 runs stayed disturbed, not shown."
+    (point,) = points(table, ["strategy.name", "cluster.workers"])
+    assert (len(point.runs), point.noisy, point.failed) == (1, 1, 0)
+    assert point.metrics["throughput"].mean == rows[0]["throughput"]
+    side = differences.Side("a", table)
+    assert len(differences._ended(side).runs) == 1
+    alone = table.iloc[1:]
+    shown, note = series.ready(alone)
+    assert (len(shown), note) == (1, "1 of 1 run stayed disturbed.")
+    assert len(points(alone, ["strategy.name", "cluster.workers"])[0].runs) == 1
+
+
 def test_a_probe_between_hosts_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = lockstep.simulate(scenario())
     noisy = replace(quiet, disturbances=[TAKEN])
@@ -110,9 +176,9 @@ def test_a_probe_between_hosts_is_measured_again(monkeypatch: pytest.MonkeyPatch
     assert next(found, None) is None
 
 
-def test_where_processors_were_taken_most_is_said(tmp_path: Path) -> None:
-    for rank, steal_s in enumerate((0.2, 0.9, 0.0)):
-        left = {"cores": {"steal_s": steal_s, "whole_s": 20.0}}
+def test_processors_that_were_taken_on_another_host_are_said(tmp_path: Path) -> None:
+    for rank, (steal_s, whole_s) in enumerate(((0.09, 2.0), (0.9, 20.0), (0.0, 20.0))):
+        left = {"cores": {"steal_s": steal_s, "whole_s": whole_s}}
         (tmp_path / f"outcome-{rank}.json").write_text(json.dumps(left))
     (taken,) = collect.stolen(tmp_path, range(4))
     assert taken.startswith("4% of the processors' time")

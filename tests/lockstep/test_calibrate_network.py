@@ -3,7 +3,10 @@
 import os
 import stat
 import sys
+import tarfile
 from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import lockstep
 from lockstep.calibration import hosts, network, path, readings
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.hosts import run_on
@@ -250,6 +254,27 @@ def test_two_hosts_run_a_probe(ssh: Callable[[str], None], monkeypatch: pytest.M
     result = run_on(["me@127.0.0.1", "127.0.0.1"], chosen[ONE])
     assert len(readings.exchanges_s(result.records)) >= 3
     assert result.engine == "executor"
+
+
+def test_between_two_clocks_a_message_may_end_before_it_starts(tmp_path: Path) -> None:
+    probe = network.all_probes(False, True)[ONE]
+    run = lockstep.simulate(probe)
+    ahead = run.records.assign(start=run.records["start"] + 5.0)
+    replace(run, records=ahead, disturbances=["taken"]).save(tmp_path)
+    with tarfile.open(tmp_path / "run.tar", "w") as tar:
+        for name in ("result.json", "records.parquet"):
+            tar.add(tmp_path / name, name)
+    with (tmp_path / "run.tar").open("rb") as archive:
+        found = hosts._unpacked(archive, "node1", probe)
+    assert (found.records["end"] < found.records["start"]).any()
+    assert found.disturbed
+    assert found.disturbances == ["taken"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"Welcome to node1\n", b"x" * 2048])
+def test_what_is_no_result_is_told_with_the_host(sent: bytes) -> None:
+    with pytest.raises(RunFailed, match="the part of host node1 sent no result"):
+        hosts._unpacked(BytesIO(sent), "node1", network.all_probes(False, True)[ONE])
 
 
 def test_a_host_that_fails_is_named(ssh: Callable[[str], None]) -> None:

@@ -159,6 +159,22 @@ def test_what_people_see_and_a_profile_that_predicts_the_same(
         assert again == pytest.approx(row["throughput"], rel=1e-4)
 
 
+def test_recommend_searches_the_cluster_that_was_fitted(
+    ring: Path, command: Lockstep, tmp_path: Path
+) -> None:
+    """Ten times the bandwidth is another answer, and the same file otherwise."""
+    found = {}
+    for name, bandwidth in (("slow", "30 MB/s"), ("fast", "300 MB/s")):
+        out = tmp_path / f"{name}.yaml"
+        out.write_text(f"profile: 1\nfitted: {{{BANDWIDTH}: {bandwidth}, {GRADIENT}: 17 ms}}\n")
+        asked = ["--set", f"cluster.profile={out}", "--strategy", "all-reduce", "--budget", 2, "--jobs", 1]
+        document = json.loads(fine(command("recommend", ring, *asked, "--json")))
+        found[name] = max(each["throughput"] for each in document["ranking"])
+        best = lockstep.load(ring, [f"cluster.profile={out}"])
+        assert found[name] <= best.cluster.workers * best.workload.batch_size / 0.017
+    assert found["slow"] < found["fast"]
+
+
 def test_the_picture_says_what_its_lines_are_and_shows_a_point_that_is_alone(tmp_path: Path) -> None:
     rows = pd.DataFrame({
         "cluster.workers": [1, 4, 16], "cluster.servers.count": [1, 1, 4], "measured": [100.0, 380.0, 1900.0],

@@ -19,7 +19,6 @@ from lockstep.analysis import report
 from lockstep.analysis.plots import series
 from lockstep.analysis.report import points
 from lockstep.analysis.table import intervals
-from lockstep.attempts import ATTEMPTS
 from lockstep.sweeping import running, show, table
 from lockstep.sweeping.backends import Workers, here
 from lockstep.sweeping.points import Plan, Run, plan
@@ -212,14 +211,14 @@ def test_who_learns_more_than_the_fastest_is_named(
 def test_real_runs_one_at_a_time(sizes_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def run(scenario: lockstep.Scenario, *_: Any, testbed: bool, attempts: int) -> lockstep.Result:
-        seen.append((scenario.cluster.workers, testbed, attempts))
+    def run(scenario: lockstep.Scenario, *_: Any, testbed: bool) -> lockstep.Result:
+        seen.append((scenario.cluster.workers, testbed))
         return lockstep.simulate(scenario)
 
     monkeypatch.setattr(lockstep, "run", run)
     scenario = lockstep.load(sizes_only, ["sweep={cluster.workers: [1, 2]}"])
     assert lockstep.sweep(scenario, engine="executor")["status"].tolist() == ["ok"] * 2
-    assert seen == [(1, False, ATTEMPTS), (2, False, ATTEMPTS)]
+    assert seen == [(1, False), (2, False)]
 
 
 def test_real_runs_that_stayed_disturbed_count_in_no_mean(

@@ -141,7 +141,7 @@ def test_a_process_that_was_stopped_and_went_on_marks_the_run() -> None:
 
     striker = Thread(target=strike)
     striker.start()
-    result = lockstep.run(scenario(stop={"time": f"{5 * SLOWNESS} s"}))
+    result = lockstep.run(scenario(stop={"time": f"{5 * SLOWNESS} s"}), attempts=1)
     striker.join()
     (said,) = [line for line in result.metrics["warnings"] if line.startswith("disturbed")]
     still = re.match(r"disturbed: worker 1 stood still for ([\d.]+)", said)
