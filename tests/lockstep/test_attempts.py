@@ -109,7 +109,8 @@ def test_what_stays_disturbed_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_gradients_that_are_computed_may_overrun_where_nothing_is_predicted(
     learns: bool, options: dict[str, Any], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = scenario() if learns else scenario(workload={"parameters": 100, "batch_size": 4})
+    what = {"problem": "quadratic"} if learns else {"parameters": 100}
+    given = scenario(workload={**what, "batch_size": 4})
     plan, found = lockstep.check(given), replace(lockstep.simulate(given), overruns=["3 of 9 overran"])
     monkeypatch.setattr(lockstep, "check", lambda *_: plan)
     monkeypatch.setattr(fork_server, "start_for", lambda *_: None)

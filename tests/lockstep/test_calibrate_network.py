@@ -268,7 +268,7 @@ def test_between_two_clocks_a_message_may_end_before_it_starts(tmp_path: Path) -
         found = hosts._unpacked(archive, "node1", probe)
     assert (found.records["end"] < found.records["start"]).any()
     assert found.disturbed
-    assert found.disturbances == ["taken"]
+    assert "taken" in found.disturbances
 
 
 @pytest.mark.parametrize("sent", [b"", b"Welcome to node1\n", b"x" * 2048])

@@ -18,11 +18,11 @@ import lockstep
 from lockstep.analysis import report
 from lockstep.analysis.plots import series
 from lockstep.analysis.report import points
-from lockstep.analysis.table import intervals
+from lockstep.analysis.table import intervals, undisturbed
 from lockstep.sweeping import running, show, table
 from lockstep.sweeping.backends import Workers, here
 from lockstep.sweeping.points import Plan, Run, plan
-from lockstep.sweeping.sweep import sweep
+from lockstep.sweeping.sweep import Swept, sweep
 from lockstep.sweeping.version import OtherVersion, version
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import SIZES
@@ -238,13 +238,19 @@ def test_real_runs_that_stayed_disturbed_count_in_no_mean(
     todo = plan(sizes_only, changes, engine="executor")
     swept = sweep(todo)
     first = swept.table.iloc[0]
-    (row,) = intervals(swept.table, ["point"], "throughput").to_dict("records")
+    (row,) = intervals(undisturbed(swept.table), ["point"], "throughput").to_dict("records")
     assert (row["point"], row["runs"], row["mean"]) == (0, 1, first["throughput"])
     show.show(todo, swept, None)
     said = capsys.readouterr()
     assert "5 of 6 runs stayed disturbed, and count in no mean: points 0, 1, 2." in said.out
     assert "Best" not in said.out
     assert "warning: points 0, 1, 2: taken" in said.err
+    noisy = Swept(swept.table.iloc[1:], 0)
+    show.show(todo, noisy, None)
+    said = capsys.readouterr()
+    assert "5 of 5 runs stayed disturbed: points 0, 1, 2." in said.out
+    assert "±" in said.out
+    assert "Best" not in said.out
 
 
 def test_a_worker_with_other_code_is_refused(swept: Path) -> None:
