@@ -61,9 +61,16 @@ def _plain(value: Any) -> Any:
 
 
 def undisturbed(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows without those of real runs that stayed disturbed; all rows if there are no others."""
-    quiet = table[~disturbed(table)]
-    return quiet if len(quiet) else table
+    """The rows without those of real runs that stayed disturbed, where their point has others (`point`).
+
+    Predictions are no others of measurements (`engine`).
+    """
+    quiet = ~disturbed(table)
+    if quiet.all():
+        return table
+    by = [table[name] for name in ("engine", "point") if name in table]
+    others = quiet.groupby(by, dropna=False).transform("any") if by else quiet.any()
+    return table[quiet | ~others]
 
 
 def disturbed(table: "pd.DataFrame") -> "pd.Series[bool]":

@@ -213,15 +213,16 @@ def run(
     sign, or not get on; None: the larger of 20 s and ten of the longest gradients (docs/failures.md).
     `waiting` is told now and then for whom others wait, or "", and what is measured again. A run that was
     disturbed, or whose emulated gradients took too long, is measured again, `attempts` times in all
-    (docs/failures.md; None: 3, but 1 with `resume`, or of `compute: measured` without `testbed`, where such
-    gradients alone are no reason either if they learn); with `overruns_expected` they are no disturbance.
-    `resume`: go on with the run of this scenario in `out`, which was killed, from its last checkpoint
-    (docs/faults.md).
+    (docs/failures.md). Without `attempts` that is 3, or 1 for `compute: measured` without `testbed`; where it
+    learns without `testbed`, such gradients alone are no reason. With `resume` it is 1. With
+    `overruns_expected` such gradients are no disturbance. `resume`: go on with the run of this scenario in
+    `out`, which was killed, from its last checkpoint (docs/faults.md).
 
     Raises ScenarioError for a scenario that cannot be run here, RunFailed if a process ends badly or holds
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
     """
     from dataclasses import replace
+    from itertools import count
 
     from lockstep.attempts import ATTEMPTS, undisturbed
     from lockstep.executor import fork_server
@@ -234,18 +235,21 @@ def run(
     options: Any = {"testbed": testbed, "out": folder, "deadline_s": deadline, "waiting": waiting}
     options["resume"] = resume
 
-    def measure() -> "Result":
-        result = execute(plan, progress, **options)
-        if overruns_expected:
-            result = replace(result, warnings=[*result.warnings, *result.overruns], overruns=())
-        if folder is not None:
-            result.save(folder)  # what follows may not come to its end
-        return result
-
     overruns_too = attempts is not None or testbed or not scenario.workload.learns
     if attempts is None or resume:
         trains = scenario.cluster.compute == "measured" and not testbed
         attempts = 1 if trains or resume else ATTEMPTS
+    numbers = count(1)
+
+    def measure() -> "Result":
+        result = execute(plan, progress, **options)
+        if overruns_expected:
+            result = replace(result, warnings=[*result.warnings, *result.overruns], overruns=())
+        number = next(numbers)
+        if folder is not None and result.disturbed and number < attempts:
+            replace(result, attempts=number).save(folder)  # the next may not come to its end
+        return result
+
     result = undisturbed(measure, attempts, waiting, overruns_too)
     if folder is not None:
         result.save(folder)

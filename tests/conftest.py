@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lockstep import Result, Scenario, cli
+from lockstep import Result, Scenario, attempts, cli
 from lockstep.scenarios.workload import Data
 from lockstep.workloads import modules
 from tests.support.command_line import Ended, Lockstep
@@ -24,6 +24,14 @@ settings.register_profile("lockstep", deadline=None, max_examples=30, derandomiz
 settings.load_profile("lockstep")
 # Bits are compared with those of the simulator, which computes on the CPU (docs/gpu.md).
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_attempt() -> Iterator[None]:
+    """Real runs are not measured again: a test of a busy machine would take three times as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempts, "ATTEMPTS", 1)
+        yield
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -41,7 +41,7 @@ def learning(
     if y not in known:
         raise ScenarioError(f"no curve of {y!r} (curves: {', '.join(known)})", key="--y")
     learned = [result for result in learned if y in result.curve]
-    table, _ = ready(describe(learned))
+    table, noted = ready(describe(learned).assign(disturbed=[result.disturbed for result in learned]))
     by = apart(table, by)
     parts = panels(table, [by])
     curves = [_curve(result, against, y) for result in learned]
@@ -58,7 +58,7 @@ def learning(
         parts = [(each.name, table) for each in compared]
     whole, all_axes = style.grid(len(parts), 1.75 if multiples else 2.1)
     entries: dict[str, Any] = {}
-    notes = []
+    notes = [noted] * bool(noted)
     style.title(whole, all_axes, [title or heading for title, _ in parts])
     for ax, (panel, rows) in zip(all_axes, parts, strict=True):
         for number, each in enumerate(compared):

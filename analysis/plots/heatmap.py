@@ -18,6 +18,7 @@ from lockstep.analysis.plots.series import (
     known,
     numbers,
     numeric,
+    of_disturbed,
     panels,
     place,
     ready,
@@ -26,6 +27,7 @@ from lockstep.analysis.plots.series import (
 )
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import label, scale, words
+from lockstep.analysis.table import undisturbed
 
 _COLOURS = "cividis"  # safe for the colour-blind, and grey that rises
 _CELL = (0.36, 0.22)  # inches, at least
@@ -47,8 +49,11 @@ def heat_map(
     x, by = _keys(ended, x and known(ended, x, "--x"), by and known(ended, by, "--by"))
     if not ended[y].notna().any():
         raise Unfit(f"no run has a {words(y)}")
-    if failed and {x, by} <= {*table}:  # what failed has a cell
-        ended, failed = table.assign(**{y: table[y].where(table["status"] == "ok")}), ""
+    lost = table["status"] != "ok" if "status" in table else pd.Series(False, table.index)
+    if lost.any() and {x, by} <= {*table}:  # what failed has a cell
+        failed = " ".join(of_disturbed(table[~lost]))
+        table = pd.concat([undisturbed(table[~lost]), table[lost]]).sort_index()
+        ended = table.assign(**{y: table[y].where(table["status"] == "ok")})
     parts = panels(ended, [x, by])
     across, down = (_order(ended, key) for key in (x, by))
     shade = scale(y, ended[y].dropna())

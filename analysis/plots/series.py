@@ -47,12 +47,19 @@ def ready(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     ended = table[table["status"] == "ok"] if "status" in table else table
     if not len(ended):
         raise Unfit("no run has ended well; see the column error" if len(table) else "there is no run")
-    failed, noisy, shown = len(table) - len(ended), int(disturbed(ended).sum()), undisturbed(ended)
-    of = f"of {count(len(table), 'run')}"
-    notes = [f"{failed} {of} failed, not shown."] * bool(failed)
-    if noisy:
-        notes.append(f"{noisy} {of} stayed disturbed{', not shown' * (len(shown) < len(ended))}.")
-    return flat(shown), " ".join(notes)
+    failed = len(table) - len(ended)
+    notes = [f"{failed} of {count(len(table), 'run')} failed, not shown."] * bool(failed)
+    return flat(undisturbed(ended)), " ".join([*notes, *of_disturbed(ended)])
+
+
+def of_disturbed(ended: pd.DataFrame) -> list[str]:
+    """What to note of runs that stayed disturbed."""
+    noisy = int(disturbed(ended).sum())
+    if not noisy:
+        return []
+    hidden = len(ended) - len(undisturbed(ended))
+    shown = "" if not hidden else ", not shown" if hidden == noisy else f", {hidden} of them not shown"
+    return [f"{noisy} of {count(len(ended), 'run')} stayed disturbed{shown}."]
 
 
 def flat(table: pd.DataFrame) -> pd.DataFrame:

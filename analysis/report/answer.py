@@ -61,12 +61,15 @@ def goal(points: Sequence[Point], wanted: str | None) -> Goal:
 
 
 def ranked(points: Sequence[Point], goal: Goal) -> list[Point]:
-    """From the best to the worst; points of which only some runs have the metric come after the others."""
+    """From the best to the worst; points of which only some runs have the metric come after the others.
 
-    def place(point: Point) -> tuple[bool, bool, float]:
+    Points whose runs all stayed disturbed come last.
+    """
+
+    def place(point: Point) -> tuple[bool, bool, bool, float]:
         estimate = point.metrics[goal.metric]
         partly = bool(point.failed or point.missed(goal.metric))
-        return estimate.mean is None, partly, -goal.sign * (estimate.mean or 0.0)
+        return point.disturbed, estimate.mean is None, partly, -goal.sign * (estimate.mean or 0.0)
 
     return sorted(points, key=place)
 
@@ -235,20 +238,30 @@ def _notes(ranking: list[Point], aim: Goal, wanted: str | None) -> list[str]:
 
 def _failures(points: Sequence[Point]) -> list[str]:
     failed, noisy = (sum(getattr(point, what) for point in points) for what in ("failed", "noisy"))
-    runs = count(failed + noisy + sum(len(point.runs) for point in points), "run")
+    ended = sum(len(point.runs) for point in points)
+    alone = sum(len(point.runs) for point in points if point.disturbed)
+    runs = count(failed + noisy + ended, "run")
     notes = [f"{failed} of {runs} failed; see the warnings."] * bool(failed)
-    return notes + [f"{noisy} of {runs} stayed disturbed, and count in no mean."] * bool(noisy)
+    if noisy or alone:
+        where = " All runs of some points did: theirs are shown, and compared with none." * bool(alone)
+        notes.append(f"{noisy + alone} of {runs} stayed disturbed, and count in no mean.{where}")
+    return notes
+
+
+def undisturbed(comparisons: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those whose measurement was not disturbed each time."""
+    return [each for each in comparisons if not each["measured"].get("disturbed")]
 
 
 def validation(comparisons: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
     """The answer of a validation: how far off predictions were; and notes."""
-    errors = {
-        c["measured"]["strategy"]: c["error"]["throughput"]
-        for c in comparisons
-        if c["error"].get("throughput") is not None
-    }
-    if not errors:
+    all_there = [c for c in comparisons if c["error"].get("throughput") is not None]
+    if not all_there:
         return "No run has both been predicted and measured.", []
+    comparisons = undisturbed(all_there)
+    if not comparisons:
+        return "Each measurement stayed disturbed: they say nothing of the predictions.", []
+    errors = {c["measured"]["strategy"]: c["error"]["throughput"] for c in comparisons}
     worst = max(errors, key=lambda name: abs(errors[name]))
     whose = worst if len(errors) == 1 else f"all {len(errors)} strategies"
     sentence = f"Throughput was predicted to within {abs(errors[worst]):.1%} for {whose}"
@@ -264,6 +277,8 @@ def validation(comparisons: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
         sentence += ", and their order is " + ("the measured one" if same else "not the measured one")
         if not same:
             notes.append(f"Fastest first, predicted: {', '.join(order[0])}; measured: {', '.join(order[1])}.")
+    if left_out := [c["measured"]["strategy"] for c in all_there if c not in comparisons]:
+        notes.append(f"Not counted, as disturbed each time: {', '.join(left_out)}.")
     notes.append("Errors are (predicted − measured) ÷ measured: positive is predicted too high.")
     return f"{sentence}.", notes
 

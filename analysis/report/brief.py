@@ -43,7 +43,7 @@ def of_validation(comparisons: Sequence[Mapping[str, Any]]) -> Brief:
     runs = count(len(comparisons), "pair")
     lines = [
         f"{runs} of a predicted and a measured run, on the cluster of this page.",
-        "Each was measured once: what chance does to a measurement is in the errors.",
+        "Each measurement is of one run: what chance does to it is in the errors.",
     ]
     return [("How sure it is", lines)]
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lockstep.analysis.bottleneck import Bottleneck, typical
 from lockstep.analysis.report.reproduce import is_key
-from lockstep.analysis.table import intervals, undisturbed
+from lockstep.analysis.table import disturbed, intervals, undisturbed
 from lockstep.analysis.words import NOTHING, count, within
 from lockstep.analysis.written import said
 from lockstep.scenarios import TAKEN_OVER
@@ -54,6 +54,11 @@ class Point:
     failed: int
     noisy: int
     metrics: dict[str, Estimate]
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether all its runs stayed disturbed: then they are its metrics, and it is best of nothing."""
+        return bool(len(self.runs)) and bool(disturbed(self.runs).all())
 
     @property
     def strategy(self) -> str:

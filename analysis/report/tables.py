@@ -75,7 +75,8 @@ def of_points(points: Sequence[Point], target: str | None, which: str = "") -> T
 
 def _runs(point: Point) -> str:
     others = {"failed": point.failed, "disturbed": point.noisy}
-    return " + ".join([f"{len(point.runs)}", *(f"{n} {what}" for what, n in others.items() if n)])
+    made = f"{len(point.runs)}{' disturbed' * point.disturbed}"
+    return " + ".join([made, *(f"{n} {what}" for what, n in others.items() if n)])
 
 
 def of_runs(runs: pd.DataFrame, keys: Sequence[str]) -> Table:
@@ -118,7 +119,8 @@ def of_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
     head.append("Bottleneck, as predicted")
     rows = []
     for c in comparisons:
-        row = [Cell(c["measured"]["strategy"]), Cell(str(c["measured"]["workers"]), c["measured"]["workers"])]
+        strategy = c["measured"]["strategy"] + " (disturbed)" * bool(c["measured"].get("disturbed"))
+        row = [Cell(strategy), Cell(str(c["measured"]["workers"]), c["measured"]["workers"])]
         for error, value in known.values():
             row += [_number(value(c["predicted"])), _number(value(c["measured"]))]
             row.append(Cell(percent(c["error"][error], sign=True), _order(c["error"][error])))

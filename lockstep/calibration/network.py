@@ -5,7 +5,7 @@ server, is read off their records (readings.py); what is left of the exchanges i
 (path.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Literal
@@ -63,12 +63,12 @@ def measure(
     `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed `network.jitter`,
     and what is known of its cables: `.goodput`, `.queue` and `.burst`; elsewhere `network.bandwidth`, on
     the loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
-    About a minute. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
+    A minute and a half. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
     """
     check(testbed, hosts)
     chosen = all_probes(testbed, bool(hosts), rate)
     crowd = {} if hosts else crowded(cores(), rate if testbed else None, SECONDS)
-    measured, core_s = run({**chosen, **crowd}, testbed, hosts, progress, disturbed)
+    measured, core_s = run({**chosen, **crowd}, testbed, hosts, progress, disturbed, crowd)
     steady = {name: measured[name] for name in chosen}
     estimates = found(chosen, steady, "testbed" if testbed else "path" if hosts else "loopback")
     return shared_by(estimates, crowd, measured, core_s) if crowd else estimates
@@ -100,10 +100,12 @@ def run(
     hosts: Sequence[str] = (),
     progress: Progress | None = None,
     stayed: list[str] | None = None,
+    crowd: Collection[str] = (),
 ) -> tuple[Measured, CoreSeconds]:
     """Run all probes in turn, and again; their records, without those of runs that stayed disturbed.
 
-    Of a probe that has no others these are taken, and `stayed` takes its name.
+    Of a probe that has no others these are taken, and `stayed` takes its name. Where there is a `crowd` on
+    the cores, gradients may overrun.
     """
     measured: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
     disturbed: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen}
@@ -115,9 +117,10 @@ def run(
             if progress is not None:
                 progress((turn + number / len(chosen)) / turns)
             once = partial(run_on, hosts) if hosts else partial(_run_here, testbed)
-            result = undisturbed(partial(once, probe))
-            (disturbed if result.disturbed else measured)[name].append(result.records)
-            (core_s_disturbed if result.disturbed else core_s)[name].append(result.core_s or 0.0)
+            result = undisturbed(partial(once, probe), overruns_too=name not in crowd)
+            noisy = bool(result.disturbances if name in crowd else result.disturbed)
+            (disturbed if noisy else measured)[name].append(result.records)
+            (core_s_disturbed if noisy else core_s)[name].append(result.core_s or 0.0)
     if stayed is not None:
         stayed += [f"network, probe {name}" for name, runs in measured.items() if not runs]
     return (

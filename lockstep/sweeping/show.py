@@ -54,8 +54,10 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
     labels = {key: texts for key, texts in labels.items() if len(set(texts)) > 1}
     points = table["point"].drop_duplicates().tolist()
     runs = good.groupby("point").size()
-    best = None if noisy.all() else _best(found, runs)
-    columns = {"point": [str(point) for point in points]}
+    loud = {*ended["point"]} - {*ended["point"][~noisy]}  # all whose runs stayed disturbed
+    quiet = {name: {p: row for p, row in rows.items() if p not in loud} for name, rows in found.items()}
+    best = _best(quiet, runs)
+    columns = {"point": [f"{point}{' (disturbed)' * (point in loud)}" for point in points]}
     heads = _heads([*labels])
     columns |= {heads[key]: [texts[point] for point in points] for key, texts in labels.items()}
     made = [int(runs.get(point, 0)) for point in points]
@@ -82,7 +84,7 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         print(f"and {count(len(points) - _ROWS, 'more point')}.")
     if best:
         _say_best(best, {key: texts[best[0]] for key, texts in labels.items()})
-        _say_who_learns_more(best, found.get("loss", {}))
+        _say_who_learns_more(best, quiet.get("loss", {}))
     if "throughput" in found and _seeds_change_nothing(found["throughput"]):
         print("The seed changes nothing: there is no chance in these scenarios, and one would have done.")
     if swept.failed:
@@ -90,8 +92,8 @@ def show(plan: Plan, swept: Swept, out: Path | None) -> None:
         about = f"the first, of point {first['point']}: {first['error']}"
         print(f"{swept.failed} of {count(len(table), 'run')} failed; {about}")
     if noisy.any():
-        counts = ", and count in no mean" * (len(good) < len(ended))
         where = _some(ended["point"][noisy].drop_duplicates().tolist())
+        counts = ", and count in no mean of a point that has others" * (len(good) < len(ended))
         print(f"{noisy.sum()} of {count(len(table), 'run')} stayed disturbed{counts}: {where}.")
     if "warnings" in ended:
         _warn(ended)

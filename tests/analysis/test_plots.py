@@ -142,6 +142,22 @@ def test_failed_runs_are_counted_and_have_cells(swept: pd.DataFrame) -> None:
         plots.throughput(swept.assign(status="failed"))
 
 
+def test_a_heat_map_has_no_disturbed_run_in_a_mean(swept: pd.DataFrame) -> None:
+    """Where its point has others; with what failed too, and where no table says what failed."""
+    keys = swept["strategy.name"] + swept["cluster.workers"].astype(str)
+    rows = swept.assign(point=pd.factorize(keys)[0]).reset_index(drop=True)
+    noisy = rows.index == 0
+    loud = rows.assign(disturbed=noisy, throughput=rows["throughput"].where(~noisy, 9e9))
+
+    def cells(given: pd.DataFrame) -> list[str]:
+        (ax, *_) = plots.heat_map(given, y="throughput").axes
+        return [text.get_text() for text in ax.texts]
+
+    assert cells(loud) == cells(loud.drop(columns="status", errors="ignore")) == cells(rows[~noisy])
+    status = ["ok"] * (len(rows) - 1) + ["failed"]
+    assert cells(loud.assign(status=status)) == cells(rows.assign(status=status)[~noisy])
+
+
 def test_heat_map(swept: pd.DataFrame) -> None:
     figure = plots.heat_map(swept, y="efficiency")
     ax = figure.axes[0]

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import lockstep
+from lockstep import attempts
 from lockstep.analysis import differences, saved
 from lockstep.analysis.plots import series
 from lockstep.analysis.report.points import points
@@ -18,23 +19,31 @@ from lockstep.attempts import undisturbed, unstolen
 from lockstep.calibration import calibrate, codecs, network, save
 from lockstep.calibration.estimates import Estimates
 from lockstep.executor import collect, fork_server, launch, steal_time
+from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import scenario
 
+pytestmark = pytest.mark.usefixtures("three")
 TAKEN = "2% of the processors' time went to other guests of this machine's host"
 
 
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for everybody but other tests."""
+    monkeypatch.setattr(attempts, "ATTEMPTS", 3)
+
+
 @pytest.mark.parametrize(
-    ("disturbed", "attempts", "expected"),
+    ("disturbed", "most", "expected"),
     [([False], 3, 1), ([True, False], 3, 2), ([True] * 3, 3, 3), ([True], 1, 1), ([True, True, False], 2, 2)],
 )
 def test_a_disturbed_run_is_measured_again(
-    disturbed: list[bool], attempts: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    disturbed: list[bool], most: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = lockstep.simulate(scenario())
     found = iter([replace(result, disturbances=[TAKEN] * each) for each in disturbed])
     monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
     monkeypatch.setattr(launch, "execute", lambda *_, **__: next(found))
-    metrics = lockstep.run(scenario(), attempts=attempts).metrics
+    metrics = lockstep.run(scenario(), attempts=most).metrics
     assert (metrics["attempts"], metrics["disturbed"]) == (expected, disturbed[expected - 1])
     assert (TAKEN in metrics["warnings"]) == disturbed[expected - 1]
 
@@ -68,16 +77,16 @@ def test_who_says_nothing_has_all_but_training_measured_again(
     assert said == [again.format(number) for number in range(2, expected + 1)]
 
 
-@pytest.mark.parametrize(("expected", "attempts"), [(False, 3), (True, 1)])
+@pytest.mark.parametrize(("expected", "made"), [(False, 3), (True, 1)])
 def test_overruns_that_are_expected_are_no_disturbance(
-    expected: bool, attempts: int, monkeypatch: pytest.MonkeyPatch
+    expected: bool, made: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = "3 of 9 gradients took longer than their emulated time"
     found = replace(lockstep.simulate(scenario()), overruns=[line])
     monkeypatch.setattr(fork_server, "start_for", lambda *_: None)
     monkeypatch.setattr(launch, "execute", lambda *_, **__: found)
     metrics = lockstep.run(scenario(), attempts=3, overruns_expected=expected).metrics
-    assert (metrics["attempts"], metrics["disturbed"]) == (attempts, not expected)
+    assert (metrics["attempts"], metrics["disturbed"]) == (made, not expected)
     assert line in metrics["warnings"]
 
 
@@ -119,6 +128,28 @@ def test_gradients_that_are_computed_may_overrun_where_nothing_is_predicted(
     assert (result.attempts, result.disturbed) == (expected, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [([], None), (["--timeout", "100"], 1), (["--timeout", "100", "--attempts", "2"], 2)],
+)
+def test_who_bounds_the_time_has_one_attempt(
+    options: list[str],
+    expected: int | None,
+    command: Lockstep,
+    sizes_only: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int | None] = []
+
+    def run(given: lockstep.Scenario, *_: Any, attempts: int | None, **__: Any) -> lockstep.Result:
+        seen.append(attempts)
+        return lockstep.simulate(given)
+
+    monkeypatch.setattr(lockstep, "run", run)
+    fine(command("run", sizes_only, *options))
+    assert seen == [expected]
+
+
 def test_an_attempt_is_kept_while_the_next_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +166,8 @@ def test_an_attempt_is_kept_while_the_next_is_measured(
     monkeypatch.setattr(launch, "execute", execute)
     with pytest.raises(KeyboardInterrupt):
         lockstep.run(scenario(), out=tmp_path)
-    assert saved.load(tmp_path).metrics["throughput"] == noisy.metrics["throughput"]
+    kept = saved.load(tmp_path).metrics
+    assert (kept["throughput"], kept["attempts"]) == (noisy.metrics["throughput"], 1)
 
 
 def test_who_stands_still_because_the_scenario_says_so_is_no_disturbance() -> None:
@@ -175,6 +207,16 @@ def test_a_probe_between_hosts_is_measured_again(monkeypatch: pytest.MonkeyPatch
     assert stayed == ["network, probe b"]
     assert [len(runs) for runs in measured.values()] == [1, 1]
     assert next(found, None) is None
+
+
+def test_gradients_may_overrun_where_a_probe_crowds_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = replace(lockstep.simulate(scenario()), overruns=["3 of 9 overran"])
+    monkeypatch.setattr(network, "execute", lambda *_, **__: late)
+    stayed: list[str] = []
+    probes = {"alone": scenario(), "crowd": scenario()}
+    measured, _ = network.run(probes, False, stayed=stayed, crowd=["crowd"])
+    assert stayed == ["network, probe alone"]
+    assert [len(runs) for runs in measured.values()] == [network._TURNS] * 2
 
 
 def test_processors_that_were_taken_on_another_host_are_said(tmp_path: Path) -> None:

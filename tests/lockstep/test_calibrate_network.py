@@ -187,6 +187,7 @@ def small(monkeypatch: pytest.MonkeyPatch, largest: int, *names: str) -> None:
 
     monkeypatch.setattr(network, "probes", few)
     monkeypatch.setattr(network, "_TURNS", 1)
+    monkeypatch.setattr(network, "SECONDS", 0.3)  # of those with many processes
     monkeypatch.setattr(network, "_LARGE", 500_000)  # few updates say nothing of less: noise hides it
 
 

@@ -121,7 +121,9 @@ def test_the_folder_can_be_plotted_reported_and_run(
     """By machine-hours where nothing is learned; the real engine is the simulator here."""
     monkeypatch.setattr("lockstep.loopback.measure_loopback", lambda _: "none")
     monkeypatch.setattr(validation, "on_loopback", lambda each, loopback: each)
-    monkeypatch.setattr(lockstep, "run", lambda each, progress, **_: lockstep.simulate(each, progress))
+    monkeypatch.setattr(
+        lockstep, "run", lambda each, progress, testbed, overruns_expected: lockstep.simulate(each, progress)
+    )
     file, out = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(dump(scenario(cluster__workers=2)))
     names = [word for name in TWO for word in ("--strategy", name)]

@@ -238,11 +238,15 @@ def test_real_runs_that_stayed_disturbed_count_in_no_mean(
     todo = plan(sizes_only, changes, engine="executor")
     swept = sweep(todo)
     first = swept.table.iloc[0]
-    (row,) = intervals(undisturbed(swept.table), ["point"], "throughput").to_dict("records")
+    row = intervals(undisturbed(swept.table), ["point"], "throughput").iloc[0]
     assert (row["point"], row["runs"], row["mean"]) == (0, 1, first["throughput"])
     show.show(todo, swept, None)
     said = capsys.readouterr()
-    assert "5 of 6 runs stayed disturbed, and count in no mean: points 0, 1, 2." in said.out
+    assert (
+        "5 of 6 runs stayed disturbed, and count in no mean of a point that has others: points 0, 1, 2."
+        in said.out
+    )
+    assert [line.count("(disturbed)") for line in said.out.splitlines()].count(1) == 2  # points 1 and 2
     assert "Best" not in said.out
     assert "warning: points 0, 1, 2: taken" in said.err
     noisy = Swept(swept.table.iloc[1:], 0)

@@ -15,7 +15,7 @@ import lockstep
 from lockstep.scenarios.loading import made
 from lockstep.studies.chaos.invariants import broken
 from tests.support.commands import HANGS, Command, until, wait_until_on_disk
-from tests.support.failing import document
+from tests.support.failing import CRASH, document
 from tests.support.nightly import drawn
 
 pytestmark = pytest.mark.real
@@ -58,11 +58,18 @@ def checked(out: Path, failures: int) -> dict[str, Any]:
     return metrics
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_job_that_restarts_ends_with_the_bits_of_one_that_did_not(
-    number: signal.Signals, tmp_path: Path
+@pytest.mark.parametrize(
+    ("on", "number"),
+    [
+        ("restart", signal.SIGKILL),
+        ("restart", signal.SIGSTOP),
+        *drawn([("spare", signal.SIGKILL), ("wait", signal.SIGKILL), ("wait", signal.SIGSTOP)], one_in=3),
+    ],
+)
+def test_a_job_that_is_made_again_ends_with_the_bits_of_one_that_did_not_fail(
+    on: str, number: signal.Signals, tmp_path: Path
 ) -> None:
-    scenario = job(LEARNS, "restart", stop={"updates": 80})
+    scenario = job(LEARNS, on, stop={"updates": 80})
     out = struck(tmp_path, scenario, (1, number))
     metrics = checked(out, failures=1)
     assert metrics["samples"] == 80 * 2 * 32
@@ -101,6 +108,15 @@ def test_others_go_on(strategy: Any, rank: int, number: signal.Signals, tmp_path
         if strategy in ("asynchronous", "gossip"):  # and the others were all along
             assert len(others[(others > fault["start"]) & (others < back)])
     assert metrics["time_to_recover_s"] > 0
+
+
+@pytest.mark.parametrize("on", drawn(["continue", "restart"], one_in=2))
+def test_a_death_and_a_fault_of_the_scenario(on: str, tmp_path: Path) -> None:
+    scenario = job("asynchronous", on, workers=3, stop={"time": "12 s"})
+    scenario["cluster"]["faults"] = [CRASH | {"at": "6 s"}]
+    out = struck(tmp_path, scenario, (0, signal.SIGKILL))
+    checked(out, failures=2)
+    assert set(lockstep.records(out).query("event == 'fault'")["node"]) == {0, 1}
 
 
 def test_one_that_fails_again_and_again_ends_the_run(tmp_path: Path) -> None:

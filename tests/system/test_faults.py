@@ -330,6 +330,14 @@ def test_other_strategies_end_with_the_same_parameters(name: str) -> None:
 
 
 @pytest.mark.real
+def test_a_process_that_stands_still_by_plan_does_not_mark_the_run() -> None:
+    hang, late = HANG | {"hang_for": "1500 ms"}, {"detect": "3 s"}
+    found = lockstep.run(made(document(hang, cluster=late, stop={"time": "4 s"})))
+    assert found.records.query("event == 'gradient' and node == 1")["end"].max() > 3
+    assert not [line for line in found.disturbances if line.startswith("disturbed: worker 1")]
+
+
+@pytest.mark.real
 def test_workers_join_and_leave_by_plan() -> None:
     changes = [{"workers": {"add": 1}, "at": "1 s"}, {"workers": {"remove": [0]}, "at": "2 s"}]
     more: dict[str, Any] = {"stop": {"time": "3 s"}, "recovery": {"on_failure": "stop"}}

@@ -134,10 +134,10 @@ def test_each_strategy_with_a_fault_that_is_drawn(strategy: str, tmp_path: Path)
     stands, slow = HANG | {"hang_for": "1 s"}, SHORT | {"exits_after": "200 ms"}
     faults = [CRASH, slow, stands, LINK, *([SERVER] if known.has_servers else [])]
     on = random.choice(["restart", "spare", *(["continue", "wait"] if known.elastic else [])])
-    recovery = {"on_failure": on} | ({} if strategy == "hogwild" else {"checkpoint": {"every": "5 updates"}})
+    recovery = {"on_failure": on} | ({} if strategy == "hogwild" else {"checkpoint": {"every": "2 updates"}})
     settings = {"name": strategy, **({"algorithm": "ring"} if strategy == "all-reduce" else {})}
     cluster = {"workers": 3 if known.sharded else 2}
-    more = {"recovery": recovery, "cluster": cluster, "stop": {"time": "2500 ms"}}
+    more = {"recovery": recovery, "cluster": cluster, "stop": {"steps": 40}}
     one = made(document(random.choice(faults) | {"at": "500 ms"}, strategy=settings, **more))
     measured = lockstep.run(one, out=tmp_path)
     assert measured.metrics["failures"] == 1
