@@ -69,8 +69,9 @@ def undisturbed(table: "pd.DataFrame") -> "pd.DataFrame":
     if quiet.all():
         return table
     by = [table[name] for name in ("engine", "point") if name in table]
-    others = quiet.groupby(by, dropna=False).transform("any") if by else quiet.any()
-    return table[quiet | ~others]
+    if not by:
+        return table[quiet] if quiet.any() else table
+    return table[quiet | ~quiet.groupby(by, dropna=False).transform("any")]
 
 
 def disturbed(table: "pd.DataFrame") -> "pd.Series[bool]":
