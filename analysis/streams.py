@@ -106,7 +106,12 @@ def log(folder: Path, rank: int, alone: bool = False) -> pd.DataFrame:
 def _packed(file: Path, rank: int) -> pd.DataFrame:
     data = file.read_bytes()
     entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
-    names = file.with_suffix(".names").read_text(encoding="utf-8").splitlines()
+    named = file.with_suffix(
+        ".names"
+    )  # killed while they were made, or given other names: there are none yet
+    names = named.read_text(encoding="utf-8").splitlines() if named.exists() else []
+    if not names:
+        entries = entries[:0]
     columns: dict[str, Any] = {name: entries[name] for name in _fields(entries)}
     columns |= {name: np.array(names, dtype=object)[entries[name]] for name in _NAMED}
     return _with_node(columns, rank)

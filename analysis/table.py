@@ -18,6 +18,7 @@ from lockstep.scenarios import Scenario
 if TYPE_CHECKING:
     import pandas as pd
 
+_SECTIONS = ("cluster", "workload", "strategy", "stop")
 # What the keys of the scenario say already.
 _SAID = ("schema", "scenario", "workers", "strategy", "target", "target_metric", "seed")
 
@@ -61,14 +62,16 @@ def _plain(value: Any) -> Any:
 
 
 def undisturbed(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows without those of real runs that stayed disturbed, where their point has others (`point`).
+    """The rows without those of real runs that stayed disturbed, where there are others of their settings.
 
-    Predictions are no others of measurements (`engine`).
+    Settings are the keys of the scenario that differ, but for the seed, and the engine: predictions are no
+    others of measurements.
     """
     quiet = ~disturbed(table)
     if quiet.all():
         return table
-    by = [table[name] for name in ("engine", "point") if name in table]
+    keys = [name for name in map(str, table) if name == "engine" or name.split(".")[0] in _SECTIONS]
+    by = [table[name] for name in keys if table[name].nunique(dropna=False) > 1]
     if not by:
         return table[quiet] if quiet.any() else table
     return table[quiet | ~quiet.groupby(by, dropna=False).transform("any")]

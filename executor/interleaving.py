@@ -77,9 +77,7 @@ class DurableInterleaving(Interleaving):
     def __init__(self, folder: Path, rank: int) -> None:
         super().__init__()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        entries, names = streams.packed_log(folder, rank)
-        second = os.open(names, flags, 0o600)  # first: no entries are there without names, whoever is killed
-        self._files = [os.open(entries, flags, 0o600), second]
+        self._files = [os.open(file, flags, 0o600) for file in streams.packed_log(folder, rank)]
         self._written = 0  # names
 
     def note(self, *args: Any, **more: Any) -> None:

@@ -28,7 +28,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_attempt() -> Iterator[None]:
-    """Real runs are not measured again: a test of a busy machine would take three times as long."""
+    """`lockstep.run` does not measure again by itself: on a busy machine tests would take three times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempts, "ATTEMPTS", 1)
         yield

@@ -1,6 +1,6 @@
 """What `validate` draws: predicted and measured metrics of some strategies, side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -
     both.
     """
     learned = any(len(result.curve) for pair in pairs for result in pair)
-    names = {predicted.scenario.strategy.name: measured.disturbed for predicted, measured in pairs}
+    names = [(predicted.scenario.strategy.name, measured.disturbed) for predicted, measured in pairs]
     bars = 0.75 + 0.38 * len(pairs)  # inches
     heights = [bars, 2.5] if learned else [bars]
     whole = style.figure(style.DOUBLE, sum(heights) + 0.3)
@@ -43,14 +43,18 @@ def predicted_and_measured(pairs: Sequence[tuple[Result, Result]], path: Path) -
 
 
 def _bars(
-    ax: Axes, names: Mapping[str, bool], values: Sequence[Sequence[float | None]], what: str, unit: str
+    ax: Axes,
+    names: Sequence[tuple[str, bool]],
+    values: Sequence[Sequence[float | None]],
+    what: str,
+    unit: str,
 ) -> None:
     """A predicted and a measured bar for each name, the first at the top; values: (names, 2).
 
     A name that stayed disturbed is marked so, and not in the title's error.
     """
     places = np.arange(len(names))
-    colours = [style.style(name)["color"] for name in names]
+    colours = [style.style(name)["color"] for name, _ in names]
     for side, look in enumerate(_SIDES.values()):
         lengths = [pair[side] for pair in values]
         widths = [length or 0 for length in lengths]
@@ -58,13 +62,13 @@ def _bars(
         errors = [_error(*pair) if side == 0 else "" for pair in values]
         said = [f"{_number(length)}{error}" for length, error in zip(lengths, errors, strict=True)]
         ax.bar_label(bars, said, fontsize=6.5, padding=3)
-    ax.set_yticks(places, [f"{name}{' (disturbed)' * noisy}" for name, noisy in names.items()])
+    ax.set_yticks(places, [f"{name}{' (disturbed)' * noisy}" for name, noisy in names])
     ax.set_ylim(len(names) - 0.4, -0.6)
     known = [v for pair in values for v in pair if v]
     ax.set_xlim(1.35 * min([0, *known]), 1.35 * max([0, *known]) or 1)  # models may be from the future
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(lambda x, _: _number(x))
-    counted = [pair for pair, noisy in zip(values, names.values(), strict=True) if not noisy]
+    counted = [pair for pair, (_, noisy) in zip(values, names, strict=True) if not noisy]
     both = [(p, m) for p, m in counted if p is not None and m is not None]
     found = worst([p for p, _ in both], [m for _, m in both])
     ax.set(title=f"{what} {found}".rstrip(), xlabel=unit)

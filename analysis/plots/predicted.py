@@ -14,6 +14,7 @@ from lockstep.analysis.plots.findings import worst
 from lockstep.analysis.plots.series import Unfit, lines, ready, varied
 from lockstep.analysis.plots.style import styled
 from lockstep.analysis.plots.words import scale, words
+from lockstep.analysis.table import disturbed
 
 _METRICS = ("throughput", "staleness.mean", "loss", "time_to_target_s")
 _BANDS = {0.10: "#EEEEEE", 0.05: "#D5D5D5"}
@@ -41,7 +42,8 @@ def pairs(table: pd.DataFrame) -> pd.DataFrame:
 def predicted_against_measured(table: pd.DataFrame) -> Figure:
     """Predicted against measured: a panel a metric, a point a pair of runs; inside a band it is within it."""
     table, failed = ready(table)
-    both = pairs(table)
+    quiet = table[~disturbed(table)]
+    both = pairs(quiet) if len(pairs(quiet)) else pairs(table)
     if not len(both):
         raise Unfit("it takes runs of both engines, such as the folder of 'lockstep validate --out'")
     metrics = [name for name in _METRICS if (both["metric"] == name).any()]

@@ -63,13 +63,14 @@ def goal(points: Sequence[Point], wanted: str | None) -> Goal:
 def ranked(points: Sequence[Point], goal: Goal) -> list[Point]:
     """From the best to the worst; points of which only some runs have the metric come after the others.
 
-    Points whose runs all stayed disturbed come last.
+    Points whose runs all stayed disturbed come after these, and those of which none has ended last.
     """
 
-    def place(point: Point) -> tuple[bool, bool, bool, float]:
+    def place(point: Point) -> tuple[bool, bool, bool, bool, float]:
         estimate = point.metrics[goal.metric]
         partly = bool(point.failed or point.missed(goal.metric))
-        return point.disturbed, estimate.mean is None, partly, -goal.sign * (estimate.mean or 0.0)
+        none = estimate.mean is None
+        return not len(point.runs), point.disturbed, none, partly, -goal.sign * (estimate.mean or 0.0)
 
     return sorted(points, key=place)
 
@@ -84,13 +85,16 @@ def answer(
 
     `gains`, `way`: what would make the best faster, if that was tried; else what limits it is estimated.
     """
-    wanted = target(runs)
-    aim = goal(points, wanted)
-    ranking = ranked(points, aim)
-    best = ranking[0]
+    wanted, quiet = target(runs), [point for point in points if not point.disturbed]
+    counted = quiet if any(len(point.runs) for point in quiet) else points
+    aim = goal(counted, wanted)
+    ranking, among = ranked(points, aim), ranked(counted, aim)
+    best = among[0]
     if best.metrics[aim.metric].mean is None:
         return Answer("No run has come to its end.", _failures(points), ranking, aim, wanted)
-    sentence = (_one if len(ranking) == 1 else _best_of)(best, ranking, aim, wanted)
+    sentence = (_one if len(among) == 1 else _best_of)(best, among, aim, wanted)
+    if best.disturbed:
+        sentence = f"Runs stayed disturbed, all of them: {sentence}"
     change = way.most() if way is not None else None
     if change is not None and change[1] > max((each.gain for each in gains or ()), default=0.0):
         sentence += f"; {change[0]} would save {change[1]:.1%} of the time"
@@ -99,8 +103,8 @@ def answer(
     elif best.bottleneck:
         sentence += f"; it is bound by {bound_by(best.bottleneck)}"
     if aim.metric == "throughput":
-        sentence += _learned(ranking)
-    return Answer(f"{sentence}.", [*_notes(ranking, aim, wanted), *_failures(points)], ranking, aim, wanted)
+        sentence += _learned(among)
+    return Answer(f"{sentence}.", [*_notes(among, aim, wanted), *_failures(points)], ranking, aim, wanted)
 
 
 def recommended(document: Mapping[str, Any], ranking: list[Point]) -> Answer:

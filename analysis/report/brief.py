@@ -38,6 +38,12 @@ def brief(
     ]
 
 
+def _counted(answered: Answer) -> list[Point]:
+    """The points with which the best is compared, itself first: none that stayed disturbed, if it did not."""
+    best, *others = answered.ranking
+    return [best, *(each for each in others if best.disturbed or not each.disturbed)]
+
+
 def of_validation(comparisons: Sequence[Mapping[str, Any]]) -> Brief:
     """The same of predicted and measured runs: how sure their errors are."""
     runs = count(len(comparisons), "pair")
@@ -100,7 +106,7 @@ def _costs(answered: Answer) -> list[str]:
     if best.metrics[metric].mean is not None:
         dear, whole = (best.metrics[each].text("USD") for each in (metric, "cost"))
         lines.append(f"{dear} {what}; {whole} as long as it ran.")
-        cheapest = min(answered.ranking, key=lambda each: _known(each, metric))
+        cheapest = min(_counted(answered), key=lambda each: _known(each, metric))
         if _known(cheapest, metric) < _CHEAPER * _known(best, metric):
             lines.append(f"Cheapest: {cheapest.name}, {cheapest.metrics[metric].text('USD')}.")
     else:
@@ -155,6 +161,6 @@ def _chance(best: Point, answered: Answer) -> str:
     if estimate.half <= _SAME * abs(estimate.mean):
         return f"{seeds} gave the same: nothing in it is left to chance."
     half = percent(estimate.half / abs(estimate.mean))
-    close = [each for each in answered.ranking[1:] if overlap(estimate, each.metrics[answered.goal.metric])]
+    close = [each for each in _counted(answered)[1:] if overlap(estimate, each.metrics[answered.goal.metric])]
     than = f" {count(len(close), 'other point')} may be as good." if close else ""
     return f"{seeds}: the 95% interval of the mean is ± {half}.{than}"

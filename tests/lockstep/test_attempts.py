@@ -12,8 +12,10 @@ import pytest
 
 import lockstep
 from lockstep import attempts
-from lockstep.analysis import differences, saved
+from lockstep.analysis import differences, plots, saved
+from lockstep.analysis import table as table_of
 from lockstep.analysis.plots import series
+from lockstep.analysis.report.answer import Answer, answer
 from lockstep.analysis.report.points import points
 from lockstep.attempts import undisturbed, unstolen
 from lockstep.calibration import calibrate, codecs, network, save
@@ -195,6 +197,48 @@ def test_what_stayed_disturbed_is_in_no_plot_comparison_or_report_that_has_other
     shown, note = series.ready(alone)
     assert (len(shown), note) == (1, "1 of 1 run stayed disturbed.")
     assert len(points(alone, ["strategy.name", "cluster.workers"])[0].runs) == 1
+
+
+def of(strategy: str, status: str = "ok", disturbed: bool = False, **more: Any) -> dict[str, Any]:
+    """A row of a sweep's table."""
+    given = scenario(strategy=strategy, workload={"parameters": 100, "batch_size": 4})
+    row = lockstep.simulate(given).row | {"disturbed": disturbed, "status": status, "error": None, **more}
+    return row if status == "ok" else row | {"throughput": None}
+
+
+def answered(*rows: dict[str, Any]) -> Answer:
+    table = pd.DataFrame(rows)
+    return answer(points(table, ["strategy.name", "cluster.workers"]), table)
+
+
+def test_what_stayed_disturbed_is_compared_with_nothing_and_the_best_of_nothing() -> None:
+    loud = of("ssp", disturbed=True, throughput=9e9)
+    found = answered(of("synchronous"), loud, of("asynchronous", "failed"))
+    assert found.sentence.startswith("synchronous")
+    assert "ssp" not in found.sentence
+    assert [point.strategy for point in found.ranking] == ["synchronous", "ssp", "asynchronous"]
+    assert any("1 of 3 runs stayed disturbed" in note for note in found.notes)
+    alone = answered(loud, of("asynchronous", "failed"))
+    assert alone.sentence.startswith("Runs stayed disturbed, all of them: ssp")
+    assert answered(of("asynchronous", "failed")).sentence == "No run has come to its end."
+
+
+def test_settings_are_those_of_the_scenario_whatever_points_are_called() -> None:
+    """As in a folder of runs, or two sweeps together: no columns or numbers of points to go by."""
+    loud = of("ssp", disturbed=True)
+    table = pd.DataFrame([of("synchronous", point=0), loud | {"point": 0}, loud | {"seed": 7}])
+    assert len(table_of.undisturbed(table)) == 3
+    again = pd.concat([table, pd.DataFrame([of("ssp")])], ignore_index=True)
+    assert [*table_of.undisturbed(again)["strategy.name"]] == ["synchronous", "ssp"]
+    assert len(table_of.undisturbed(table.assign(engine="executor").iloc[:0])) == 0
+
+
+def test_two_pairs_of_one_strategy_are_drawn(tmp_path: Path) -> None:
+    run = lockstep.simulate(scenario())
+    noisy = replace(run, disturbances=[TAKEN])
+    files = plots.predicted_and_measured([(run, run), (run, noisy)], tmp_path / "pairs")
+    assert (tmp_path / "pairs.svg").read_text("utf-8").count("(disturbed)") >= 1
+    assert len(files) == 2
 
 
 def test_a_probe_between_hosts_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 import lockstep
 from lockstep.scenarios.loading import made
 from lockstep.studies.chaos.invariants import broken
-from tests.support.commands import HANGS, Command, until, wait_until_on_disk
+from tests.support.commands import HANGS, SLOWNESS, Command, until, wait_until_on_disk
 from tests.support.failing import CRASH, document
 from tests.support.nightly import drawn
 
@@ -112,8 +112,8 @@ def test_others_go_on(strategy: Any, rank: int, number: signal.Signals, tmp_path
 
 @pytest.mark.parametrize("on", drawn(["continue", "restart"], one_in=2))
 def test_a_death_and_a_fault_of_the_scenario(on: str, tmp_path: Path) -> None:
-    scenario = job("asynchronous", on, workers=3, stop={"time": "12 s"})
-    scenario["cluster"]["faults"] = [CRASH | {"at": "6 s"}]
+    scenario = job("asynchronous", on, workers=3, stop={"time": f"{12 * SLOWNESS} s"})
+    scenario["cluster"]["faults"] = [CRASH | {"at": f"{6 * SLOWNESS} s"}]
     out = struck(tmp_path, scenario, (0, signal.SIGKILL))
     checked(out, failures=2)
     assert set(lockstep.records(out).query("event == 'fault'")["node"]) == {0, 1}
