@@ -106,11 +106,9 @@ def log(folder: Path, rank: int, alone: bool = False) -> pd.DataFrame:
 def _packed(file: Path, rank: int) -> pd.DataFrame:
     data = file.read_bytes()
     entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
-    named = file.with_suffix(
-        ".names"
-    )  # killed while they were made, or given other names: there are none yet
+    named = file.with_suffix(".names")
     names = named.read_text(encoding="utf-8").splitlines() if named.exists() else []
-    if not names:
+    if not names:  # whoever made the two files, or gave them other names, was killed in between
         entries = entries[:0]
     columns: dict[str, Any] = {name: entries[name] for name in _fields(entries)}
     columns |= {name: np.array(names, dtype=object)[entries[name]] for name in _NAMED}

@@ -18,7 +18,6 @@ from lockstep.scenarios import Scenario
 if TYPE_CHECKING:
     import pandas as pd
 
-_SECTIONS = ("cluster", "workload", "strategy", "stop")
 # What the keys of the scenario say already.
 _SAID = ("schema", "scenario", "workers", "strategy", "target", "target_metric", "seed")
 
@@ -70,7 +69,9 @@ def undisturbed(table: "pd.DataFrame") -> "pd.DataFrame":
     quiet = ~disturbed(table)
     if quiet.all():
         return table
-    keys = [name for name in map(str, table) if name == "engine" or name.split(".")[0] in _SECTIONS]
+    from lockstep.analysis.plots.words import is_key  # matplotlib comes with it
+
+    keys = [name for name in map(str, table) if is_key(name) and name not in ("seed", "name")]
     by = [table[name] for name in keys if table[name].nunique(dropna=False) > 1]
     if not by:
         return table[quiet] if quiet.any() else table

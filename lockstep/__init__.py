@@ -222,7 +222,6 @@ def run(
     the others up, and RunInterrupted, a KeyboardInterrupt, on Ctrl-C; both have the `records` so far.
     """
     from dataclasses import replace
-    from itertools import count
 
     from lockstep.attempts import ATTEMPTS, undisturbed
     from lockstep.executor import fork_server
@@ -239,20 +238,19 @@ def run(
     if attempts is None or resume:
         trains = scenario.cluster.compute == "measured" and not testbed
         attempts = 1 if trains or resume else ATTEMPTS
-    numbers = count(1)
 
     def measure() -> "Result":
         result = execute(plan, progress, **options)
-        if overruns_expected:
-            result = replace(result, warnings=[*result.warnings, *result.overruns], overruns=())
-        number = next(numbers)
-        if folder is not None and result.disturbed and number < attempts:
-            replace(result, attempts=number).save(folder)  # the next may not come to its end
-        return result
+        if not overruns_expected:
+            return result
+        return replace(result, warnings=[*result.warnings, *result.overruns], overruns=())
 
-    result = undisturbed(measure, attempts, waiting, overruns_too)
-    if folder is not None:
-        result.save(folder)
+    def keep(result: "Result") -> None:
+        if folder is not None:
+            result.save(folder)
+
+    result = undisturbed(measure, attempts, waiting, overruns_too, keep)
+    keep(result)
     return result
 
 

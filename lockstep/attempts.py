@@ -37,15 +37,19 @@ def undisturbed(
     attempts: int = ATTEMPTS,
     told: Callable[[str], object] | None = None,
     overruns_too: bool = True,
+    kept: "Callable[[Result], object] | None" = None,
 ) -> "Result":
     """The first result that nothing disturbed, of at most so many; else the last one, which says so.
 
-    `told` hears of each that is not the last. Without `overruns_too` gradients that overran are only said.
+    `told` hears of each that is not the last, and `kept` gets it. Without `overruns_too` gradients that
+    overran are only said.
     """
     for attempt in range(1, attempts + 1):
         result = replace(measure(), attempts=attempt)
         if not (result.disturbances or (overruns_too and result.overruns)):
             break
+        if kept is not None and attempt < attempts:
+            kept(result)
         if told is not None and attempt < attempts:
             why = [*result.disturbances, *result.overruns][0]
             told(f"disturbed ({why}): measured again, attempt {attempt + 1} of at most {attempts}")

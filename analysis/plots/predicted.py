@@ -42,8 +42,9 @@ def pairs(table: pd.DataFrame) -> pd.DataFrame:
 def predicted_against_measured(table: pd.DataFrame) -> Figure:
     """Predicted against measured: a panel a metric, a point a pair of runs; inside a band it is within it."""
     table, failed = ready(table)
-    quiet = table[~disturbed(table)]
-    both = pairs(quiet) if len(pairs(quiet)) else pairs(table)
+    both = pairs(table[~disturbed(table)])
+    if not len(both):
+        both = pairs(table)
     if not len(both):
         raise Unfit("it takes runs of both engines, such as the folder of 'lockstep validate --out'")
     metrics = [name for name in _METRICS if (both["metric"] == name).any()]

@@ -247,8 +247,9 @@ def _failures(points: Sequence[Point]) -> list[str]:
     runs = count(failed + noisy + ended, "run")
     notes = [f"{failed} of {runs} failed; see the warnings."] * bool(failed)
     if noisy or alone:
+        counts = ", and count in no mean of a point that has others" * bool(noisy)
         where = " All runs of some points did: theirs are shown, and compared with none." * bool(alone)
-        notes.append(f"{noisy + alone} of {runs} stayed disturbed, and count in no mean.{where}")
+        notes.append(f"{noisy + alone} of {runs} stayed disturbed{counts}.{where}")
     return notes
 
 

@@ -228,6 +228,8 @@ def test_settings_are_those_of_the_scenario_whatever_points_are_called() -> None
     loud = of("ssp", disturbed=True)
     table = pd.DataFrame([of("synchronous", point=0), loud | {"point": 0}, loud | {"seed": 7}])
     assert len(table_of.undisturbed(table)) == 3
+    split = pd.DataFrame([of("ssp") | {"parallelism.pipeline": 2.0}])
+    assert len(table_of.undisturbed(pd.concat([table, split], ignore_index=True))) == 4
     again = pd.concat([table, pd.DataFrame([of("ssp")])], ignore_index=True)
     assert [*table_of.undisturbed(again)["strategy.name"]] == ["synchronous", "ssp"]
     assert len(table_of.undisturbed(table.assign(engine="executor").iloc[:0])) == 0
