@@ -14,15 +14,15 @@ _COLLECTIVES = 1 << 32  # of a group that breaks
 
 
 def first_part(group: Group) -> int:
-    """What the messages of a group that breaks are told apart by is not less than this."""
-    return 1 + group.number * _COLLECTIVES
+    """What the messages of a group that breaks are told apart by is not more than this."""
+    return -1 - group.number * _COLLECTIVES
 
 
 def part_of(group: Group, number: int) -> int:
-    """What tells the messages of a group's collective from others. number: from 0, of the group's."""
+    """What tells the messages of a group's collective from others, below 0. number: from 0, of the group's."""
     if group.breaks:
-        return first_part(group) + number
-    return 1 + number * _GROUPS + group.number
+        return first_part(group) - number
+    return -1 - number * _GROUPS - group.number
 
 
 class Member:

@@ -164,8 +164,8 @@ class Node:
             sender, self.rank, arrival.start, arrival.left_at, self.clock.now, kind, arrival.nbytes
         )
         for place, (wanted, by, part, event) in enumerate(self.waiting):
-            if (
-                (wanted is None or wanted == kind)
+            if (  # _matches, without a call
+                (wanted == kind or (wanted is None and (message.part >= 0 or part is not None)))
                 and (by is None or by == sender)
                 and (part is None or part == message.part)
             ):
@@ -441,7 +441,7 @@ class Node:
 
     def enter(self, group: Group, version: int, adding: Sequence[int]) -> None:
         since = first_part(group)
-        self.mail = deque(each for each in self.mail or () if not 0 < each.part < since)
+        self.mail = deque(each for each in self.mail or () if not since < each.part < 0)
         if self.snapshots is not None:
             self.snapshots.forget(version)
         self.forget(version)
@@ -480,8 +480,9 @@ class Node:
 
 
 def _matches(message: Message, kind: str | None, sender: int | None = None, part: int | None = None) -> bool:
+    """None: any, but for the kind, which is then none of passes or of a group's collective."""
     return (
-        (kind is None or kind == message.kind)
+        (kind == message.kind or (kind is None and (message.part >= 0 or part is not None)))
         and (sender is None or sender == message.sender)
         and (part is None or part == message.part)
     )

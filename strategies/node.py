@@ -72,7 +72,9 @@ class Message:
     body: Vector | None = None
     version: int = 0  # the version of the parameters in the body, or that the body was computed from
     batches: int = 0  # mini-batches whose gradients are in the body; of an answer: its clock (bounded)
-    part: int = 0  # which part of the shard the body is, where shards go in parts
+    # which part of the shard the body is, where shards go in parts; below 0: of a gradient in passes, or of a
+    # group's collective, so that no `receive` or `arrived` that asks for any kind takes it
+    part: int = 0
     weight: float = 1.0  # of the body in a weighted sum: push-sum's
     sources: tuple[Source, ...] = ()  # of a sum of several pushes, in the order of summing
 
@@ -263,7 +265,8 @@ class Node(Protocol):
     def receive(
         self, kind: str | None = None, sender: int | None = None, part: int | None = None
     ) -> Awaitable[Message]:
-        """Wait for the oldest message that matches; None matches any.
+        """Wait for the oldest message that matches; None matches any: without a kind and a part, any whose
+        part is not below 0.
 
         It is taken when this is called, or else the first that comes and that no earlier call waits for: of
         two receives the first has the first message, in whichever order they are awaited (as MPI_Irecv).
@@ -271,7 +274,7 @@ class Node(Protocol):
         ...
 
     def arrived(self, kind: str | None = None) -> bool:
-        """Whether a message of that kind (None: any) is there to be received without waiting.
+        """Whether a message of that kind (None: any, see `receive`) is there to be received without waiting.
 
         In real time: whether it was there when this activity last went on after an await that took time.
         """

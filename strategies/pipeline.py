@@ -91,5 +91,5 @@ def piece_after(stage: Stage, chunk: int) -> tuple[int, int] | None:
 
 
 def _part(node: Node, micro: int, chunk: int) -> int:
-    """The number by which a receiver tells messages of one mini-batch apart."""
-    return micro * node.stage.chunks + chunk
+    """The number by which a receiver tells messages of one mini-batch apart: below 0 (see `Message`)."""
+    return -1 - micro * node.stage.chunks - chunk

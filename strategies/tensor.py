@@ -106,7 +106,7 @@ def _halo(node: Node, vector: Vector) -> Awaitable[Vector]:
     neighbours = [group.ranks[other] for other in (me - 1, me + 1) if 0 <= other < len(group.ranks)]
     length = len(vector) // len(neighbours)
     for place, neighbour in enumerate(neighbours):
-        node.send(neighbour, "halo", vector[place * length : (place + 1) * length])
+        node.send(neighbour, "halo", vector[place * length : (place + 1) * length], part=-1)
     coming = [node.receive("halo", neighbour) for neighbour in neighbours]
 
     async def come() -> Vector:

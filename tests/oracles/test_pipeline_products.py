@@ -73,6 +73,27 @@ def test_a_split_job_ends_and_keeps_its_books(scenario: Scenario) -> None:
     keeps_its_books(lockstep.simulate(scenario))
 
 
+@pytest.mark.parametrize("split", [{"pipeline": 2, "order": "zero-bubble"}, {"pipeline": 2, "tensor": 2}])
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"p3", "pipedream", "pipedream-2bw"}))
+def test_a_strategy_takes_no_message_of_its_own_passes(name: str, split: dict[str, Any]) -> None:
+    """Devices of a replica are as far as they like when those of another send them something."""
+    strategy: dict[str, Any] = {"name": name}
+    if name in ("fsdp", "hsdp"):
+        strategy["zero"] = 2
+    scenario = sized(
+        2 * split.get("pipeline", 1) * split.get("tensor", 1),
+        strategy,
+        cluster={
+            "network": {"latency": "1 ms"},
+            "compute": {"time": {"distribution": "exponential", "mean": "100 ms"}},
+        },
+        workload={"batch_size": 4},
+        parallelism={"micro_batches": 2, **split},
+        stop={"steps": 12},
+    )
+    keeps_its_books(lockstep.simulate(scenario))
+
+
 @pytest.mark.real
 @pytest.mark.slow
 @so_many(3, 60, suppress_health_check=[HealthCheck.too_slow])
