@@ -19,8 +19,9 @@ def losses(result: Result, useful: int, dropped: int) -> dict[str, Any]:
     other one that was computed is lost.
     """
     batch_size, (start, end) = result.scenario.workload.batch_size, result.span
-    duration = end - start
     faults = of(result.records, "fault", ["node", "start", "left", "end", "kind"])
+    end = max([end, *faults["end"]])  # a run may end while it is down, and not when the last update was made
+    duration = end - start
     recoveries = of(result.records, "recovery", ["node", "start", "end"])
     written = of(result.records, "checkpoint", ["node", "start", "end", "kind"])
     written = written[written["kind"] == "write"]

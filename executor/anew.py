@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lockstep.executor.interleaving import RecordedPort
 from lockstep.job.incarnation import Incarnation
 from lockstep.job.node import Node
+from lockstep.job.segments import PassTimes
 from lockstep.strategies.node import Message
 from lockstep.workloads.compute_time import compute_times
 
@@ -32,14 +33,17 @@ def begin_anew(port: "GoingOnPort", recorded: RecordedPort, listen: Callable[[],
     node, transport, rank = port.node, port.transport, port.rank
     port.give_up()
     port.drop_all()
-    step = node.step - bool(node.computing)
+    step = node.step - bool(node.under_way)
     life = Incarnation(transport.life + 1, port.now, steps={rank: step}, rejoins=True)
     transport.begin_anew(life.number)
     if port.compute_time is not None:
         port.compute_time = compute_times(port.plan.scenario, port.plan.sizes, life.key())[rank]
+        if port.pass_times is not None:
+            port.pass_times = PassTimes(port.plan, rank, port.compute_time)
     port.node = Node(
         port.plan, rank, node.port, node.recorder, node.ending, node.arithmetic, None, node.epoch, life
     )
+    port.node.noted = node.noted
     listen()
     recorded.begin_anew(life.number, step, life.start)
     for server in port.node.parents if port.node.rejoins else ():

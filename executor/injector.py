@@ -145,14 +145,14 @@ class Injector:
                     self.still |= {*ranks}
                     self.stopped |= self.still
                     self._at(fault.until, lambda: self._let_go_on(ranks))
-            elif isinstance(fault, Cut):
-                self._cut([*self._cuts, fault])
-                self._at(fault.until, lambda: self._cut([each for each in self._cuts if each is not fault]))
             if known < inf:
                 if not goes_on:
                     self._at(known, lambda: self._fails(ranks, fault))
                 elif not isinstance(fault, Crash):  # what it still does counts no longer
                     self._at(known, lambda: self._lose(ranks, fault))
+        if isinstance(fault, Cut):
+            self._cut([*self._cuts, fault])
+            self._at(fault.until, lambda: self._cut([each for each in self._cuts if each is not fault]))
         self._await_next()
 
     def _let_go_on(self, ranks: Sequence[int]) -> None:
@@ -173,12 +173,19 @@ class Injector:
             gone()
 
     def _fails(self, ranks: Sequence[int], fault: Fault) -> None:
-        self.gone |= dict.fromkeys(ranks, fault)
-        self.failed = fault
+        if ranks := self._befallen(ranks, fault):
+            self.gone |= dict.fromkeys(ranks, fault)
+            self.failed = fault
+
+    def _befallen(self, ranks: Sequence[int], fault: Fault) -> list[int]:
+        """Those of them that are not gone for another reason by now, and have not ended."""
+        return [rank for rank in ranks if self.gone.get(rank, fault) is fault and not self._ended(rank)]
 
     def _lose(self, ranks: Sequence[int], fault: Fault) -> None:
         """Kill them; the job goes on without them until they are back."""
         assert self.origin is not None
+        if not (ranks := self._befallen(ranks, fault)):
+            return
         self.gone |= dict.fromkeys(ranks, fault)
         self._signal(ranks, signal.SIGKILL)  # first: one that stands still may hold the store's lock
         absence.say(self._store, ranks, gone=True)
@@ -191,6 +198,7 @@ class Injector:
             self._at(fault.until, lambda: self._are_back(ranks))
 
     def _are_back(self, ranks: Sequence[int]) -> None:
+        ranks = [rank for rank in ranks if rank in self.gone]
         for rank in ranks:
             del self.gone[rank]
         absence.say(self._store, ranks, gone=False)  # their links are there again

@@ -39,14 +39,15 @@ class JournallingPort(RealPort):
         """As any port's."""
         work = super().compute(parameters, step, down_to, of)
         if of is None:
-            self._note(step, work.start, nan)
-            work.done.then(lambda _: self._note(step, work.start, self.now))
+            self.note(step, work.start, nan)
+            work.done.then(lambda _: self.note(step, work.start, self.now))
         return work
 
-    def _note(self, *entry: float) -> None:
+    def note(self, step: int, start: float, end: float) -> None:
+        """Of a mini-batch: it is under way (nan), or was computed then, or (negative) was given up then."""
         if self._file < 0:
             self._file = os.open(self.journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.write(self._file, _ENTRY.pack(*entry))
+        os.write(self._file, _ENTRY.pack(step, start, end))
 
 
 class GoingOnPort(JournallingPort):
@@ -90,8 +91,8 @@ class GoingOnPort(JournallingPort):
 
     def give_up(self) -> None:
         """What is under way will not be computed."""
-        for step, start in self.node.computing.items():
-            self._note(step, start, -self.now)
+        for step, start in self.node.under_way.items():
+            self.note(step, start, -self.now)
 
 
 def journal_of(folder: Path, rank: int) -> Path:

@@ -21,7 +21,7 @@ def hear_of_leaving(port: RealPort, since: float, rejoins: bool) -> None:
 
     rejoins: whether the others have gone on until then, so that some may be gone already.
     """
-    faults, down = Faults(port.plan), dict[int, float]()  # until when
+    faults = Faults(port.plan)
 
     def tell(rank: int, fault: Fault) -> None:
         if port.now >= fault.until:  # it may be back by now
@@ -36,10 +36,7 @@ def hear_of_leaving(port: RealPort, since: float, rejoins: bool) -> None:
 
     def befalls(fault: Fault) -> None:
         known = noticed(port.plan.scenario, fault)
-        others = [r for r in fault.ranks if r in port.plan.workers and r != port.rank]
-        ranks = [rank for rank in others if down.get(rank, -inf) <= fault.at]
-        if known < inf:
-            down.update(dict.fromkeys(ranks, fault.until))
+        ranks = [r for r in fault.ranks if r in port.plan.workers and r != port.rank]
         if known < (fault.until if isinstance(fault, Crash) else inf):
             for rank in ranks if fault.until > since else ():
                 port.alarm(max(known, since)).then(lambda _, rank=rank: tell(rank, fault))  # type: ignore[misc]

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +18,28 @@ import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import LIFE
+from lockstep.analysis.folders import put
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
+from lockstep.analysis.saved import UNREADABLE
+from lockstep.analysis.saved import said as unreadable
 from lockstep.executor import checkpoint_file, collect, journal
 from lockstep.executor.folder import new_folder
 from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault, Unforeseen
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
 from lockstep.job.plan import Plan
-from lockstep.job.recovery import Faults, Progress, next_start, noticed, read_s, recovered, says
+from lockstep.job.recovery import (
+    Faults,
+    NotBack,
+    Progress,
+    does_not_come_back,
+    next_start,
+    noticed,
+    read_s,
+    recovered,
+    says,
+)
 from lockstep.job.rounds import completed
 from lockstep.scenarios import ScenarioError
 
@@ -45,6 +59,7 @@ class LifeOver(Exception):
         super().__init__(fault)
         self.fault, self.at, self.gone = fault, at, gone
         self.records: pd.DataFrame | None = None
+        self.because = ""
 
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
@@ -76,14 +91,20 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             version, saved = checkpoint_file.whole(plan, kept)
             over.records = _with_unwritten(plan, own, over.records)
             records = _ended(plan, over, max(version, life.version))
-            records.to_parquet(own / _RECORDS, index=False)
+            put(own / _RECORDS, partial(records.to_parquet, index=False))
+            _write_begin(own, life, known, over.at)
             frames.append(records)
             life = following(plan, life, version, saved, records)
             reading = read_s(plan, life)
-            back = max(fault.until for fault in over.gone.values())
-            start = next_start(plan, faults, over.at, back, reading)
+            try:
+                start = next_start(plan, faults, over.at, over.gone.values(), reading)
+            except NotBack as error:
+                over.because = str(error)
+                raise over from None
             unforeseen = isinstance(over.fault, Unforeseen) and by_itself.in_vain(life, _BY_ITSELF)
-            if start == inf or unforeseen or in_vain.in_vain(life):
+            if unforeseen or in_vain.in_vain(life):
+                said = says(plan, over.fault, over.fault.ranks)
+                over.because = f"{said}, and it fails again and again before the next checkpoint"
                 raise
             life, known = replace(life, start=start), over.at
             for rank, each in life.saved.items():
@@ -102,16 +123,22 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
 
 def why(plan: Plan, over: LifeOver) -> str:
     """What to say of a run that it has ended."""
-    said = says(plan, over.fault, over.fault.ranks)
     if plan.scenario.on_failure == "stop":
-        return said
-    if over.fault.until == inf:
-        return f"{said}, and it does not come back (back_after)"
-    return f"{said}, and fails again and again before a checkpoint, or others do not come back"
+        return says(plan, over.fault, over.fault.ranks)
+    return over.because or does_not_come_back(plan, over.fault, over.fault.ranks)
 
 
 def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
     """The next life of a run that was killed, and the records of those before. Raises ScenarioError."""
+    try:
+        return _resumed(plan, kept)
+    except ScenarioError:
+        raise
+    except UNREADABLE as error:
+        raise ScenarioError(f"{kept} cannot be read ({unreadable(error)})", key="--resume") from None
+
+
+def _resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
     lives = _lives(kept)
     if not lives:
         problem = "no run in it can go on; it needs recovery.checkpoint, and a run that has not ended"
@@ -129,8 +156,9 @@ def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
             everyone = [(rank, end) for rank in range(len(plan.roles))]
             owners = [(owner, max(version, life.version), end) for owner in plan.owners.ranks]
             records = cut(completed(plan, records), everyone, [*_went_back(folder), *owners])
-            records.to_parquet(folder / _RECORDS, index=False)
-            life = replace(life, start=end)
+            put(folder / _RECORDS, partial(records.to_parquet, index=False))
+        end = float(records["end"].max()) if len(records) else life.start
+        life = replace(life, start=max(end, _said(folder).get("ended") or end))
         frames.append(records)
     begins = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
     log = collect.interleaving(plan, lives[-1])  # processes that began anew have had numbers, too
@@ -154,7 +182,8 @@ def _went_back(folder: Path) -> list[tuple[int, int, float]]:
 
 def _lives(kept: Path) -> list[Path]:
     """The folders of the lives so far."""
-    return sorted(kept.glob("life-*"), key=lambda folder: int(folder.name.split("-")[1]))
+    begun = (file.parent for file in kept.glob(f"life-*/{_BEGIN}"))
+    return sorted(begun, key=lambda folder: int(folder.name.split("-")[1]))
 
 
 def _joined(logs: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -186,9 +215,11 @@ def _note_recoveries(kept: Path, recorder: Recorder) -> None:
             recorder.note("recovery", -1, said["known"], said["start"], said["version"])
 
 
-def _write_begin(own: Path, life: Incarnation, known: float | None) -> None:
+def _write_begin(own: Path, life: Incarnation, known: float | None, ended: float | None = None) -> None:
+    """known: since when the failure of the life before is; ended: when that of this one was noticed, s."""
     said = {"number": life.number, "start": life.start, "version": life.version, "steps": dict(life.steps)}
-    (own / _BEGIN).write_text(json.dumps(said | {"known": known}) + "\n", encoding="utf-8")
+    text = json.dumps(said | {"known": known, "ended": ended}) + "\n"
+    put(own / _BEGIN, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def _said(folder: Path) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Processes that never outlive the one that started them."""
 
 import os
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, parent_process
+from pathlib import Path
 from threading import Thread
 
 _LOOK_S = 0.5  # how often a process looks whether its parent is still there
@@ -25,7 +27,16 @@ def _watch(forked_by: int, last_words: Callable[[], object]) -> None:
     while os.getppid() == forked_by and not connection.wait(sentinels, timeout=_LOOK_S):
         pass
     last_words()
+    _wake(forked_by)
     os._exit(1)
+
+
+def _wake(parent: int) -> None:
+    """Let those who stand still see that, too: they keep alive what they are forked from."""
+    with suppress(OSError):
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            with suppress(OSError):
+                os.kill(int(child), signal.SIGCONT)
 
 
 def print_aside() -> None:

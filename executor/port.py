@@ -431,6 +431,7 @@ class RealPort:
     def drop_all(self) -> None:
         """Let nothing happen any more of what is under way or has arrived."""
         self._pending, self._begun, self.held_up, self.broken = [], [], 0, False
+        self._busy_until = None
         self.inbox.drop_all()
 
     def hold_on(self) -> bool:

@@ -220,6 +220,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
             flush.append(snapshot_file.keeping(snapshots, control.private, rank))
         node.keep = checkpoint_file.keeping(plan, control.kept.parent, rank, flush)
         node.forget = partial(checkpoint_file.forget, plan, control.kept.parent)
+    if isinstance(port, JournallingPort):
+        node.noted = port.note
     core_time = CoreTime()
     with ExitStack() as deaf:
         try:

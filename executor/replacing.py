@@ -10,6 +10,7 @@ import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import GONE, LIFE
+from lockstep.analysis.folders import put
 from lockstep.analysis.records import Recorder
 from lockstep.executor import checkpoint_file, journal, snapshot_file
 from lockstep.executor.hub import Hub
@@ -56,7 +57,8 @@ class Replacing:
                 version = saved.version
         if plan.goes_back(rank):
             self.back.append((rank, version, start))
-            (self._kept / BACK).write_text(json.dumps(self.back), encoding="utf-8")
+            said = json.dumps(self.back)
+            put(self._kept / BACK, lambda part: part.write_text(said, encoding="utf-8"))
             if len(self._counted(rank, ARRIVED)):  # it is no longer among those
                 self._store.add(ARRIVED, -1)
         if rank in plan.workers:

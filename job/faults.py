@@ -6,10 +6,10 @@ another item changes none of its draws. Streams are lazy, as those with an `mtbf
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -88,11 +88,17 @@ def there_at(cuts: Iterable[Cut], sent: float, arrives: float, source: int, to: 
 
 
 def schedule(
-    items: Sequence[Any], seed: int, roles: Sequence[Role], hosts: Sequence[int], racks: Callable[[int], int]
+    items: Sequence[Any],
+    seed: int,
+    roles: Sequence[Role],
+    hosts: Sequence[int],
+    racks: Callable[[int], int],
+    over: Callable[[Crash], float],
 ) -> Iterator[Fault]:
     """All faults of these items of `cluster.faults`, in the order of time.
 
-    `roles` and `hosts` of every rank, `racks`: of a worker. What `resizes` has is not among them.
+    `roles` and `hosts` of every rank, `racks`: of a worker. `over`: when somebody is in the place of who has
+    crashed, who may fail next. What `resizes` has is not among them.
     """
     workers = [rank for rank, role in enumerate(roles) if role.kind == "worker"]
     streams: list[Iterator[Fault]] = []
@@ -102,11 +108,13 @@ def schedule(
                 units: list[tuple[int, tuple[int, ...]]] = [(rank, (rank,)) for rank in workers]
                 if item.scope is not None:
                     units = [(0, _ranks(*item.scope, roles, hosts, racks))]
-                streams += [_outages(item, index, ranks, _rng(seed, index, unit)) for unit, ranks in units]
+                streams += [
+                    _outages(item, index, ranks, _rng(seed, index, unit), over) for unit, ranks in units
+                ]
             case kinds.LinkDown() | kinds.Partition():
                 streams.append(_cuts(item, index, hosts, _rng(seed, index, 0)))
             case kinds.Trace():
-                streams.append(_traced(item, index, hosts))
+                streams.append(_traced(item, index, hosts, over))
     return merge(*streams, key=lambda fault: (fault.at, fault.item))
 
 
@@ -119,35 +127,52 @@ def _ranks(
 ) -> tuple[int, ...]:
     """The ranks of a worker, of a server (with a model that is split: all of its processes), host or rack."""
 
+    rack = {hosts[r] for r, role in enumerate(roles) if role.kind == "worker" and racks(r) == number}
+
     def within(rank: int, role: Role) -> bool:
         if scope == "host":
             return hosts[rank] == number
         if scope == "rack":
-            return role.kind == "worker" and racks(rank) == number
+            return hosts[rank] in rack
         return role.kind == scope and (rank if scope == "worker" else role.index) == number
 
     return tuple(rank for rank, role in enumerate(roles) if within(rank, role))
 
 
-def _spells(item: Any, down: Any, rng: np.random.Generator) -> Iterator[tuple[float, float]]:
-    """When it fails, and when it is back: once, or, up and down by turns, again and again."""
+F = TypeVar("F", bound=Fault)
+
+
+def _spells(
+    item: Any, down: Any, rng: np.random.Generator, fault: Callable[[float, float], F]
+) -> Iterator[F]:
+    """It fails, and is back: once, or again and again. `fault`: what it is from when until when."""
     now = 0.0
     while now < inf:
         at = item.at if item.mtbf is None else now + _draw(item.mtbf, rng)
-        now = inf if down is None else at + _draw(down, rng)
-        yield at, now
+        found = fault(at, inf if down is None else at + _draw(down, rng))
+        yield found
         if item.mtbf is None:
             return
+        now = found.until
 
 
-def _outages(item: Any, index: int, ranks: tuple[int, ...], rng: np.random.Generator) -> Iterator[Fault]:
+def _outages(
+    item: Any,
+    index: int,
+    ranks: tuple[int, ...],
+    rng: np.random.Generator,
+    over: Callable[[Crash], float],
+) -> Iterator[Fault]:
+    def crash(at: float, until: float) -> Crash:
+        found = Crash(at, max(until, at + lingers), index, ranks, notice, lingers)
+        return replace(found, until=over(found))
+
     if isinstance(item, kinds.Hang):
-        yield from (Hang(at, until, index, ranks) for at, until in _spells(item, item.hang_for, rng))
+        yield from _spells(item, item.hang_for, rng, lambda at, until: Hang(at, until, index, ranks))
         return
     notice = item.notice if isinstance(item, kinds.Preemption) else 0.0
     lingers = item.exits_after if isinstance(item, kinds.Crash) else 0.0
-    for at, until in _spells(item, item.back_after, rng):
-        yield Crash(at, max(until, at + lingers), index, ranks, notice, lingers)
+    yield from _spells(item, item.back_after, rng, crash)
 
 
 def _cuts(item: Any, index: int, hosts: Sequence[int], rng: np.random.Generator) -> Iterator[Fault]:
@@ -165,16 +190,19 @@ def _cuts(item: Any, index: int, hosts: Sequence[int], rng: np.random.Generator)
             return group.get(source, group.get(to)) != group.get(to, group.get(source))
 
     ranks = tuple(rank for rank, host in enumerate(hosts) if host in alone)
-    for at, until in _spells(item, item.down_for, rng):
-        yield Cut(at, until, index, ranks, separated)
+    return _spells(item, item.down_for, rng, lambda at, until: Cut(at, until, index, ranks, separated))
 
 
-def _traced(item: kinds.Trace, index: int, hosts: Sequence[int]) -> Iterator[Fault]:
+def _traced(
+    item: kinds.Trace, index: int, hosts: Sequence[int], over: Callable[[Crash], float]
+) -> Iterator[Fault]:
     changes = item.changes
     for place, (at, host, up) in enumerate(changes):
         if not up:
             back = (when for when, other, is_up in changes[place:] if is_up and other == host)
-            yield Crash(at, next(back, inf), index, tuple(r for r, h in enumerate(hosts) if h == host))
+            ranks = tuple(rank for rank, its in enumerate(hosts) if its == host)
+            crash = Crash(at, next(back, inf), index, ranks)
+            yield replace(crash, until=over(crash))
 
 
 def _draw(time: Any, rng: np.random.Generator) -> float:

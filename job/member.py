@@ -19,7 +19,7 @@ def first_part(group: Group) -> int:
 
 
 def part_of(group: Group, number: int) -> int:
-    """What tells the messages of a group's collective from others, below 0. number: from 0, of the group's."""
+    """What tells the messages of a group's collective from others; below 0. number: of it, from 0."""
     if group.breaks:
         return first_part(group) - number
     return -1 - number * _GROUPS - group.number

@@ -39,8 +39,9 @@ class Node:
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "met", "saved", "keep", "forget", "_every", "_write_s", "touching", "matrices"),
-        *("_is_worker", "_at_once", "_notices", "_leaves_at", "rejoins", "goes_on", "_breaking"),
+        *("worked_s", "met", "saved", "keep", "forget", "noted", "_every", "_write_s", "touching"),
+        *("matrices", "_is_worker", "_at_once", "_notices", "_leaves_at", "rejoins", "goes_on"),
+        "_breaking",
     )
 
     def __init__(
@@ -74,6 +75,8 @@ class Node:
         self.goes_on = plan.goes_on
         self.keep: Keep = keeps_nothing  # what it saves
         self.forget: Callable[[int], None] = lambda version: None  # what anybody has saved beyond
+        # of a gradient in passes: its mini-batch, when it was begun, and when it ended; nan: it is under way
+        self.noted: Callable[[int, float, float], None] = lambda step, start, end: None
         self._every, self._write_s = plan.checkpoints(rank)
         self._notices = None if self._every is None else Notices.of(plan, incarnation.start)
         self.loss = nan
@@ -322,6 +325,11 @@ class Node:
     def backward_weights(self, micro: int, chunk: int = 0) -> Awaitable[Vector]:
         assert self.passes is not None
         return self.passes.backward_weights(self, micro, chunk)
+
+    @property
+    def under_way(self) -> dict[int, float]:
+        """The gradients that are: of which mini-batch each is, and when it was begun."""
+        return self.computing if self.passes is None else self.passes.under_way
 
     def _compute(self, parameters: Vector, down_to: Sequence[int] = (), step: int | None = None) -> Work:
         """Take a mini-batch, and record its gradient: at once, if it is known how long it takes."""

@@ -3,6 +3,7 @@ each."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from lockstep.job.events import Event
@@ -29,6 +30,11 @@ class Passes:
         self._kept: dict[tuple[int, int], int] = {}  # likewise, bytes
         self._total = 0
 
+    @property
+    def under_way(self) -> dict[int, float]:
+        """The mini-batches that are, and when each was begun."""
+        return {step: start for step, (start, _) in self._begun.items()}
+
     async def gradient(self, node: "Node", parameters: Vector, step: int) -> Vector:
         """Of a mini-batch; its loss is the node's from then on."""
         self._first = step
@@ -43,7 +49,9 @@ class Passes:
             step = self._first + micro // self.micro_batches
             if step == node.step:
                 node.begin()
-            self._begun.setdefault(step, (node.clock.now, self.micro_batches * self.stage.chunks))
+            if step not in self._begun:
+                self._begun[step] = node.clock.now, self.micro_batches * self.stage.chunks
+                node.noted(step, self._begun[step][0], nan)
             self._parameters[micro, chunk] = parameters
         return await self.do(node, "forward", micro, chunk, inputs, segment)  # type: ignore[no-any-return]
 
@@ -71,7 +79,9 @@ class Passes:
         if left > 1:
             self._begun[step] = start, left - 1
         else:
-            node.recorder.gradient(node.rank, start, node.clock.now, step)
+            end = node.clock.now
+            node.recorder.gradient(node.rank, start, end, step)
+            node.noted(step, start, end)
 
     async def do(self, node: "Node", kind: Kind, micro: int, chunk: int, given: Any, segment: int = 0) -> Any:
         """A pass through a segment of a piece: what it comes to."""

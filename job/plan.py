@@ -84,7 +84,7 @@ class Plan:
         if scenario.with_faults:
             from lockstep.job import recovery
 
-            recovery.check(scenario, strategy, in_passes)
+            recovery.check(scenario, strategy)
         pieces = pieces_of(scenario, strategy, size, micro, devices) if in_passes else whole(size)
         groups = data_groups(scenario, strategy, parts_of(scenario, pieces, micro))
         owners = groups[0].owners

@@ -1,6 +1,6 @@
 """What a job does about failures: what is asked of it, checked beforehand, and when it can go on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
 from typing import TYPE_CHECKING, Self
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from lockstep.analysis.records import Recorder, in_order, of, values
-from lockstep.job.faults import Crash, Fault, Unforeseen, schedule
+from lockstep.job.faults import Crash, Cut, Fault, Hang, Unforeseen, schedule
 from lockstep.job.incarnation import Incarnation, nbytes_of
 from lockstep.job.joining import ALWAYS
 from lockstep.job.plan import Plan
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 DETECT_S = 2.0
 """After how long a failure is noticed, unless the scenario says."""
-_IN_VAIN = 1000  # lives without a new checkpoint, after which there will be none
+_IN_VAIN = 1000  # lives without a new checkpoint, or failures before the next life: there will be none
 
 
-def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
+def check(scenario: Scenario, strategy: Strategy) -> None:
     """Raises ScenarioError for faults, checkpoints and recoveries that a job cannot have."""
     if not scenario.with_faults:
         return
@@ -33,12 +33,12 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
     checkpoints = scenario.recovery is not None and scenario.recovery.checkpoint is not None
     for index, item in enumerate(scenario.cluster.faults):
         apart = hierarchy is not None or scenario.cluster.servers.copies > 1
-        resizes = strategy.resizes and not in_passes and not apart
+        resizes = strategy.resizes and not _together(scenario) and not apart
         if isinstance(item, Resize) and not resizes:
             able = ", ".join(name for name, known in STRATEGIES.items() if known.resizes)
             problem = (
-                f"{name} cannot have workers that join or leave by plan; those that can, without relays, "
-                f"copies and passes: {able}"
+                f"{name} cannot have workers that join or leave by plan; those that can, without relays "
+                f"and copies, and with a device for each replica of the model: {able}"
             )
             raise ScenarioError(problem, key=f"cluster.faults[{index}].workers")
         if isinstance(item, Resize) and not (strategy.has_servers or scenario.goes_on):
@@ -57,39 +57,46 @@ def check(scenario: Scenario, strategy: Strategy, in_passes: bool) -> None:
         able = ", ".join(other for other, known in STRATEGIES.items() if known.savers is not Savers.NOBODY)
         problem = f"{name} writes no checkpoints; those that do: {able}"
         raise ScenarioError(problem, key="recovery.checkpoint")
-    if scenario.on_failure in ("continue", "wait"):
-        if in_passes:
-            problem = (
-                "not built yet for gradients that are computed in passes (parallelism, units, fsdp, p3): "
-                "must be stop, restart or spare"
-            )
-            raise ScenarioError(problem, key="recovery.on_failure")
-        if not strategy.elastic:
-            able = ", ".join(other for other, known in STRATEGIES.items() if known.elastic)
-            problem = (
-                f"{name} cannot go on without a worker; must be stop, restart or spare, or one of: {able}"
-            )
-            raise ScenarioError(problem, key="recovery.on_failure")
-        if scenario.strategy.parameters.get("algorithm") == "native" and not strategy.has_servers:
-            problem = (
-                "the engine's own collective cannot go on without a worker: with on_failure "
-                f"{scenario.on_failure} must be another, such as ring"
-            )
-            raise ScenarioError(problem, key="strategy.algorithm")
-        given = scenario.strategy.parameters
-        held = given.get("answer_codec", "none") != "none" or given.get("codec") == "rows"
-        if strategy.has_servers and held:
-            problem = (
-                "not built yet for an answer_codec or the codec rows, where servers know what workers hold: "
-                "must be stop, restart or spare with them"
-            )
-            raise ScenarioError(problem, key="recovery.on_failure")
-        if scenario.cluster.servers.copies > 1:
-            problem = "not built yet for servers.copies: must be stop, restart or spare with them"
-            raise ScenarioError(problem, key="recovery.on_failure")
-        if hierarchy is not None:
-            problem = "not built yet for relays: must be stop, restart or spare with servers.hierarchy"
-            raise ScenarioError(problem, key="recovery.on_failure")
+    if scenario.on_failure in ("continue", "wait") and (refused := refuses_to_go_on(scenario, strategy)):
+        raise refused
+
+
+def refuses_to_go_on(scenario: Scenario, strategy: Strategy) -> ScenarioError | None:
+    """Why a job cannot go on while some of its processes are gone; None: it can."""
+    given, servers = scenario.strategy.parameters, scenario.cluster.servers
+    others, key = "must be stop, restart or spare", "recovery.on_failure"
+    held = given.get("answer_codec", "none") != "none" or given.get("codec") == "rows"
+    if _together(scenario):
+        problem = (
+            "not built yet where workers compute a gradient together (parallelism over several devices, "
+            f"workload.batch_norm: synchronised): {others}"
+        )
+    elif not strategy.elastic:
+        able = ", ".join(other for other, known in STRATEGIES.items() if known.elastic)
+        problem = f"{scenario.strategy.name} cannot go on without a worker; {others}, or one of: {able}"
+    elif given.get("algorithm") == "native" and not strategy.has_servers:
+        problem = (
+            "the engine's own collective cannot go on without a worker: with on_failure "
+            f"{scenario.on_failure} must be another, such as ring"
+        )
+        key = "strategy.algorithm"
+    elif strategy.has_servers and held:
+        problem = (
+            "not built yet for an answer_codec or the codec rows, where servers know what workers hold: "
+            f"{others} with them"
+        )
+    elif servers.copies > 1:
+        problem = f"not built yet for servers.copies: {others} with them"
+    elif servers.hierarchy is not None:
+        problem = f"not built yet for relays: {others} with servers.hierarchy"
+    else:
+        return None
+    return ScenarioError(problem, key=key)
+
+
+def _together(scenario: Scenario) -> bool:
+    """Whether a worker that is gone stops others in the midst of a gradient."""
+    return scenario.split.devices > 1 or scenario.workload.synchronised
 
 
 def detect_s(scenario: Scenario) -> float:
@@ -112,26 +119,49 @@ def killed(scenario: Scenario, crash: Crash) -> float:
     return min(crash.at + crash.lingers, max(crash.at, noticed(scenario, crash)))
 
 
+def _until(crash: Crash) -> float:
+    return crash.until
+
+
 class Faults:
     """The faults of a run that are still to come, and those that have been."""
 
     def __init__(self, plan: Plan) -> None:
         scenario, cluster = plan.scenario, plan.scenario.cluster
-        self._stream = self._there(
-            schedule(cluster.faults, scenario.seed, plan.roles, plan.hosts, cluster.group_of), plan.presence
-        )
         self._scenario = scenario
+        self._spare = scenario.on_failure == "spare"
+        over = self._taken if self._spare else _until
+        self._stream = self._there(
+            schedule(cluster.faults, scenario.seed, plan.roles, plan.hosts, cluster.group_of, over),
+            plan.presence,
+        )
         self.next: Fault | None = next(self._stream, None)
         self._been: list[tuple[int, float, float, float, str]] = []
 
-    @staticmethod
-    def _there(faults: Iterator[Fault], presence: Mapping[int, tuple[float, float]]) -> Iterator[Fault]:
-        """Nothing befalls a worker that has not joined yet, or has left."""
+    def _taken(self, crash: Crash) -> float:
+        """When a spare takes the place, s."""
+        return min(crash.until, max(noticed(self._scenario, crash), crash.at + crash.lingers))
+
+    def _there(self, faults: Iterator[Fault], presence: Mapping[int, tuple[float, float]]) -> Iterator[Fault]:
+        """Nothing befalls a worker that has not joined yet, or has left, nor who has failed already.
+
+        Those that befall nobody are there, too: of some that come again and again no other may come.
+        """
+        down, still = dict[int, float](), dict[int, float]()  # until when
         for fault in faults:
-            spans = {rank: presence.get(rank, ALWAYS) for rank in fault.ranks}
-            ranks = tuple(rank for rank, (since, until) in spans.items() if since <= fault.at < until)
-            if ranks or not fault.ranks:
-                yield fault if len(ranks) == len(spans) else replace(fault, ranks=ranks)
+            known = noticed(self._scenario, fault)
+            ranks = tuple(
+                rank
+                for rank in fault.ranks
+                if (span := presence.get(rank, ALWAYS))[0] <= fault.at < span[1]
+                and down.get(rank, -inf) <= fault.at
+                and (not isinstance(fault, Hang) or still.get(rank, -inf) <= fault.at)
+            )
+            if known < inf:
+                down.update(dict.fromkeys(ranks, fault.until))
+            elif isinstance(fault, Hang):
+                still.update(dict.fromkeys(ranks, fault.until))
+            yield fault if len(ranks) == len(fault.ranks) else replace(fault, ranks=ranks)
 
     def pop(self) -> Fault:
         """The next one."""
@@ -149,21 +179,42 @@ class Faults:
         end = min(end, self._scenario.stop.time or inf)
         for rank, at, known, until, kind in self._been:
             if at < end:
-                recorder.note("fault", rank, at, known, min(until, end), kind=kind)
+                recorder.note("fault", rank, at, known if known <= end else nan, min(until, end), kind=kind)
 
 
-def next_start(plan: Plan, faults: Faults, now: float, back: float, read_s: float) -> float:
-    """When a job that knows at `now` that it has failed goes on: who failed is `back`, and all have read.
+class NotBack(Exception):
+    """A job waits for ever for all of its processes to be there: why, in words."""
 
-    Other failures until then hold it up, too.
+
+def next_start(plan: Plan, faults: Faults, now: float, gone: Iterable[Fault], read_s: float) -> float:
+    """When a job that knows at `now` that it has failed goes on: who is `gone` is back, and all have read.
+
+    Other failures until then hold it up, too, but not beyond the run's time. Raises NotBack.
     """
-    spare = plan.scenario.on_failure == "spare"
-    start = (now if spare else max(now, back)) + read_s
-    while (fault := faults.next) is not None and fault.at < start < inf:
+    spare, until = plan.scenario.on_failure == "spare", plan.scenario.stop.time or inf
+    first = max(gone, key=lambda fault: fault.until)
+    start = (now if spare else max(now, first.until)) + read_s
+    if start == inf:
+        raise NotBack(does_not_come_back(plan, first, first.ranks))
+    held_up = 0
+    while (fault := faults.next) is not None and fault.at < start < until:
         faults.befell(faults.pop(), fault.ranks)
+        if not fault.ranks and not isinstance(fault, Cut):
+            continue
         lasting = min(fault.until, noticed(plan.scenario, fault)) if spare else fault.until
+        if lasting == inf:
+            raise NotBack(does_not_come_back(plan, fault, fault.ranks))
         start = max(start, lasting + (read_s if isinstance(fault, Crash) else 0.0))
+        held_up += 1
+        if held_up > _IN_VAIN and until == inf:
+            said = says(plan, fault, fault.ranks)
+            raise NotBack(f"{said}; its processes are never all there at once: give a longer mtbf")
     return start
+
+
+def does_not_come_back(plan: Plan, fault: Fault, ranks: Sequence[int]) -> str:
+    """Why a run ends that waits for them."""
+    return f"{says(plan, fault, ranks)}, and it does not come back (back_after)"
 
 
 def read_s(plan: Plan, life: Incarnation) -> float:

@@ -9,7 +9,7 @@ process stands still finishes what it was given.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,17 @@ from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
-from lockstep.job.recovery import Faults, killed, next_start, noticed, read_s, recovered, says
+from lockstep.job.recovery import (
+    Faults,
+    NotBack,
+    does_not_come_back,
+    killed,
+    next_start,
+    noticed,
+    read_s,
+    recovered,
+    says,
+)
 from lockstep.job.recovery import Progress as Lives
 from lockstep.job.rounds import completed
 from lockstep.simulator.engine import Progress, Simulation
@@ -87,7 +97,8 @@ class FaultySimulation(Simulation):
         self.failed: Fault | None = None
         self.kills: list[tuple[int, float]] = []
         self.lives: Counter[int] = Counter()  # of each rank, in this life of the job
-        self._down: dict[int, Fault] = {}  # rank → why it is
+        self._down: dict[int, Fault] = {}  # rank → why it is, or stands still until it counts as that
+        self._dead: set[int] = set()  # those of them whose life has ended
         self._unfinished: set[int] = set()  # those killed while they computed
         self._activities: dict[int, list[Process]] = {}
         self._ports: dict[int, FaultyPort] = {}
@@ -125,7 +136,7 @@ class FaultySimulation(Simulation):
 
     def life_of(self, rank: int) -> int:
         """To which of its lives a message goes that is sent to it now: if it is gone, to the one before."""
-        return self.lives[rank] - (rank in self._down)
+        return self.lives[rank] - (rank in self._dead)
 
     def arrived(self, sender: int, to: int, lives: tuple[int, int], transfer: Arrival) -> None:
         """A message would be there, but for cuts; it keeps its place behind those that they hold up."""
@@ -155,22 +166,28 @@ class FaultySimulation(Simulation):
         if not self.network.under_way():  # the run has ended, or waits for ever: nothing is left to go wrong
             return
         fault = self.faults.pop()
-        ranks = tuple(rank for rank in fault.ranks if rank not in self._down)
+        ranks = tuple(rank for rank in fault.ranks if rank not in self._down and not self._ended(rank))
         if ranks:
             self.faults.befell(fault, ranks)
+        if ranks or isinstance(fault, Cut):
             self._befalls(fault, ranks)
         self._await_next()
+
+    def _ended(self, rank: int) -> bool:
+        """Whether a worker has come to its end, where nobody asks it for anything then."""
+        return rank in self.workers and self.plan.has_servers and not self.programs[rank].alive
 
     def _befalls(self, fault: Fault, ranks: tuple[int, ...]) -> None:
         known = noticed(self.scenario, fault)
         if isinstance(fault, Crash) and (gone := killed(self.scenario, fault)) > fault.at:
-            self._hold(ranks, inf)
-            self._down |= dict.fromkeys(ranks, fault)
+            self._stand_still(ranks, fault)
             self._later(gone, lambda: self._kill(ranks, fault))
         elif isinstance(fault, Crash):
             self._kill(ranks, fault)
+        elif isinstance(fault, Hang) and known == inf:
+            self._hold(ranks, fault.until)
         elif isinstance(fault, Hang):
-            self._hold(ranks, fault.until if known == inf else inf)
+            self._stand_still(ranks, fault)
         elif isinstance(fault, Cut):
             self._cuts.append(fault)
         if known < inf:
@@ -179,8 +196,11 @@ class FaultySimulation(Simulation):
     def _kill(self, ranks: Sequence[int], fault: Fault) -> None:
         now = self.environment.now
         for rank in ranks:
+            if rank not in self._down:
+                self._break_off(rank)
             self._end_life(rank)
             self._down[rank] = fault
+            self._dead.add(rank)
         if not self.plan.goes_on:
             return
         for rank in ranks if not self.plan.has_servers else ():
@@ -189,18 +209,28 @@ class FaultySimulation(Simulation):
         if fault.until < inf:
             self._later(max(now, fault.until), lambda: self._return(ranks, fault))
 
-    def _end_life(self, rank: int) -> None:
+    def _break_off(self, rank: int) -> None:
+        """What it computes comes to no end."""
         now, node = self.environment.now, self.nodes[rank]
-        self.lives[rank] += 1
         self.kills.append((rank, now))
-        for process in self._activities.pop(rank, []):
-            process.kill()
         self._unfinished.discard(rank)
-        if self._ports[rank].computes_until > now:
+        if node.under_way or self._ports[rank].computes_until > now:
             self._unfinished.add(rank)
-        for step, start in node.computing.items():
+        for step, start in node.under_way.items():
             self.recorder.gradient(rank, start, now + 1, step)  # it would have ended later: see `cut`
         node.computing, node.recorder = {}, Recorder()  # what the dead do is not recorded
+
+    def _end_life(self, rank: int) -> None:
+        self.lives[rank] += 1
+        for process in self._activities.pop(rank, []):
+            process.kill()
+
+    def _stand_still(self, ranks: tuple[int, ...], fault: Fault) -> None:
+        """Until their lives end."""
+        self._hold(ranks, inf)
+        for rank in ranks:
+            self._break_off(rank)
+            self._down[rank] = fault
 
     def _hold(self, ranks: tuple[int, ...], until: float) -> None:
         awake = Event()
@@ -219,10 +249,12 @@ class FaultySimulation(Simulation):
 
     def _notice(self, fault: Fault, ranks: tuple[int, ...]) -> None:
         """It is known who has failed: the job does what it is to do then."""
-        if isinstance(fault, Crash):
+        if isinstance(fault, Cut):  # who is down has another reason to be
+            ranks = tuple(rank for rank in ranks if rank not in self._down and not self._ended(rank))
+        else:
             ranks = tuple(rank for rank in ranks if self._down.get(rank) is fault)
-            if not ranks:  # back before anybody has noticed
-                return
+        if not ranks:  # back before anybody has noticed
+            return
         if self._policy == "stop":
             raise SimulationError(says(self.plan, fault, ranks))
         if self._policy in ("restart", "spare"):
@@ -232,7 +264,7 @@ class FaultySimulation(Simulation):
             raise StopSimulation(None)
         servers = any(rank not in self.workers for rank in ranks)
         if fault.until == inf and (self._policy == "wait" or servers):
-            raise SimulationError(says(self.plan, fault, ranks) + ", and it does not come back (back_after)")
+            raise SimulationError(does_not_come_back(self.plan, fault, ranks))
         if not isinstance(fault, Crash):  # what it still does counts no longer
             self._kill(ranks, fault)
         if self._policy == "continue":
@@ -259,6 +291,7 @@ class FaultySimulation(Simulation):
 
     def _take_place(self, rank: int, fault: Fault) -> None:
         del self._down[rank]
+        self._dead.discard(rank)
         known = min(noticed(self.scenario, fault), self.environment.now)
         self.recorder.note("recovery", rank, known, self.environment.now, -1)
         if rank in self.workers and self.plan.has_servers:
@@ -279,6 +312,7 @@ class FaultySimulation(Simulation):
             if ended or (worker in self._down and self._policy == "continue"):
                 self._hears(rank, "leave", worker)
             elif worker not in self._down and self.plan.has_joined(worker, self.environment.now):
+                self._break_off(worker)
                 self._end_life(worker)
                 self._rejoin(worker)
 
@@ -338,9 +372,9 @@ class FaultySimulation(Simulation):
         self.leave(saved, saved.version if saved else 0, self.environment.now)
 
     @property
-    def all_back(self) -> float:
-        """When all who have failed are back, s; inf: never."""
-        return max(fault.until for fault in self._down.values())
+    def gone(self) -> Collection[Fault]:
+        """Why processes are not there."""
+        return self._down.values()
 
     def follow(self, version: int) -> None:
         """What a failure has left: all updates from a version on are lost, and nobody goes on."""
@@ -368,10 +402,10 @@ def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result
             frames.append(cut(result.records, simulation.kills, simulation.back))
             life = following(plan, life, version, saved, frames[-1])
             reading = read_s(plan, life)
-            start = next_start(plan, faults, now, simulation.all_back, reading)
-            if start == inf:
-                ranks = fault.ranks
-                raise SimulationError(says(plan, fault, ranks) + ", and it does not come back (back_after)")
+            try:
+                start = next_start(plan, faults, now, simulation.gone, reading)
+            except NotBack as error:
+                raise SimulationError(str(error)) from None
             start = min(start, until)  # with it a run ends that has no time left
             extra.note("recovery", -1, now, start, life.version)
             for rank, each in life.saved.items() if start < until else ():

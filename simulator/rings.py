@@ -114,12 +114,13 @@ class Rings:
     def enter(self, node: Node, vector: Vector, among: Group | None, beside: int) -> Event | None:
         """Let a worker take part in a ring that is computed; what happens when it is done, with the sum.
 
-        None: by messages. beside: the number of one beside which the worker goes on (`Port.collective`).
+        None: by messages. beside: if not 0, which of those it is beside which the worker goes on
+        (`Port.collective`).
         """
         members = self._all if among is None else among.ranks
         if not self._members:
-            self._ask(members, beside > 0)
-        if self._lanes is None or members != self._members or (beside > 0) != (self.beside is not None):
+            self._ask(members, bool(beside))
+        if self._lanes is None or members != self._members or bool(beside) != (self.beside is not None):
             return None
         if self.beside is not None:
             return self.beside.enter(node, vector, beside, self._sizes(vector))

@@ -4,7 +4,7 @@ A server serves its children: the workers, or the relays between (relays.py). A 
 says so ("leave"): a server that waits for K pushes then waits for as many as can still come.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from lockstep.strategies import relays
@@ -20,7 +20,7 @@ from lockstep.strategies.bounds import (
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.factors import AT_ANY_TIME, Offer, synchronisation
 from lockstep.strategies.marks import AtMostWorkers
-from lockstep.strategies.node import Message, Node
+from lockstep.strategies.node import Contribution, Message, Node
 from lockstep.strategies.optimizers import Transformation, server_optimizer
 from lockstep.strategies.optimizers import block_momentum as block_momentum_of
 from lockstep.strategies.parameter_server import Shard, count
@@ -75,38 +75,75 @@ async def barrier_in_chunks(node: Node, rule: UpdateRule, *, chunks: Chunks = 1)
     Failure: as `barrier`; what who is gone has pushed of the round counts no longer.
     """
     parts = [Shard(node, rule, part, chunks) for part in range(chunks)]
+
+    async def pulled(pull: Message) -> None:
+        for shard in parts:
+            await shard.answer(pull.sender)
+
+    await barrier_of_parts(node, parts, pulled, lambda part: _along(node, rule, part))
+
+
+async def barrier_of_parts(
+    node: Node,
+    parts: Sequence[Shard],
+    pulled: Callable[[Message], Awaitable[None]],
+    along: Callable[[int], Shard] | None = None,
+) -> None:
+    """A barrier for each part of a shard; they come to a version one by one, and then have it together.
+
+    pulled: answers a pull, before which a part need not be there yet; along: makes a vector beyond the parts.
+    Who begins anew when some parts have come to the next version takes part in the others, and is answered
+    for those at once. A mini-batch counts where all parts have a push of its worker.
+    """
     members = set(node.children)
-    along: dict[int, Shard] = {}
+    beyond: dict[int, Shard] = {}
     arrived: dict[int, list[Message]] = {}
+    counted: list[Contribution] = []
+    ahead = set[int]()  # parts that have come to the next version
     while True:
         message = await node.receive()
-        if message.kind == "push":
-            arrived.setdefault(message.part, []).append(message)
-            touched = [message.part]
-        else:
-            touched = [*arrived] if message.kind == "leave" else []
+        touched: Sequence[int] = ()
         if message.kind in ("leave", "join"):  # what it has pushed of a round counts no longer
             arrived = {n: [p for p in pushes if p.sender != message.sender] for n, pushes in arrived.items()}
             (members.add if message.kind == "join" else members.discard)(message.sender)
-        if message.kind == "pull":
-            for shard in parts:
-                await shard.answer(message.sender)
+            touched = [*arrived] if message.kind == "leave" else ()
+        elif message.kind == "pull":
+            await pulled(message)
+        elif message.part in ahead:
+            await parts[message.part].answer(message.sender)
+        else:
+            arrived.setdefault(message.part, []).append(message)
+            touched = (message.part,)
         for number in touched:
             if len(arrived[number]) < max(1, len(members)):
                 continue
             pushes = arrived.pop(number)
-            shard = parts[number] if number < chunks else _along(node, rule, number, along)
+            if number >= len(parts) and number not in beyond and along is not None:
+                beyond[number] = along(number)
+            shard = parts[number] if number < len(parts) else beyond[number]
             pushes.sort(key=lambda push: push.sender)
             contributions = await shard.apply(pushes, count(pushes))
             answered = [push.sender for push in pushes]
             del pushes
-            if number < chunks and all(other.version == shard.version for other in parts):
+            if number < len(parts):
+                those = {each.worker for each in counted} if ahead else None
+                counted = [each for each in contributions if those is None or each.worker in those]
+                ahead.add(number)
+            if len(ahead) == len(parts):
+                ahead.clear()
                 whole = node.concatenate([other.parameters for other in parts])
-                if await node.updated(shard.version, whole, contributions):
+                if await node.updated(shard.version, whole, counted):
                     await node.save(shard.version, tuple(other.kept for other in parts))
             for worker in answered:
                 await shard.answer(worker)
         del message  # see `immediate`
+
+
+def _along(node: Node, rule: UpdateRule, part: int) -> Shard:
+    """What is averaged along as that part: sums are added, whatever is done to the parameters."""
+    shard = Shard(node, UpdateRule(server_optimizer(), codec=rule.codec))
+    shard.part, shard.parameters = part, 0.0 * shard.parameters
+    return shard
 
 
 @synchronisation(offers={Offer.CENTRE}, equal_steps=True, elastic=True, relay=relays.gather)
@@ -116,14 +153,6 @@ async def centre(node: Node, rule: UpdateRule) -> None:
     Failure: as `barrier`; who is back begins with the centre.
     """
     await barrier(node, rule)
-
-
-def _along(node: Node, rule: UpdateRule, part: int, along: dict[int, Shard]) -> Shard:
-    """What is averaged along as that part: sums are added, whatever is done to the parameters."""
-    if part not in along:
-        along[part] = Shard(node, UpdateRule(server_optimizer(), codec=rule.codec))
-        along[part].part, along[part].parameters = part, 0.0 * along[part].parameters
-    return along[part]
 
 
 def most_of(node: Node) -> int:

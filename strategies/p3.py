@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from lockstep.strategies import tensor
 from lockstep.strategies.bounds import Count
+from lockstep.strategies.consistency import barrier_of_parts
 from lockstep.strategies.corrections import UpdateRule
 from lockstep.strategies.factors import Offer, synchronisation, worker_loop
 from lockstep.strategies.marks import InParts, InPasses
 from lockstep.strategies.node import Message, Node, Vector
-from lockstep.strategies.parameter_server import ParameterServer, Shard, count
+from lockstep.strategies.parameter_server import ParameterServer, Shard
 from lockstep.strategies.parts import Part, cut, within
 
 
@@ -88,39 +89,24 @@ async def by_priority(
     server.leave()
 
 
-@synchronisation(offers={Offer.SLICES}, equal_steps=True)
+@synchronisation(offers={Offer.SLICES}, equal_steps=True, elastic=True)
 async def barrier_of_slices(node: Node, rule: UpdateRule) -> None:
     """A barrier for each slice: the mean of everyone's, in the order of ranks, makes the update; all get it.
 
     A worker's first pull of a slice says how long it is; a slice begins where the one before it ends.
-    Failure: the run ends, or all go back to the last checkpoint.
+    Failure: as `barrier`, for each slice; who is back takes part in those of the round that still wait.
     """
     slices: list[Shard] = []
     shard, end = node.shards[node.shard], 0
-    arrived: dict[int, list[Message]] = {}
-    while True:
-        message = await node.receive()
-        if message.kind == "pull":
-            if message.part == len(slices):
-                place = within(shard, end, end := end + message.batches)
-                slices.append(Shard(node, rule, message.part, place=place))
-            await slices[message.part].answer(message.sender)
-        if message.kind != "push":
-            continue
-        pushes = arrived.setdefault(message.part, [])
-        pushes.append(message)
-        if len(pushes) < len(node.children):
-            continue
-        del arrived[message.part]
-        part = slices[message.part]
-        pushes.sort(key=lambda push: push.sender)
-        contributions = await part.apply(pushes, count(pushes))
-        if all(other.version == part.version for other in slices):
-            whole = node.concatenate([other.parameters for other in slices])
-            if await node.updated(part.version, whole, contributions):
-                await node.save(part.version, tuple(each.kept for each in slices))
-        for child in node.children:
-            await part.answer(child)
+
+    async def pulled(pull: Message) -> None:
+        nonlocal end
+        if pull.part == len(slices):
+            place = within(shard, end, end := end + pull.batches)
+            slices.append(Shard(node, rule, pull.part, place=place))
+        await slices[pull.part].answer(pull.sender)
+
+    await barrier_of_parts(node, slices, pulled)
 
 
 def _slices(shard: Part, pieces: Sequence[slice], most: int) -> list[Part]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import lockstep
 from lockstep.job.plan import Plan
-from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.job.recovery import refuses_to_go_on
+from lockstep.scenarios import Scenario
 from lockstep.scenarios.loading import changing
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies.kept import Savers
@@ -24,8 +25,11 @@ def trials(scenario: Scenario, seed: int) -> Iterator[Trial]:
     number = 0
     while True:
         random = Random(f"{seed}/chaos/{number}")
-        items = [_fault(random, whole.plan, end) for _ in range(random.randint(1, _MOST))]
         recovery = _recovery(random, whole.plan)
+        goes_on = recovery["on_failure"] in ("continue", "wait")
+        items = [_fault(random, whole.plan, end, goes_on) for _ in range(random.randint(1, _MOST))]
+        resizes = [item for item in items if "workers" in item]  # one: who has left cannot leave again
+        items = [item for item in items if item not in resizes[1:]]
         yield _trial(number, scenario, items, recovery, end)
         number += 1
 
@@ -42,7 +46,7 @@ def _trial(
 
     try:
         result = lockstep.simulate(changing(scenario).changed(changes))
-    except (SimulationError, ScenarioError) as error:
+    except SimulationError as error:
         said = str(error)
         if "failed:" in said or "wait for each other" in said:  # a strategy's error, or a deadlock
             return trial("broken", said, said)
@@ -56,7 +60,7 @@ def _trial(
 
 def _recovery(random: Random, plan: Plan) -> dict[str, Any]:
     policies = ["restart", "spare"]
-    if plan.strategy.elastic and not plan.stages and not plan.relayed:
+    if refuses_to_go_on(plan.scenario, plan.strategy) is None:
         policies += ["continue", "wait"]
     recovery: dict[str, Any] = {"on_failure": random.choice(policies)}
     if plan.strategy.savers is not Savers.NOBODY and random.random() < 0.8:
@@ -64,8 +68,8 @@ def _recovery(random: Random, plan: Plan) -> dict[str, Any]:
     return recovery
 
 
-def _fault(random: Random, plan: Plan, end: float) -> dict[str, Any]:
-    """Of any kind, at an instant uniform in the run."""
+def _fault(random: Random, plan: Plan, end: float, goes_on: bool) -> dict[str, Any]:
+    """Of any kind, at an instant uniform in the run. goes_on: whether others do without who has failed."""
     cluster, servers = plan.scenario.cluster, len(plan.roles) > len(plan.workers)
     at, lasts = f"{random.uniform(0, end)} s", f"{random.expovariate(10 / end)} s"
     worker, host = random.choice(plan.workers), random.choice(plan.hosts)
@@ -79,8 +83,15 @@ def _fault(random: Random, plan: Plan, end: float) -> dict[str, Any]:
         *cuts(random, plan, at, lasts),
         {"mtbf": f"{end * cluster.workers} s", "back_after": lasts},
     ]
+    if goes_on:
+        kinds.append({"worker": worker, "crash": True, "at": at})
+        kinds.append({"worker": worker, "crash": True, "mtbf": f"{end} s", "back_after": lasts})
     if servers:
-        kinds.append({"server": random.randrange(cluster.servers.count), **crash})
+        server = random.randrange(cluster.servers.count)
+        kinds += [{"server": server, **crash}, {"server": server, "at": at, "hang_for": lasts}]
+    if plan.strategy.resizes and goes_on and plan.strategy.savers is not Savers.WORKERS:
+        kinds.append({"workers": {"add": random.randint(1, 2)}, "at": at})
+        kinds.append({"workers": {"remove": [random.choice(plan.workers[1:] or plan.workers)]}, "at": at})
     return random.choice(kinds)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.analysis.losses import computed
+from lockstep.analysis.losses import CUT_OFF, computed
 from lockstep.analysis.records import of
 from lockstep.analysis.result import Result
 
@@ -21,6 +21,7 @@ def broken(result: Result) -> Iterator[str]:
     yield from _times(result)
     yield from _versions(result)
     yield from _samples(result)
+    yield from _steps(result)
 
 
 def _numbers(metrics: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
@@ -64,3 +65,22 @@ def _samples(result: Result) -> Iterator[str]:
     devices = result.scenario.split.devices
     if devices == 1 and ("lost_samples" in metrics) and accounted != made:
         yield f"{made} mini-batches were computed, and {accounted} are accounted for"
+
+
+def _steps(result: Result) -> Iterator[str]:
+    """No worker leaves a mini-batch out, and none is applied twice."""
+    if result.scenario.split.devices > 1:
+        return
+    gradients = of(result.records, "gradient", ["node", "start", "kind", "version"])
+    for worker, own in gradients.sort_values("start", kind="stable").groupby("node"):
+        step = own["version"].to_numpy()
+        done = np.where(own["kind"] == CUT_OFF, step - 1, step)  # it is to be begun again
+        before = np.concatenate([[-1], done[:-1]])
+        if (skipped := np.flatnonzero(step > before + 1)).size:
+            at = skipped[0]
+            yield f"worker {worker} goes on with mini-batch {step[at]} after {before[at]}"
+    whole = gradients[gradients["kind"] != CUT_OFF]
+    different = len(whole.drop_duplicates(["node", "version"]))
+    applied = result.metrics["samples"] // result.scenario.workload.batch_size
+    if applied > different:
+        yield f"{applied} mini-batches are applied, of {different} that there are"

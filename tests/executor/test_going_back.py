@@ -21,6 +21,7 @@ from lockstep.job.faults import Crash
 from lockstep.job.incarnation import Saved
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
+from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
 from tests.support.failing import SERVER, document
 
@@ -112,3 +113,43 @@ def test_a_run_that_was_killed_before_it_began_is_resumed(tmp_path: Path) -> Non
     (kept / "begin.json").write_text(json.dumps({"number": 0, "start": 0.0, "version": 0, "steps": {}}))
     life, _ = resumed(PLAN, tmp_path)
     assert (life.number, life.version, life.start) == (1, 0, 0.0)
+
+
+def test_faults_of_one_process_may_overlap() -> None:
+    """Its link counts as a failure when it has crashed already; what comes after that still happens."""
+    cut = {"link": {"host": 1}, "at": "10 ms", "down_for": "600 ms"}
+    crash = {"worker": 1, "at": "50 ms", "crash": True, "back_after": "100 ms"}
+    later = {"worker": 0, "at": "700 ms", "crash": True, "back_after": "50 ms"}
+    plan = Plan.of(made(document(cut, crash, later, recovery={"on_failure": "continue"})))
+    injector = Injector(plan.scenario, Faults(plan), [Dead()] * 3, HashStore(), None, lambda _: False)  # type: ignore[list-item]
+    injector.begin(time.monotonic())
+    time.sleep(1.0)
+    alive = [rank for rank, *_ in injector.dead]
+    injector.end()
+    assert alive == [1, 0]
+    assert not injector.gone
+
+
+BEGUN = {"number": 0, "start": 0.0, "version": 0, "steps": {}}
+
+
+def test_a_run_is_resumed_when_it_was_given_up(tmp_path: Path) -> None:
+    """Or what ended it would strike again."""
+    kept = tmp_path / "life-0"
+    kept.mkdir()
+    (kept / "begin.json").write_text(json.dumps(BEGUN | {"ended": 2.5}))
+    recorder = Recorder()
+    recorder.gradient(0, 0.0, 1.0, 0)
+    recorder.frame().to_parquet(kept / "records.parquet", index=False)
+    life, _ = resumed(PLAN, tmp_path)
+    assert life.start == 2.5
+
+
+@pytest.mark.parametrize("name", ["begin.json", "back.json", "records.parquet"])
+def test_a_damaged_file_of_a_life_is_named(name: str, tmp_path: Path) -> None:
+    kept = tmp_path / "life-0"
+    kept.mkdir()
+    (kept / "begin.json").write_text(json.dumps(BEGUN))
+    (kept / name).write_text('{"numb')
+    with pytest.raises(ScenarioError, match=r"--resume: .* cannot be read \("):
+        resumed(PLAN, tmp_path)

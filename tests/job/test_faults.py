@@ -17,11 +17,16 @@ from lockstep.strategies.placement import roles
 HOUR = 3600.0
 
 
-def faults(*items: Any, seed: int = 0, workers: int = 4, servers: int = 1) -> list[Fault]:
+def faults(
+    *items: Any, seed: int = 0, workers: int = 4, servers: int = 1, hosts: Any = None, over: Any = None
+) -> list[Fault]:
     """Those of some items before 1,000 h."""
     who = roles(workers, servers)
     found = [TypeAdapter(Item).validate_python(item) for item in items]
-    stream = schedule(found, seed, who, range(len(who)), lambda worker: worker // 2)
+    where = range(len(who)) if hosts is None else hosts
+    stream = schedule(
+        found, seed, who, where, lambda worker: worker // 2, over or (lambda crash: crash.until)
+    )
     return list(takewhile(lambda fault: fault.at < 1000 * HOUR, islice(stream, 100_000)))
 
 
@@ -30,6 +35,21 @@ def test_who_is_meant() -> None:
     found = faults({"worker": 2, **once}, {"server": 0, **once}, {"rack": 1, **once}, {"host": 4, **once})
     assert [fault.ranks for fault in found if isinstance(fault, Crash)] == [(2,), (4,), (2, 3), (4,)]
     assert {(fault.at, fault.until) for fault in found} == {(10.0, inf)}
+
+
+def test_a_rack_takes_all_that_is_on_its_hosts() -> None:
+    """The server is on worker 3's host."""
+    (found,) = faults({"rack": 1, "at": "10 s", "crash": True}, hosts=[0, 1, 2, 3, 3])
+    assert found.ranks == (2, 3, 4)
+
+
+def test_a_spare_can_fail_as_soon_as_it_is_there() -> None:
+    """Without it a place that nobody comes back to fails once."""
+    item = {"worker": 1, "mtbf": "1 h", "crash": True}
+    assert len(faults(item)) == 1
+    found = faults(item, over=lambda crash: crash.at + 2.0)
+    assert len(found) > 800
+    assert all(after.at > fault.until == fault.at + 2.0 for fault, after in pairwise(found))
 
 
 def test_times_of_one_fault() -> None:

@@ -66,6 +66,14 @@ def test_what_does_not_add_up_is_found() -> None:
     assert any("one after the other" in each for each in wrong)
     assert any("before they begin" in each for each in wrong)
     assert "1 gradients are there twice" in wrong
+    fifth = records[(records["event"] == "gradient") & (records["node"] == 1)].index[4]
+    left_out = replace(result, records=result.records.drop(fifth))
+    assert "worker 1 goes on with mini-batch 5 after 3" in [*broken(left_out)]
+    again = result.records.copy()
+    again.loc[fifth, "version"] = 3
+    wrong = [*broken(replace(result, records=again))]
+    assert f"{40} mini-batches are applied" not in wrong
+    assert any("mini-batches are applied, of" in each for each in wrong)
 
 
 def test_chaos_from_python() -> None:

@@ -14,13 +14,14 @@ import pytest
 
 import lockstep
 from lockstep.analysis.losses import CUT_OFF
-from lockstep.executor import checkpoint_file
+from lockstep.executor import blame, checkpoint_file
 from lockstep.executor.launch import RunFailed
 from lockstep.job.incarnation import Saved
 from lockstep.scenarios.loading import made
 from lockstep.strategies.optimizers import Age
 from lockstep.studies.chaos.invariants import broken
 from tests.support.command_line import COMMAND, Lockstep, fine
+from tests.support.commands import processes
 from tests.support.failing import CRASH, HANG, LINK, PARTITION, SERVER, document
 from tests.support.nightly import drawn
 from tests.support.testbed import needs_testbed
@@ -71,6 +72,30 @@ def test_a_run_goes_on_whose_launcher_was_killed(tmp_path: Path, whole: Any, com
     assert metrics["time_to_recover_s"] >= 0.5
     assert metrics["availability"] < 1
     assert lockstep.replay(out).metrics["parameters_sha256"] == metrics["parameters_sha256"]
+
+
+@pytest.mark.real
+def test_who_stands_still_does_not_outlive_its_launcher(tmp_path: Path) -> None:
+    """A stopped process sees nothing by itself."""
+    file = tmp_path / "faults.yaml"
+    hang, late = HANG | {"at": "500 ms", "hang_for": "60 s"}, {"detect": "120 s"}
+    file.write_text(json.dumps(document(hang, cluster=late, stop={"time": "90 s"})))
+    run = subprocess.Popen([*COMMAND, "run", str(file), "--yes", "--quiet"], start_new_session=True)
+    try:
+        hangs = time.monotonic() + 60
+        while not any(map(blame.is_stopped, processes(run.pid))):
+            assert run.poll() is None
+            assert time.monotonic() < hangs
+            time.sleep(0.05)
+        run.kill()
+        run.wait()
+        ends = time.monotonic() + 10
+        while left := processes(run.pid):
+            assert time.monotonic() < ends, left
+            time.sleep(0.05)
+    finally:
+        for pid in processes(run.pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.real
@@ -237,17 +262,22 @@ def test_a_worker_that_is_killed_again_before_it_is_there_is_counted_once() -> N
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("strategy", ["synchronous", "all-reduce"])
-def test_a_worker_that_is_waited_for_takes_its_mini_batch_again(strategy: str) -> None:
-    """It is killed in the midst of its third; the parameters are those of a run in which nobody is."""
+@pytest.mark.parametrize(
+    ("strategy", "micro_batches"), [("synchronous", 1), ("all-reduce", 1), ("synchronous", 2), ("p3", 2)]
+)
+@pytest.mark.parametrize("fault", drawn([CRASH, CRASH | {"exits_after": "200 ms"}, HANG], one_in=3))
+def test_a_worker_that_is_waited_for_takes_its_mini_batch_again(
+    strategy: str, micro_batches: int, fault: Any
+) -> None:
+    """It fails in the midst of its third; the parameters are those of a run in which nobody does."""
     more: dict[str, Any] = {
         "strategy": {"name": strategy, "optimizer": "adam"},
+        "parallelism": {"micro_batches": micro_batches},
         "stop": {"updates": 6},
         "recovery": {"on_failure": "wait"},
     }
     slow = {"compute": {"time": {"distribution": "constant", "value": "300 ms"}}}
-    crash = CRASH | {"at": "750 ms"}
-    found = lockstep.run(made(document(crash, cluster=slow, **more)))
+    found = lockstep.run(made(document(fault | {"at": "750 ms"}, cluster=slow, **more)))
     assert found.parameters is not None
     assert found.metrics["samples"] == 6 * 2 * 32
     assert np.array_equal(

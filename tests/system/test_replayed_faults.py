@@ -18,7 +18,7 @@ from lockstep.simulator.replay import Life, Replay
 from lockstep.simulator.replayed_port import Divergence, Span
 from lockstep.strategies import STRATEGIES
 from lockstep.studies.chaos.invariants import broken
-from tests.support.failing import CRASH, HANG, LINK, SERVER, document
+from tests.support.failing import CRASH, HANG, LINK, PARTITION, SERVER, document
 from tests.support.nightly import drawn
 
 WARNED = {"worker": 1, "at": "1500 ms", "notice": "700 ms", "back_after": "100 ms"}
@@ -103,6 +103,11 @@ CASES: dict[str, dict[str, Any]] = {
     "averages and nobody is left": {"faults": NOBODY, **ON, **ALONE},
     "sums wait": {"faults": [SHORT], **WAIT, **SUMS},
     "peers come back at the same time": {"faults": AT_ONCE, **ON, "strategy": "d-psgd", **FOUR},
+    "passes go on": {"faults": [SHORT], **ON, "parallelism": {"micro_batches": 2}, "strategy": "synchronous"},
+    "passes of sums go on": {"faults": [HANG], **ON, **SUMS, "parallelism": {"micro_batches": 2}},
+    "slices go on": {"faults": [SHORT], **ON, "strategy": {"name": "p3", "units": 2, "slice_size": 500}},
+    "a server of slices": {"faults": [SERVER], **ON, "strategy": {"name": "p3", "units": 2}},
+    "chunks wait": {"faults": [SHORT], **WAIT, "strategy": {"name": "synchronous", "chunks": 3}},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
 
@@ -126,23 +131,38 @@ def test_the_same_bits(case: str, tmp_path: Path) -> None:
     assert bool(measured.metrics["failures"]) is (faults not in ([], [JOIN]))
 
 
+KINDS = {
+    "crash": CRASH,
+    "slow exit": SHORT | {"exits_after": "200 ms"},
+    "hang": HANG | {"hang_for": "1 s"},
+    "notice": {"worker": 1, "notice": "200 ms", "back_after": "500 ms"},
+    "host": {"host": 1, "crash": True, "back_after": "500 ms"},
+    "link": LINK,
+    "partition": PARTITION,
+    "server": SERVER,
+}
+STRUCK = [
+    (strategy, kind)
+    for strategy, known in STRATEGIES.items()
+    for kind in KINDS
+    if known.has_servers or kind != "server"
+]
+
+
 @pytest.mark.real
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_strategy_with_a_fault_that_is_drawn(strategy: str, tmp_path: Path) -> None:
-    """It ends, all adds up, and it can be repeated."""
-    known, random = STRATEGIES[strategy], Random(strategy)
-    stands, slow = HANG | {"hang_for": "1 s"}, SHORT | {"exits_after": "200 ms"}
-    faults = [CRASH, slow, stands, LINK, *([SERVER] if known.has_servers else [])]
+@pytest.mark.parametrize(("strategy", "kind"), drawn(STRUCK, one_in=8, family=lambda case: case[0]))
+def test_each_strategy_with_each_kind_of_fault(strategy: str, kind: str, tmp_path: Path) -> None:
+    """By day one that is drawn. It ends, all adds up, and it can be repeated."""
+    known, random = STRATEGIES[strategy], Random(f"{strategy} {kind}")
     on = random.choice(["restart", "spare", *(["continue", "wait"] if known.elastic else [])])
     recovery = {"on_failure": on} | ({} if strategy == "hogwild" else {"checkpoint": {"every": "2 updates"}})
     settings = {"name": strategy, **({"algorithm": "ring"} if strategy == "all-reduce" else {})}
     cluster = {"workers": 3 if known.sharded else 2}
     more = {"recovery": recovery, "cluster": cluster, "stop": {"steps": 40}}
-    one = made(document(random.choice(faults) | {"at": "500 ms"}, strategy=settings, **more))
+    one = made(document(KINDS[kind] | {"at": "500 ms"}, strategy=settings, **more))
     measured = lockstep.run(one, out=tmp_path)
     assert measured.metrics["failures"] == 1
-    if not measured.plan.stages:  # the last half second of passes is lost with a killed process
-        assert not [*broken(measured)]
+    assert not [*broken(measured)]
     measured.save(tmp_path)
     if strategy != "hogwild":
         lockstep.replay(tmp_path)
