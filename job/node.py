@@ -248,7 +248,7 @@ class Node:
             found, self.loss = work.gradient()
             return found
 
-        return self.beside(gradient())
+        return self.beside(gradient)
 
     async def gradient_unless(self, parameters: Vector, kind: str) -> Vector | None:
         if self.arrived(kind):
@@ -474,11 +474,11 @@ class Node:
     def spawn(self, program: Coroutine[Any, Any, None]) -> None:
         self.port.start(program)
 
-    def beside(self, program: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    def beside(self, program: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
         done = Event()
 
-        async def run() -> None:
-            done.happen(await program)
+        async def run() -> None:  # who fails before it has begun has made no other coroutine
+            done.happen(await program())
 
         self.spawn(run())
         return done

@@ -7,6 +7,7 @@ with the common model: what it had moved in other fragments is lost.
 """
 
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any
 
 from lockstep.strategies import kept
@@ -127,7 +128,7 @@ class Streamed:
         """The mean of how far all have moved, and meanwhile the next steps."""
         if own is not None and self._late and self._beside is None:
             until_turn = self._step_of(self.version + 1) - self._made
-            self._beside = self._node.beside(self._steps(min(self._late, until_turn)))
+            self._beside = self._node.beside(partial(self._steps, min(self._late, until_turn)))
         moved = own[1] if own is not None else [0.0 * part.common for part in self._due]
         totals = [await p.sum.again(each, among) for p, each in zip(self._due, moved, strict=True)]
         if self._beside is not None:

@@ -442,8 +442,8 @@ class Node(Protocol):
         """
         ...
 
-    def beside(self, program: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """As `spawn`; what to await for what the activity returns."""
+    def beside(self, program: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        """As `spawn`, of what `program` makes; what to await for what the activity returns."""
         ...
 
     def sleep(self, seconds: float) -> Awaitable[None]:

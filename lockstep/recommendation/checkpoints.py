@@ -4,10 +4,13 @@ With lives that are exponential with mean Θ, a checkpoint that takes C, and R u
 after a failure, τ seconds of work take (e^{(τ+C)/Θ} − 1)·(Θ + R) on average (Daly 2006, "A higher order
 estimate of the optimum checkpoint interval for restart dumps", eq. 13). A second of work takes least at
 τ = Θ·(1 + W(−e^{−1−C/Θ})), W Lambert's function; Young's √(2CΘ) is its first term.
-`lockstep verify --case failures` holds simulations against it.
+`lockstep verify --case failures` holds simulations against it. For other faults (a trace, a server's, those
+of a job that goes on meanwhile) simulations of the scenario's own faults are compared.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cache
 from math import exp, expm1
 from typing import Any
 
@@ -18,8 +21,10 @@ from lockstep.job.recovery import detect_s
 from lockstep.recommendation.runs import stopping
 from lockstep.scenarios import Scenario
 from lockstep.scenarios.faults import Crash, Preemption, Recovery
+from lockstep.simulator.errors import SimulationError
 from lockstep.strategies.kept import Savers
 
+_WORTH_IT = 1e-3  # of the undisturbed throughput, more than by another period
 _UPDATES = 20  # for each worker, in the run that tells what one takes
 
 
@@ -36,25 +41,31 @@ class Advice:
     given: int | None
     """Of the scenario's own `recovery.checkpoint`."""
     lost_as_given: float
-    mtbf_s: float
-    """Mean time from when the job is at work again to its next failure, s."""
+    mtbf_s: float | None
+    """Mean time from when the job is at work again to its next failure, s; None: found by simulation."""
 
     def __str__(self) -> str:
         every = f"Checkpoint every {self.updates:,} updates ({number(self.seconds, 's')} of work)"
         why = f"the job fails every {number(self.mtbf_s, 's')}, and so loses {percent(self.lost)} of its time"
+        on_average = ", on average"
+        if self.mtbf_s is None:
+            why, on_average = (
+                f"with the file's faults the job then loses {percent(self.lost)} of its time",
+                "",
+            )
         if self.given is None:
-            return f"{every}: {why}, on average."
+            return f"{every}: {why}{on_average}."
         return f"{every}: {why}; every {self.given:,}, as in the file, {percent(self.lost_as_given)}."
 
 
 def advise(scenario: Scenario) -> Advice | None:
-    """For a job that goes back to its last checkpoint whenever somebody fails, again and again; else None.
-
-    Faults that come once, links and hangs are not looked at.
-    """
-    failures = _failures(scenario)
-    if failures is None:
+    """For a job that loses less with checkpoints; else None."""
+    recovery = scenario.recovery
+    given = recovery.checkpoint.every if recovery is not None and recovery.checkpoint is not None else None
+    if Plan.of(scenario).strategy.savers is Savers.NOBODY or scenario.on_failure == "stop":
         return None
+    if (failures := _failures(scenario)) is None:
+        return _simulated(scenario, given)
     mtbf, restart = failures
     work, write, read = _costs(scenario)
     restart += read
@@ -65,9 +76,47 @@ def advise(scenario: Scenario) -> Advice | None:
         seconds = expm1((every * work + write) / mtbf) * (mtbf + restart)
         return 1 - every * work / seconds
 
-    recovery = scenario.recovery
-    given = recovery.checkpoint.every if recovery is not None and recovery.checkpoint is not None else None
     return Advice(updates, updates * work, lost(updates), given, lost(given or updates), mtbf)
+
+
+def _simulated(scenario: Scenario, given: int | None) -> Advice | None:
+    """By the goodput of simulations with the scenario's own faults, of 1, 2, 5, 10, … updates."""
+    sized = scenario.sizes_only
+    nobody_fails = {"cluster": scenario.cluster.model_copy(update={"faults": ()}), "recovery": None}
+    undisturbed = lockstep.simulate(sized.model_copy(update=nobody_fails)).metrics
+    whole, most = undisturbed["throughput"], undisturbed["updates"]
+
+    @cache
+    def goodput(every: int | None) -> float:
+        try:
+            run = lockstep.simulate(sized.model_copy(update={"recovery": _writing(scenario, every)}))
+        except SimulationError:  # it never comes to its end
+            return 0.0
+        return run.metrics["goodput"] or 0.0
+
+    worth_it = whole * _WORTH_IT
+    if not whole or goodput(None) >= whole - worth_it:
+        return None
+    ladder = [step * 10**power for power in range(7) for step in (1, 2, 5) if step * 10**power <= most]
+    place = min(bisect_left(ladder, given or 10), len(ladder) - 1)
+    for way in (1, -1):
+        while (
+            0 <= place + way < len(ladder)
+            and goodput(ladder[place + way]) > goodput(ladder[place]) + worth_it
+        ):
+            place += way
+    best = max(ladder[place], given or ladder[place], key=goodput)
+    if goodput(best) <= goodput(None) + worth_it:
+        return None
+    work, *_ = _costs(scenario)
+    lost, as_given = (1 - goodput(every) / whole for every in (best, given))
+    return Advice(best, best * work, lost, given, as_given, None)
+
+
+def _writing(scenario: Scenario, every: int | None) -> Recovery:
+    """The scenario's recovery, with a checkpoint every so many updates; None: none."""
+    checkpoint = None if every is None else {"every": f"{every} updates"}
+    return Recovery.model_validate({"on_failure": scenario.on_failure, "checkpoint": checkpoint})
 
 
 def _lambert(x: float) -> float:
@@ -77,14 +126,17 @@ def _lambert(x: float) -> float:
 
 
 def _failures(scenario: Scenario) -> tuple[float, float] | None:
-    """The job's mean time between failures, and the mean time from one until all are back, s."""
+    """The job's mean time between failures, and the mean time from one until all are back, s.
+
+    None: they are of other kinds, too, or do not end all work.
+    """
     plan = Plan.of(scenario)
-    if scenario.on_failure not in ("restart", "spare") or plan.strategy.savers is Savers.NOBODY:
+    if scenario.on_failure not in ("restart", "spare"):
         return None
     rates, down = [], []
     for item in scenario.cluster.faults:
         if not isinstance(item, Crash | Preemption) or item.mtbf is None:
-            continue
+            return None
         if scenario.on_failure == "restart" and item.back_after is None:
             return None
         back = (
@@ -103,7 +155,7 @@ def _failures(scenario: Scenario) -> tuple[float, float] | None:
 def _costs(scenario: Scenario) -> tuple[float, float, float]:
     """What an update takes, a checkpoint, and to read one, s: of a short run in which nobody fails."""
     changes: dict[str, Any] = {"cluster": scenario.cluster.model_copy(update={"faults": ()})}
-    changes["recovery"] = Recovery.model_validate({"checkpoint": {"every": "1 updates"}})
+    changes["recovery"] = _writing(scenario, 1)
     updates = _UPDATES * scenario.cluster.workers
     found = lockstep.simulate(
         stopping(scenario.sizes_only.model_copy(update=changes), updates=updates)

@@ -1,5 +1,6 @@
 """How often to write checkpoints: against the closed form's twin in `verify`, and a simulation."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,12 +59,39 @@ def test_a_simulation_loses_as_much() -> None:
     "more",
     [
         {"recovery": {"on_failure": "stop"}},
-        {"cluster": {"faults": [{"worker": 1, "at": "3 s", "crash": True, "back_after": "1 s"}]}},
-        {"cluster": {"faults": [{"mtbf": "400 s"}]}},
+        {"cluster": {"faults": [{"mtbf": "400 s"}]}},  # it does not come back
+        {"cluster": {"faults": [{"worker": 1, "at": "3 s", "hang_for": "500 ms"}]}},  # nobody notices
+        {"strategy": "asynchronous", "recovery": {"on_failure": "continue"}},  # no worker has parameters
     ],
 )
-def test_no_advice_where_nobody_fails_again_and_again(more: dict[str, Any]) -> None:
-    assert advise(scenario(**more)) is None
+def test_no_advice_where_checkpoints_are_of_no_use(more: dict[str, Any]) -> None:
+    assert advise(scenario(**{"stop": {"time": "1000 s"}, **more})) is None
+
+
+def test_other_faults_are_simulated(tmp_path: Path) -> None:
+    """A trace of the same failures as an item's: the same period, but for the steps of the search."""
+    lines = [f"{at}, 1, down\n{at + 5}, 1, up" for at in range(100, 2000, 105)]
+    (tmp_path / "trace.csv").write_text("\n".join(lines))
+    faults = [{"trace": str(tmp_path / "trace.csv")}]
+    seldom = {"cluster": {"faults": faults}, "stop": {"time": "2000 s"}}
+    advice = advise(scenario(**seldom))
+    assert advice is not None
+    assert advice.mtbf_s is None
+    assert advice.updates in (20, 40)  # 18 were best on average; the file's own is tried, too
+    assert advice.lost <= advice.lost_as_given
+    assert "with the file's faults the job then loses" in str(advice)
+    found = {every: lockstep.simulate(scenario(every, **seldom)).metrics["goodput"] for every in (5, 20, 100)}
+    assert max(found, key=found.__getitem__) == 20
+
+
+def test_a_server_that_goes_back_is_simulated() -> None:
+    crash = {"server": 0, "mtbf": "200 s", "back_after": "5 s"}
+    more = {"strategy": "asynchronous", "stop": {"time": "2000 s"}}
+    advice = advise(scenario(cluster={"faults": [crash]}, recovery={"on_failure": "continue"}, **more))
+    assert advice is not None
+    assert advice.given is None
+    assert 20 <= advice.updates <= 200
+    assert advice.lost < advice.lost_as_given
 
 
 def test_a_recommendation_says_it() -> None:
