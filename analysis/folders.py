@@ -6,19 +6,12 @@ then take the places of those before. Killed meanwhile, a process leaves that to
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 INCOMPLETE = "incomplete"  # what a run has recorded that has no result yet (incomplete.py)
 _NEW, _COMPLETE, _NONE = ".new-", ".complete", ".none"  # .none: that file is to be removed
-
-
-def put(file: Path, write: Callable[[Path], object]) -> None:
-    """Let a file be there as a whole, or as it was; `write` writes it, by another name."""
-    part = file.with_name(f".{file.name}.part")
-    write(part)
-    part.replace(file)
 
 
 @contextmanager

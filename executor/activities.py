@@ -9,9 +9,10 @@ Program = Coroutine[Any, Any, None]
 
 
 class Activities:
-    """`run` runs one to its end."""
+    """`run` runs one to its end, or until it raises one of `ends`."""
 
-    def __init__(self, run: Callable[[Program], None]) -> None:
+    def __init__(self, run: Callable[[Program], None], ends: tuple[type[BaseException], ...] = ()) -> None:
+        self._ends = ends
         self.failure: BaseException | None = None  # of one of them
         self._run = run
         self._threads: list[Thread] = []
@@ -38,6 +39,8 @@ class Activities:
     def _run_beside(self, program: Program) -> None:
         try:
             self._run(program)
+        except self._ends:
+            pass
         except BaseException as error:
             self.failure = error
         finally:

@@ -54,7 +54,8 @@ class Injector:
         """Who has been made to stand still for a while."""
         self.stopped: set[int] = set()
         """Who ever was: that the scenario says so is no disturbance."""
-        self._cuts: list[Cut] = []
+        self.cuts: list[Cut] = []
+        """Those under way."""
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._over = Event()
@@ -147,16 +148,16 @@ class Injector:
                     self._at(fault.until, lambda: self._let_go_on(ranks))
             if known < inf:
                 if not goes_on:
-                    self._at(known, lambda: self._fails(ranks, fault))
+                    self._at(known, lambda: self._fails(self._still(ranks, fault), fault))
                 elif not isinstance(fault, Crash):  # what it still does counts no longer
-                    self._at(known, lambda: self._lose(ranks, fault))
+                    self._at(known, lambda: self._lose(self._still(ranks, fault), fault))
         if isinstance(fault, Cut):
-            self._cut([*self._cuts, fault])
-            self._at(fault.until, lambda: self._cut([each for each in self._cuts if each is not fault]))
+            self._cut([*self.cuts, fault])
+            self._at(fault.until, lambda: self._cut([each for each in self.cuts if each is not fault]))
         self._await_next()
 
     def _let_go_on(self, ranks: Sequence[int]) -> None:
-        self._signal(ranks, signal.SIGCONT)
+        self._signal([rank for rank in ranks if rank not in self.gone], signal.SIGCONT)
         self.still -= {*ranks}
 
     def _crash(self, fault: Crash, ranks: Sequence[int], goes_on: bool) -> None:
@@ -172,20 +173,20 @@ class Injector:
         else:
             gone()
 
+    def _still(self, ranks: Sequence[int], fault: Fault) -> Sequence[int]:
+        """Those of them that a fault still befalls: who is cut off may end, or be gone for another reason."""
+        if not isinstance(fault, Cut):
+            return ranks
+        return [rank for rank in ranks if rank not in self.gone and not self._ended(rank)]
+
     def _fails(self, ranks: Sequence[int], fault: Fault) -> None:
-        if ranks := self._befallen(ranks, fault):
+        if ranks:
             self.gone |= dict.fromkeys(ranks, fault)
             self.failed = fault
-
-    def _befallen(self, ranks: Sequence[int], fault: Fault) -> list[int]:
-        """Those of them that are not gone for another reason by now, and have not ended."""
-        return [rank for rank in ranks if self.gone.get(rank, fault) is fault and not self._ended(rank)]
 
     def _lose(self, ranks: Sequence[int], fault: Fault) -> None:
         """Kill them; the job goes on without them until they are back."""
         assert self.origin is not None
-        if not (ranks := self._befallen(ranks, fault)):
-            return
         self.gone |= dict.fromkeys(ranks, fault)
         self._signal(ranks, signal.SIGKILL)  # first: one that stands still may hold the store's lock
         absence.say(self._store, ranks, gone=True)
@@ -198,15 +199,14 @@ class Injector:
             self._at(fault.until, lambda: self._are_back(ranks))
 
     def _are_back(self, ranks: Sequence[int]) -> None:
-        ranks = [rank for rank in ranks if rank in self.gone]
         for rank in ranks:
-            del self.gone[rank]
+            self.gone.pop(rank, None)
         absence.say(self._store, ranks, gone=False)  # their links are there again
 
     def _cut(self, cuts: list[Cut]) -> None:
-        if self._bed is not None and cuts != self._cuts:
+        if self._bed is not None and cuts != self.cuts:
             self._bed.cut(lambda source, to: any(each.separated(source, to) for each in cuts))
-        self._cuts = cuts
+        self.cuts = cuts
 
     def _signal(self, ranks: Sequence[int], number: signal.Signals) -> None:
         for rank in ranks:

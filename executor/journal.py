@@ -19,6 +19,7 @@ from lockstep.executor.port import RealPort
 from lockstep.executor.termination import await_who_is_there
 from lockstep.executor.transport import Sent
 from lockstep.executor.waiting import Alarm
+from lockstep.job.events import Retired
 from lockstep.job.port import PassOf, Work
 from lockstep.strategies.node import Message
 
@@ -61,6 +62,8 @@ class GoingOnPort(JournallingPort):
 
     def post(self, to: int, message: Message) -> Sent:
         """As any port's; raises Anew if a server has begun anew: what was made before is nothing to it."""
+        if self.is_of_before():
+            raise Retired
         if self.broken:
             raise Anew
         sent = super().post(to, message)

@@ -341,7 +341,9 @@ class _Run:
             for rank, child in enumerate(self.processes):
                 if not begun or isinstance(injector.gone.get(rank), Hang | Unforeseen):
                     child.kill()  # one that stands still would not hear that it is to end
-            raise lives.LifeOver(injector.failed, time.monotonic() - self.origin, dict(injector.gone))
+            raise lives.LifeOver(
+                injector.failed, time.monotonic() - self.origin, dict(injector.gone), injector.cuts
+            )
         while injector.dead:
             self._replace(*injector.dead.popleft())
         return {rank: fault for rank, fault in injector.gone.copy().items() if not injector.goes_on(fault)}

@@ -13,18 +13,16 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import LIFE
-from lockstep.analysis.folders import put
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
-from lockstep.analysis.saved import UNREADABLE
-from lockstep.analysis.saved import said as unreadable
 from lockstep.executor import checkpoint_file, collect, journal
-from lockstep.executor.folder import new_folder
+from lockstep.executor.folder import new_folder, put
 from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault, Unforeseen
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
@@ -53,11 +51,11 @@ Begin = Callable[[Path, Path, Incarnation, float | None, Faults], "_Run"]
 
 
 class LifeOver(Exception):
-    """A failure has been noticed. `at`: when, s on the run's clock."""
+    """A failure has been noticed. `at`: when, s on the run's clock; `cuts`: those that are under way."""
 
-    def __init__(self, fault: Fault, at: float, gone: dict[int, Fault]) -> None:
+    def __init__(self, fault: Fault, at: float, gone: dict[int, Fault], cuts: Sequence[Cut]) -> None:
         super().__init__(fault)
-        self.fault, self.at, self.gone = fault, at, gone
+        self.fault, self.at, self.gone, self.cuts = fault, at, gone, cuts
         self.records: pd.DataFrame | None = None
         self.because = ""
 
@@ -68,8 +66,7 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
     life, frames, logs, origin = FIRST, list[pd.DataFrame](), list[pd.DataFrame](), None
     known: float | None = None  # since when it is known that the life before is over
     if resume:
-        life, frames = resumed(plan, kept)
-        logs = [collect.interleaving(plan, folder) for folder in _lives(kept)]
+        life, frames, logs = resumed(plan, kept)
         origin, known = time.monotonic() - life.start, life.start
         _note_earlier(plan, faults, life.start, extra)
     result: Result | None = None
@@ -86,18 +83,18 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
         except LifeOver as over:
             origin = run.origin
             assert origin is not None
+            _write_begin(own, life, known, over.at)
             if plan.scenario.on_failure not in ("restart", "spare"):
                 raise
             version, saved = checkpoint_file.whole(plan, kept)
             over.records = _with_unwritten(plan, own, over.records)
             records = _ended(plan, over, max(version, life.version))
             put(own / _RECORDS, partial(records.to_parquet, index=False))
-            _write_begin(own, life, known, over.at)
             frames.append(records)
             life = following(plan, life, version, saved, records)
             reading = read_s(plan, life)
             try:
-                start = next_start(plan, faults, over.at, over.gone.values(), reading)
+                start = next_start(plan, faults, over.at, [*over.gone.values(), *over.cuts], reading)
             except NotBack as error:
                 over.because = str(error)
                 raise over from None
@@ -128,17 +125,19 @@ def why(plan: Plan, over: LifeOver) -> str:
     return over.because or does_not_come_back(plan, over.fault, over.fault.ranks)
 
 
-def resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
-    """The next life of a run that was killed, and the records of those before. Raises ScenarioError."""
+_Resumed = tuple[Incarnation, list[pd.DataFrame], list[pd.DataFrame]]
+
+
+def resumed(plan: Plan, kept: Path) -> _Resumed:
+    """The next life of a run that was killed, and records and logs of those before. Raises ScenarioError."""
     try:
         return _resumed(plan, kept)
-    except ScenarioError:
-        raise
-    except UNREADABLE as error:
-        raise ScenarioError(f"{kept} cannot be read ({unreadable(error)})", key="--resume") from None
+    except (OSError, ValueError, LookupError, TypeError, BadZipFile) as error:  # of JSON, numpy and Parquet
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ScenarioError(f"{kept} cannot be read ({said})", key="--resume") from None
 
 
-def _resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
+def _resumed(plan: Plan, kept: Path) -> _Resumed:
     lives = _lives(kept)
     if not lives:
         problem = "no run in it can go on; it needs recovery.checkpoint, and a run that has not ended"
@@ -161,10 +160,11 @@ def _resumed(plan: Plan, kept: Path) -> tuple[Incarnation, list[pd.DataFrame]]:
         life = replace(life, start=max(end, _said(folder).get("ended") or end))
         frames.append(records)
     begins = following(plan, _read_begin(lives[-1]), version, saved, frames[-1])
-    log = collect.interleaving(plan, lives[-1])  # processes that began anew have had numbers, too
+    logs = [collect.interleaving(plan, folder) for folder in lives]
+    log = logs[-1]  # processes that began anew have had numbers, too
     numbers = map(int, log["peer"][log["word"] == LIFE])
     number = max([begins.number, *(1 + before for before in numbers)])
-    return replace(begins, number=number, start=life.start), frames
+    return replace(begins, number=number, start=life.start), frames, logs
 
 
 def _with_unwritten(plan: Plan, life: Path, records: pd.DataFrame | None) -> pd.DataFrame:

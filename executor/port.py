@@ -6,7 +6,7 @@ Threads block in `until`. The rest is under the turn of whose activity it is (tu
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import inf, nan
-from threading import get_ident
+from threading import get_ident, local
 from typing import Any
 
 import torch
@@ -74,7 +74,9 @@ class RealPort:
         self.clock, self.zero = self, time.monotonic()
         self.turns = Turns()
         self.inbox = Inbox(self._fetch, transport.there, transport.wake)
-        self.activities = Activities(self._run_beside)
+        self.activities = Activities(self._run_beside, (Anew,))
+        self._begun_anew = 0  # how often
+        self._thread = local()
         self.stopping = Stopping(plan, self.store)
         self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
         self.longest_s = 0.0  # the longest piece of work
@@ -193,8 +195,13 @@ class RealPort:
 
     def _run_beside(self, program: Program) -> None:
         use(self.initial.device)
+        self._thread.began = self._begun_anew
         run_to_end(program, self)
         self._wake_others()
+
+    def is_of_before(self) -> bool:
+        """Whether this activity was begun before the node last began anew."""
+        return getattr(self._thread, "began", self._begun_anew) != self._begun_anew
 
     def _patience(self) -> float:
         """How long to wait for messages: until shortly before something else is due."""
@@ -238,7 +245,11 @@ class RealPort:
         Raises Anew if connections are broken.
         """
         self._raise_failure()
-        if self._closing or (self.over() and (self.node.children or self.stopping.alone())):
+        if (
+            self._closing
+            or self.is_of_before()
+            or (self.over() and (self.node.children or self.stopping.alone()))
+        ):
             raise Retired
         if self.broken:
             raise Anew
@@ -432,6 +443,7 @@ class RealPort:
         """Let nothing happen any more of what is under way or has arrived."""
         self._pending, self._begun, self.held_up, self.broken = [], [], 0, False
         self._busy_until = None
+        self._begun_anew += 1
         self.inbox.drop_all()
 
     def hold_on(self) -> bool:

@@ -3,22 +3,22 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import inf
+from math import inf, nextafter
 from pathlib import Path
 
 import pandas as pd
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import GONE, LIFE
-from lockstep.analysis.folders import put
 from lockstep.analysis.records import Recorder
 from lockstep.executor import checkpoint_file, journal, snapshot_file
+from lockstep.executor.folder import put
 from lockstep.executor.hub import Hub
 from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.executor.stores import Store
 from lockstep.executor.transport import lives_so_far
 from lockstep.job.ending import ARRIVED, pool
-from lockstep.job.faults import Fault
+from lockstep.job.faults import Cut, Fault, Unforeseen
 from lockstep.job.incarnation import Incarnation, Saved, cut, nbytes_of, newest, saver
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import noticed
@@ -62,7 +62,7 @@ class Replacing:
             if len(self._counted(rank, ARRIVED)):  # it is no longer among those
                 self._store.add(ARRIVED, -1)
         if rank in plan.workers:
-            steps = {rank: self._mourn(rank, at)}
+            steps = {rank: self._mourn(rank, at if isinstance(fault, Cut | Unforeseen) else fault.at)}
             if plan.goes_back(rank):
                 steps = {rank: self._take_back(rank, steps[rank], saved.step if saved else 0)}
         else:
@@ -109,7 +109,7 @@ class Replacing:
         if noted.under_way is not None:
             step, start, _ = noted.under_way
             self._steps[worker] = step
-            given_up = [*given_up, (step, start, at)]
+            given_up = [*given_up, (step, start, max(at, nextafter(start, inf)))]
         if (together := self._plan.quota.together) is not None:
             name = pool(self._plan.places[worker][0])
             taken = self._counted(worker, name)

@@ -93,7 +93,7 @@ def schedule(
     roles: Sequence[Role],
     hosts: Sequence[int],
     racks: Callable[[int], int],
-    over: Callable[[Crash], float],
+    over: Callable[[Fault], float],
 ) -> Iterator[Fault]:
     """All faults of these items of `cluster.faults`, in the order of time.
 
@@ -161,7 +161,7 @@ def _outages(
     index: int,
     ranks: tuple[int, ...],
     rng: np.random.Generator,
-    over: Callable[[Crash], float],
+    over: Callable[[Fault], float],
 ) -> Iterator[Fault]:
     def crash(at: float, until: float) -> Crash:
         found = Crash(at, max(until, at + lingers), index, ranks, notice, lingers)
@@ -194,7 +194,7 @@ def _cuts(item: Any, index: int, hosts: Sequence[int], rng: np.random.Generator)
 
 
 def _traced(
-    item: kinds.Trace, index: int, hosts: Sequence[int], over: Callable[[Crash], float]
+    item: kinds.Trace, index: int, hosts: Sequence[int], over: Callable[[Fault], float]
 ) -> Iterator[Fault]:
     changes = item.changes
     for place, (at, host, up) in enumerate(changes):

@@ -243,6 +243,8 @@ class Node:
         step = self.begin()
 
         async def gradient() -> Vector:
+            if self.passes is not None:
+                return await self.passes.gradient(self, parameters, step)
             work = self._compute(parameters, step=step)
             await work.done
             found, self.loss = work.gradient()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, nan
 from typing import TYPE_CHECKING, Self
 
@@ -74,6 +75,8 @@ def refuses_to_go_on(scenario: Scenario, strategy: Strategy) -> ScenarioError | 
     elif not strategy.elastic:
         able = ", ".join(other for other, known in STRATEGIES.items() if known.elastic)
         problem = f"{scenario.strategy.name} cannot go on without a worker; {others}, or one of: {able}"
+    elif strategy.pieces(given) is not None and not strategy.has_servers:
+        problem = f"not built yet for units of {scenario.strategy.name}: {others} with them"
     elif given.get("algorithm") == "native" and not strategy.has_servers:
         problem = (
             "the engine's own collective cannot go on without a worker: with on_failure "
@@ -119,8 +122,10 @@ def killed(scenario: Scenario, crash: Crash) -> float:
     return min(crash.at + crash.lingers, max(crash.at, noticed(scenario, crash)))
 
 
-def _until(crash: Crash) -> float:
-    return crash.until
+def over(scenario: Scenario, fault: Fault) -> float:
+    """When those whom a fault befalls are there again, s, or spares in their places."""
+    spare = scenario.on_failure == "spare"
+    return min(fault.until, noticed(scenario, fault)) if spare else fault.until
 
 
 class Faults:
@@ -129,18 +134,13 @@ class Faults:
     def __init__(self, plan: Plan) -> None:
         scenario, cluster = plan.scenario, plan.scenario.cluster
         self._scenario = scenario
-        self._spare = scenario.on_failure == "spare"
-        over = self._taken if self._spare else _until
-        self._stream = self._there(
-            schedule(cluster.faults, scenario.seed, plan.roles, plan.hosts, cluster.group_of, over),
-            plan.presence,
+        comes = schedule(
+            *(cluster.faults, scenario.seed, plan.roles, plan.hosts, cluster.group_of),
+            partial(over, scenario),
         )
+        self._stream = self._there(comes, plan.presence)
         self.next: Fault | None = next(self._stream, None)
         self._been: list[tuple[int, float, float, float, str]] = []
-
-    def _taken(self, crash: Crash) -> float:
-        """When a spare takes the place, s."""
-        return min(crash.until, max(noticed(self._scenario, crash), crash.at + crash.lingers))
 
     def _there(self, faults: Iterator[Fault], presence: Mapping[int, tuple[float, float]]) -> Iterator[Fault]:
         """Nothing befalls a worker that has not joined yet, or has left, nor who has failed already.
@@ -158,7 +158,7 @@ class Faults:
                 and (not isinstance(fault, Hang) or still.get(rank, -inf) <= fault.at)
             )
             if known < inf:
-                down.update(dict.fromkeys(ranks, fault.until))
+                down.update(dict.fromkeys(ranks, over(self._scenario, fault)))
             elif isinstance(fault, Hang):
                 still.update(dict.fromkeys(ranks, fault.until))
             yield fault if len(ranks) == len(fault.ranks) else replace(fault, ranks=ranks)
@@ -171,12 +171,16 @@ class Faults:
 
     def befell(self, fault: Fault, ranks: Sequence[int]) -> None:
         """It has happened to them."""
-        at = noticed(self._scenario, fault)
-        self._been += [(rank, fault.at, nan if at == inf else at, fault.until, fault.kind) for rank in ranks]
+        known, until = noticed(self._scenario, fault), over(self._scenario, fault)
+        self._been += [(rank, fault.at, known, until, fault.kind) for rank in ranks]
 
     def record(self, recorder: Recorder, end: float) -> None:
-        """What has been, in a run that ended then, or by the clock: what lasted longer is over with it."""
-        end = min(end, self._scenario.stop.time or inf)
+        """What has been, in a run whose last record is of then: what lasted longer is over with it.
+
+        Where the clock alone ends a run it may be down until then, and record nothing.
+        """
+        stop = self._scenario.stop
+        end = stop.time if stop.time is not None and stop.by_time_alone else min(end, stop.time or inf)
         for rank, at, known, until, kind in self._been:
             if at < end:
                 recorder.note("fault", rank, at, known if known <= end else nan, min(until, end), kind=kind)
@@ -186,25 +190,24 @@ class NotBack(Exception):
     """A job waits for ever for all of its processes to be there: why, in words."""
 
 
-def next_start(plan: Plan, faults: Faults, now: float, gone: Iterable[Fault], read_s: float) -> float:
-    """When a job that knows at `now` that it has failed goes on: who is `gone` is back, and all have read.
+def next_start(plan: Plan, faults: Faults, now: float, lasting: Iterable[Fault], read_s: float) -> float:
+    """When a job that knows at `now` that it has failed goes on: what lasts is over, and all have read.
 
     Other failures until then hold it up, too, but not beyond the run's time. Raises NotBack.
     """
-    spare, until = plan.scenario.on_failure == "spare", plan.scenario.stop.time or inf
-    first = max(gone, key=lambda fault: fault.until)
-    start = (now if spare else max(now, first.until)) + read_s
+    until, until_over = plan.scenario.stop.time or inf, partial(over, plan.scenario)
+    last = max(lasting, key=until_over)
+    start = max(now, until_over(last)) + read_s
     if start == inf:
-        raise NotBack(does_not_come_back(plan, first, first.ranks))
+        raise NotBack(does_not_come_back(plan, last, last.ranks))
     held_up = 0
     while (fault := faults.next) is not None and fault.at < start < until:
         faults.befell(faults.pop(), fault.ranks)
         if not fault.ranks and not isinstance(fault, Cut):
             continue
-        lasting = min(fault.until, noticed(plan.scenario, fault)) if spare else fault.until
-        if lasting == inf:
+        if until_over(fault) == inf:
             raise NotBack(does_not_come_back(plan, fault, fault.ranks))
-        start = max(start, lasting + (read_s if isinstance(fault, Crash) else 0.0))
+        start = max(start, until_over(fault) + (read_s if isinstance(fault, Crash) else 0.0))
         held_up += 1
         if held_up > _IN_VAIN and until == inf:
             said = says(plan, fault, fault.ranks)
@@ -284,7 +287,7 @@ class Notices:
         """Whether the update that is made now is saved."""
         while (fault := self._faults.next) is not None and fault.at <= now + self._longest:
             self._faults.pop()
-            if isinstance(fault, Crash) and fault.notice:
+            if isinstance(fault, Crash) and fault.notice and fault.ranks:
                 self._coming.append(fault.at - fault.notice)
         if any(at <= now for at in self._coming):
             self._coming, self._left = [at for at in self._coming if at > now], 2

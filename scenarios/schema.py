@@ -287,6 +287,11 @@ class Stop(Section):
             return self.target
         return Target(metric="accuracy", at_least=self.target_accuracy)
 
+    @property
+    def by_time_alone(self) -> bool:
+        """Whether nothing but the clock ends a run."""
+        return (self.steps, self.updates, self.epochs, self.goal) == (None,) * 4
+
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         if self.target is not None and self.target_accuracy is not None:

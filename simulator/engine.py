@@ -373,7 +373,7 @@ def simulate(plan: Plan, progress: Progress | None = None) -> Result:
     Raises SimulationError if the nodes deadlock, a conservation law is broken, or a fault ends the run.
     """
     if plan.scenario.with_faults:
-        from lockstep.simulator.faults import simulate_with_faults
+        from lockstep.simulator.lives import simulate_with_faults
 
         return simulate_with_faults(plan, progress)
     with learning() if plan.scenario.workload.learns else nullcontext():

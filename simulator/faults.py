@@ -5,47 +5,38 @@ clock, from the last checkpoint on. Where the job goes on with those who are the
 a new node in the same simulation; the failure detector sends `leave` on behalf of who is gone.
 
 Not modelled: a message that a cut holds up still takes its share of the links meanwhile; a device whose
-process stands still finishes what it was given.
+process stands still for a while, and is not missed, finishes what it was given.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf, nan
 from typing import Any
 
 from simpy.core import StopSimulation
 
-from lockstep.analysis.records import Recorder, join
-from lockstep.analysis.result import Result
+from lockstep.analysis.records import Recorder
 from lockstep.job.ending import Ending
 from lockstep.job.events import Event
 from lockstep.job.faults import Crash, Cut, Fault, Hang, there_at
-from lockstep.job.incarnation import FIRST, Checkpoints, Incarnation, Saved, cut, following, nbytes_of, saver
+from lockstep.job.incarnation import Checkpoints, Incarnation, Saved, nbytes_of, saver
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, PassOf, Port, Work
 from lockstep.job.recovery import (
     Faults,
-    NotBack,
     does_not_come_back,
     killed,
-    next_start,
     noticed,
-    read_s,
-    recovered,
     says,
 )
-from lockstep.job.recovery import Progress as Lives
-from lockstep.job.rounds import completed
-from lockstep.simulator.engine import Progress, Simulation
+from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Process, Timeout
 from lockstep.simulator.port import VirtualPort
 from lockstep.strategies.node import Message
-from lockstep.workloads import learning
 from lockstep.workloads.compute_time import compute_times
 
 _MANY = 64  # activities of a node, of which most have ended
@@ -234,13 +225,13 @@ class FaultySimulation(Simulation):
 
     def _hold(self, ranks: tuple[int, ...], until: float) -> None:
         awake = Event()
-        held = [process for rank in ranks for process in self._activities.get(rank, []) if process.alive]
-        for process in held:
+        held = [(rank, each) for rank in ranks for each in self._activities.get(rank, []) if each.alive]
+        for _, process in held:
             process.hold(awake)
 
         def wake() -> None:
-            for process in held:
-                if process.alive:
+            for rank, process in held:
+                if process.alive and rank not in self._down:
                     process.let_go()
             awake.happen()
 
@@ -372,56 +363,13 @@ class FaultySimulation(Simulation):
         self.leave(saved, saved.version if saved else 0, self.environment.now)
 
     @property
-    def gone(self) -> Collection[Fault]:
-        """Why processes are not there."""
-        return self._down.values()
+    def under_way(self) -> Sequence[Fault]:
+        """Why processes are not there, or do not reach each other."""
+        now = self.environment.now
+        return [*self._down.values(), *(cut for cut in self._cuts if cut.until > now)]
 
     def follow(self, version: int) -> None:
         """What a failure has left: all updates from a version on are lost, and nobody goes on."""
         now = self.environment.now
         self.kills += [(rank, now) for rank in self.nodes if rank not in self._down]
         self.back += [(owner, version, now) for owner in self.owners.ranks]
-
-
-def simulate_with_faults(plan: Plan, progress: Progress | None = None) -> Result:
-    """As `simulate`, where processes fail or checkpoints are written. Raises SimulationError."""
-    faults, checkpoints, lives = Faults(plan), Checkpoints(plan), Lives()
-    life, frames = FIRST, []
-    extra, until = Recorder(), plan.scenario.stop.time or inf
-    with learning() if plan.scenario.workload.learns else nullcontext():
-        while True:
-            simulation = FaultySimulation(plan, life, faults, checkpoints)
-            simulation.run(progress)
-            result = simulation.result()
-            fault, now = simulation.failed, simulation.environment.now
-            if fault is None:
-                frames.append(completed(plan, cut(result.records, simulation.kills, simulation.back)))
-                break
-            version, saved = checkpoints.whole()
-            simulation.follow(max(version, life.version))
-            frames.append(cut(result.records, simulation.kills, simulation.back))
-            life = following(plan, life, version, saved, frames[-1])
-            reading = read_s(plan, life)
-            try:
-                start = next_start(plan, faults, now, simulation.gone, reading)
-            except NotBack as error:
-                raise SimulationError(str(error)) from None
-            start = min(start, until)  # with it a run ends that has no time left
-            extra.note("recovery", -1, now, start, life.version)
-            for rank, each in life.saved.items() if start < until else ():
-                size = nbytes_of(each.state)
-                extra.note("checkpoint", rank, start - reading, start, life.version, size, kind="read")
-            if lives.in_vain(life):
-                raise SimulationError(
-                    f"it fails again and again before the next checkpoint, after version {life.version}: "
-                    "give a smaller recovery.checkpoint.every, or a longer mtbf"
-                )
-            checkpoints.begin_with(life)
-            life = replace(life, start=start)
-        faults.record(extra, max(simulation.environment.now, now))
-    return replace(
-        result,
-        records=recovered(plan, join([*frames, extra.frame()])),
-        warnings=simulation.plan.warnings if len(frames) > 1 else result.warnings,
-        utilisation=None,
-    )

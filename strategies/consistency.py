@@ -99,18 +99,30 @@ async def barrier_of_parts(
     beyond: dict[int, Shard] = {}
     arrived: dict[int, list[Message]] = {}
     counted: list[Contribution] = []
-    ahead = set[int]()  # parts that have come to the next version
+    ahead = set[int]()  # parts that have come to the next version, and what goes along with it
+    done = 0  # of the parts themselves
+    late: dict[int, set[int]] = {}  # of who began anew then: those to which its next push comes too late
+
+    def of(number: int) -> Shard:
+        if number < len(parts):
+            return parts[number]
+        if number not in beyond and along is not None:
+            beyond[number] = along(number)
+        return beyond[number]
+
     while True:
         message = await node.receive()
         touched: Sequence[int] = ()
         if message.kind in ("leave", "join"):  # what it has pushed of a round counts no longer
             arrived = {n: [p for p in pushes if p.sender != message.sender] for n, pushes in arrived.items()}
             (members.add if message.kind == "join" else members.discard)(message.sender)
+            late[message.sender] = {*ahead}
             touched = [*arrived] if message.kind == "leave" else ()
         elif message.kind == "pull":
             await pulled(message)
-        elif message.part in ahead:
-            await parts[message.part].answer(message.sender)
+        elif message.part in late.get(message.sender, ()):
+            late[message.sender].remove(message.part)
+            await of(message.part).answer(message.sender)
         else:
             arrived.setdefault(message.part, []).append(message)
             touched = (message.part,)
@@ -118,18 +130,18 @@ async def barrier_of_parts(
             if len(arrived[number]) < max(1, len(members)):
                 continue
             pushes = arrived.pop(number)
-            if number >= len(parts) and number not in beyond and along is not None:
-                beyond[number] = along(number)
-            shard = parts[number] if number < len(parts) else beyond[number]
+            shard = of(number)
             pushes.sort(key=lambda push: push.sender)
             contributions = await shard.apply(pushes, count(pushes))
             answered = [push.sender for push in pushes]
             del pushes
             if number < len(parts):
-                those = {each.worker for each in counted} if ahead else None
+                those = {each.worker for each in counted} if done else None
                 counted = [each for each in contributions if those is None or each.worker in those]
-                ahead.add(number)
-            if len(ahead) == len(parts):
+                done += 1
+            ahead.add(number)
+            if done == len(parts):
+                done = 0
                 ahead.clear()
                 whole = node.concatenate([other.parameters for other in parts])
                 if await node.updated(shard.version, whole, counted):

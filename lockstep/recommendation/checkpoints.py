@@ -19,8 +19,8 @@ from lockstep.analysis.words import number, percent
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import detect_s
 from lockstep.recommendation.runs import stopping
-from lockstep.scenarios import Scenario
-from lockstep.scenarios.faults import Crash, Preemption, Recovery
+from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.faults import Crash, Preemption, Recovery, Resize
 from lockstep.simulator.errors import SimulationError
 from lockstep.strategies.kept import Savers
 
@@ -82,7 +82,8 @@ def advise(scenario: Scenario) -> Advice | None:
 def _simulated(scenario: Scenario, given: int | None) -> Advice | None:
     """By the goodput of simulations with the scenario's own faults, of 1, 2, 5, 10, … updates."""
     sized = scenario.sizes_only
-    nobody_fails = {"cluster": scenario.cluster.model_copy(update={"faults": ()}), "recovery": None}
+    by_plan = [item for item in scenario.cluster.faults if isinstance(item, Resize)]
+    nobody_fails = {"cluster": scenario.cluster.model_copy(update={"faults": by_plan})}
     undisturbed = lockstep.simulate(sized.model_copy(update=nobody_fails)).metrics
     whole, most = undisturbed["throughput"], undisturbed["updates"]
 
@@ -90,7 +91,7 @@ def _simulated(scenario: Scenario, given: int | None) -> Advice | None:
     def goodput(every: int | None) -> float:
         try:
             run = lockstep.simulate(sized.model_copy(update={"recovery": _writing(scenario, every)}))
-        except SimulationError:  # it never comes to its end
+        except (SimulationError, ScenarioError):  # it never comes to its end, or may write none
             return 0.0
         return run.metrics["goodput"] or 0.0
 

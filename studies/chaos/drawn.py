@@ -91,7 +91,8 @@ def _fault(random: Random, plan: Plan, end: float, goes_on: bool) -> dict[str, A
         kinds += [{"server": server, **crash}, {"server": server, "at": at, "hang_for": lasts}]
     if plan.strategy.resizes and goes_on and plan.strategy.savers is not Savers.WORKERS:
         kinds.append({"workers": {"add": random.randint(1, 2)}, "at": at})
-        kinds.append({"workers": {"remove": [random.choice(plan.workers[1:] or plan.workers)]}, "at": at})
+        if len(plan.workers) > 1:
+            kinds.append({"workers": {"remove": [random.choice(plan.workers[1:])]}, "at": at})
     return random.choice(kinds)
 
 

@@ -72,7 +72,6 @@ def test_what_does_not_add_up_is_found() -> None:
     again = result.records.copy()
     again.loc[fifth, "version"] = 3
     wrong = [*broken(replace(result, records=again))]
-    assert f"{40} mini-batches are applied" not in wrong
     assert any("mini-batches are applied, of" in each for each in wrong)
 
 
