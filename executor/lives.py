@@ -152,9 +152,8 @@ def _resumed(plan: Plan, kept: Path) -> _Resumed:
             found = streams.records(streams.streams(folder))
             records = _with_unwritten(plan, folder, found)
             end = float(records["end"].max()) if len(records) else life.start
-            everyone = [(rank, end) for rank in range(len(plan.roles))]
             owners = [(owner, max(version, life.version), end) for owner in plan.owners.ranks]
-            records = cut(completed(plan, records), everyone, [*_went_back(folder), *owners])
+            records = cut(completed(plan, records), [], [*_went_back(folder), *owners])
             put(folder / _RECORDS, partial(records.to_parquet, index=False))
         end = float(records["end"].max()) if len(records) else life.start
         life = replace(life, start=max(end, _said(folder).get("ended") or end))
@@ -193,10 +192,9 @@ def _joined(logs: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
+    """What counts of its records: of what was computed to its end alone, whenever processes were killed."""
     records = Recorder().frame() if over.records is None else over.records
-    ended = {rank: fault.at for rank, fault in over.gone.items() if not isinstance(fault, Cut | Unforeseen)}
-    kills = [(rank, ended.get(rank, over.at)) for rank in range(len(plan.roles))]
-    return cut(records, kills, [(owner, version, inf) for owner in plan.owners.ranks])
+    return cut(records, [], [(owner, version, inf) for owner in plan.owners.ranks])
 
 
 def _note_earlier(plan: Plan, faults: Faults, until: float, recorder: Recorder) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lockstep.analysis import streams
 from lockstep.analysis.entries import AGAIN, LIFE
 from lockstep.analysis.records import Recorder
-from lockstep.executor import checkpoint_file
+from lockstep.executor import checkpoint_file, lives
 from lockstep.executor.injector import Injector
 from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.executor.lives import resumed
@@ -131,6 +131,17 @@ def test_who_is_gone_is_not_lost_again_when_its_link_counts_as_failed() -> None:
     injector.end()
     assert [(rank, fault.item) for rank, fault, _ in injector.dead] == [(1, 9), (0, 1)]
     assert not injector.gone
+
+
+def test_what_was_computed_to_its_end_counts_whenever_its_process_was_killed() -> None:
+    """A kill comes some milliseconds late; what was pushed before is in the parameters."""
+    crash = Crash(0.5, 1.0, 0, (1,))
+    over = lives.LifeOver(crash, 0.8, {1: crash}, [])
+    recorder = Recorder()
+    recorder.gradient(1, 0.45, 0.503, 5)
+    over.records = recorder.frame()
+    (kept,) = lives._ended(PLAN, over, 6).itertuples()
+    assert (kept.kind, kept.end) == ("", 0.503)
 
 
 BEGUN = {"number": 0, "start": 0.0, "version": 0, "steps": {}}

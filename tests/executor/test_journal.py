@@ -3,6 +3,8 @@
 from math import nan
 from pathlib import Path
 from struct import Struct
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from lockstep.executor import journal
 from lockstep.executor.anew import Anew
 from lockstep.executor.port import RealPort
 from lockstep.executor.waiting import Timer
+from lockstep.job.events import Retired
 from lockstep.strategies.node import Message
 from tests.support.nodes import real_nodes
 from tests.support.scenarios import scenario
@@ -62,7 +65,33 @@ def test_a_gradient_that_ends_when_its_server_has_begun_anew_is_given_up() -> No
 
 
 def test_a_worker_whose_server_has_begun_anew_sends_nothing_before_it_does_too() -> None:
-    port = object.__new__(journal.GoingOnPort)
-    port.broken = True
-    with pytest.raises(Anew):
-        port.post(1, Message("push", 0))
+    with real_nodes(scenario()) as nodes:
+        node = next(node for node in nodes if isinstance(node.port, RealPort))
+        port: Any = object.__new__(journal.GoingOnPort)
+        vars(port).update(vars(node.port))
+        port.broken = True
+        with pytest.raises(Anew):
+            port.post(1, Message("push", 0))
+
+
+def test_an_activity_of_before_sends_nothing_when_a_worker_has_begun_anew() -> None:
+    """The new one has begun again with a pull."""
+    with real_nodes(scenario()) as nodes:
+        node = next(node for node in nodes if isinstance(node.port, RealPort))
+        port: Any = object.__new__(journal.GoingOnPort)
+        vars(port).update(vars(node.port))
+        found: list[BaseException] = []
+
+        def activity() -> None:
+            port._thread.began = port._begun_anew
+            port.drop_all()
+            for what in (port.look_for_the_end, lambda: port.post(1, Message("push", 0))):
+                with pytest.raises(Retired) as ended:
+                    what()
+                found.append(ended.value)
+
+        thread = Thread(target=activity)
+        thread.start()
+        thread.join()
+        assert len(found) == 2
+        assert not port.is_of_before()  # the program itself
