@@ -110,6 +110,20 @@ def asynchronous(workers: int) -> Outcome:
 def availability(workers: int) -> Outcome:
     """MTBF ÷ (MTBF + repair), and what is left of the beginning, when all are there."""
     mtbf, until = 40.0, 1000.0
+    _, there = _up_and_down(workers, mtbf, until)
+    steady, settles = mtbf / (mtbf + REPAIR), mtbf * REPAIR / (mtbf + REPAIR)
+    theory = steady + (1 - steady) * settles / until * (1 - exp(-until / settles))
+    return estimate(theory, there)
+
+
+def mean_availability(workers: int) -> Outcome:
+    """The metric is the mean of all processes; the server does not fail."""
+    result, there = _up_and_down(workers, 40.0, 1000.0)
+    return exact((float(there.sum()) + 1) / (workers + 1), result.metrics["availability"])
+
+
+def _up_and_down(workers: int, mtbf: float, until: float) -> tuple[Result, Array]:
+    """A run of so many seconds in which workers fail, and the share of them that each is there."""
     result = simulate(
         "asynchronous",
         {"time": f"{until} s"},
@@ -120,14 +134,23 @@ def availability(workers: int) -> Outcome:
     )
     rows = result.records[result.records["event"] == "fault"]
     down = (rows["end"] - rows["start"]).groupby(rows["node"]).sum().reindex(range(workers), fill_value=0.0)
-    steady, settles = mtbf / (mtbf + REPAIR), mtbf * REPAIR / (mtbf + REPAIR)
-    theory = steady + (1 - steady) * settles / until * (1 - exp(-until / settles))
-    return estimate(theory, 1 - down.to_numpy() / until)
+    return result, 1 - down.to_numpy() / until
 
 
 def crash(workers: int) -> Outcome:
     """One crash: rounds since the last checkpoint again, and the time until the worker is back."""
     return exact(65 + 50 * STEP, _one_crash(workers).metrics["duration_s"])
+
+
+def metric_of_a_crash(metric: str) -> Outcome:
+    """Of the same run with two workers, and a server."""
+    theory = {
+        "goodput": 100 * 2 * BATCH / 115,
+        "availability": 1 - 7.5 / (3 * 115),
+        "time_to_detect_s": 2.0,  # by default
+        "time_to_recover_s": 7.5,
+    }
+    return exact(theory[metric], _one_crash(2).metrics[metric])
 
 
 def _one_crash(workers: int) -> Result:
@@ -169,7 +192,13 @@ CASES = [
     *grid("failures: {rule}'s period", best_period, rule=["Young", "Daly"]),
     *grid("failures: asynchronous, {workers} machines", asynchronous, workers=[4]),
     *grid("failures: availability of {workers} machines", availability, workers=[100]),
+    *grid("failures: the availability of a run with {workers} machines", mean_availability, workers=[100]),
     *grid("failures: one crash, {workers} workers", crash, workers=[1, 8]),
+    *grid(
+        "failures: {metric} of one crash",
+        metric_of_a_crash,
+        metric=["goodput", "availability", "time_to_detect_s", "time_to_recover_s"],
+    ),
     *grid("failures: mini-batches that a crash loses, {workers} workers", lost_by_a_crash, workers=[1, 8]),
     *grid(
         "failures: applied, dropped or lost, {strategy}",
