@@ -75,7 +75,8 @@ class Node:
         self.goes_on = plan.goes_on
         self.keep: Keep = keeps_nothing  # what it saves
         self.forget: Callable[[int], None] = lambda version: None  # what anybody has saved beyond
-        # of a gradient in passes: its mini-batch, when it was begun, and when it ended; nan: it is under way
+        # of a gradient in passes, or that is given up: its mini-batch, when it was begun, and when it ended;
+        # nan: it is under way
         self.noted: Callable[[int, float, float], None] = lambda step, start, end: None
         self._every, self._write_s = plan.checkpoints(rank)
         self._notices = None if self._every is None else Notices.of(plan, incarnation.start)
@@ -264,8 +265,10 @@ class Node:
         self.interrupt = (kind, stopped := Event())
         work.done.then(lambda _: self._stop_computing(True) if self.interrupt == (kind, stopped) else None)
         finished = await stopped
-        self.recorder.gradient(self.rank, self.computing.pop(step), self.clock.now, step)
+        start, end = self.computing.pop(step), self.clock.now
+        self.recorder.gradient(self.rank, start, end, step)
         if not finished:
+            self.noted(step, start, end)
             work.give_up()
             return None
         gradient, self.loss = work.gradient()
