@@ -148,9 +148,9 @@ class Injector:
                     self._at(fault.until, lambda: self._let_go_on(ranks))
             if known < inf:
                 if not goes_on:
-                    self._at(known, lambda: self._fails(self._still(ranks, fault), fault))
+                    self._at(known, lambda: self._fails(self._befallen(ranks, fault), fault))
                 elif not isinstance(fault, Crash):  # what it still does counts no longer
-                    self._at(known, lambda: self._lose(self._still(ranks, fault), fault))
+                    self._at(known, lambda: self._lose(self._befallen(ranks, fault), fault))
         if isinstance(fault, Cut):
             self._cut([*self.cuts, fault])
             self._at(fault.until, lambda: self._cut([each for each in self.cuts if each is not fault]))
@@ -173,7 +173,7 @@ class Injector:
         else:
             gone()
 
-    def _still(self, ranks: Sequence[int], fault: Fault) -> Sequence[int]:
+    def _befallen(self, ranks: Sequence[int], fault: Fault) -> Sequence[int]:
         """Those of them that a fault still befalls: who is cut off may end, or be gone for another reason."""
         if not isinstance(fault, Cut):
             return ranks

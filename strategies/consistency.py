@@ -136,8 +136,8 @@ async def barrier_of_parts(
             answered = [push.sender for push in pushes]
             del pushes
             if number < len(parts):
-                those = {each.worker for each in counted} if done else None
-                counted = [each for each in contributions if those is None or each.worker in those]
+                those = {each.worker for each in counted} if done else set()
+                counted = [each for each in contributions if each.worker in those] if done else contributions
                 done += 1
             ahead.add(number)
             if done == len(parts):

@@ -46,13 +46,11 @@ class Advice:
 
     def __str__(self) -> str:
         every = f"Checkpoint every {self.updates:,} updates ({number(self.seconds, 's')} of work)"
-        why = f"the job fails every {number(self.mtbf_s, 's')}, and so loses {percent(self.lost)} of its time"
-        on_average = ", on average"
+        lost, on_average = f"loses {percent(self.lost)} of its time", ""
         if self.mtbf_s is None:
-            why, on_average = (
-                f"with the file's faults the job then loses {percent(self.lost)} of its time",
-                "",
-            )
+            why = f"with the file's faults the job then {lost}"
+        else:
+            why, on_average = f"the job fails every {number(self.mtbf_s, 's')}, and so {lost}", ", on average"
         if self.given is None:
             return f"{every}: {why}{on_average}."
         return f"{every}: {why}; every {self.given:,}, as in the file, {percent(self.lost_as_given)}."
