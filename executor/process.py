@@ -396,13 +396,13 @@ def main(scenario: Scenario, rank: int, contact: Contact, seat: Seat) -> None:
     """Be a process that `launch` started: report a failure to it, and never outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it says SIGTERM
     signal.signal(signal.SIGTERM, signals.terminate)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.ENDING)  # the fork server does not hear them
     end_with_parent()
     print_aside()
     control = contact.control(rank, seat)
     control.heartbeat.begin()
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens where the host's name leads to
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.ENDING)  # the fork server does not hear them
         seat.take()
         participate(Plan.of(scenario), rank, control)
         control.heartbeat.close()

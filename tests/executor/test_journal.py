@@ -45,6 +45,13 @@ def test_whatever_has_been_written_is_read(
     assert (found.under_way[0] if found.under_way else None) == under_way
 
 
+def test_a_gradient_is_there_once_that_was_given_up_in_the_instant_of_its_end(tmp_path: Path) -> None:
+    file = journal.journal_of(tmp_path, 3)
+    entries = [(0, 0.0, nan), (0, 0.0, 0.5), (0, 0.0, 0.6), (1, 0.7, nan), (1, 0.7, 0.9), (1, 0.7, -0.9)]
+    file.write_bytes(b"".join(ENTRY.pack(*entry) for entry in entries))
+    assert journal.read(file) == journal.Journal([(0, 0.0, 0.6)], [(1, 0.7, 0.9)], None)
+
+
 def test_a_worker_that_has_begun_nothing_has_none(tmp_path: Path) -> None:
     assert journal.read(journal.journal_of(tmp_path, 0)) == journal.Journal([], [], None)
 
