@@ -141,7 +141,7 @@ def run(
 
     begun = incomplete.scenario_of(resume) if resume is not None else file
     assert begun is not None
-    scenario = load(str(begun), set_ or [], testbed)
+    scenario = load(str(begun), set_ or [], testbed, beside=resume is None)
     output.check()
     ask_first(lambda: work.running(scenario, testbed), yes, timeout)
     with signals.within(timeout):

@@ -159,13 +159,16 @@ def on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def load(file: str, overrides: list[str], testbed: bool, fits: bool = True) -> "Scenario":
+def load(
+    file: str, overrides: list[str], testbed: bool, fits: bool = True, beside: bool = True
+) -> "Scenario":
     """The scenario of a command that does not sweep; its own is left out if it is not valid.
 
+    `beside`: whether code that lies beside the file may run; not where a folder of results has it.
     Raises ScenarioError, with `testbed` also if it cannot be built here, with `fits` if memory is too small.
     """
     check = partial(lockstep.check, testbed=testbed, fits=fits)
-    return scenarios.load(file, overrides, check, alone=True)
+    return scenarios.load(file, overrides, check, alone=True, beside=beside)
 
 
 class Output(NamedTuple):

@@ -69,9 +69,9 @@ def _tried(gathered: "Gathered") -> "tuple[list[Gain] | None, WhatIf | None]":
     place = gathered.folder if gathered.kind == "sweep" else gathered.folder / run["folder"]
     try:
         file = place / "scenario.yaml"
-        base = scenarios.load(file, alone=True)
+        base = scenarios.load(file, alone=True, beside=False)
         row = {str(key): value for key, value in run.items()}
-        scenario = load(str(file), settings(base, row), testbed=False)
+        scenario = load(str(file), settings(base, row), testbed=False, beside=False)
         with terminal.progress("trying what would shorten it", quiet=not sys.stderr.isatty()) as progress:
             gains = lockstep.why(scenario, progress)
     except (ScenarioError, RuntimeError) as error:

@@ -13,7 +13,11 @@ import lockstep
 from lockstep.analysis import saved
 from lockstep.scenarios import ScenarioError, dump
 from tests.support import ROOMS, ROOT
+from tests.support.command_line import Lockstep
 from tests.support.scenarios import scenario
+
+
+SWEEP = "\nsweep:"
 
 
 class Planted:
@@ -62,6 +66,29 @@ def test_code_beside_a_strangers_results_does_not_run(tmp_path: Path) -> None:
     assert mark.exists()
 
 
+def test_a_report_runs_no_code_beside_a_strangers_sweep(tmp_path: Path, command: Lockstep) -> None:
+    out, mark = tmp_path / "out", tmp_path / "mark"
+    (tmp_path / "s.yaml").write_text(f"{dump(scenario()).partition(SWEEP)[0]}{SWEEP} {{seed: [1, 2]}}\n")
+    lockstep.sweep(tmp_path / "s.yaml", out=out, jobs=1)
+    (out / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    file = out / "scenario.yaml"
+    text = re.sub(r"workload:\n(  .*\n)*", "workload: {task: 'evil:f'}\n", file.read_text())
+    file.write_text(text)
+    ended = command("report", out)
+    assert ended.status == 2
+    assert "the current folder" in ended.err
+    assert not mark.exists()
+    begun = tmp_path / "begun" / "incomplete"
+    begun.mkdir(parents=True)
+    (begun / "scenario.yaml").write_text(text)
+    (begun / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    (begun / "status.json").write_text('{"why": "killed"}')
+    ended = command("run", "--resume", begun.parent)
+    assert ended.status == 2
+    assert "the current folder" in ended.err
+    assert not mark.exists()
+
+
 def test_nothing_that_reads_files_can_unpickle() -> None:
     """Of the modules that a stranger's file, or a socket, comes to, none has a pickle in its text."""
     mentioned = {
@@ -83,8 +110,8 @@ def test_a_strangers_profile_and_sweep_run_nothing(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError):
         lockstep.load("quickstart", [f"cluster.profile={profile}"])
     out = tmp_path / "out"
-    text = dump(scenario(stop={"steps": 2})).partition("\nsweep:")[0]
-    (tmp_path / "s.yaml").write_text(f"{text}\nsweep: {{seed: [1, 2]}}\n")
+    text = dump(scenario(stop={"steps": 2})).partition(SWEEP)[0]
+    (tmp_path / "s.yaml").write_text(f"{text}{SWEEP} {{seed: [1, 2]}}\n")
     lockstep.sweep(tmp_path / "s.yaml", out=out, jobs=1)
     for name in ("points.jsonl", "results.parquet"):
         (out / name).write_bytes(pickle.dumps(Planted(mark)))
