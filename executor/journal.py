@@ -125,7 +125,7 @@ def unwritten(noted: Journal, worker: int, known: pd.DataFrame | None) -> pd.Dat
 
 
 def read(journal: Path) -> Journal:
-    """What a worker has noted: of each gradient the last, as one may be given up in the instant of its end."""
+    """What a worker has noted; of each gradient the last: one may be given up in the instant of its end."""
     data = journal.read_bytes() if journal.exists() else b""
     found = _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])
     entries = list({start: (step, start, end) for step, start, end in found}.values())

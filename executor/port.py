@@ -256,16 +256,22 @@ class RealPort:
 
     # ---------------------------------------------------------------- the device
 
-    def warm_up(self) -> None:
-        """Compute a first gradient, in each thread and on each stream that gradients are computed with."""
+    def warm_up(self, step: int) -> None:
+        """Compute a gradient, in each thread and on each stream that gradients are computed with; or passes.
+
+        step: the mini-batch that it begins with, which whoever reads it has read then.
+        """
         learner = self.learner
         assert learner is not None
+        if self.segments is not None:
+            self.segments.warm_up(self.rank)
+            return
         first = learner.initial()
-        learner.gradient(first, self.replica, 0)
+        learner.gradient(first, self.replica, step)
         if accelerated(self.initial.device):
 
             def again(ready: Ready) -> Any:
-                return learner.gradient(first, self.replica, 0, ready)
+                return learner.gradient(first, self.replica, step, ready)
 
             self._beside.backward(again, [], lambda: 0.0).done.block()
 

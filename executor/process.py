@@ -192,7 +192,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         learner.read_ahead(port.replica, scenario.workload.readers)
     start = time.monotonic()
     if learner is not None:
-        port.warm_up()  # the first gradient is slow: not on the clock
+        port.warm_up(life.steps.get(rank, 0))  # the first gradient is slow: not on the clock
     rehearse(plan, node)  # and so is the first update
     port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)

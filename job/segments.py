@@ -34,6 +34,28 @@ class Segments:
             self._segments[place] = found
         return self._segments[place]
 
+    def warm_up(self, rank: int) -> None:
+        """Take the model apart, and compute first passes of a device's pieces: both are slow.
+
+        Pieces that several devices share do not pass: they would meet each other.
+        """
+        import torch
+
+        plan, stage, all_segments = self._plan, self._plan.stages[rank], self._of(rank)
+        assert self._learner is not None
+        whole, micro = self._learner.initial(), _micro((stage.replica, 0, 0))
+        for chunk, piece in enumerate(plan.group(rank).pieces):
+            if piece.cut:
+                continue
+            segment = all_segments[chunk * stage.count + stage.index]
+            own = torch.cat([whole[part] for part in piece.parameters])
+            inputs, error = (
+                torch.zeros(nbytes // (plan.micro_batches * plan.sizes.itemsize)) if nbytes else None
+                for nbytes in (piece.before, piece.activation)
+            )
+            segment.forward(own, micro, inputs)
+            segment.backward(micro, error)
+
     def do(self, rank: int, parameters: Any, step: int, of: PassOf) -> tuple[Any, float]:
         """The result of a pass, and behind the last piece the micro-batch's part of the loss; else nan."""
         plan = self._plan

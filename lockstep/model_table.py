@@ -133,7 +133,9 @@ def _work_and_depth(workload: Workload) -> dict[str, Any]:
         return {"work": None, "depth": None, "parallelism": None}
     from lockstep.workloads.depth import depth
 
-    work, steps = depth(workload)
+    if (found := depth(workload)) is None:
+        return {"work": None, "depth": None, "parallelism": None}
+    work, steps = found
     return {"work": work, "depth": steps, "parallelism": work / steps}
 
 

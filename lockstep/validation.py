@@ -123,6 +123,8 @@ def _with_network(scenario: Scenario, network: Network, gradient: Gradient | Non
     if scenario.cluster.compute == "measured" and gradient is not None:
         time = {"distribution": "constant", "value": f"{gradient.seconds!r} s"}
         compute = {"time": time, "backward": gradient.backward}
+        if gradient.reading is not None:
+            compute["loading"] = time | {"value": f"{gradient.reading!r} s"}
         changes["compute"] = scenarios.Compute.model_validate(compute)
     cluster = scenario.cluster.model_copy(update=changes)
     return scenario.model_copy(update={"cluster": cluster})

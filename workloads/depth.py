@@ -19,8 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from lockstep.scenarios.workload import Trained
-from lockstep.workloads import models, tasks
+from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.workload import Trained, UserTask
+from lockstep.workloads import models, tasks, users
 from lockstep.workloads.keeping import storage_of
 from lockstep.workloads.task import trained
 
@@ -35,8 +36,23 @@ class Depth(NamedTuple):
     depth: int
 
 
-def depth(workload: Trained) -> Depth:
-    """Of the gradient of one mini-batch, counted on the meta device. Raises as `sizes` does."""
+def depth(workload: Trained) -> Depth | None:
+    """Of the gradient of one mini-batch, counted on the meta device. Raises as `sizes` does.
+
+    None: of a user's task that needs numbers, such as one that takes a value out of a tensor.
+    """
+    try:
+        with users.aside():
+            return _depth(workload)
+    except ScenarioError:
+        raise
+    except Exception:
+        if isinstance(workload, UserTask):
+            return None
+        raise
+
+
+def _depth(workload: Trained) -> Depth:
     look = tasks.look(workload)
     with _Counting() as counted, models.seeded(torch.device("cpu"), 0):
         weights = list(trained(look.model).values())

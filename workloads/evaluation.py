@@ -1,17 +1,19 @@
 """How well a model does on a task's test set."""
 
 from collections.abc import Mapping
+from math import nan
 from typing import Any
 
 from torch import Tensor, nn
 
+from lockstep.scenarios import ScenarioError
 from lockstep.workloads.base import Evaluation
 from lockstep.workloads.samples import CHUNK, Samples
 from lockstep.workloads.task import Loss, Metric, Task
 
 
 def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
-    """Return the means of the loss and of each metric over all samples."""
+    """Return the means of the loss and of each metric over all samples; nan of what counts none."""
     sums: dict[str, list[float]] = {}
     for start in range(0, len(test), CHUNK):
         batch, count = test.range(start, start + CHUNK), min(CHUNK, len(test) - start)
@@ -19,7 +21,7 @@ def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
             total, number = _summed(value, count)
             both = sums.setdefault(name, [0.0, 0])
             both[0], both[1] = both[0] + total, both[1] + number
-    means = {name: total / number for name, (total, number) in sums.items()}
+    means = {name: total / number if number else nan for name, (total, number) in sums.items()}
     return Evaluation(means.pop("loss"), means.pop("accuracy", None), means)
 
 
@@ -29,6 +31,9 @@ def measured(loss: Loss, metrics: Mapping[str, Metric], module: nn.Module, batch
     hook = module.register_forward_hook(lambda _module, _given, output: outputs.append(output))
     try:
         found: dict[str, Any] = {"loss": loss(module, batch)}
+        if metrics and not outputs:
+            problem = "the task's loss must call the model itself, model(x), and not one of its methods"
+            raise ScenarioError(f"{problem}: metrics are of what the model returns", key="workload.task")
         return found | {name: metric(outputs[-1], batch) for name, metric in metrics.items()}
     finally:
         hook.remove()

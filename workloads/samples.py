@@ -98,15 +98,24 @@ class Collated:
 
 
 def in_memory(dataset: Any, collate: Collate) -> bool:
-    """Whether a task's data set lies on the device as a whole, as tensors: nothing is read."""
-    return collate is None and isinstance(dataset, TensorDataset)
+    """Whether a task's data set lies on the device as a whole, as tensors: nothing is read.
+
+    Not one that inherits from `TensorDataset` and makes its samples itself, such as noisy ones.
+    """
+    kind, plain = type(dataset), TensorDataset
+    return (
+        collate is None
+        and isinstance(dataset, plain)
+        and kind.__getitem__ is plain.__getitem__
+        and kind.__len__ is plain.__len__
+    )
 
 
 def meta(dataset: Any, collate: Collate, count: int) -> Any:
     """Return a batch of so many samples on the meta device; the first one's tensors stand for all."""
     if isinstance(dataset, Shipped):  # known without the data
         return tuple(torch.empty(count, *shape, dtype=kind, device="meta") for shape, kind in dataset.shapes)
-    if collate is None and isinstance(dataset, TensorDataset):
+    if in_memory(dataset, collate):
         return tuple(tensor.new_empty(count, *tensor.shape[1:], device="meta") for tensor in dataset.tensors)
     with everything_seeded(0):
         sample = dataset[0]

@@ -19,11 +19,12 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.parallelism import Parallelism
-from lockstep.workloads import models, tracing
+from lockstep.workloads import models, tracing, users
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Learner
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.embedding import Embedding
+from lockstep.workloads.guarded import Guarded, GuardedPart
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.problems import Logistic, Quadratic
 from lockstep.workloads.streams import finished
@@ -94,6 +95,16 @@ def segments(
     if not isinstance(learner, Classifier):
         assert isinstance(learner, Quadratic | Logistic | Embedding)
         return [_Whole(learner, micro_batches)]
+    if isinstance(learner, Guarded):
+        found = users.guarded(learner.code, _of_classifier, learner, bounds, micro_batches, split, part)
+        return [GuardedPart(learner.code, each) for each in found]
+    return _of_classifier(learner, bounds, micro_batches, split, part)
+
+
+def _of_classifier(
+    learner: Classifier, bounds: Sequence[int], micro_batches: int, split: Parallelism, part: int
+) -> list[Segment]:
+    batch = learner.sizes.batch_size
     samples = given(learner.task.loss, learner.batch(0, 0))
     pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
     if split.parts > 1 or learner.synchronised:

@@ -93,7 +93,7 @@ def look(workload: Trained) -> Look:
 @users.aside()
 def look_at(code: Code) -> Look:
     """As `look`, of a user's task."""
-    return _look(users.call(code, 0))
+    return users.guarded(code, _look, users.call(code, 0))
 
 
 def _look(task: Task) -> Look:
@@ -112,12 +112,17 @@ def on_meta(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
         copies = {
             id(weight): nn.Parameter(weight.to("meta"), weight.requires_grad) for weight in model.parameters()
         }
-        return copy.deepcopy(model, copies | {id(each): each.to("meta") for each in model.buffers()})
+        try:
+            return copy.deepcopy(model, copies | {id(each): each.to("meta") for each in model.buffers()})
+        except Exception:  # of what cannot be copied, such as a lock: what needs the copy will be computed
+            return model
     with models.seeded(torch.device("cpu"), 0):
         try:
             with torch.device("meta"):
                 return repaired(_made, model)
-        except (NotImplementedError, RuntimeError):  # RegNet computes its widths, others load their weights
+        except ScenarioError:
+            raise
+        except Exception:  # RegNet computes its widths, others load their weights, or go by NumPy
             return on_meta(_made(model))  # to("meta") would untie weights
 
 

@@ -6,10 +6,11 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import compress
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -34,11 +35,36 @@ _local: dict[str, Callable[..., Any]] = {}  # functions that cannot be imported,
 _imported: dict[str, tuple[str, set[str]]] = {}  # by module: the content, and which modules came with it
 
 
+class _Aside:
+    """Where what is printed goes; several threads may be inside."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._stdout = Lock(), 0, sys.stdout
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._stdout, sys.stdout = sys.stdout, sys.stderr
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                sys.stdout = self._stdout
+
+
+_aside = _Aside()
+
+
 @contextmanager
 def aside() -> Iterator[None]:
     """What users' code prints inside goes where messages do: results are printed where it would go."""
-    with redirect_stdout(sys.stderr):
+    _aside.enter()
+    try:
         yield
+    finally:
+        _aside.leave()
 
 
 def code_of(function: Callable[..., Any], options: dict[str, Any]) -> Code:
@@ -98,7 +124,7 @@ def call(code: Code, seed: int) -> Task:
         raise
     except (Exception, SystemExit) as error:
         raise _raised(code.task, code.root, error) from error
-    _check(code.task, made)
+    guarded(code, _check, code.task, made)
     return made  # type: ignore[no-any-return]
 
 

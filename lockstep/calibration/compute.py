@@ -84,6 +84,8 @@ class Gradient(NamedTuple):
     """The share of it after the last layer's forward pass."""
     device: str
     """That they were computed on."""
+    reading: float | None = None
+    """Of a mini-batch, where processes of their own read."""
 
 
 def a_few(workload: Workload, wanted: Wanted = "auto") -> Gradient:
@@ -101,15 +103,21 @@ def _a_few(workload: Trained | Problem, wanted: Wanted) -> Gradient:
         return perf_counter()
 
     reader = learner if workload.readers and isinstance(learner, Reader) else None
+    if reader is not None:
+        reader.read_ahead(0, 0)
     for step in range(_FEW):
-        if reader is not None:
-            reader.batch(0, step)  # stays at hand
         start, ready = now(), list[float]()
-        learner.gradient(parameters, 0, step, lambda *_, ready=ready: ready.append(now()))
+        learner.gradient(
+            parameters, 0, 0 if reader else step, lambda *_, ready=ready: ready.append(now())
+        )  # where others read the first batch stays at hand
         times.append(now() - start)
         forward.append(ready[0] - start if ready else times[-1])  # to the last layer's gradient
-    whole = median(times[2:])
-    return Gradient(whole, min(0.99, max(0.0, 1 - median(forward[2:]) / whole)), named(device))
+    whole, reading = median(times[2:]), None
+    if reader is not None:
+        steps = iter(range(1, _FEW))
+        reading = median(timed(lambda: reader.batch(0, next(steps)), _FEW - 2, 0.0))
+    backward = min(0.99, max(0.0, 1 - median(forward[2:]) / whole))
+    return Gradient(whole, backward, named(device), reading)
 
 
 def compute_of(fit: Fit, backward: float | None, reading: Fit | None = None) -> dict[str, Any]:

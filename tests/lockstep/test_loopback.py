@@ -101,22 +101,26 @@ def test_reading_is_part_of_a_gradient_unless_others_read(
     class Learner:
         """Its gradients say which mini-batches they read themselves."""
 
-        here: int | None = None
+        here = 0 if loaders else None  # the first one
 
         def initial(self) -> Any:
             return SimpleNamespace(to=lambda _: None)
 
-        def read_ahead(self, *_: Any) -> None: ...
+        def read_ahead(self, *_: Any) -> None:
+            ahead.append(True)
 
         def end_reading(self) -> None: ...
 
         def batch(self, replica: int, step: int) -> None:
+            assert ahead, "nobody reads ahead"
             self.here = step
 
         def gradient(self, _: Any, replica: int, step: int, ready: Any) -> None:
             read.append(step != self.here)
 
     read: list[bool] = []
+    ahead: list[bool] = []
     monkeypatch.setattr(compute, "build", lambda *_: Learner())
-    compute._a_few(SimpleNamespace(readers=loaders), "cpu")  # type: ignore[arg-type]
+    found = compute._a_few(SimpleNamespace(readers=loaders), "cpu")  # type: ignore[arg-type]
+    assert (found.reading is not None) is bool(loaders)
     assert read == [not loaders] * 12

@@ -16,7 +16,6 @@ from tests.support import ROOMS, ROOT
 from tests.support.command_line import Lockstep
 from tests.support.scenarios import scenario
 
-
 SWEEP = "\nsweep:"
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import lockstep
 from lockstep.executor.launch import RunFailed
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
-from lockstep.workloads import build
+from lockstep.workloads import build, users
 from tests.support.command_line import COMMAND, Lockstep, fine
 from tests.support.nightly import drawn
 from tests.support.tasks import TIED, document, task, written
@@ -32,6 +33,14 @@ class HalfThere(Dataset):
         if index > 20:
             raise KeyError(f"sample {index}")
         return torch.zeros(2), index % 2
+"""
+ENDLESS = """
+class Endless(Dataset):
+    def __len__(self):
+        raise TypeError("no length")
+
+    def __getitem__(self, index):
+        return torch.zeros(2), 0
 """
 MISTAKES = {
     "no module": ("", {"task": "none:f"}, "there is no module none"),
@@ -96,6 +105,20 @@ MISTAKES = {
         {},
         "'f1' must return a tensor",
     ),
+    "a metric of nothing": (
+        task(
+            loss="lambda m, b: nn.functional.cross_entropy(m.forward(b[0]), b[1])",
+            metrics="{'f1': lambda output, batch: 1.0}",
+        ),
+        {},
+        "loss must call the model itself",
+    ),
+    "a model that cannot be made": (
+        task(model="lambda: {}['x']"),
+        {},
+        "my_task:f raised KeyError: 'x' .*my_task.py, line",
+    ),
+    "no length": (task(data="Endless()", more=ENDLESS), {}, "my_task:f raised TypeError: no length"),
     "a sample that is not there": (
         task(data="HalfThere(n)", more=HALF),
         {},
@@ -137,6 +160,44 @@ def test_what_a_task_prints_is_no_result(folder: Path, command: Lockstep) -> Non
     ended = command("simulate", "mine.yaml", "--json")
     assert json.loads(fine(ended))["samples"] == 64
     assert "imported" in ended.err
+
+
+@pytest.mark.parametrize("split", [{"pipeline": 2}, {"micro_batches": 2}])
+def test_a_split_model_prints_no_result_and_its_mistakes_are_said(
+    folder: Path, command: Lockstep, split: dict[str, int]
+) -> None:
+    layers, more = "nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))", {"parallelism": split}
+    one = document(strategy="all-reduce", **more)
+    written(folder, task(layers, loss=PRINTS))
+    (folder / "mine.yaml").write_text(json.dumps(one))
+    ended = command("simulate", "mine.yaml", "--json")
+    assert json.loads(fine(ended))["samples"] == 64 // split.get("pipeline", 1)
+    assert "loss" in ended.err
+    written(folder, task(layers, data="HalfThere(n)", more=HALF))
+    with pytest.raises(ScenarioError, match="my_task:f raised KeyError: 'sample"):
+        lockstep.simulate(made(one))
+
+
+def test_threads_put_aside_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that ends inside another leaves it aside, and results go where they should afterwards."""
+    inside, ended = Event(), Event()
+
+    def evaluate() -> None:
+        with users.aside():
+            inside.set()
+            ended.wait(10)
+            print("by the thread")
+
+    thread = Thread(target=evaluate)
+    with users.aside():
+        thread.start()
+        inside.wait(10)
+    print("by the program")
+    ended.set()
+    thread.join()
+    print("a result")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("a result\n", "by the program\nby the thread\n")
 
 
 @pytest.mark.nightly
