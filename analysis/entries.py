@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 
 HAPPENS, TOLD = ("wait", "compute", "part"), ("time", "count", "all_reduce")
-LIFE, AGAIN, GONE = "life", "again", "gone"
+LIFE, AGAIN, ANEW, GONE = "life", "again", "anew", "gone"
 WORDS = {
     LIFE,
     "heard",
@@ -31,8 +31,9 @@ class Entry(NamedTuple):
     =================== =====================================================================================
     life                the first of each life of a job that may fail: peer (the life's number), number (the
                         mini-batch that comes next), version (of the checkpoint), answer (when it starts, s);
-                        kind: `again` if the node alone begins anew, and the others have gone on; `gone`
-                        if they have, and nobody takes its place: version is then that which is left of it
+                        kind: `again` if the node alone begins anew, and the others have gone on; `anew`
+                        if it is the same process, whose server has begun anew; `gone` if nobody takes
+                        its place: version is then that which is left of it
     begin               an activity goes on for the first time; kind: the device, and what computes there
     go on               it goes on after what it awaited
     retire              the run ends for it while it waits

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import lockstep.analysis.streams as streams
-from lockstep.analysis.entries import AGAIN, LIFE
+from lockstep.analysis.entries import ANEW, LIFE
 from lockstep.analysis.streams import ENTRY
 from lockstep.job.ending import Count
 from lockstep.job.events import Event
@@ -156,7 +156,7 @@ class RecordedPort:
         """Another node stands on this port from now on, in its so-manieth life."""
         self._started = self._events = 0
         self._connections = {}
-        self.log.note(LIFE, AGAIN, peer=number, number=step, version=0, answer=now)
+        self.log.note(LIFE, ANEW, peer=number, number=step, version=0, answer=now)
 
     def counting(self, count: Count) -> Count:
         """What the node's `Ending` counts with, which logs the sums."""

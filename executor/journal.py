@@ -103,6 +103,12 @@ def journal_of(folder: Path, rank: int) -> Path:
     return folder / f"journal-{rank}"
 
 
+def journals_of(folder: Path, rank: int) -> list[Path]:
+    """Those of all who have been that worker in a life of the job."""
+    own = journal_of(folder, rank)
+    return [*sorted(folder.glob(f"{own.name}.life-*")), own]
+
+
 @dataclass(frozen=True)
 class Journal:
     """Of the gradients that have been computed, and of those that were given up."""

@@ -175,7 +175,7 @@ class _Run:
         self._contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s, brief, origin)
         self._bed = bed
         self.processes = [self._process(rank, self._contact) for rank in range(len(self.names))]
-        self.replacing = Replacing(plan, folder, kept, self.hub, self.store, life.number)
+        self.replacing = Replacing(plan, folder, kept, self.hub, self.store, life)
         self.origin = origin
         self.injector = None
         if faults is not None:

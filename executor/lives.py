@@ -38,7 +38,7 @@ from lockstep.job.recovery import (
     recovered,
     says,
 )
-from lockstep.job.rounds import completed
+from lockstep.job.rounds import as_saved, completed
 from lockstep.scenarios import ScenarioError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _resumed(plan: Plan, kept: Path) -> _Resumed:
             records = pd.read_parquet(folder / _RECORDS)
         else:
             found = streams.records(streams.streams(folder))
-            records = _with_unwritten(plan, folder, found)
+            records = as_saved(plan, _with_unwritten(plan, folder, found), version)
             end = float(records["end"].max()) if len(records) else life.start
             owners = [(owner, max(version, life.version), end) for owner in plan.owners.ranks]
             records = cut(completed(plan, records), [], [*_went_back(folder), *owners])
@@ -168,8 +168,11 @@ def _resumed(plan: Plan, kept: Path) -> _Resumed:
 
 def _with_unwritten(plan: Plan, life: Path, records: pd.DataFrame | None) -> pd.DataFrame:
     """What a life has recorded, and the gradients that the killed had no time to record."""
-    noted = [journal.read(journal.journal_of(life, worker)) for worker in plan.workers]
-    more = [journal.unwritten(each, w, records) for w, each in zip(plan.workers, noted, strict=True)]
+    more = [
+        journal.unwritten(journal.read(file), worker, records)
+        for worker in plan.workers
+        for file in journal.journals_of(life, worker)
+    ]
     return join([Recorder().frame() if records is None else records, *more])
 
 
@@ -193,7 +196,7 @@ def _joined(logs: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     """What counts of its records: of what was computed to its end alone, whenever processes were killed."""
-    records = Recorder().frame() if over.records is None else over.records
+    records = as_saved(plan, Recorder().frame() if over.records is None else over.records, version)
     return cut(records, [], [(owner, version, inf) for owner in plan.owners.ranks])
 
 

@@ -31,8 +31,10 @@ BACK = "back.json"
 class Replacing:
     """Of one life of a job, whose processes leave their things in `folder` and their records in `kept`."""
 
-    def __init__(self, plan: Plan, folder: Path, kept: Path, hub: Hub, store: Store, number: int) -> None:
-        """number: of the life of the job."""
+    def __init__(
+        self, plan: Plan, folder: Path, kept: Path, hub: Hub, store: Store, life: Incarnation
+    ) -> None:
+        """life: of the job."""
         self.frames: list[pd.DataFrame] = []
         """What the dead had no time to write."""
         self.absent: set[int] = set()
@@ -40,8 +42,8 @@ class Replacing:
         self.back: list[tuple[int, int, float]] = []
         """Servers that went back to earlier parameters: which, to which version, and when."""
         self._plan, self._folder, self._kept, self._hub, self._store = plan, folder, kept, hub, store
-        self._number, self._lives = number, Counter[int]()
-        self._steps: dict[int, int] = {}
+        self._number, self._lives = life.number, Counter[int]()
+        self._steps = dict(life.steps)
         self._deaths: list[tuple[int, Fault]] = []
 
     def bury(self, rank: int, fault: Fault, at: float) -> Incarnation | None:
@@ -101,7 +103,8 @@ class Replacing:
         found = streams.records([streams.file_of(self._kept, worker, streams.RECORDS)])
         file = journal.journal_of(self._kept, worker)
         noted = journal.read(file)
-        file.unlink(missing_ok=True)  # who takes its place may be killed before it computes anything
+        if file.exists():  # who takes its place may be killed before it computes anything
+            file.rename(file.with_name(f"{file.name}.life-{self._lives[worker]}"))
         for step, _, _ in noted.done:
             self._steps[worker] = step + 1
         self.frames.append(journal.unwritten(noted, worker, found))

@@ -194,10 +194,26 @@ def _next_steps(
 ) -> dict[int, int]:
     """Of each worker, the mini-batch that it goes on with: after those that are in what was saved."""
     if plan.has_servers:
-        taken = _taken(plan, records)
-        return {worker: before.steps.get(worker, 0) + taken.get(worker, 0) for worker in plan.workers}
+        first, taken = before.steps, _taken(plan, records)
+        if plan.strategy.gives_up:
+            return {w: _after_pushes(records, w, taken.get(w, 0), first.get(w, 0)) for w in plan.workers}
+        return {worker: first.get(worker, 0) + taken.get(worker, 0) for worker in plan.workers}
     savers = {worker: saver(plan, worker) for worker in plan.workers}
     return {worker: saved[by].step for worker, by in savers.items() if by is not None}
+
+
+def _after_pushes(records: "pd.DataFrame", worker: int, pushes: int, first: int) -> int:
+    """The mini-batch after that of a worker's last of so many pushes: others are in none, being given up.
+
+    first: that of its life.
+    """
+    sent = of(records, "message", ["node", "start", "kind"])
+    posted = np.sort(sent["start"][(sent["node"] == worker) & (sent["kind"] == "push")].unique())
+    if not 0 < pushes <= len(posted):
+        return first + pushes
+    done = of(records, "gradient", ["node", "end", "version", "kind"])
+    its = (done["node"] == worker) & (done["kind"] != CUT_OFF) & (done["end"] <= posted[pushes - 1])
+    return int(done["version"][its].max()) + 1
 
 
 def _taken(plan: Plan, records: "pd.DataFrame") -> dict[int, int]:
@@ -207,10 +223,11 @@ def _taken(plan: Plan, records: "pd.DataFrame") -> dict[int, int]:
     for group in plan.groups:
         owners = [rank for rank in plan.owners.evaluated if rank in set(group.owners.ranks)]
         for worker in group.workers:
-            by = dict.fromkeys(owners, 0)
+            by = dict.fromkeys((plan.roles[owner].shard for owner in owners), 0)  # it may have copies
             for rows in found.values():
                 own = rows[(rows["peer"] == worker) & rows["node"].isin(group.owners.ranks)]
-                for owner in {*by, *own["node"]}:
-                    by[owner] = by.get(owner, 0) + int(own.loc[own["node"] == owner, "batches"].sum())
+                for owner in {*own["node"].tolist()}:
+                    shard = plan.roles[owner].shard
+                    by[shard] = by.get(shard, 0) + int(own.loc[own["node"] == owner, "batches"].sum())
             counts[worker] = min(by.values(), default=0)
     return counts

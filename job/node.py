@@ -266,9 +266,10 @@ class Node:
         work.done.then(lambda _: self._stop_computing(True) if self.interrupt == (kind, stopped) else None)
         finished = await stopped
         start, end = self.computing.pop(step), self.clock.now
+        if not finished:
+            self.noted(step, start, end)  # first: what is recorded and not noted would be there twice
         self.recorder.gradient(self.rank, start, end, step)
         if not finished:
-            self.noted(step, start, end)
             work.give_up()
             return None
         gradient, self.loss = work.gradient()

@@ -80,8 +80,8 @@ class Passes:
             self._begun[step] = start, left - 1
         else:
             end = node.clock.now
+            node.noted(step, start, end)  # first: what is recorded and not noted would be there twice
             node.recorder.gradient(node.rank, start, end, step)
-            node.noted(step, start, end)
 
     async def do(self, node: "Node", kind: Kind, micro: int, chunk: int, given: Any, segment: int = 0) -> Any:
         """A pass through a segment of a piece: what it comes to."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from lockstep.analysis.records import Recorder, join, of
 from lockstep.job.plan import Plan
+from lockstep.strategies.owners import Replicated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +63,27 @@ def completed(plan: Plan, records: "pd.DataFrame") -> "pd.DataFrame":
                         stale.get(made, 0),
                         count,
                     )
+    return join([records, missing.frame()])
+
+
+def as_saved(plan: Plan, records: "pd.DataFrame", version: int) -> "pd.DataFrame":
+    """The records of a life that is over, with all updates that are in the checkpoint of that version.
+
+    Where replicas make the same updates only the first writes it, and with it what it has recorded: what
+    others had not written when they were killed is as the first one's.
+    """
+    missing, names = Recorder(), ("end", "version", "staleness", "batches")
+    updates = of(records, "update", ["node", *names])
+    for group in plan.groups:
+        if not isinstance(group.owners, Replicated):
+            continue
+        first, *others = group.owners.ranks
+        own = updates[(updates["node"] == first) & (updates["version"] < version)]
+        for other in others:
+            known = updates["version"][updates["node"] == other]
+            lost = own[~own["version"].isin(known)]
+            for end, made, stale, count in zip(*(lost[name].tolist() for name in names), strict=True):
+                missing.update(other, other, end, made, stale, count)
     return join([records, missing.frame()])
 
 

@@ -76,8 +76,18 @@ class FaultyPort(VirtualPort):
         work = super().compute(parameters, step, down_to, of)
         self.computes_until = inf if work.end is None else work.end
         if work.end is None:
-            work.done.then(lambda _: setattr(self, "computes_until", self.clock.now))
+            work.done.then(self._computes_no_more)
+        give_up = work.give_up
+
+        def given_up() -> None:
+            self._computes_no_more()
+            give_up()
+
+        work.give_up = given_up
         return work
+
+    def _computes_no_more(self, _: object = None) -> None:
+        self.computes_until = self.clock.now
 
 
 class FaultySimulation(Simulation):

@@ -14,7 +14,7 @@ from math import inf
 
 import pandas as pd
 
-from lockstep.analysis.entries import AGAIN, GONE, LIFE, Entry
+from lockstep.analysis.entries import AGAIN, ANEW, GONE, LIFE, Entry
 from lockstep.analysis.records import join
 from lockstep.analysis.result import Result
 from lockstep.job.ending import Ending
@@ -50,10 +50,11 @@ def lives_of(interleaving: pd.DataFrame) -> list[Life]:
             life = now.setdefault(entry.node, found.setdefault(0, Life(FIRST)))
             life.spans[entry.node] = life.spans[entry.node] or [Span(FIRST)]
             life.spans[entry.node][-1].entries.append(entry)
-        elif entry.kind in (AGAIN, GONE):
+        elif entry.kind in (AGAIN, ANEW, GONE):
             before = now[entry.node].spans[entry.node]
             before[-1].killed = True
-            before.append(Span(replace(begins, rejoins=True), gone=entry.kind == GONE))
+            begins = replace(begins, rejoins=True)
+            before.append(Span(begins, gone=entry.kind == GONE, anew=entry.kind == ANEW))
         else:
             life = now[entry.node] = found.setdefault(entry.peer, Life(replace(begins, steps={})))
             life.begins = replace(life.begins, steps={**life.begins.steps, **begins.steps})
@@ -84,6 +85,7 @@ class Replay(Simulation):
         self._saved: dict[tuple[int, int], Saved] = {}
         self._unread = defaultdict[tuple[int, int], list[int]](list)  # who begins with what is not saved yet
         self.replayed: dict[int, ReplayedPort] = {}  # those that stand now
+        self._endings: dict[int, Ending] = {}  # of each process
         self.entries = sum(len(span.entries) for spans in life.spans.values() for span in spans)
         self._been: list[ReplayedPort] = []
         self._shown: dict[int, Snapshots] = {}  # by those who are there, where all hold the same
@@ -98,8 +100,13 @@ class Replay(Simulation):
             span.follow = partial(self._follow, rank)
         port = self.replayed[rank] = ReplayedPort(ConnectedPort(self, rank), name, span, self._mail[rank])
         self._been.append(port)
-        versions = (span.begins if again else self.incarnation).versions(self.plan)
-        return port, Ending(self.plan, port.count, lambda: None, versions)
+        if not span.anew:
+            versions = (span.begins if again else self.incarnation).versions(self.plan)
+            self._endings[rank] = Ending(self.plan, partial(self._count, rank), lambda: None, versions)
+        return port, self._endings[rank]
+
+    def _count(self, rank: int, name: str) -> int:
+        return self.replayed[rank].count(name)
 
     def _node(self, rank: int, incarnation: Incarnation | None = None) -> Node:
         node = super()._node(rank, incarnation)

@@ -73,6 +73,8 @@ class Span:
     """Whether the log may end anywhere."""
     gone: bool = False
     """Whether it is none: nobody takes the place of the one before."""
+    anew: bool = False
+    """Whether the process is the same, whose server has begun anew: it knows which mini-batch is its."""
     follow: Callable[[], None] | None = None
     """What comes after it."""
 

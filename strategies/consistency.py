@@ -198,7 +198,7 @@ async def first_k_workers(
     there, and for all members, if they are fewer.
     """
     wanted = k or most_of(node)
-    await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members))
+    await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members), once=True)
 
 
 @synchronisation(offers={Offer.K_GRADIENTS}, elastic=True)
@@ -209,11 +209,14 @@ async def first_k_batches(node: Node, rule: UpdateRule, *, k: Count | None = Non
     Dutta et al. 2018, §2. Failure: the others make the `k` gradients.
     """
     wanted = k or most_of(node)
-    await _first(node, rule, lambda pushes, members: pushes >= wanted or not members)
+    await _first(node, rule, lambda pushes, members: pushes >= wanted or not members, once=False)
 
 
-async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool]) -> None:
-    """Update as soon as the pushes of a version are enough for so many members; then answer all members."""
+async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool], once: bool) -> None:
+    """Update as soon as the pushes of a version are enough for so many members; then answer all members.
+
+    once: each has one push in a version, and who begins anew in it makes that again.
+    """
     shard, members = Shard(node, rule), list(node.children)
     pushes: list[Message] = []
     while True:
@@ -223,7 +226,8 @@ async def _first(node: Node, rule: UpdateRule, enough: Callable[[int, int], bool
         elif message.kind in ("leave", "join"):
             there = {*members, message.sender} if message.kind == "join" else {*members} - {message.sender}
             members = [child for child in node.children if child in there]
-            pushes = [push for push in pushes if push.sender != message.sender]
+            if once:
+                pushes = [push for push in pushes if push.sender != message.sender]
         elif message.version < shard.version:
             shard.drop(message)
         else:

@@ -112,6 +112,12 @@ class Strategy:
         return self.worker_loop.pushes if isinstance(self.worker_loop, WorkerLoop) else "gradients"
 
     @property
+    def gives_up(self) -> bool:
+        """Whether workers give up gradients that come too late, and go on with the next mini-batch."""
+        rounds = {Offer.K_WORKERS, Offer.K_GRADIENTS}
+        return isinstance(self.worker_loop, WorkerLoop) and not rounds.isdisjoint(self.worker_loop.needs)
+
+    @property
     def pooled(self) -> bool:
         """The server chooses who works: all workers' mini-batches are one budget, whoever makes them."""
         return self.consistency is not None and self.consistency.pooled

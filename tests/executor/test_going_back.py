@@ -2,7 +2,9 @@
 
 import json
 import time
+from math import nan
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import pytest
@@ -10,15 +12,16 @@ import pytest
 from lockstep.analysis import streams
 from lockstep.analysis.entries import AGAIN, LIFE
 from lockstep.analysis.records import Recorder
-from lockstep.executor import checkpoint_file, lives
+from lockstep.executor import checkpoint_file, journal, lives
 from lockstep.executor.injector import Injector
 from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.executor.lives import resumed
 from lockstep.executor.replacing import BACK, Replacing
 from lockstep.executor.stores import HashStore
+from lockstep.job import rounds
 from lockstep.job.ending import ARRIVED
 from lockstep.job.faults import Crash
-from lockstep.job.incarnation import Saved
+from lockstep.job.incarnation import FIRST, Incarnation, Saved
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
 from lockstep.scenarios import ScenarioError
@@ -75,7 +78,7 @@ def test_a_server_that_goes_back_is_no_longer_at_the_last_version(tmp_path: Path
     kept.mkdir()
     DurableInterleaving(kept, RANK).note("count", ARRIVED, number=1)
     store.add(ARRIVED, 1)
-    replacing = Replacing(PLAN, tmp_path, kept, hub, store, 0)  # type: ignore[arg-type]
+    replacing = Replacing(PLAN, tmp_path, kept, hub, store, FIRST)  # type: ignore[arg-type]
     life = replacing.bury(RANK, Crash(1.0, 1.5, 0, (RANK,)), 1.0)
     assert store.add(ARRIVED, 0) == 0
     assert life is not None
@@ -104,6 +107,52 @@ def test_a_run_that_is_resumed_knows_what_servers_had_undone(tmp_path: Path) -> 
     life, (records,), _ = resumed(PLAN, tmp_path)
     assert [*records.sort_values("end")["event"]] == ["update", "undone", "update"]
     assert life.number == 5  # draws of those before do not come again
+
+
+ENTRY = Struct("=idd")  # of a journal
+
+
+def _begun(kept: Path, steps: dict[str, int]) -> None:
+    kept.mkdir()
+    begin = {"number": 0, "start": 0.0, "version": 0, "steps": steps}
+    (kept / "begin.json").write_text(json.dumps(begin))
+
+
+def test_what_a_dead_worker_had_noted_is_there_for_a_run_that_is_resumed(tmp_path: Path) -> None:
+    """The launcher, which knows it, may be killed, too, before the others have written anything."""
+    kept = tmp_path / "life-0"
+    _begun(kept, {})
+    journal.journal_of(kept, 1).write_bytes(ENTRY.pack(0, 0.1, 0.3) + ENTRY.pack(1, 0.3, nan))
+    replacing = Replacing(PLAN, tmp_path, kept, Forgetful(), HashStore(), FIRST)  # type: ignore[arg-type]
+    life = replacing.bury(1, Crash(0.5, 1.5, 0, (1,)), 0.5)
+    assert life is not None
+    assert life.steps == {1: 1}
+    journal.journal_of(kept, 1).write_bytes(ENTRY.pack(1, 1.5, 1.7))
+    _, (records,), _ = resumed(PLAN, tmp_path)
+    assert [*zip(records["version"], records["start"], strict=True)] == [(0, 0.1), (1, 1.5)]
+
+
+def test_who_dies_before_its_first_gradient_goes_on_where_its_life_began(tmp_path: Path) -> None:
+    kept = tmp_path / "life-0"
+    kept.mkdir()
+    began = Incarnation(3, 10.0, 20, {1: 25})
+    replacing = Replacing(PLAN, tmp_path, kept, Forgetful(), HashStore(), began)  # type: ignore[arg-type]
+    life = replacing.bury(1, Crash(10.5, 11.5, 0, (1,)), 10.5)
+    assert life is not None
+    assert life.steps == {1: 25}
+
+
+def test_what_is_in_the_checkpoint_of_replicas_was_made_by_all_of_them() -> None:
+    """The first one's records are on disk with it, and of those of who was killed some are not."""
+    plan = Plan.of(made(document(strategy={"name": "all-reduce", "algorithm": "ring"})))
+    recorder = Recorder()
+    for version in range(7):
+        recorder.update(0, 0, 1.0 + version, version, 0, 1)
+    for version in range(3):
+        recorder.update(1, 1, 1.001 + version, version, 0, 1)
+    found = rounds.as_saved(plan, recorder.frame(), 5)
+    made_by = found[found["event"] == "update"].groupby("node")["version"].agg(list)
+    assert [*map(sorted, made_by)] == [[*range(7)], [*range(5)]]
 
 
 def test_a_run_that_was_killed_before_it_began_is_resumed(tmp_path: Path) -> None:

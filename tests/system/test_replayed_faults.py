@@ -53,6 +53,8 @@ TURNS = [
 FEWER = [TURNS[0], TURNS[1] | {"back_after": "5400 ms"}, TURNS[2]]
 ALONE = {"strategy": {"name": "local-sgd", "averaging_period": 1}, "stop": {"time": "9 s"}}
 NOBODY = [CRASH | {"worker": who, "at": at, "back_after": None} for who, at in ((1, "1 s"), (0, "1800 ms"))]
+# who is at a mini-batch of the common pool begins anew, and that is its own still
+POOLED = {"cluster": {"workers": 3}, "stop": {"steps": 40}}
 GOSSIP = {"name": "gossip", "probability": 0.5}
 ANEW = {"recovery": {"on_failure": "continue"}}
 SHORT = CRASH | {"back_after": "1 s"}
@@ -108,6 +110,7 @@ CASES: dict[str, dict[str, Any]] = {
     "slices go on": {"faults": [SHORT], **ON, "strategy": {"name": "p3", "units": 2, "slice_size": 500}},
     "a server of slices": {"faults": [SERVER], **ON, "strategy": {"name": "p3", "units": 2}},
     "chunks wait": {"faults": [SHORT], **WAIT, "strategy": {"name": "synchronous", "chunks": 3}},
+    "clients of a server": {"faults": [SERVER | {"at": "500 ms"}], **WAIT, "strategy": "fedavg", **POOLED},
     "split": {"faults": [CRASH], "strategy": "pipedream-2bw", "parallelism": {"pipeline": 2}},
 }  # fmt: skip
 
