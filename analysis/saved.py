@@ -73,7 +73,7 @@ def load(folder: str | Path) -> Result:
             f"there is no {missing}; give the --out of a run that has ended", file=str(folder)
         )
     try:
-        scenario = scenarios.load(folder / "scenario.yaml", alone=True, beside=False)
+        scenario = scenarios.load(folder / "scenario.yaml", alone=True, beside=False, changed=True)
         metrics = _metrics(folder / "result.json")
         records, utilisation, interleaving = (
             pd.read_parquet(file, page_checksum_verification=True)

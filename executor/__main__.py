@@ -27,13 +27,14 @@ from lockstep.executor import addresses, blame, collect, folder, joining, proces
 from lockstep.executor.barrier import barrier, wait_for
 from lockstep.executor.heartbeat import BAD_INPUT, repr_line
 from lockstep.executor.hub import Hub
-from lockstep.executor.launch import INSIDE, path_s
+from lockstep.executor.launch import INSIDE, check_room, path_s
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.remote import HubGone
 from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError, dump, load
 from lockstep.scenarios.code import trusting
+from lockstep.workloads import try_metrics
 from lockstep.workloads.heap import use_large_pages
 
 _LOOK_S = 0.1  # how often rank 0 looks after the run
@@ -133,7 +134,9 @@ def _plan(options: argparse.Namespace) -> Plan | ScenarioError:
     """The plan of the run; or what is wrong with the scenario, which the others are to hear of, too."""
     try:
         with trusting(options.trust):
-            return Plan.of(load(options.scenario, options.set, Plan.of))
+            plan = Plan.of(load(options.scenario, options.set, Plan.of))
+        try_metrics(plan.scenario.workload)
+        return plan
     except ScenarioError as error:
         return error
 
@@ -150,6 +153,8 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
         workers = scenario.cluster.workers
         parts = f"{workers} for workers, {needed - workers} for servers"
         raise ScenarioError(f"the scenario needs {needed} processes ({parts}), torchrun started {own.world}")
+    first, here = own.rank - int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    check_room(plan, range(first, first + here))
     joining.begin_records(own, scenario, out, stack)
     barrier(control.store, "folders for records", own.world)
     names, over = [role.name for role in plan.roles], Event()

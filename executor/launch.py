@@ -144,7 +144,7 @@ def _prepared(plan: Plan, testbed: bool) -> Learner | None:
     """
     start_for(plan, testbed)
     learner = collect.evaluator(plan.scenario)  # data are downloaded once
-    _check_room(plan)
+    check_room(plan, range(len(plan.roles)))
     return learner
 
 
@@ -206,7 +206,10 @@ class _Run:
                     progress(self.hub.done_share)
                 if waiting is not None:
                     waiting(blame.waiting_for(self.hub.waited_for(), self.names))
-            result = collect.result(self.plan, self.folder, self.kept, self.learner)
+            try:
+                result = collect.result(self.plan, self.folder, self.kept, self.learner)
+            except ScenarioError as error:  # the records, at least, are there
+                raise RunFailed(f"its parameters cannot be evaluated: {error}") from None
             stopped = self.injector.stopped if self.injector else ()
             return collect.seen(result, self.hub, self.names, stopped)
         except KeyboardInterrupt:
@@ -397,11 +400,14 @@ def path_s(plan: Plan, rate: float | None) -> float:
     return messages / (rate or _BETWEEN_HOSTS)
 
 
-def _check_room(plan: Plan) -> None:
-    """Raise ScenarioError for more processes than memory has room for: the machine would go down."""
-    workload, its, processes = plan.scenario.workload, plan.sizes, len(plan.roles)
-    nbytes = processes * _LEAST_BYTES
-    nbytes += sum(bytes_of(workload, its, held(plan, rank)) for rank in plan.workers)
-    nbytes += sum(held(plan, rank) for rank in range(len(plan.workers), processes))
-    what = f"a run of its {processes:,} processes"
+def check_room(plan: Plan, ranks: Sequence[int]) -> None:
+    """Raise ScenarioError for more processes than memory has room for: the machine would go down.
+
+    ranks: of this host.
+    """
+    workload, its, workers = plan.scenario.workload, plan.sizes, len(plan.workers)
+    nbytes = len(ranks) * _LEAST_BYTES
+    nbytes += sum(bytes_of(workload, its, held(plan, rank)) for rank in ranks if rank < workers)
+    nbytes += sum(held(plan, rank) for rank in ranks if rank >= workers)
+    what = f"a run of its {len(ranks):,} processes"
     require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")

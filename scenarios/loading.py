@@ -55,16 +55,17 @@ def load(
     *,
     alone: bool = False,
     beside: bool = True,
+    changed: bool = False,
 ) -> Scenario:
     """Return the scenario in the file `source`, in a text, or the shipped one of that name.
 
     `overrides` are `dotted.key=YAML` and win over the file. `check` sees the scenario and, like the schema,
     each swept value by itself; it may raise `ScenarioError(problem, key)`. `alone`: its sweep is of no use,
     and left out if it is not valid, unless overrides have made it. `beside`: code that lies beside the file
-    may run (scenarios/code.py). Raises only ScenarioError, with the file and line, or the override, that is
-    to blame.
+    may run (scenarios/code.py). `changed`: so may code that has changed since it was written. Raises only
+    ScenarioError, with the file and line, or the override, that is to blame.
     """
-    return _loaded(source, overrides, check, _itself, alone, beside)
+    return _loaded(source, overrides, check, _itself, alone, beside, changed)
 
 
 def points(
@@ -159,6 +160,7 @@ def _loaded(
     then: Callable[[Scenario, dict[str, Any], Context], T],
     alone: bool = False,
     beside: bool = True,
+    changed: bool = False,
 ) -> T:
     """What `then` makes of the scenario, its document without the sweep, and where that comes from."""
     places: dict[str, int | str] = {}  # the line, or the override, that each dotted key comes from
@@ -175,7 +177,7 @@ def _loaded(
         changes = [given.partition("=")[0] for given in overrides]
         document = _fitted(document, changes, path.parent, places)
         places |= {new: places[old] for old, new in renamed.COLUMNS.items() if old in places}
-        context = {"folder": path.parent, "beside": beside}
+        context = {"folder": path.parent, "beside": beside, "changed": changed}
         scenario = _validate(document, context, check)
         bare = {key: value for key, value in document.items() if key != "sweep"}
         try:

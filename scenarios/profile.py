@@ -43,12 +43,13 @@ class Profile(Section):
 
 def called(workload: Mapping[str, Any]) -> str:
     """Return a name for the workload of a profile's entry, which files can have, too."""
-    values = {**workload, **workload.get("options", {})}
-    values.pop("options", None)
+    values = dict(workload)
+    options = [f"{key}-{value}" for key, value in values.pop("options", {}).items()]
     for key in ("loaders", "compile"):  # 0 and false, as nearly always
         if not values.get(key):
             values.pop(key, None)
-    return "-".join(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in values.values())
+    words = (*values.values(), *options)
+    return "-".join(re.sub(r"[^\w.]+", "-", str(word)).strip("-") for word in words)
 
 
 UNLESS_SAID: Mapping[str, Any] = {"precision": "float32", "loaders": 0, "compile": False}

@@ -111,15 +111,22 @@ def in_memory(dataset: Any, collate: Collate) -> bool:
     )
 
 
-def meta(dataset: Any, collate: Collate, count: int) -> Any:
-    """Return a batch of so many samples on the meta device; the first one's tensors stand for all."""
+def meta(dataset: Any, collate: Collate) -> Callable[[int], Any]:
+    """Return what makes batches of so many samples on the meta device; it does not keep the data set.
+
+    The first sample's tensors stand for all. Raises what reading it raises.
+    """
     if isinstance(dataset, Shipped):  # known without the data
-        return tuple(torch.empty(count, *shape, dtype=kind, device="meta") for shape, kind in dataset.shapes)
-    if in_memory(dataset, collate):
-        return tuple(tensor.new_empty(count, *tensor.shape[1:], device="meta") for tensor in dataset.tensors)
-    with everything_seeded(0):
-        sample = dataset[0]
-    return moved((collate or default_collate)([sample] * count), torch.device("meta"))
+        shapes = [*dataset.shapes]
+    elif in_memory(dataset, collate):
+        shapes = [(tensor.shape[1:], tensor.dtype) for tensor in dataset.tensors]
+    else:
+        with everything_seeded(0):
+            sample = dataset[0]
+        return lambda count: moved((collate or default_collate)([sample] * count), torch.device("meta"))
+    return lambda count: tuple(
+        torch.empty(count, *shape, dtype=kind, device="meta") for shape, kind in shapes
+    )
 
 
 def nbytes(dataset: Any) -> int:

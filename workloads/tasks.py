@@ -98,7 +98,7 @@ def look_at(code: Code) -> Look:
 
 def _look(task: Task) -> Look:
     batch, held_out = (
-        functools.cache(partial(samples.meta, dataset, task.collate)) for dataset in (task.train, task.test)
+        functools.cache(samples.meta(dataset, task.collate)) for dataset in (task.train, task.test)
     )
     nbytes = samples.nbytes(task.train) + samples.nbytes(task.test)
     tensors = samples.in_memory(task.train, task.collate)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.code import Code, content, file_of
+from lockstep.scenarios.code import NAME, Code, content, file_of
 from lockstep.scenarios.section import nearest
 from lockstep.workloads.importing import Ended, Unguarded, holds_task
 from lockstep.workloads.samples import everything_seeded
@@ -27,11 +27,12 @@ from lockstep.workloads.torchvision_repair import repaired
 T = TypeVar("T")
 _KEY = "workload.task"
 _NOT_HERE = (
-    "is a function of a notebook or of the prompt, or one inside another, which other processes cannot "
-    "import; write it to a file, such as my_task.py, and import it from there"
+    "is a function of a notebook or of the prompt, one inside another, or of a file whose name is none of a "
+    "module, which other processes cannot import; write it to a file, such as my_task.py, and import it from "
+    "there"
 )
 _OF_CURVES = ("", "time", "version")  # columns of a curve that are not metrics
-_local: dict[str, Callable[..., Any]] = {}  # functions that cannot be imported, by content
+_local: dict[str, Callable[..., Any]] = {}  # functions that cannot be imported, by a number of each
 _imported: dict[str, tuple[str, set[str]]] = {}  # by module: the content, and which modules came with it
 
 
@@ -85,17 +86,16 @@ def code_of(function: Callable[..., Any], options: dict[str, Any]) -> Code:
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None) if module == "__main__" else None
     if file is not None and Path(file).suffix == ".py":
-        module = Path(file).stem
+        spec = getattr(main, "__spec__", None)  # of `python -m package.module`
+        module = Path(file).stem if spec is None else spec.name
     own = sys.modules.get(module) if file is None else main
     where = getattr(own, "__file__", None)
-    if module != "__main__" and where is not None and name.isidentifier():
+    if module != "__main__" and where is not None and NAME.fullmatch(f"{module}:{name}"):
         levels = module.count(".") + (Path(where).name == "__init__.py")
         root = Path(where).absolute().parents[levels]
         return Code(f"{module}:{name}", said, str(root), None)
-    code = getattr(function, "__code__", None)
-    told = sha256(repr((name, code and (code.co_code, code.co_consts, code.co_names))).encode()).hexdigest()[
-        :16
-    ]
+    # each time anew: what it closes over, and what it calls, may be something else by now
+    told = sha256(repr((name, len(_local))).encode()).hexdigest()[:16]
     _local[told] = function
     return Code(f"__main__:{name.rpartition('.')[2].strip('<>')}", said, None, told)
 

@@ -89,7 +89,7 @@ def _several(folder: Path) -> Gathered:
 
 
 def _sweep(folder: Path) -> Gathered:
-    scenario = load_scenario(folder / "scenario.yaml", alone=True, beside=False)
+    scenario = load_scenario(folder / "scenario.yaml", alone=True, beside=False, changed=True)
     try:
         table = pd.read_parquet(folder / "results.parquet").rename(columns=COLUMNS)
     except saved.UNREADABLE as error:

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.selection import only_its_own
 from lockstep.sweeping.version import version
 
-_NAMES_A_FILE = ("file", "trace")
+_NAMES_A_FILE = ("file", "trace", "layer_times", "graph")
 ENGINES = ("simulator", "executor")
 
 
@@ -103,7 +103,7 @@ def key(scenario: Scenario, engine: str, testbed: bool) -> str:
     That is the scenario, the files that it names, the engine, the code and the libraries.
     """
     document = scenario.model_dump(mode="json", exclude={"sweep"})
-    files = [_content(file, os.stat(file).st_mtime_ns) for file in _files(document)]
+    files = [_content_of(place) for place in _files(document)]
     text = json.dumps([document, files, engine, testbed, version(engine)], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -113,9 +113,9 @@ def _files(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, item in value.items():
             if name in _NAMES_A_FILE and isinstance(item, str):
-                yield item
-            elif name == "options" and isinstance(item, Mapping):  # of a task: any may be a file
-                yield from (each for each in item.values() if isinstance(each, str) and Path(each).is_file())
+                yield from [item] * os.path.exists(item)  # a strategy has a graph that is none
+            elif name == "options":  # of a task: any may be a file or a folder
+                yield from (each for each in _texts(item) if os.path.exists(each))
             else:
                 yield from _files(item)
     elif isinstance(value, list):
@@ -123,6 +123,24 @@ def _files(value: Any) -> Iterator[str]:
             yield from _files(item)
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value, anywhere."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+
+
+def _content_of(place: str) -> Any:
+    """What tells a file's content from another; of a folder, its files' names, sizes and last changes."""
+    if not os.path.isdir(place):
+        return _content(place, os.stat(place).st_mtime_ns)
+    found = ((each, each.stat()) for each in sorted(Path(place).rglob("*")) if each.is_file())
+    return [(str(each), its.st_size, its.st_mtime_ns) for each, its in found]
+
+
 @lru_cache(16)
 def _content(file: str, changed: int) -> str:
-    return sha256(Path(file).read_bytes()).hexdigest()
+    with open(file, "rb") as opened:
+        return file_digest(opened, "sha256").hexdigest()

@@ -18,6 +18,7 @@ import pytest
 import lockstep
 from tests.support.commands import HANGS, SOON, is_alive, nodes, until, wait_until_on_disk
 from tests.support.nightly import drawn
+from tests.support.tasks import document, task, written
 from tests.support.torchrun import ENTRY, LATE, QUADRATIC, SCENARIO
 
 pytestmark = pytest.mark.real
@@ -118,6 +119,38 @@ def test_bad_input_is_told_once(ended) -> None:
     assert told_once(done, needs)
     assert "exitcode  : 2 " in done.stderr  # torchrun's own summary
     assert not (out / "result.json").exists()
+
+
+@pytest.fixture
+def a_users(tmp_path: Path) -> Callable[[str], Path]:
+    """A scenario with a task that lies elsewhere, whose metrics are these."""
+
+    def scenario(metrics: str) -> Path:
+        there = written(tmp_path / "there", task(metrics=metrics))
+        workload = {"task": "my_task:f", "batch_size": 8, "root": str(there)}
+        file = tmp_path / "here" / "mine.yaml"
+        file.parent.mkdir()
+        file.write_text(json.dumps(document(workload=workload, strategy="all-reduce")))
+        return file
+
+    return scenario
+
+
+def test_a_task_of_a_users(a_users: Callable[[str], Path]) -> None:
+    file = a_users("{}")
+    program = ("-m", "lockstep.executor", str(file))
+    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    assert told_once(done, "code runs only from the current folder")
+    done = subprocess.run(torchrun(2, *program, "--trust"), capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode == 0, done.stderr
+    here = lockstep.run(lockstep.load(file, trust=True))
+    assert json.loads(done.stdout)["parameters_sha256"] == here.metrics["parameters_sha256"]
+
+
+def test_metrics_are_tried_before_anything_runs(a_users: Callable[[str], Path]) -> None:
+    program = ("-m", "lockstep.executor", str(a_users("{'f1': lambda output, batch: None}")), "--trust")
+    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    assert told_once(done, "the task's metric 'f1' must return a tensor")
 
 
 def test_bad_input_that_processes_find_leaves_nothing(tmp_path: Path) -> None:
