@@ -102,13 +102,10 @@ def in_memory(dataset: Any, collate: Collate) -> bool:
 
     Not one that inherits from `TensorDataset` and makes its samples itself, such as noisy ones.
     """
+    if collate is not None or not isinstance(dataset, TensorDataset):
+        return False
     kind, plain = type(dataset), TensorDataset
-    return (
-        collate is None
-        and isinstance(dataset, plain)
-        and kind.__getitem__ is plain.__getitem__
-        and kind.__len__ is plain.__len__
-    )
+    return kind is Shipped or (kind.__getitem__, kind.__len__) == (plain.__getitem__, plain.__len__)
 
 
 def meta(dataset: Any, collate: Collate) -> Callable[[int], Any]:

@@ -22,7 +22,7 @@ from lockstep.scenarios import ScenarioError, dump
 from lockstep.scenarios.loading import made
 from lockstep.scenarios.profile import called
 from lockstep.sweeping.points import key
-from lockstep.workloads import build, sizes
+from lockstep.workloads import build, samples, sizes, tasks
 from tests.support.command_line import COMMAND, Lockstep, fine
 from tests.support.tasks import document, task, written
 
@@ -180,6 +180,11 @@ def test_a_data_set_that_makes_its_samples_itself_is_asked_for_them(folder: Path
     written(folder, task(data="Noisy(x, (x[:, 0] > 0).long())", more=NOISY))
     weights = gradient(made(document()).workload)[:4]  # of products with inputs, all of which are 0
     assert torch.equal(weights, torch.zeros(4))
+
+
+def test_what_ships_lies_in_memory() -> None:
+    workload = made(document(workload={"dataset": "digits", "model": "mlp"})).workload
+    assert samples.in_memory(tasks.of(workload, 0).train, None)
 
 
 def test_a_task_collates_as_it_says(folder: Path) -> None:
