@@ -1,10 +1,16 @@
 """What tests of real runs that fail have in common: a small job, and what befalls it."""
 
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import lockstep
 from lockstep import Result
 from lockstep.scenarios.loading import made
+from tests.support.command_line import COMMAND
 
 CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
 SERVER = {"server": 0, "at": "1 s", "crash": True, "back_after": "500 ms"}
@@ -50,3 +56,15 @@ def simulated(
         recovery["checkpoint"] = {"every": f"{every} updates"}
     document = {"name": "faults", "cluster": cluster, "strategy": strategy, "recovery": recovery, **more}
     return lockstep.simulate(made(document))
+
+
+def killed_at(file: Path, out: Path, version: int) -> None:
+    """A run whose launcher is killed as soon as there is a checkpoint."""
+    run = subprocess.Popen([*COMMAND, "run", str(file), "--out", str(out), "--quiet"])
+    until = time.monotonic() + 60
+    while not [*out.glob(f"incomplete/checkpoint-{version}-*.npz")]:
+        assert time.monotonic() < until
+        assert run.poll() is None
+        time.sleep(0.02)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()

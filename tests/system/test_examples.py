@@ -1,5 +1,7 @@
 """The example tasks of docs/examples learn, from files of a user's."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from lockstep.scenarios.loading import made
 from lockstep.workloads import build, sentences
 from lockstep.workloads.torchvision_repair import import_torchvision
 from tests.support import ROOT
+from tests.support.command_line import Lockstep, fine
 from tests.support.tasks import document
 
 EXAMPLES = ROOT / "docs" / "examples"
@@ -35,9 +38,7 @@ def learned(learner: Any, rate: float, steps: int) -> tuple[Any, Any]:
 
 
 def test_a_table(tmp_path: Path) -> None:
-    wine = load_wine(as_frame=True)
-    wine.frame.to_csv(tmp_path / "wine.csv", index=False)
-    learner = learner_of("tabular:mlp", {"file": str(tmp_path / "wine.csv"), "target": "target"})
+    learner = learner_of("tabular:mlp", wine(tmp_path / "wine.csv"))
     before, after = learned(learner, 0.1, 60)
     assert before.accuracy < 0.7
     assert after.accuracy > 0.9
@@ -75,19 +76,55 @@ def test_a_model_of_transformers_from_a_folder(tmp_path: Path, weights: bool) ->
     assert after.accuracy > before.accuracy
 
 
-def test_a_folder_of_images(tmp_path: Path) -> None:
-    """Bright and dark ones, each read when it is needed; flips are those of the sample's own seed."""
+def photos(place: Path) -> dict[str, Any]:
+    """The options of bright and dark ones that are written there."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 24), ("test", 12)):
         for number in range(count):
-            folder = tmp_path / part / ("bright" if number % 2 else "dark")
+            folder = place / part / ("bright" if number % 2 else "dark")
             folder.mkdir(parents=True, exist_ok=True)
             pixels = rng.integers(0, 100, (12, 12, 3)) + 150 * (number % 2)
             Image.fromarray(pixels.astype("uint8")).save(folder / f"{number}.png")
-    options = {"folder": str(tmp_path), "size": 32}
+    return {"folder": str(place), "size": 32}
+
+
+def wine(file: Path) -> dict[str, Any]:
+    """The options of a table that is written there."""
+    load_wine(as_frame=True).frame.to_csv(file, index=False)
+    return {"file": str(file), "target": "target"}
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    """Each is read when it is needed; flips are those of the sample's own seed."""
+    options = photos(tmp_path)
     learner = learner_of("images:classifier", options, 4, partition={"labels": 1})
     start = learner.initial()
     first = learner.gradient(start, 0, 3)
     assert learner.gradient(start, 1, 0).shape == first.shape
     assert learner.gradient(start, 0, 3).equal(first)
     assert pd.notna(learner.evaluate(start).accuracy)
+
+
+COMMANDS: dict[str, Any] = {
+    "tabular:mlp": lambda place: wine(place / "wine.csv"),
+    "text:gpt": lambda place: {"width": 16},
+    "images:classifier": lambda place: photos(place / "photos"),
+}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("task", COMMANDS)
+def test_an_example_beside_its_file_runs_as_it_is_simulated(
+    task: str, tmp_path: Path, command: Lockstep
+) -> None:
+    """As the documentation says: copied beside the scenario."""
+    shutil.copy(EXAMPLES / f"{task.partition(':')[0]}.py", tmp_path)
+    workload = {"task": task, "options": COMMANDS[task](tmp_path), "batch_size": 4}
+    compute = {"time": {"distribution": "constant", "value": "100 ms"}}
+    one = document(workload=workload, stop={"steps": 2}, cluster={"workers": 2, "compute": compute})
+    (tmp_path / "mine.yaml").write_text(json.dumps(one))
+    simulated, real = (
+        json.loads(fine(command(verb, tmp_path / "mine.yaml", "--json"))) for verb in ("simulate", "run")
+    )
+    assert real["samples"] == simulated["samples"] == 16
+    assert real["parameters_sha256"] == simulated["parameters_sha256"]

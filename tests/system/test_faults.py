@@ -22,7 +22,7 @@ from lockstep.strategies.optimizers import Age
 from lockstep.studies.chaos.invariants import broken
 from tests.support.command_line import COMMAND, Lockstep, fine
 from tests.support.commands import processes
-from tests.support.failing import CRASH, HANG, LINK, PARTITION, SERVER, document
+from tests.support.failing import CRASH, HANG, LINK, PARTITION, SERVER, document, killed_at
 from tests.support.nightly import drawn
 from tests.support.testbed import needs_testbed
 
@@ -44,18 +44,6 @@ def test_a_real_run_that_is_killed_ends_with_the_same_parameters(whole: Any) -> 
     assert 0.3 <= metrics["time_to_detect_s"] <= 0.31
     assert metrics["time_to_recover_s"] >= 0.5
     assert metrics["lost_samples"] <= 2 * 6 * 32
-
-
-def killed_at(file: Path, out: Path, version: int) -> None:
-    """A run whose launcher is killed as soon as there is a checkpoint."""
-    run = subprocess.Popen([*COMMAND, "run", str(file), "--out", str(out), "--quiet"])
-    until = time.monotonic() + 60
-    while not [*out.glob(f"incomplete/checkpoint-{version}-*.npz")]:
-        assert time.monotonic() < until
-        assert run.poll() is None
-        time.sleep(0.02)
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
 
 
 @pytest.mark.real
