@@ -22,6 +22,7 @@ from lockstep.analysis.entries import LIFE
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
 from lockstep.executor import checkpoint_file, collect, journal
+from lockstep.executor.deaths import KeptFaults
 from lockstep.executor.folder import new_folder, put
 from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault, Unforeseen
@@ -62,9 +63,10 @@ class LifeOver(Exception):
 
 def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Result], resume: bool) -> Result:
     """Run one life after the other. Raises LifeOver if one ends the run: its message says why."""
-    faults, extra, in_vain, by_itself = Faults(plan), Recorder(), Progress(), Progress()
+    extra, in_vain, by_itself = Recorder(), Progress(), Progress()
     life, frames, logs, origin = FIRST, list[pd.DataFrame](), list[pd.DataFrame](), None
     known: float | None = None  # since when it is known that the life before is over
+    faults = _faults(plan, kept)
     if resume:
         life, frames, logs = resumed(plan, kept)
         origin, known = time.monotonic() - life.start, life.start
@@ -133,8 +135,12 @@ def resumed(plan: Plan, kept: Path) -> _Resumed:
     try:
         return _resumed(plan, kept)
     except (OSError, ValueError, LookupError, TypeError, BadZipFile) as error:  # of JSON, numpy and Parquet
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ScenarioError(f"{kept} cannot be read ({said})", key="--resume") from None
+        raise _unreadable(kept, error) from None
+
+
+def _unreadable(kept: Path, error: Exception) -> ScenarioError:
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    return ScenarioError(f"{kept} cannot be read ({said})", key="--resume")
 
 
 def _resumed(plan: Plan, kept: Path) -> _Resumed:
@@ -200,11 +206,21 @@ def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     return cut(records, [], [(owner, version, inf) for owner in plan.owners.ranks])
 
 
-def _note_earlier(plan: Plan, faults: Faults, until: float, recorder: Recorder) -> None:
+def _faults(plan: Plan, kept: Path) -> KeptFaults:
+    """Those of a run, which may have been killed. Raises ScenarioError."""
+    try:
+        return KeptFaults(plan, kept)
+    except (OSError, ValueError, TypeError) as error:
+        raise _unreadable(kept, error) from None
+
+
+def _note_earlier(plan: Plan, faults: KeptFaults, until: float, recorder: Recorder) -> None:
     """What had befallen a run before it was killed, and who was back by then."""
+    been: list[Fault] = [*faults.by_themselves]
     while faults.next is not None and faults.next.at < until:
-        fault = faults.pop()
-        faults.befell(fault, fault.ranks)
+        been.append(faults.pop())
+        faults.befell(been[-1], been[-1].ranks)
+    for fault in been:
         for rank in fault.ranks if plan.goes_on and fault.until < until else ():
             recorder.note("recovery", rank, min(noticed(plan.scenario, fault), fault.until), fault.until, -1)
 

@@ -13,6 +13,7 @@ from lockstep.analysis import streams
 from lockstep.analysis.entries import AGAIN, LIFE
 from lockstep.analysis.records import Recorder
 from lockstep.executor import checkpoint_file, journal, lives
+from lockstep.executor.deaths import KeptFaults
 from lockstep.executor.injector import Injector
 from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.executor.lives import resumed
@@ -20,7 +21,7 @@ from lockstep.executor.replacing import BACK, Replacing
 from lockstep.executor.stores import HashStore
 from lockstep.job import rounds
 from lockstep.job.ending import ARRIVED
-from lockstep.job.faults import Crash
+from lockstep.job.faults import Crash, Silent, Unforeseen
 from lockstep.job.incarnation import FIRST, Incarnation, Saved
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
@@ -153,6 +154,16 @@ def test_what_is_in_the_checkpoint_of_replicas_was_made_by_all_of_them() -> None
     found = rounds.as_saved(plan, recorder.frame(), 5)
     made_by = found[found["event"] == "update"].groupby("node")["version"].agg(list)
     assert [*map(sorted, made_by)] == [[*range(7)], [*range(5)]]
+
+
+def test_deaths_that_nobody_planned_are_known_to_a_run_that_is_resumed(tmp_path: Path) -> None:
+    faults = KeptFaults(PLAN, tmp_path)
+    faults.befell(Unforeseen(1.0, 1.5, -1, (0,)), [0])
+    faults.befell(Silent(3.0, 4.0, -1, (0, 1)), [0, 1])
+    recorder = Recorder()
+    KeptFaults(PLAN, tmp_path).record(recorder, 10.0)
+    told = recorder.frame()[["node", "start", "end", "kind"]].astype({"kind": str}).to_numpy().tolist()
+    assert told == [[0, 1.0, 1.5, "crash"], [0, 3.0, 4.0, "hang"], [1, 3.0, 4.0, "hang"]]
 
 
 def test_a_run_that_was_killed_before_it_began_is_resumed(tmp_path: Path) -> None:

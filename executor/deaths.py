@@ -1,0 +1,34 @@
+"""What has befallen a real run that nobody planned: on disk, for a run that goes on after its launcher died."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lockstep.executor.folder import put
+from lockstep.job.faults import Fault, Silent, Unforeseen
+from lockstep.job.plan import Plan
+from lockstep.job.recovery import Faults
+
+
+class KeptFaults(Faults):
+    """The faults of a run, and those so far that came by themselves, which its folder has."""
+
+    def __init__(self, plan: Plan, kept: Path) -> None:
+        super().__init__(plan)
+        self._file = kept / "deaths.json"
+        self.by_themselves: list[Unforeseen] = []
+        """Those so far."""
+        for kind, at, until, ranks in (
+            json.loads(self._file.read_text("utf-8")) if self._file.exists() else ()
+        ):
+            fault = (Silent if kind == Silent.kind else Unforeseen)(at, until, -1, tuple(ranks))
+            self.by_themselves.append(fault)
+            super().befell(fault, fault.ranks)
+
+    def befell(self, fault: Fault, ranks: Sequence[int]) -> None:
+        """As of any faults."""
+        super().befell(fault, ranks)
+        if isinstance(fault, Unforeseen):
+            self.by_themselves.append(fault)
+            said = json.dumps([(each.kind, each.at, each.until, each.ranks) for each in self.by_themselves])
+            put(self._file, lambda part: part.write_text(said + "\n", encoding="utf-8"))
