@@ -1,4 +1,4 @@
-"""What has befallen a real run that nobody planned: on disk, for a run that goes on after its launcher died."""
+"""What has befallen a real run that nobody planned: on disk, for when it goes on after its launcher's death."""
 
 import json
 from collections.abc import Sequence
@@ -18,9 +18,8 @@ class KeptFaults(Faults):
         self._file = kept / "deaths.json"
         self.by_themselves: list[Unforeseen] = []
         """Those so far."""
-        for kind, at, until, ranks in (
-            json.loads(self._file.read_text("utf-8")) if self._file.exists() else ()
-        ):
+        said = json.loads(self._file.read_text("utf-8")) if self._file.exists() else []
+        for kind, at, until, ranks in said:
             fault = (Silent if kind == Silent.kind else Unforeseen)(at, until, -1, tuple(ranks))
             self.by_themselves.append(fault)
             super().befell(fault, fault.ranks)
