@@ -1,4 +1,4 @@
-"""What has befallen a real run that nobody planned: on disk, for when it goes on after its launcher's death."""
+"""What has befallen a real run that nobody planned: on disk, for when it goes on without its launcher."""
 
 import json
 from collections.abc import Sequence
