@@ -22,7 +22,7 @@ from lockstep.analysis.folders import INCOMPLETE
 from lockstep.analysis.records import join
 from lockstep.scenarios import Scenario, ScenarioError, dump
 
-STATUS, _RECORDS = "status.json", "records.parquet"
+STATUS, _RECORDS, DEATHS = "status.json", "records.parquet", "deaths.json"
 _PATTERNS = ("rank-*.arrow", "life-*/*", "checkpoint-*.npz", ".checkpoint-*.npz")
 
 
@@ -118,7 +118,7 @@ def discard(out: Path) -> None:
 
 def _own(folder: Path) -> list[Path]:
     """The files of a run."""
-    names = (STATUS, "scenario.yaml", _RECORDS, f".{_RECORDS}")
+    names = (STATUS, "scenario.yaml", _RECORDS, f".{_RECORDS}", DEATHS, f".{DEATHS}.part")
     found = [file for name in names if (file := folder / name).exists()]
     return [*found, *(file for pattern in _PATTERNS for file in folder.glob(pattern))]
 

@@ -1,6 +1,7 @@
 """Reads what runs and sweeps left in folders."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -17,6 +18,8 @@ from lockstep.analysis.result import Result
 from lockstep.analysis.utilisation import check as check_utilisation
 from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
+from lockstep.scenarios.document import parse
+from lockstep.scenarios.workload import UserTask
 
 _RUN = ("scenario.yaml", "result.json", "records.parquet")
 UNREADABLE = (
@@ -82,7 +85,7 @@ def load(folder: str | Path) -> Result:
             for name in ("records", "utilisation", "interleaving")
         )
         assert records is not None
-        plan = Plan.of(scenario)
+        plan = _as_written(Plan.of(scenario), folder / "scenario.yaml")
         if metrics["workers"] != scenario.cluster.workers:
             raise ValueError("its workers are not the scenario's")
         records = checked(records, len(plan.roles))
@@ -111,6 +114,16 @@ def load(folder: str | Path) -> Result:
         raise ScenarioError(problem, file=str(folder)) from None
     vars(result)["metrics"] = metrics  # what was computed then, not again
     return result
+
+
+def _as_written(plan: Plan, file: Path) -> Plan:
+    """With the hash of the code that the run was of, which may have changed since."""
+    workload: Any = plan.scenario.workload
+    if not isinstance(workload, UserTask):
+        return plan
+    content = parse(file.read_text(encoding="utf-8"), {})["workload"].get("content")
+    workload = workload.model_copy(update={"content": content})
+    return replace(plan, scenario=plan.scenario.model_copy(update={"workload": workload}))
 
 
 def said(error: BaseException) -> str:

@@ -153,8 +153,7 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
         workers = scenario.cluster.workers
         parts = f"{workers} for workers, {needed - workers} for servers"
         raise ScenarioError(f"the scenario needs {needed} processes ({parts}), torchrun started {own.world}")
-    first, here = own.rank - int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    check_room(plan, range(first, first + here))
+    check_room(plan, joining.of_this_host(len(plan.workers)))
     joining.begin_records(own, scenario, out, stack)
     barrier(control.store, "folders for records", own.world)
     names, over = [role.name for role in plan.roles], Event()
@@ -163,7 +162,8 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
         watch = collect.Watch(plan, control.store, control.private, learner)
         own.hub.watchdog.senders = plan.senders
         own.hub.watchdog.path_s = path_s(plan, _rate(scenario, own))
-        Thread(target=_follow, args=(own.hub, watch, names, over), daemon=True).start()
+        following = Thread(target=_follow, args=(own.hub, watch, names, over), daemon=True)
+        following.start()
         stack.callback(over.set)
     # Else gloo takes the card that the host's name stands for.
     card = "lo" if control.place.address is None else addresses.card_of(control.place.address)
@@ -171,6 +171,8 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
         os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
     process.participate(plan, own.rank, control)
     if own.hub is not None:
+        over.set()
+        following.join()  # it may evaluate, and put aside what is printed meanwhile
         result = collect.result(plan, control.private, control.kept, learner)
         result = collect.seen(result, own.hub, names)
         stolen = collect.stolen(control.private, range(own.world))

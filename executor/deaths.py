@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from lockstep.analysis.incomplete import DEATHS
 from lockstep.executor.folder import put
 from lockstep.job.faults import Fault, Silent, Unforeseen
 from lockstep.job.plan import Plan
@@ -13,12 +14,13 @@ from lockstep.job.recovery import Faults
 class KeptFaults(Faults):
     """The faults of a run, and those so far that came by themselves, which its folder has."""
 
-    def __init__(self, plan: Plan, kept: Path) -> None:
+    def __init__(self, plan: Plan, kept: Path, resume: bool) -> None:
+        """resume: whether the run goes on; else what lies there is another's."""
         super().__init__(plan)
-        self._file = kept / "deaths.json"
+        self._file = kept / DEATHS
         self.by_themselves: list[Unforeseen] = []
         """Those so far."""
-        said = json.loads(self._file.read_text("utf-8")) if self._file.exists() else []
+        said = json.loads(self._file.read_text("utf-8")) if resume and self._file.exists() else []
         for kind, at, until, ranks in said:
             fault = (Silent if kind == Silent.kind else Unforeseen)(at, until, -1, tuple(ranks))
             self.by_themselves.append(fault)

@@ -99,6 +99,14 @@ def placed(workers: int, hosts: int, of_a_host: int, host: int, own: int) -> int
     return workers + sum(on[:host]) + own - theirs
 
 
+def of_this_host(workers: int) -> list[int]:
+    """The ranks in the run of the processes that torchrun has started here."""
+    hosts, host, of_a_host = (
+        int(os.environ[name]) for name in ("GROUP_WORLD_SIZE", "GROUP_RANK", "LOCAL_WORLD_SIZE")
+    )
+    return [placed(workers, hosts, of_a_host, host, own) for own in range(of_a_host)]
+
+
 def begin_records(joined: Joined, scenario: Scenario, out: Path | None, stack: ExitStack) -> None:
     """One process of each host makes the folder for records; before anybody writes some.
 

@@ -66,7 +66,7 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
     extra, in_vain, by_itself = Recorder(), Progress(), Progress()
     life, frames, logs, origin = FIRST, list[pd.DataFrame](), list[pd.DataFrame](), None
     known: float | None = None  # since when it is known that the life before is over
-    faults = _faults(plan, kept)
+    faults = _faults(plan, kept, resume)
     if resume:
         life, frames, logs = resumed(plan, kept)
         origin, known = time.monotonic() - life.start, life.start
@@ -206,10 +206,10 @@ def _ended(plan: Plan, over: LifeOver, version: int) -> pd.DataFrame:
     return cut(records, [], [(owner, version, inf) for owner in plan.owners.ranks])
 
 
-def _faults(plan: Plan, kept: Path) -> KeptFaults:
+def _faults(plan: Plan, kept: Path, resume: bool) -> KeptFaults:
     """Those of a run, which may have been killed. Raises ScenarioError."""
     try:
-        return KeptFaults(plan, kept)
+        return KeptFaults(plan, kept, resume)
     except (OSError, ValueError, TypeError) as error:
         raise _unreadable(kept, error) from None
 

@@ -263,8 +263,7 @@ class RealPort:
         """
         learner = self.learner
         assert learner is not None
-        if self.segments is not None:
-            self.segments.warm_up(self.rank)
+        if self.segments is not None and self.segments.warm_up(self.rank):
             return
         first = learner.initial()
         learner.gradient(first, self.replica, step)

@@ -194,26 +194,34 @@ def _next_steps(
 ) -> dict[int, int]:
     """Of each worker, the mini-batch that it goes on with: after those that are in what was saved."""
     if plan.has_servers:
-        first, taken = before.steps, _taken(plan, records)
+        first = {worker: before.steps.get(worker, 0) for worker in plan.workers}
         if plan.strategy.gives_up:
-            return {w: _after_pushes(records, w, taken.get(w, 0), first.get(w, 0)) for w in plan.workers}
-        return {worker: first.get(worker, 0) + taken.get(worker, 0) for worker in plan.workers}
+            return {worker: _after_pushes(plan, worker, first[worker], records) for worker in plan.workers}
+        taken = _taken(plan, records)
+        return {worker: first[worker] + taken.get(worker, 0) for worker in plan.workers}
     savers = {worker: saver(plan, worker) for worker in plan.workers}
     return {worker: saved[by].step for worker, by in savers.items() if by is not None}
 
 
-def _after_pushes(records: "pd.DataFrame", worker: int, pushes: int, first: int) -> int:
-    """The mini-batch after that of a worker's last of so many pushes: others are in none, being given up.
+def _after_pushes(plan: Plan, worker: int, first: int, records: "pd.DataFrame") -> int:
+    """The mini-batch after that of a worker's last push that counts: others are in none, being given up.
 
-    first: that of its life.
+    A server takes its pushes in the order in which they were sent, and answers for each with an update or a
+    drop. first: the mini-batch of its life.
     """
-    sent = of(records, "message", ["node", "start", "kind"])
-    posted = np.sort(sent["start"][(sent["node"] == worker) & (sent["kind"] == "push")].unique())
-    if not 0 < pushes <= len(posted):
-        return first + pushes
     done = of(records, "gradient", ["node", "end", "version", "kind"])
-    its = (done["node"] == worker) & (done["kind"] != CUT_OFF) & (done["end"] <= posted[pushes - 1])
-    return int(done["version"][its].max()) + 1
+    done = done[(done["node"] == worker) & (done["kind"] != CUT_OFF)]
+    sent = of(records, "message", ["node", "peer", "start", "kind"])
+    found = []
+    for server in plan.roles[worker].parents:
+        its = records[(records["node"] == server) & (records["peer"] == worker)]
+        kept = its["end"][its["event"].isin(("update", "drop"))].max()  # nan: there is none
+        answered = int((its["event"].isin(("update", "drop", "undone")) & (its["end"] <= kept)).sum())
+        pushes = (sent["node"] == worker) & (sent["peer"] == server) & (sent["kind"] == "push")
+        posted = np.sort(sent["start"][pushes])[:answered]
+        before = done["version"][done["end"] <= posted[-1]] if len(posted) else []
+        found.append(int(max(before)) + 1 if len(before) else first)
+    return min(found, default=first)
 
 
 def _taken(plan: Plan, records: "pd.DataFrame") -> dict[int, int]:

@@ -2,11 +2,13 @@
 size."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import nan
 from typing import Any
 
 from lockstep.job.plan import Plan
 from lockstep.job.port import PassOf
+from lockstep.scenarios import ScenarioError
 from lockstep.strategies.orders import KINDS
 from lockstep.workloads.base import Learner
 from lockstep.workloads.compute_time import ComputeTime
@@ -34,10 +36,10 @@ class Segments:
             self._segments[place] = found
         return self._segments[place]
 
-    def warm_up(self, rank: int) -> None:
+    def warm_up(self, rank: int) -> bool:
         """Take the model apart, and compute first passes of a device's pieces: both are slow.
 
-        Pieces that several devices share do not pass: they would meet each other.
+        Pieces that several devices share do not pass: they would meet each other. Returns whether any has.
         """
         import torch
 
@@ -53,8 +55,10 @@ class Segments:
                 torch.zeros(nbytes // (plan.micro_batches * plan.sizes.itemsize)) if nbytes else None
                 for nbytes in (piece.before, piece.activation)
             )
-            segment.forward(own, micro, inputs)
-            segment.backward(micro, error)
+            with suppress(ScenarioError):  # of a user's layer that refuses zeros: it gets other numbers
+                segment.forward(own, micro, inputs)
+                segment.backward(micro, error)
+        return not all(piece.cut for piece in plan.group(rank).pieces)
 
     def do(self, rank: int, parameters: Any, step: int, of: PassOf) -> tuple[Any, float]:
         """The result of a pass, and behind the last piece the micro-batch's part of the loss; else nan."""

@@ -78,7 +78,11 @@ def of_task(code: Code, batch: int) -> tuple[int, list[tuple[int, int]]]:
     except Exception:
         task = users.call(code, 0)
         train = samples.of(task.train, task.collate, torch.device("cpu"))
-        return users.guarded(code, counted, tasks.model(task, 0), task.loss, partial(train.range, 0), batch)
+        model = tasks.model(task, 0)
+        try:
+            return users.guarded(code, counted, model, task.loss, partial(train.range, 0), batch)
+        finally:
+            model.zero_grad(set_to_none=True)  # a task may give the same one to all
 
 
 @functools.cache
@@ -97,7 +101,8 @@ def try_metrics(code: Code) -> None:
         task = users.call(code, 0)
         test = samples.of(task.test, task.collate, torch.device("cpu"))
         model = tasks.model(task, 0).eval()
-        found = users.guarded(code, _measured, task.loss, task.metrics, model, test.range(0, 2))
+        both = users.guarded(code, test.range, 0, 2)
+        found = users.guarded(code, _measured, task.loss, task.metrics, model, both)
     for name, value in found.items():
         parts = value if isinstance(value, tuple) and len(value) == 2 else (value,)
         if not all(isinstance(part, Tensor | int | float | np.generic) for part in parts):

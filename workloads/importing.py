@@ -50,7 +50,7 @@ def _refuse(file: str, line: int, root: Path) -> NoReturn:
     )
     error = Unguarded(problem, file=file, line=line)
     script = getattr(sys.modules["__main__"], "__file__", None)
-    if script is None or Path(script).absolute().parent != root:
+    if script is None or not Path(script).absolute().is_relative_to(root):
         raise error
     print(f"error: {error}", file=sys.stderr)
     raise Ended(2)

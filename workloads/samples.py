@@ -63,8 +63,12 @@ class _Tensors:
         return tuple(tensor[start:stop].clone() for tensor in self.tensors)  # a loss may work in place
 
     def labels(self) -> NDArray[np.generic] | None:
-        last = self.tensors[-1]
-        return None if last.dim() != 1 or last.is_floating_point() else last.cpu().numpy()
+        return _labels(self.tensors[-1])
+
+
+def _labels(last: Tensor) -> NDArray[np.generic] | None:
+    """What a data set's last tensor has, if that is whole numbers."""
+    return None if last.dim() != 1 or last.is_floating_point() else last.cpu().numpy()
 
 
 class Collated:
@@ -89,6 +93,8 @@ class Collated:
 
     def labels(self) -> NDArray[np.generic] | None:  # noqa: D102
         targets = getattr(self.dataset, "targets", None)  # as torchvision's data sets have them
+        if targets is None and isinstance(self.dataset, TensorDataset):
+            return _labels(self.dataset.tensors[-1])
         return None if targets is None else np.asarray(targets)
 
     def _read(self, indices: Any, seed: Seed) -> Iterator[Any]:

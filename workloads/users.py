@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ _NOT_HERE = (
     "there"
 )
 _OF_CURVES = ("", "time", "version")  # columns of a curve that are not metrics
+_SESSION = os.urandom(16)
 _local: dict[str, Callable[..., Any]] = {}  # functions that cannot be imported, by a number of each
 _imported: dict[str, tuple[str, set[str]]] = {}  # by module: the content, and which modules came with it
 
@@ -87,15 +89,15 @@ def code_of(function: Callable[..., Any], options: dict[str, Any]) -> Code:
     file = getattr(main, "__file__", None) if module == "__main__" else None
     if file is not None and Path(file).suffix == ".py":
         spec = getattr(main, "__spec__", None)  # of `python -m package.module`
-        module = Path(file).stem if spec is None else spec.name
+        module = Path(file).stem.replace(".", "-") if spec is None or spec.name == "__main__" else spec.name
     own = sys.modules.get(module) if file is None else main
     where = getattr(own, "__file__", None)
     if module != "__main__" and where is not None and NAME.fullmatch(f"{module}:{name}"):
         levels = module.count(".") + (Path(where).name == "__init__.py")
         root = Path(where).absolute().parents[levels]
         return Code(f"{module}:{name}", said, str(root), None)
-    # each time anew: what it closes over, and what it calls, may be something else by now
-    told = sha256(repr((name, len(_local))).encode()).hexdigest()[:16]
+    # each time anew: what it closes over, and what it calls, may be something else by now, or the next time
+    told = sha256(repr((name, len(_local), _SESSION)).encode()).hexdigest()[:16]
     _local[told] = function
     return Code(f"__main__:{name.rpartition('.')[2].strip('<>')}", said, None, told)
 

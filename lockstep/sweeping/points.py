@@ -3,18 +3,24 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import file_digest, sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import lockstep
 from lockstep import scenarios
+from lockstep.analysis.folders import INCOMPLETE
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.selection import only_its_own
 from lockstep.sweeping.version import version
 
 _NAMES_A_FILE = ("file", "trace", "layer_times", "graph")
+_RESULTS = {"points.jsonl"}, {"result.json", "records.parquet"}  # whose folder is one of results
+_MOST_LISTED = 100_000  # files of a folder: what comes later is not looked at
+Listing = list[tuple[str, int, int]]
 ENGINES = ("simulator", "executor")
 
 
@@ -70,7 +76,7 @@ def plan(
     scenario, expanded = scenarios.points(source, list(overrides), check)
     runs: dict[str, Run] = {}
     points: list[dict[str, Any]] = []
-    same = 0
+    same, listings = 0, dict[str, Listing]()
     for changes, changed in expanded:
         each = changed
         if "strategy.name" in changes:
@@ -82,7 +88,7 @@ def plan(
         before = len(runs)
         for seed in scenarios.seeds(scenario.sweep, each.seed):
             seeded = each.model_copy(update={"seed": seed})
-            name = key(seeded, engine, testbed)
+            name = key(seeded, engine, testbed, listings)
             same += name in runs
             runs.setdefault(name, Run(len(points), name, seeded))
         if len(runs) > before:
@@ -97,30 +103,31 @@ def _splits(scenario: Scenario) -> bool:
     return any(name.startswith("parallelism") for name in names)
 
 
-def key(scenario: Scenario, engine: str, testbed: bool) -> str:
+def key(scenario: Scenario, engine: str, testbed: bool, listings: dict[str, Listing] | None = None) -> str:
     """A run's name: 16 hexadecimal digits of the hash of all that decides what comes of it.
 
-    That is the scenario, the files that it names, the engine, the code and the libraries.
+    That is the scenario, the files that it names, the engine, the code and the libraries. `listings`: of the
+    folders that it names, for the runs of one sweep.
     """
     document = scenario.model_dump(mode="json", exclude={"sweep"})
-    files = [_content_of(place) for place in _files(document)]
-    text = json.dumps([document, files, engine, testbed, version(engine)], sort_keys=True)
+    found = [_content_of(place, {} if listings is None else listings) for place in _places(document)]
+    text = json.dumps([document, found, engine, testbed, version(engine)], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def _files(value: Any) -> Iterator[str]:
-    """The files that a scenario names, anywhere."""
+def _places(value: Any) -> Iterator[str]:
+    """The files that a scenario names, anywhere, and folders that options of a task are."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if name in _NAMES_A_FILE and isinstance(item, str):
-                yield from [item] * os.path.exists(item)  # a strategy has a graph that is none
-            elif name == "options":  # of a task: any may be a file or a folder
-                yield from (each for each in _texts(item) if os.path.exists(each))
+                yield from [item] * os.path.isfile(item)  # a strategy has a graph that is none
+            elif name == "options":
+                yield from (each for each in _texts(item) if os.path.isfile(each) or os.path.isdir(each))
             else:
-                yield from _files(item)
+                yield from _places(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _files(item)
+            yield from _places(item)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -132,12 +139,26 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _content_of(place: str) -> Any:
-    """What tells a file's content from another; of a folder, its files' names, sizes and last changes."""
-    if not os.path.isdir(place):
+def _content_of(place: str, listings: dict[str, Listing]) -> str | Listing:
+    """What tells a file's content, or a folder's, from another."""
+    if os.path.isfile(place):
         return _content(place, os.stat(place).st_mtime_ns)
-    found = ((each, each.stat()) for each in sorted(Path(place).rglob("*")) if each.is_file())
-    return [(str(each), its.st_size, its.st_mtime_ns) for each, its in found]
+    if place not in listings:
+        listings[place] = list(islice(_listed(place), _MOST_LISTED))
+    return listings[place]
+
+
+def _listed(folder: str) -> Iterator[tuple[str, int, int]]:
+    """The files of a folder, their sizes and when they were last changed, but for results and bytecode."""
+    for place, folders, files in os.walk(folder):
+        if any(each <= {*files} for each in _RESULTS):
+            folders.clear()
+            continue
+        folders[:] = sorted(each for each in folders if each not in ("__pycache__", INCOMPLETE))
+        for name in sorted(files):
+            with suppress(OSError):  # it is gone, or nobody may look
+                its = os.stat(os.path.join(place, name))
+                yield os.path.join(place, name), its.st_size, its.st_mtime_ns
 
 
 @lru_cache(16)

@@ -11,6 +11,7 @@ import pytest
 
 from lockstep.analysis import streams
 from lockstep.analysis.entries import AGAIN, LIFE
+from lockstep.analysis.incomplete import Incomplete
 from lockstep.analysis.records import Recorder
 from lockstep.executor import checkpoint_file, journal, lives
 from lockstep.executor.deaths import KeptFaults
@@ -157,13 +158,18 @@ def test_what_is_in_the_checkpoint_of_replicas_was_made_by_all_of_them() -> None
 
 
 def test_deaths_that_nobody_planned_are_known_to_a_run_that_is_resumed(tmp_path: Path) -> None:
-    faults = KeptFaults(PLAN, tmp_path)
+    faults = KeptFaults(PLAN, tmp_path, resume=False)
     faults.befell(Unforeseen(1.0, 1.5, -1, (0,)), [0])
     faults.befell(Silent(3.0, 4.0, -1, (0, 1)), [0, 1])
     recorder = Recorder()
-    KeptFaults(PLAN, tmp_path).record(recorder, 10.0)
+    KeptFaults(PLAN, tmp_path, resume=True).record(recorder, 10.0)
     told = recorder.frame()[["node", "start", "end", "kind"]].astype({"kind": str}).to_numpy().tolist()
     assert told == [[0, 1.0, 1.5, "crash"], [0, 3.0, 4.0, "hang"], [1, 3.0, 4.0, "hang"]]
+    assert not KeptFaults(PLAN, tmp_path, resume=False).by_themselves
+    with Incomplete(tmp_path, PLAN.scenario) as folder:
+        KeptFaults(PLAN, folder.folder, resume=False).befell(Unforeseen(1.0, 1.5, -1, (0,)), [0])
+        folder.discard()
+    assert not folder.folder.exists()
 
 
 def test_a_run_that_was_killed_before_it_began_is_resumed(tmp_path: Path) -> None:

@@ -25,15 +25,20 @@ def test_a_shard_in_copies_has_each_workers_mini_batches_in_one() -> None:
     assert failed.metrics["samples"] == whole.metrics["samples"]
 
 
+@pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("strategy", [{"name": "k-batch-sync", "k": 3}, {"name": "k-sync", "k": 2}])
-def test_a_mini_batch_that_is_in_the_parameters_is_not_computed_again(strategy: dict[str, Any]) -> None:
+def test_a_mini_batch_that_is_in_the_parameters_is_not_computed_again(
+    strategy: dict[str, Any], servers: int
+) -> None:
     """Though others before it were given up, and so are in none."""
-    found = simulated(CRASH, strategy=strategy, every=5, cluster=UNEVEN, stop={"steps": 120})
+    cluster = {**UNEVEN, "servers": servers, "network": {"bandwidth": "10 Mbit/s"}}
+    found = simulated(CRASH, strategy=strategy, every=5, cluster=cluster, stop={"steps": 120})
     assert not [*broken(found)]
     gradients = of(found.records, "gradient", ["node", "start", "end", "version", "kind"])
-    pushes = of(found.records, "message", ["node", "start", "end", "kind"])
-    pushes = pushes[pushes["kind"] == "push"]
-    updates = of(found.records, "update", ["end"])
+    pushes = of(found.records, "message", ["node", "peer", "start", "end", "kind"])
+    pushes = pushes[(pushes["kind"] == "push") & (pushes["peer"] == 4)]
+    updates = of(found.records, "update", ["node", "end"])
+    updates = updates[updates["node"] == 4]
     kept = updates["end"][updates["end"] < BACK].max()  # of the last version that the checkpoint has
     for worker in range(4):
         its = gradients[gradients["node"] == worker]

@@ -39,10 +39,13 @@ def with_options(**options: Any) -> lockstep.Scenario:
 def test_results_can_be_read_when_the_code_has_changed(folder: Path) -> None:
     """But not computed again: not by a replay, nor by who loads the scenario to run it."""
     written(folder, task())
-    lockstep.simulate(made(document())).save("out")
+    first = made(document())
+    lockstep.simulate(first).save("out")
     written(folder, task() + "\n# better\n")
     os.utime("my_task.py", (1, 1))
-    assert saved.load("out").metrics["samples"] == 64
+    read = saved.load("out")
+    assert read.metrics["samples"] == 64
+    assert read.scenario.workload.content == first.workload.content  # so that a copy is no more replayed
     assert len(lockstep.records("out")) > 0
     with pytest.raises(ScenarioError, match="has changed since this was written"):
         lockstep.load("out/scenario.yaml")
@@ -129,6 +132,10 @@ def test_files_and_folders_that_options_name_are_in_the_key(folder: Path) -> Non
     keys.append(key(one, "simulator", False))
     assert len({*keys}) == 3
     assert keys[-1] == key(one, "simulator", False)
+    (folder / "images" / "out").mkdir()  # a sweep's own
+    (folder / "images" / "out" / "points.jsonl").write_text("")
+    assert keys[-1] == key(one, "simulator", False)
+    assert key(with_options(images="/dev/zero"), "simulator", False)  # no file
 
 
 def test_a_graph_of_workers_is_no_file(folder: Path) -> None:
@@ -185,6 +192,12 @@ def test_a_data_set_that_makes_its_samples_itself_is_asked_for_them(folder: Path
 def test_what_ships_lies_in_memory() -> None:
     workload = made(document(workload={"dataset": "digits", "model": "mlp"})).workload
     assert samples.in_memory(tasks.of(workload, 0).train, None)
+
+
+def test_labels_of_one_are_those_of_its_tensors(folder: Path) -> None:
+    written(folder, task(data="Noisy(x, (x[:, 0] > 0).long())", more=NOISY))
+    workload = {"task": "my_task:f", "batch_size": 8, "partition": {"labels": 1}}
+    assert gradient(made(document(workload=workload)).workload).shape == (6,)
 
 
 def test_a_task_collates_as_it_says(folder: Path) -> None:
