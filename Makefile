@@ -39,7 +39,7 @@ test: lint
 # what `make test` draws from, as a whole: long lists, and properties with more random examples
 nightly: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m '(nightly or hypothesis) and not alone' \
-	    --hypothesis-profile nightly $(PARALLEL)
+	    --hypothesis-profile nightly -o faulthandler_timeout=1200 $(PARALLEL)
 	$(BIN)/python -m pytest -m 'nightly and alone' $(ALONE)
 
 bench: install

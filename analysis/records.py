@@ -67,6 +67,7 @@ _FIELDS = {
     "group": ("node", "end", "version", "nbytes", "kind"),
 }
 EVENTS = tuple(_FIELDS)
+MOST_S = 1e12  # of a time in a file
 COPIES = 5  # of all records besides them, while they are put in order
 # The columns of the table, their types, and what stands where an event does not have one.
 _COLUMNS: dict[str, tuple[str, float]] = {
@@ -340,8 +341,8 @@ def checked(records: "pd.DataFrame", nodes: int) -> "pd.DataFrame":
                 raise ValueError(f"the records' {name} is {str(value)[:30]!r} somewhere")
     if len(records) and not abs(records["staleness"]).max() < 1 << 31:
         raise ValueError("the records' staleness is too large somewhere")
-    if not np.isfinite(records[["start", "end"]].to_numpy()).all():
-        raise ValueError("a time of the records is not finite")
+    if not (np.abs(records[["start", "end"]].to_numpy()) <= MOST_S).all():
+        raise ValueError("a time of the records is not finite, or is no run's")
     if (records["end"] < records["start"]).any():
         raise ValueError("a record ends before it starts")
     peers = records["peer"][records["event"] != "pass"]  # of a pass it is a piece of the model

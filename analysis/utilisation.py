@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lockstep.analysis.given import given
+from lockstep.analysis.records import MOST_S
 from lockstep.strategies.resource import FIELDS, ResourceId
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def check(table: "pd.DataFrame") -> None:
             numbers.dtype.kind not in "iuf"
             or np.isinf(numbers).any()
             or (name != "bytes" and numbers.isna().any())
+            or (name in ("start", "end") and (numbers.abs() > MOST_S).any())
         ):
-            raise ValueError(f"the utilisation's {name} is not finite somewhere")
+            raise ValueError(f"the utilisation's {name} is not finite somewhere, or no run's")
     if not all(isinstance(name, str) for name in table["resource"].unique()):
         raise ValueError("the utilisation has what is no resource")
     for fields in table[list(FIELDS)].drop_duplicates().to_dict("records"):

@@ -6,6 +6,7 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.compute import Compute
 from lockstep.scenarios.workload import Data, Problem, Sizes, Trained, Transformer, UserTask, Workload
 from lockstep.strategies import STRATEGIES, Strategy
+from lockstep.strategies.consistency import most_of
 from lockstep.strategies.factors import Offer, WorkerLoop
 from lockstep.strategies.rows import LARGEST
 
@@ -17,6 +18,7 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
     """Raises ScenarioError where the model has no such layers, or the job cannot do what is asked of them."""
     workload = scenario.workload
     _check_target(scenario)
+    _check_some(scenario, strategy)
     if by_row(scenario, strategy):
         _check_rows(scenario, strategy)
     if as_products(scenario, strategy) and not isinstance(workload, Data):
@@ -48,6 +50,20 @@ def check(scenario: Scenario, strategy: Strategy) -> None:
             problem = f"must be local, or left out: the model {workload.called[0]} has no batch normalisation"
             raise ScenarioError(problem, key="workload.batch_norm")
         _check_in_step(scenario, strategy)
+
+
+def _check_some(scenario: Scenario, strategy: Strategy) -> None:
+    """Refuse servers that wait for some replicas: each stage's would wait for others of them, for ever."""
+    replicas, given = scenario.replicas, scenario.strategy.parameters
+    if scenario.split.devices == 1 or strategy.sharded or strategy.pooled or replicas == 1:
+        return
+    key = "k" if "k" in strategy.parameters else "backups"
+    wanted = given.get("k") or most_of(replicas) if key == "k" else replicas - given.get("backups", 1)
+    if 1 < wanted < replicas:
+        able = (1, replicas) if key == "k" else (replicas - 1, 0)
+        problem = f"must be {able[0]} or {able[1]} with {replicas} replicas of a model that is split"
+        why = "servers of its parts would wait for other workers each, for ever"
+        raise ScenarioError(f"{problem}: {why}", key=f"strategy.{key}")
 
 
 def as_products(scenario: Scenario, strategy: Strategy) -> bool:

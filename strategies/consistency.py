@@ -167,9 +167,9 @@ async def centre(node: Node, rule: UpdateRule) -> None:
     await barrier(node, rule)
 
 
-def most_of(node: Node) -> int:
+def most_of(workers: int) -> int:
     """The default `k`: three quarters of the workers, rounded up."""
-    return -(-3 * len(node.workers) // 4)
+    return -(-3 * workers // 4)
 
 
 @synchronisation(offers={Offer.ANSWERS}, sharded=False, elastic=True)
@@ -197,7 +197,7 @@ async def first_k_workers(
     Dutta et al. 2018, "Slow and stale gradients can win the race", §2. Failure: nobody waits while `k` are
     there, and for all members, if they are fewer.
     """
-    wanted = k or most_of(node)
+    wanted = k or most_of(len(node.workers))
     await _first(node, rule, lambda pushes, members: pushes >= min(wanted, members), once=True)
 
 
@@ -208,7 +208,7 @@ async def first_k_batches(node: Node, rule: UpdateRule, *, k: Count | None = Non
     Who has pushed one goes on with another of the same version (worker_loops.restarting).
     Dutta et al. 2018, §2. Failure: the others make the `k` gradients.
     """
-    wanted = k or most_of(node)
+    wanted = k or most_of(len(node.workers))
     await _first(node, rule, lambda pushes, members: pushes >= wanted or not members, once=False)
 
 
@@ -247,10 +247,11 @@ async def every_k_workers(
     """K-async: update with the gradients of `k` different workers, who wait for it; none is cancelled.
 
     Dutta et al. 2018, §2. Not for several shards: each would wait for the k workers whose pushes came to it
-    first, and with other workers waiting at every shard nobody is left to push. Failure: nobody waits while
-    `k` are there, and for all members, if they are fewer.
+    first, and with other workers waiting at every shard nobody is left to push. Nor, for the same reason, for
+    a model that is split, unless `k` is 1 or all replicas. Failure: nobody waits while `k` are there, and for
+    all members, if they are fewer.
     """
-    wanted = k or most_of(node)
+    wanted = k or most_of(len(node.workers))
     await _waiting(node, rule, lambda members: min(wanted, members), drops_late=False)
 
 
@@ -289,7 +290,7 @@ async def every_k_batches(
 
     Failure: the others make the `k` gradients, those of who is gone among them.
     """
-    shard, members, wanted = Shard(node, rule), set(node.children), k or most_of(node)
+    shard, members, wanted = Shard(node, rule), set(node.children), k or most_of(len(node.workers))
     first, early = node.children[0], list[int]()
     pushes: list[Message] = []
     while True:

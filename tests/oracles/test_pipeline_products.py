@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import lockstep
 from lockstep import Result, Scenario
+from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.section import divisors
 from lockstep.strategies import STRATEGIES
 from tests.support.nightly import so_many
@@ -40,6 +41,10 @@ def jobs(draw: st.DrawFn) -> Scenario:
             strategy["reshard"] = draw(st.booleans())
         if name == "hsdp":
             strategy["group_size"] = draw(st.sampled_from(divisors(replicas)))
+    if name == "k-async":  # with any other number stages would wait for different workers
+        strategy["k"] = draw(st.sampled_from([1, replicas]))
+    if name == "backup-workers":
+        strategy["backups"] = draw(st.sampled_from([0, replicas - 1]))
     if order == "interleaved":
         split["chunks"] = draw(st.integers(1, 3))
     if places > 1:
@@ -65,6 +70,18 @@ def jobs(draw: st.DrawFn) -> Scenario:
         stop=stop,
         seed=draw(st.integers(0, 9)),
     )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key"),
+    [({"name": "k-async", "k": 3}, "k"), ("k-async", "k"), ("backup-workers", "backups")],
+)
+def test_servers_of_stages_that_would_wait_for_different_workers_are_refused(strategy: Any, key: str) -> None:
+    """Each of four replicas waits at one stage, and three are needed at each: found by the test below."""
+    split = {"pipeline": 2, "micro_batches": 2}
+    with pytest.raises(ScenarioError, match="would wait for other workers each, for ever") as caught:
+        lockstep.check(sized(8, strategy, workload={"batch_size": 4}, parallelism=split))
+    assert caught.value.key == f"strategy.{key}"
 
 
 @so_many(25, 1500)
