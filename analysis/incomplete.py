@@ -2,6 +2,7 @@
 
 scenario.yaml      what is run
 status.json        that it is not complete, and why
+deaths.json        of a run that may fail: who has died by itself, and when
 rank-N.*.arrow     what process N has recorded so far (analysis/streams.py)
 life-K             the same of each life of a job that fails and goes on, and what it began with
 checkpoint-V-N.npz what process N has written at version V

@@ -129,11 +129,12 @@ def _models() -> list[str]:
 
 
 def _work_and_depth(workload: Workload) -> dict[str, Any]:
-    if not isinstance(workload, Trained):
-        return {"work": None, "depth": None, "parallelism": None}
-    from lockstep.workloads.depth import depth
+    found = None
+    if isinstance(workload, Trained):
+        from lockstep.workloads.depth import depth
 
-    if (found := depth(workload)) is None:
+        found = depth(workload)
+    if found is None:
         return {"work": None, "depth": None, "parallelism": None}
     work, steps = found
     return {"work": work, "depth": steps, "parallelism": work / steps}
