@@ -52,6 +52,33 @@ def test_every_cluster_runs_every_workload(cluster: str, workload: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("workload", "batch", "alone", "measured", "errors"),
+    [
+        ("resnet-50", 128, 354.4, {8: 2719.07, 16: 5307.21, 32: 10632.33}, [0.04, 0.06, 0.06]),
+        ("bert-base", 96, 149.84, {8: 1158.51, 16: 2257.71, 32: 4455.97}, [0.03, 0.05, 0.06]),
+        ("bert-base", 32, 106.8, {8: 806.56, 16: 1090.2, 32: 1923.68}, [0.05, 0.52, 0.72]),
+    ],
+    ids=["pytorch", "oneflow", "tensorflow"],
+)
+def test_the_page_says_how_far_off_hundred_gigabit_is(
+    workload: str, batch: int, alone: float, measured: dict[int, float], errors: list[float]
+) -> None:
+    """With the time of one device; DLPerf's report of August 2020 (studies/published/tables/dlperf-2020.csv)."""
+    compute = (
+        f"cluster.compute={{time: {{distribution: constant, value: {batch / alone} s}}, backward: 0.67}}"
+    )
+    strategy = "strategy={name: all-reduce, buckets: 8}"
+    found = []
+    for count, samples_s in measured.items():
+        changes = ["cluster=hundred-gigabit", f"workload={workload}", f"workload.batch_size={batch}", compute]
+        scenario = lockstep.load(
+            "sizes-only", [*changes, strategy, "stop={steps: 3}", f"cluster.workers={count}"]
+        )
+        found.append(lockstep.simulate(scenario).metrics["throughput"] / samples_s - 1)
+    assert found == pytest.approx(errors, abs=0.006)
+
+
+@pytest.mark.parametrize(
     ("changes", "count"),
     [
         (["cluster=ten-gigabit"], 16),
