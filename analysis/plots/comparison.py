@@ -101,7 +101,7 @@ def _curves(ax: Axes, pairs: Sequence[tuple[Result, Result]]) -> None:
         line = {"color": look["color"], "linestyle": look["linestyle"], "lw": 0.8 + 1.2 * over}
         ax.plot(predicted.curve["time"], predicted.curve["loss"], **line)
         dots = measured.curve.iloc[:: max(1, len(measured.curve) // 12)]
-        ax.plot(dots["time"], dots["loss"], **look | {"linestyle": "none", "markersize": 3 + 2.5 * over})
+        ax.plot(dots["time"], dots["loss"], **look | {"linestyle": "none", "markersize": 4.5 + 2 * over})
         ax.plot([], [], label=name, **look)
     ax.plot([], [], "-", color="grey", label="predicted")
     ax.plot([], [], "o", color="grey", label="measured")
