@@ -150,10 +150,11 @@ def fit(
         # workers may leave the step only in the course of a whole run, which short ones of few do not show
         predicted = [number for number, row in enumerate(rows) if row.use is Use.PREDICT]
         rough[predicted] = roughness(whole, begun.values, predicted)
-        many = repeats(rough, predicted)
-        model = Anchored(whole.repeated(many), short.repeated(many))
+        spread = whole.spread(begun.values)
+        many = repeats(rough, spread)
+        model = Anchored(whole.repeated(many), short.repeated(repeats(rough)))
         # of a run, and of the mean of those that are simulated; in fitted rows the noise has it
-        chance = np.square(rough) * (1 + 1 / np.array(many))
+        chance = np.square(np.maximum(rough, spread)) * (1 + 1 / np.array(many))
         chance[fitted] = 0.0
         problem = _problem(model, rows, fitted, keys)._replace(step=step)
         best = _settled(model, problem, begun, fitted)
@@ -234,17 +235,19 @@ def _result(
     profile: Path | None,
 ) -> Fit:
     noise = estimate.noise(problem, best)
+    moved = estimate.moved(problem, best, model.chance(best.values)[:, [*fitted]])
     flat = tuple(_together(each, problem, best, keys) for each in estimate.flat(best, noise))
     lost = {key for each in flat if len(each.factors) > 1 for key in each.factors}
     found = {
-        key.key: _found(key, number, problem, best, noise, key.key in lost) for number, key in enumerate(keys)
+        key.key: _found(key, number, problem, best, noise, moved, key.key in lost)
+        for number, key in enumerate(keys)
     }
     written = {key.key: key.written(math.exp(value)) for key, value in zip(keys, best.values, strict=True)}
     inside = 1e-3 * (problem.high - problem.low)
     ends = (best.values < problem.low + inside) | (best.values > problem.high - inside)
     return Fit(
         found,
-        _rows(model, problem, best, noise, table, fitted, chance),
+        _rows(model, problem, best, noise, moved, table, fitted, chance),
         table.measure,
         flat,
         noise.sd * float((1 / problem.weight).mean()) if noise.known else None,
@@ -266,11 +269,13 @@ def _together(direction: Array, problem: Problem, best: Optimum, keys: Sequence[
     return Together(factors, float(np.abs(np.expm1(change)).max()))
 
 
-def _found(key: Free, number: int, problem: Problem, best: Optimum, noise: Noise, lost: bool) -> Found:
+def _found(
+    key: Free, number: int, problem: Problem, best: Optimum, noise: Noise, moved: Array, lost: bool
+) -> Found:
     value = math.exp(best.values[number])
     if lost or not noise.known:
         return Found(value, None, None, key.unit)
-    ends = estimate.interval(problem, best, noise, number)
+    ends = estimate.interval(problem, best, noise, number, float(np.linalg.norm(moved[number])))
     low, high = (
         math.exp(end) if end is not None else (bound if firm else None)
         for end, bound, firm in zip(ends, (key.low, key.high), key.firm, strict=True)
@@ -283,6 +288,7 @@ def _rows(
     problem: Problem,
     best: Optimum,
     noise: Noise,
+    moved: Array,
     table: Table,
     fitted: Sequence[int],
     chance: Array,
@@ -293,7 +299,8 @@ def _rows(
     )
     logs = model.predict(best.values[None])[0]
     slopes = estimate.slopes(everything, best.values)
-    spread = np.einsum("rk,kl,rl->r", slopes, estimate.covariance(problem, best, noise), slopes)
+    unsure = estimate.covariance(problem, best, noise) + moved @ moved.T
+    spread = np.einsum("rk,kl,rl->r", slopes, unsure, slopes)
     scatter = (noise.sd / problem.weight).mean() ** 2
     half = np.minimum(noise.quantile * np.sqrt(spread + scatter + chance), _WIDEST)
     out = None if table.divided else estimate.left_out(problem, best)

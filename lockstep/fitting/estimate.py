@@ -201,13 +201,36 @@ def covariance(problem: Problem, best: Optimum, noise: Noise) -> Array:
     return np.asarray(np.linalg.inv(best.slopes.T @ best.slopes / noise.sd**2 + np.diag(prior)))
 
 
-def interval(problem: Problem, best: Optimum, noise: Noise, which: int) -> tuple[float | None, float | None]:
-    """95% of a value's logarithm, by profile likelihood; None for an end that is not within the range."""
+def moved(problem: Problem, best: Optimum, chance: Array) -> Array:
+    """How the chance of simulated runs moves the best values: M, of shape (k, runs); MMᵀ is their covariance.
+
+    `chance`: E, of shape (runs, rows), where EᵀE is the covariance of the predictions' logarithms.
+    """
+    return np.asarray(np.linalg.pinv(best.slopes) @ (chance * problem.weight).T)
+
+
+def interval(
+    problem: Problem, best: Optimum, noise: Noise, which: int, more_sd: float = 0.0
+) -> tuple[float | None, float | None]:
+    """95% of a value's logarithm, by profile likelihood; None for an end that is not within the range.
+
+    `more_sd`: the standard deviation of what else may have moved it (`moved`).
+    """
+    here, more = float(best.values[which]), noise.quantile * more_sd
+    low, high = _likely(problem, best, noise, which)
+    if low is not None:
+        low = here - math.hypot(here - low, more)
+        low = low if low > problem.low[which] else None
+    if high is not None:
+        high = here + math.hypot(high - here, more)
+        high = high if high < problem.high[which] else None
+    return low, high
+
+
+def _likely(problem: Problem, best: Optimum, noise: Noise, which: int) -> tuple[float | None, float | None]:
     width = noise.quantile * math.sqrt(covariance(problem, best, noise)[which, which])
     if problem.rough:  # what is rough has no likelihood to follow
-        ends = best.values[which] - width, best.values[which] + width
-        inside = problem.low[which] < ends[0], ends[1] < problem.high[which]
-        return ends[0] if inside[0] else None, ends[1] if inside[1] else None
+        return best.values[which] - width, best.values[which] + width
     low, high = (_end(problem, best, noise, which, sign * width) for sign in (-1, 1))
     return low, high
 

@@ -23,9 +23,10 @@ _NOTHING = -50.0  # the logarithm that stands for a throughput of nothing at all
 _STEADY = 0.03  # relative: how near a short run has to come to the whole one
 _SHORTEST = 8
 _MANY = 10  # runs of a rough row that is to be predicted: as many as the accuracy suite's
-_LOOKS = 4  # at each row, with values next to each other, at how rough predictions are
+_LOOKS = 4  # at each row, with values next to each other or other seeds, at how predictions scatter
 _APART = 2e-3
 _ROUGH = 5e-3  # relative standard deviation around a line, from which on means are taken
+_BY_CHANCE = 1e-3  # and that of runs with other seeds, where values as good as are compared with are wanted
 _OF_ROUGHNESS = 5.0  # times it is the step of slopes
 
 
@@ -67,6 +68,10 @@ def scenario_of(row: Row, values: Changes, changed: Callable[[Changes], Scenario
     return only_its_own(found) if "strategy.name" in row.changes else found
 
 
+_Run = tuple[int, tuple[float, ...], int]
+"""A row, values of the free keys (logarithms), and how much is added to the seed."""
+
+
 class Model:
     """Predictions for rows as logarithms of what they measure.
 
@@ -88,7 +93,7 @@ class Model:
         self._rows, self._keys, self._measure = rows, keys, measure
         self._changed, self._simulate, self._told = changed, simulate, told
         self._steps, self._repeats = steps, repeats or [1] * len(rows)
-        self._known: dict[tuple[int, tuple[float, ...], int], float] = {}
+        self._known: dict[_Run, float] = {}
         # rows that are alike are simulated once
         changes = [row.changes for row in rows]
         self._alike = [changes.index(each) for each in changes]
@@ -123,20 +128,41 @@ class Model:
     def predict(self, points: Array, rows: Sequence[int] | None = None) -> Array:
         """Logarithms, of shape (points, rows), for points of shape (points, keys); of these rows, or all."""
         rows = range(len(self._rows)) if rows is None else rows
-        shifts = [_shifts(count) for count in self._repeats]
-        wanted = [
-            [(self._alike[row], tuple(point + shift), number) for number, shift in enumerate(shifts[row])]
-            for point in points
-            for row in rows
-        ]
+        found = self._simulated([self._runs(row, point) for point in points for row in rows])
+        return np.array([np.mean(many) for many in found]).reshape(len(points), len(rows))
+
+    def spread(self, values: Array) -> Array:
+        """The relative standard deviation of each row's runs with other seeds, shape (rows,)."""
+        found = self._simulated(
+            [[(row, tuple(values), seed) for seed in range(_LOOKS)] for row in self._alike]
+        )
+        return np.asarray(np.std(found, axis=1, ddof=1))
+
+    def chance(self, values: Array) -> Array:
+        """How the chance of single runs shows in `predict`'s means there: E, of shape (runs, rows).
+
+        EᵀE is the covariance of the rows' means. They have it together, because they have the same seeds.
+        """
+        found = np.zeros((_MANY, len(self._rows)))
+        for row, count in enumerate(self._repeats):
+            if count > 1:
+                (each,) = self._simulated([self._runs(row, values)])
+                found[:count, row] = np.subtract(each, np.mean(each)) / math.sqrt(count * (count - 1))
+        return found
+
+    def _runs(self, row: int, values: Array) -> list[_Run]:
+        shifts = _shifts(self._repeats[row])
+        return [(self._alike[row], tuple(values + shift), seed) for seed, shift in enumerate(shifts)]
+
+    def _simulated(self, wanted: Sequence[Sequence[_Run]]) -> list[list[float]]:
+        """The logarithms of these runs' results; each is simulated once."""
         each = dict.fromkeys(one for many in wanted for one in many)
         new = [one for one in each if one not in self._known]
         scenarios = [self.scenario(*one) for one in new]
         for one, scenario, found in zip(new, scenarios, self._simulate(scenarios), strict=True):
             self._known[one] = self._logarithm(scenario, found)
         self._told(len(new))
-        means = [float(np.mean([self._known[one] for one in many])) for many in wanted]
-        return np.array(means).reshape(len(points), len(rows))
+        return [[self._known[one] for one in many] for many in wanted]
 
     def _logarithm(self, scenario: Scenario, found: float) -> float:
         rate = math.log(found) if found > 0 else _NOTHING
@@ -164,6 +190,10 @@ class Anchored:
         """As `Model.predict`."""
         off = self._off if rows is None else self._off[[*rows]]
         return self._short.predict(points, rows) + np.nan_to_num(off)
+
+    def chance(self, values: Array) -> Array:
+        """As `Model.chance`, of whole runs, which put the short ones right."""
+        return self._whole.chance(values)
 
     def nothing(self, values: Array) -> list[int]:
         """The rows in which nothing was applied."""
@@ -204,10 +234,14 @@ def roughness(model: Model, values: Array, rows: Sequence[int] | None = None) ->
     return np.where(rough > _ROUGH, rough, 0.0)
 
 
-def repeats(rough: Array, predicted: Sequence[int] = ()) -> list[int]:
-    """Of how many runs each row's predictions should be means; `predicted`: rows that are not fitted."""
-    found = [_LOOKS if each else 1 for each in rough.tolist()]
-    return [_MANY if number in predicted and count > 1 else count for number, count in enumerate(found)]
+def repeats(rough: Array, spread: Array | None = None) -> list[int]:
+    """Of how many runs each row's predictions should be means.
+
+    `spread`: of whole runs with other seeds; these are simulated now and then only, so there may be more.
+    """
+    if spread is None:
+        return [_LOOKS if each else 1 for each in rough.tolist()]
+    return [_MANY if each > _BY_CHANCE else 1 for each in np.maximum(rough, spread).tolist()]
 
 
 def slope_step(rough: Array) -> float:
