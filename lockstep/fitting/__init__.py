@@ -150,19 +150,22 @@ def fit(
         # workers may leave the step only in the course of a whole run, which short ones of few do not show
         predicted = [number for number, row in enumerate(rows) if row.use is Use.PREDICT]
         rough[predicted] = roughness(whole, begun.values, predicted)
-        spread = whole.spread(begun.values)
-        many = repeats(rough, spread)
+        by_seed = whole.by_seed(begun.values)
+        spread = by_seed.std(axis=0, ddof=1)
+        many = repeats(rough, spread, predicted)
         model = Anchored(whole.repeated(many), short.repeated(repeats(rough)))
         # of a run, and of the mean of those that are simulated; in fitted rows the noise has it
         chance = np.square(np.maximum(rough, spread)) * (1 + 1 / np.array(many))
         chance[fitted] = 0.0
+        # what the means' own chance, which all rows have from the same seeds, does to the values
+        of_means = by_seed[:, fitted] / np.sqrt((len(by_seed) - 1) * np.array(many)[fitted])
         problem = _problem(model, rows, fitted, keys)._replace(step=step)
         best = _settled(model, problem, begun, fitted)
         model.anchor(best.values, range(len(rows)))
         for number in model.nothing(best.values):
             said = "nothing is applied before the run stops; give a later stop"
             raise ScenarioError(said, "stop", rows[number].place)
-        return _result(model, problem, best, measured, fitted, chance, keys, changed, profile)
+        return _result(model, problem, best, measured, fitted, chance, of_means, keys, changed, profile)
 
 
 def _settled(model: Anchored, problem: Problem, best: Optimum, fitted: Sequence[int]) -> Optimum:
@@ -230,12 +233,13 @@ def _result(
     table: Table,
     fitted: Sequence[int],
     chance: Array,
+    of_means: Array,
     keys: Sequence[Free],
     changed: Callable[[Changes], Scenario],
     profile: Path | None,
 ) -> Fit:
     noise = estimate.noise(problem, best)
-    moved = estimate.moved(problem, best, model.chance(best.values)[:, [*fitted]])
+    moved = estimate.moved(problem, best, of_means)
     flat = tuple(_together(each, problem, best, keys) for each in estimate.flat(best, noise))
     lost = {key for each in flat if len(each.factors) > 1 for key in each.factors}
     found = {
@@ -275,7 +279,7 @@ def _found(
     value = math.exp(best.values[number])
     if lost or not noise.known:
         return Found(value, None, None, key.unit)
-    ends = estimate.interval(problem, best, noise, number, float(np.linalg.norm(moved[number])))
+    ends = estimate.interval(problem, best, noise, number, moved[number])
     low, high = (
         math.exp(end) if end is not None else (bound if firm else None)
         for end, bound, firm in zip(ends, (key.low, key.high), key.firm, strict=True)

@@ -210,13 +210,14 @@ def moved(problem: Problem, best: Optimum, chance: Array) -> Array:
 
 
 def interval(
-    problem: Problem, best: Optimum, noise: Noise, which: int, more_sd: float = 0.0
+    problem: Problem, best: Optimum, noise: Noise, which: int, moved: Array | None = None
 ) -> tuple[float | None, float | None]:
     """95% of a value's logarithm, by profile likelihood; None for an end that is not within the range.
 
-    `more_sd`: the standard deviation of what else may have moved it (`moved`).
+    `moved`: M's row of it, whose length is a standard deviation that as few runs as there are columns tell.
     """
-    here, more = float(best.values[which]), noise.quantile * more_sd
+    more = 0.0 if moved is None else float(np.linalg.norm(moved) * stdtrit(len(moved) - 1, 0.975))
+    here = float(best.values[which])
     low, high = _likely(problem, best, noise, which)
     if low is not None:
         low = here - math.hypot(here - low, more)

@@ -23,10 +23,11 @@ _NOTHING = -50.0  # the logarithm that stands for a throughput of nothing at all
 _STEADY = 0.03  # relative: how near a short run has to come to the whole one
 _SHORTEST = 8
 _MANY = 10  # runs of a rough row that is to be predicted: as many as the accuracy suite's
-_LOOKS = 4  # at each row, with values next to each other or other seeds, at how predictions scatter
+_LOOKS = 4  # at each row, with values next to each other, at how rough predictions are
+_SEEDS = 8  # with which whole runs are looked at
 _APART = 2e-3
 _ROUGH = 5e-3  # relative standard deviation around a line, from which on means are taken
-_BY_CHANCE = 1e-3  # and that of runs with other seeds, where values as good as are compared with are wanted
+_SURE = 5e-3  # the standard error that a mean of whole runs is to have
 _OF_ROUGHNESS = 5.0  # times it is the step of slopes
 
 
@@ -131,24 +132,16 @@ class Model:
         found = self._simulated([self._runs(row, point) for point in points for row in rows])
         return np.array([np.mean(many) for many in found]).reshape(len(points), len(rows))
 
-    def spread(self, values: Array) -> Array:
-        """The relative standard deviation of each row's runs with other seeds, shape (rows,)."""
-        found = self._simulated(
-            [[(row, tuple(values), seed) for seed in range(_LOOKS)] for row in self._alike]
-        )
-        return np.asarray(np.std(found, axis=1, ddof=1))
+    def by_seed(self, values: Array) -> Array:
+        """How runs with other seeds differ from their mean, shape (seeds, rows); often by nothing."""
 
-    def chance(self, values: Array) -> Array:
-        """How the chance of single runs shows in `predict`'s means there: E, of shape (runs, rows).
+        def runs(seeds: int) -> Array:
+            each = [[(row, tuple(values), seed) for seed in range(seeds)] for row in self._alike]
+            return np.array(self._simulated(each)).T
 
-        EᵀE is the covariance of the rows' means. They have it together, because they have the same seeds.
-        """
-        found = np.zeros((_MANY, len(self._rows)))
-        for row, count in enumerate(self._repeats):
-            if count > 1:
-                (each,) = self._simulated([self._runs(row, values)])
-                found[:count, row] = np.subtract(each, np.mean(each)) / math.sqrt(count * (count - 1))
-        return found
+        two = runs(2)
+        found = np.repeat(two[:1], _SEEDS, axis=0) if (two[0] == two[1]).all() else runs(_SEEDS)
+        return np.asarray(found - found.mean(axis=0))
 
     def _runs(self, row: int, values: Array) -> list[_Run]:
         shifts = _shifts(self._repeats[row])
@@ -191,10 +184,6 @@ class Anchored:
         off = self._off if rows is None else self._off[[*rows]]
         return self._short.predict(points, rows) + np.nan_to_num(off)
 
-    def chance(self, values: Array) -> Array:
-        """As `Model.chance`, of whole runs, which put the short ones right."""
-        return self._whole.chance(values)
-
     def nothing(self, values: Array) -> list[int]:
         """The rows in which nothing was applied."""
         found = np.abs(self.predict(values[None])[0])
@@ -234,14 +223,20 @@ def roughness(model: Model, values: Array, rows: Sequence[int] | None = None) ->
     return np.where(rough > _ROUGH, rough, 0.0)
 
 
-def repeats(rough: Array, spread: Array | None = None) -> list[int]:
+def repeats(rough: Array, spread: Array | None = None, predicted: Sequence[int] = ()) -> list[int]:
     """Of how many runs each row's predictions should be means.
 
-    `spread`: of whole runs with other seeds; these are simulated now and then only, so there may be more.
+    `spread`: the standard deviations of whole runs with other seeds, where those count.
+    `predicted`: the rows that are not fitted.
     """
+    found = [_LOOKS if each else 1 for each in rough.tolist()]
     if spread is None:
-        return [_LOOKS if each else 1 for each in rough.tolist()]
-    return [_MANY if each > _BY_CHANCE else 1 for each in np.maximum(rough, spread).tolist()]
+        return found
+    wanted = np.clip(np.ceil((spread / _SURE) ** 2), 1, _MANY).astype(int).tolist()
+    return [
+        _MANY if number in predicted and count > 1 else max(count, more)
+        for number, (count, more) in enumerate(zip(found, wanted, strict=True))
+    ]
 
 
 def slope_step(rough: Array) -> float:
