@@ -15,7 +15,7 @@ install: .venv/installed
 	touch $@
 
 demo: install
-	@echo "Four strategies, predicted and then measured with real processes until 90% accuracy: about a minute."
+	@echo "Four strategies, predicted and then measured with real processes until 90% accuracy: about a minute, or three where others compute beside it (disturbed runs are measured again)."
 	@echo "A step that is the mean of four gradients takes four times the learning rate of one: linear scaling."
 	$(BIN)/lockstep validate quickstart --sweep --set 'stop={epochs: 20, target_accuracy: 0.9}' --out results/demo
 
