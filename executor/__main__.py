@@ -23,7 +23,7 @@ from threading import Event, Thread
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from lockstep.executor import addresses, blame, collect, folder, joining, process, signals
+from lockstep.executor import addresses, blame, collect, evaluating, folder, joining, process, signals
 from lockstep.executor.barrier import barrier, wait_for
 from lockstep.executor.heartbeat import BAD_INPUT, repr_line
 from lockstep.executor.hub import Hub
@@ -158,7 +158,9 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
     barrier(control.store, "folders for records", own.world)
     names, over = [role.name for role in plan.roles], Event()
     if own.hub is not None:
-        learner = collect.evaluator(scenario)
+        if scenario.workload.learns:
+            learner = evaluating.Apart(scenario)
+            stack.callback(learner.close)
         watch = collect.Watch(plan, control.store, control.private, learner)
         own.hub.watchdog.senders = plan.senders
         own.hub.watchdog.path_s = path_s(plan, _rate(scenario, own))
@@ -172,7 +174,7 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
     process.participate(plan, own.rank, control)
     if own.hub is not None:
         over.set()
-        following.join()  # it may evaluate, and put aside what is printed meanwhile
+        following.join()  # it may evaluate
         result = collect.result(plan, control.private, control.kept, learner)
         result = collect.seen(result, own.hub, names)
         stolen = collect.stolen(control.private, range(own.world))
@@ -193,9 +195,18 @@ def _rate(scenario: Scenario, own: joining.Joined) -> float | None:
 
 def _follow(hub: Hub, watch: collect.Watch, names: Sequence[str], over: Event) -> None:
     while not over.wait(_LOOK_S):
-        watch.look()
+        try:
+            watch.look()
+        except Exception as error:
+            if not over.is_set():  # else the run has ended otherwise, and with it what evaluates
+                hub.tell(f"its parameters cannot be evaluated: {_in_words(error)}")
+            return
         if stall := hub.stall():
             hub.tell(blame.stalled(stall, names, hub.about))
+
+
+def _in_words(error: Exception) -> str:
+    return str(error) if isinstance(error, ScenarioError | RuntimeError) else repr_line(error)
 
 
 def _wait_for_the_others(own: joining.Joined, error: BaseException) -> None:

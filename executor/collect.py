@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 import lockstep.analysis.streams as streams
 from lockstep.analysis.computations import whole_gradient_seconds
@@ -23,10 +24,17 @@ from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
 from lockstep.job.snapshots import Snapshots, assemble, merged, together
 from lockstep.scenarios import Scenario
-from lockstep.workloads import Learner, build, deterministic_threads
+from lockstep.workloads import Evaluation, Learner, build, deterministic_threads
 from lockstep.workloads.compute_time import mean_gradient_s
 
 _GRACE_S = 3.0  # for a process told to stop to hand over its records
+
+
+class Evaluator(Protocol):
+    """What evaluates a run's parameters: a learner, here or in a process of its own (evaluating.py)."""
+
+    def evaluate(self, parameters: Tensor) -> Evaluation:
+        """Return the loss and the metrics of parameters on held-out data. Raises ScenarioError."""
 
 
 def evaluator(scenario: Scenario) -> Learner | None:
@@ -63,7 +71,7 @@ def _outcomes(folder: Path, ranks: Sequence[int]) -> list[Any]:
     return [json.loads(file.read_text("ascii")) for file in files if file.exists()]
 
 
-def result(plan: Plan, folder: Path, kept: Path, learner: Learner | None) -> Result:
+def result(plan: Plan, folder: Path, kept: Path, learner: Evaluator | None) -> Result:
     """The result of a run that has ended; parameters are evaluated now, off the clock.
 
     folder: what processes left; kept: what they recorded while the run went on.
@@ -166,7 +174,7 @@ class Watch:
     """Follows a run through the store: looks at snapshots until the target is reached."""
 
     def __init__(
-        self, plan: Plan, store: Store, folder: Path, learner: Learner | None, absent: Collection[int] = ()
+        self, plan: Plan, store: Store, folder: Path, learner: Evaluator | None, absent: Collection[int] = ()
     ) -> None:
         """absent: ranks that are gone for good, which may become more."""
         self.plan, self.target = plan, plan.scenario.stop.goal

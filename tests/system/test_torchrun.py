@@ -122,15 +122,16 @@ def test_bad_input_is_told_once(ended) -> None:
 
 
 @pytest.fixture
-def a_users(tmp_path: Path) -> Callable[[str], Path]:
+def a_users(tmp_path: Path) -> Callable[..., Path]:
     """A scenario with a task that lies elsewhere, whose metrics are these."""
 
-    def scenario(metrics: str) -> Path:
-        there = written(tmp_path / "there", task(metrics=metrics))
+    def scenario(metrics: str, **changes: Any) -> Path:
+        its = {key: changes.pop(key) for key in ("model", "more") if key in changes}
+        there = written(tmp_path / "there", task(metrics=metrics, **its))
         workload = {"task": "my_task:f", "batch_size": 8, "root": str(there)}
         file = tmp_path / "here" / "mine.yaml"
         file.parent.mkdir()
-        file.write_text(json.dumps(document(workload=workload, strategy="all-reduce")))
+        file.write_text(json.dumps(document(workload=workload, strategy="all-reduce", **changes)))
         return file
 
     return scenario
@@ -145,6 +146,54 @@ def test_a_task_of_a_users(a_users: Callable[[str], Path]) -> None:
     assert done.returncode == 0, done.stderr
     here = lockstep.run(lockstep.load(file, trust=True))
     assert json.loads(done.stdout)["parameters_sha256"] == here.metrics["parameters_sha256"]
+
+
+DRAWS = """
+import os, time
+
+class Slow(nn.Module):
+    def forward(self, x):
+        time.sleep(0.02 * self.training)  # between the seed of a gradient and its dropout
+        return x
+
+def drawn(output, batch):
+    until = time.monotonic() + 0.1
+    while time.monotonic() < until:
+        torch.rand(1)
+        time.sleep(0.001)
+    return torch.rand(())
+
+def fails(output, batch):
+    if len(output) > 2:
+        raise LookupError("the metric's own")
+    return output.sum()
+"""
+
+
+def test_evaluations_of_a_target_do_not_draw_from_what_a_worker_draws_from(
+    a_users: Callable[..., Path],
+) -> None:
+    file = a_users(
+        "{'drawn': drawn}",
+        more=DRAWS,
+        model="nn.Sequential(nn.Linear(2, 2), Slow(), nn.Dropout(0.5))",
+        stop={"steps": 12, "target": {"metric": "drawn", "at_least": 2}},
+    )
+    program = ("-m", "lockstep.executor", str(file), "--trust")
+    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode == 0, done.stderr
+    here = lockstep.run(lockstep.load(file, trust=True))
+    assert json.loads(done.stdout)["parameters_sha256"] == here.metrics["parameters_sha256"]
+
+
+def test_an_evaluation_that_fails_ends_the_run(a_users: Callable[..., Path]) -> None:
+    """Its thread had ended without a word: the target was never reached."""
+    target = {"metric": "f1", "at_least": 2}
+    file = a_users("{'f1': fails}", more=DRAWS, stop={"time": "10 min", "target": target})
+    program = ("-m", "lockstep.executor", str(file), "--trust")
+    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    assert told_once(done, "its parameters cannot be evaluated: ")
+    assert "my_task:f raised LookupError: the metric's own" in done.stderr
 
 
 def test_metrics_are_tried_before_anything_runs(a_users: Callable[[str], Path]) -> None:
@@ -200,12 +249,13 @@ class Torchrun:
         )  # fmt: skip
         assert until(lambda: progress.exists() or self.process.poll() is not None, HANGS)
         self.ranks = children(self.process.pid)
+        self.theirs = [each for rank in self.ranks for each in children(rank)]  # one evaluates the run
 
     def ends(self) -> str:
         """What torchrun says in the end; soon, and with no process left behind."""
         said = self.process.communicate(timeout=2 * SOON)[1]
         assert self.process.returncode != 0
-        assert until(lambda: not any(map(is_alive, self.ranks)), SOON)
+        assert until(lambda: not any(map(is_alive, [*self.ranks, *self.theirs])), SOON)
         assert not list(Path(os.environ["TMPDIR"]).glob(f"lockstep-{self.process.pid}-*"))
         return said
 
@@ -214,6 +264,7 @@ class Torchrun:
 def under_way(tmp_path: Path) -> Iterator[Torchrun]:
     run = Torchrun(tmp_path)
     try:
+        assert run.theirs
         assert len(run.ranks) == 2, run.process.communicate(timeout=SOON)
         yield run
     finally:
