@@ -34,7 +34,7 @@ from lockstep.executor.injector import Injector
 from lockstep.executor.leaving import name_dead
 from lockstep.executor.process import START
 from lockstep.executor.replacing import Replacing
-from lockstep.executor.room import held
+from lockstep.executor.room import with_data
 from lockstep.executor.sockets import Place
 from lockstep.executor.steal_time import StealTime
 from lockstep.executor.stores import FileStore
@@ -143,9 +143,8 @@ def _prepared(plan: Plan, testbed: bool) -> Learner | None:
     Raises ScenarioError for what cannot be built, or run here; nothing has been written then.
     """
     start_for(plan, testbed)
-    learner = collect.evaluator(plan.scenario)  # data are downloaded once
     check_room(plan, range(len(plan.roles)))
-    return learner
+    return collect.evaluator(plan.scenario)  # data are downloaded once
 
 
 class _Run:
@@ -405,9 +404,8 @@ def check_room(plan: Plan, ranks: Sequence[int]) -> None:
 
     ranks: of this host.
     """
-    workload, its, workers = plan.scenario.workload, plan.sizes, len(plan.workers)
-    nbytes = len(ranks) * _LEAST_BYTES
-    nbytes += sum(bytes_of(workload, its, held(plan, rank)) for rank in ranks if rank < workers)
-    nbytes += sum(held(plan, rank) for rank in ranks if rank >= workers)
+    nbytes = len(ranks) * _LEAST_BYTES + sum(with_data(plan, rank) for rank in ranks)
+    if 0 in ranks and plan.scenario.workload.learns:  # here is what evaluates the run, too
+        nbytes += bytes_of(plan.scenario.workload, plan.sizes)
     what = f"a run of its {len(ranks):,} processes"
     require(nbytes, what, "cluster.workers", "take fewer, or more hosts (docs/hosts.md)")

@@ -64,7 +64,7 @@ from lockstep.job.segments import Segments
 from lockstep.job.snapshots import Snapshots
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.strategies.node import Message
-from lockstep.workloads import Reader, build
+from lockstep.workloads import Reader, build, first_parameters
 from lockstep.workloads.compute_time import compute_times
 from lockstep.workloads.heap import give_back_freed_memory, keep_freed_memory
 
@@ -124,14 +124,15 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         require_on_gpus(
             plan, store, rank, [*gpus(places[:workers]), *gpus(places[workers:])], torch.device(device)
         )
-    learner = None
-    if scenario.workload.learns:
-        learner = build(scenario.workload, plan.replicas, scenario.seed, device if is_worker else "cpu")
-    group = plan.group(rank)
-    initial = group.slice_of(learner.initial()) if learner else torch.zeros(group.length, dtype=dtype)
-    if not is_worker:  # a server has the first parameters of it, and no use for a model
-        learner = None
-        gc.collect()  # a model's hooks refer to it
+    learner, group = None, plan.group(rank)
+    if not scenario.workload.learns:
+        initial = torch.zeros(group.length, dtype=dtype)
+    elif is_worker:
+        learner = build(scenario.workload, plan.replicas, scenario.seed, device)
+        initial = group.slice_of(learner.initial())
+    else:  # a server has no use for a model, or for data
+        initial = group.slice_of(first_parameters(scenario.workload, scenario.seed))
+        gc.collect()  # what has made them may refer to itself
     give_back_freed_memory()  # the model as it was made
     assert initial.nbytes == group.length * size.itemsize, "what job/memory.py counts with"
     transport = Transport(store, rank, control.place, initial, plan.senders[rank], plan.activation)

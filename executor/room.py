@@ -10,10 +10,12 @@ from lockstep.executor.stores import Store
 from lockstep.job.memory import while_stepping
 from lockstep.job.plan import Plan
 from lockstep.scenarios import ScenarioError
-from lockstep.workloads.memory import data_bytes
+from lockstep.scenarios.workload import UserTask
+from lockstep.workloads.memory import bytes_of, data_bytes
 
 _FIRST = 1  # the first parameters: the learner, the port and the strategy have the same
 _ALIGNED = 1  # of a worker: weights that do not lie as torch's own memory does are copied
+_MADE = 2  # while a model is made: it, and its parameters
 _SENT = 1  # of a worker: where a message lies until its receiver has done with it
 _OWN_STEP = 3  # of a worker that steps by itself: new parameters beside the old, what it is sent, a sum
 _CODED = 6  # of a worker: what was lost before, sums with it, what a codec has in between, what comes of it
@@ -31,6 +33,19 @@ def held(plan: Plan, rank: int) -> int:
     steps = 0 if state is None else _OWN_STEP + while_stepping(state)
     coded = strategy.encodes(given) * _CODED
     return _FIRST * plan.sizes.nbytes + own + (_ALIGNED + _SENT + steps + coded) * vector
+
+
+def with_data(plan: Plan, rank: int) -> int:
+    """Bytes, at the most, on a CPU, with the data set and what is kept of a mini-batch.
+
+    A server has neither, but while it makes the model, whose first parameters it has, a user's function makes
+    data sets, too.
+    """
+    workload, its = plan.scenario.workload, plan.sizes
+    if rank in plan.workers:
+        return bytes_of(workload, its, held(plan, rank))
+    made = data_bytes(workload) if isinstance(workload, UserTask) else 0
+    return max(held(plan, rank), workload.learns * _MADE * its.nbytes + made)
 
 
 def require_on_gpus(

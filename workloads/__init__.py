@@ -1,10 +1,15 @@
 """What is learned: data sets, models, problems, and how long a gradient takes."""
 
+from typing import TYPE_CHECKING
+
 from lockstep.scenarios import Workload
 from lockstep.scenarios import workload as described
 from lockstep.workloads.base import Evaluation, Learner, Reader, Sizes, deterministic_threads, learning
 from lockstep.workloads.compute_time import ComputeTime
 from lockstep.workloads.sizes import sizes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "ComputeTime",
@@ -14,6 +19,7 @@ __all__ = [
     "Sizes",
     "build",
     "deterministic_threads",
+    "first_parameters",
     "learning",
     "modules",
     "require_importable",
@@ -48,6 +54,30 @@ def build(workload: Workload, workers: int, seed: int, device: str = "cpu") -> L
             return Logistic(workload, workers, seed, device)
         case described.Sizes() | described.Graph():
             raise ValueError("a workload given by its parameter count has no gradients")
+
+
+def first_parameters(workload: Workload, seed: int) -> "Tensor":
+    """Return the first parameters of what `build` returns, on the CPU, without the data that it learns.
+
+    A user's function, which makes both, makes data sets too. Raises `ScenarioError` as `build` does.
+    """
+    match workload:
+        case described.UserTask():
+            from lockstep.workloads import classifier, users
+
+            return users.guarded(workload.code, classifier.first_parameters, workload, seed)
+        case described.Data() | described.Transformer():
+            from lockstep.workloads import classifier
+
+            return classifier.first_parameters(workload, seed)
+        case described.Problem(problem="embedding"):
+            from lockstep.workloads import embedding
+
+            return embedding.first_parameters(workload.dimension, seed)
+        case _:
+            import torch
+
+            return torch.zeros(sizes(workload).parameters)
 
 
 def require_importable(workload: Workload) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lockstep.scenarios.workload import Trained, UserTask
@@ -79,6 +80,16 @@ class _Constant:
             self.version = self.buffer._version
 
 
+def first_parameters(workload: Trained, seed: int) -> Tensor:
+    """Return the first parameters of a classifier; of what ships no data are loaded for it."""
+    own = seeds.integer(seed, "model")
+    return _flat([*trained(tasks.model(tasks.of(workload, own), own)).values()])
+
+
+def _flat(weights: list[Parameter]) -> Tensor:
+    return torch.cat([weight.detach().flatten() for weight in weights])
+
+
 class Classifier:
     """The gradients of a task's loss; the module and the data live on `device`."""
 
@@ -112,7 +123,7 @@ class Classifier:
         self._filling: _Filling | None = None  # the gradient that is being computed
         for number, weight in enumerate(self._weights):
             weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
-        self._initial = torch.cat([weight.detach().flatten() for weight in self._weights])
+        self._initial = _flat(self._weights)
         self._spare = Spare(self._initial)
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
         running = {id(buffer) for layer in self._norms for buffer in layer.buffers()}

@@ -65,6 +65,12 @@ class Touched:
         return np.unique(self._pairs.rows[self._batches(worker, step)]).tolist()  # type: ignore[no-any-return]
 
 
+def first_parameters(count: int, seed: int) -> Tensor:
+    """Return what an embedding of so many parameters begins with."""
+    rng = seeds.generator(seed, "table")
+    return torch.from_numpy(_START * rng.standard_normal(count)).float()
+
+
 class Embedding:
     """Matrix factorisation: a sample is a user and an item, liked with probability σ(u·v) of their rows.
 
@@ -82,9 +88,7 @@ class Embedding:
 
     def initial(self) -> Tensor:
         """Return normal numbers of a standard deviation of 0.3."""
-        rng = seeds.generator(self._seed, "table")
-        first = _START * rng.standard_normal(self.sizes.parameters)
-        return torch.from_numpy(first).float().to(self._device)
+        return first_parameters(self.sizes.parameters, self._seed).to(self._device)
 
     def epoch(self, worker: int) -> int:
         """Return the mini-batches in one pass over the worker's share, rounded up."""

@@ -1,6 +1,8 @@
 """What a real run is counted to keep in memory, and that programs let go of what they need no more."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +11,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 import lockstep
-from lockstep.executor import room
+from lockstep.executor import collect, launch, room
 from lockstep.executor.room import held
 from lockstep.scenarios import ScenarioError
 from lockstep.simulator import engine
-from lockstep.workloads import build
+from lockstep.workloads import build, memory
 from lockstep.workloads.keeping import storage_of
 from tests.support.scenarios import scenario
+from tests.support.tasks import task, written
 from tests.support.worlds import learning
 
 
@@ -39,6 +42,35 @@ def test_model_sizes(strategy: dict[str, Any], worker: int, server: int | None) 
 def test_each_server_counts_its_shard() -> None:
     plan = lockstep.check(scenario(cluster__workers=2, cluster__servers=2, strategy="synchronous"))
     assert held(plan, 2) / plan.sizes.nbytes == pytest.approx(1 + 8 / 2, rel=1e-3)
+
+
+def counted(folder: Path, samples: int, ranks: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> float:
+    """Bytes of so many processes of two workers and a server with a task of its user's."""
+    workload = {"task": "my_task:f", "options": {"n": samples}, "batch_size": 8, "root": str(folder)}
+    plan = lockstep.check(scenario(workload=workload, cluster__workers=2))
+    found: list[float] = []
+    monkeypatch.setattr(launch, "require", lambda nbytes, *_: found.append(nbytes))
+    launch.check_room(plan, ranks)
+    return found[0]
+
+
+@pytest.mark.parametrize(("ranks", "copies"), [([0, 1, 2], 4), ([0], 2), ([1], 1), ([2], 1)])
+def test_data_sets_count_in_workers_in_servers_that_begin_and_in_what_evaluates(
+    ranks: list[int], copies: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What evaluates is on the host of rank 0. A sample is two numbers and a label, in either data set."""
+    folder, few, many = written(tmp_path, task()), 10_000, 30_000
+    more = counted(folder, many, ranks, monkeypatch) - counted(folder, few, ranks, monkeypatch)
+    assert more == copies * 2 * (many - few) * (2 * 4 + 8)
+
+
+def test_room_is_asked_for_before_a_data_set_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "start_for", lambda *_: None)
+    monkeypatch.setattr(collect, "evaluator", lambda *_: pytest.fail("it is loaded"))
+    monkeypatch.setattr(memory, "free_bytes", lambda: 1e6)
+    plan = lockstep.check(scenario(workload={"dataset": "digits", "model": "mlp", "batch_size": 32}))
+    with pytest.raises(ScenarioError, match="a run of its 5 processes takes"):
+        launch._prepared(plan, False)
 
 
 @pytest.mark.parametrize("missing", [0, 1])
