@@ -14,7 +14,7 @@ import typer
 
 from lockstep.executor import signals
 from lockstep.scenarios import ScenarioError
-from lockstep.scenarios.renamed import OldKeyWarning
+from lockstep.scenarios.problem import Note
 
 # Of each command its module, in the order in which help has them.
 COMMANDS = {
@@ -62,8 +62,8 @@ _usual = warnings.formatwarning
 def _in_a_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Notes on old keys are for authors of scenarios: leave out where in the code they come from."""
-    if issubclass(category, OldKeyWarning):
+    """Notes are for authors of scenarios: leave out where in the code they come from."""
+    if issubclass(category, Note):
         return f"note: {message}\n"
     return _usual(message, category, filename, lineno, line)
 

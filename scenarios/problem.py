@@ -1,4 +1,8 @@
-"""What every bad input ends in; nothing is loaded for it."""
+"""What every bad input ends in, and what is said of a doubtful one; nothing is loaded for it."""
+
+
+class Note(UserWarning):
+    """What the author of a scenario should know of it; commands print it in a line."""
 
 
 class ScenarioError(Exception):

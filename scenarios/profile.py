@@ -1,7 +1,9 @@
 """Profiles: what was measured on a machine. A scenario takes it over, beneath what it says itself."""
 
 import re
+import warnings
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,15 +12,20 @@ from pydantic import Field
 from lockstep.scenarios import library
 from lockstep.scenarios.compute import Compute
 from lockstep.scenarios.machine import Machine
-from lockstep.scenarios.problem import ScenarioError
+from lockstep.scenarios.problem import Note, ScenarioError
 from lockstep.scenarios.section import Section
 from lockstep.scenarios.units import Bandwidth
+
+
+class OtherCode(Note):
+    """A profile has timed other code than the scenario's."""
 
 
 class Timed(Section):
     """How long a gradient of a workload takes: of every workload that has these keys and values."""
 
     workload: dict[str, Any] = Field(description="keys of a workload, such as {dataset: digits, model: cnn}")
+    content: str | None = Field(None, description="of a task of yours, the hash of its code at that time")
     compute: Compute = Field(description="as cluster.compute of a scenario")
 
 
@@ -67,6 +74,23 @@ def is_of(timed: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
     return {**UNLESS_SAID, **timed}.items() <= timed_with(workload).items()
 
 
+def entry_of(profile: Profile, workload: Mapping[str, Any]) -> Timed | None:
+    """Return the first entry that has a workload's times, with a note if they are of other code than its."""
+    timed = next((each for each in profile.compute if is_of(each.workload, workload)), None)
+    now = workload.get("content")
+    if timed is not None and None not in (timed.content, now) and timed.content != now:
+        _note(
+            f"the code of {workload['task']} has changed since the profile was measured (its content was "
+            f"{timed.content}, and is {now}): calibrate again if a gradient may take another time now"
+        )
+    return timed
+
+
+@cache  # once, though a sweep reads the profile for each of its points
+def _note(what: str) -> None:
+    warnings.warn(what, OtherCode, stacklevel=3)
+
+
 def read(path: Path) -> Profile:
     """Return the profile in a file. Raises ScenarioError, with the file and line that is to blame."""
 
@@ -105,11 +129,10 @@ def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str,
     compute = cluster.get("compute", {})
     if not isinstance(compute, dict) or {"time", "peak"} & compute.keys():
         return both
-    for timed in profile.compute:
-        if is_of(timed.workload, workload):
-            both["compute"] = timed.compute.model_dump(exclude_unset=True, by_alias=True) | compute
-            return both
-    if not compute:
+    timed = entry_of(profile, workload)
+    if timed is not None:
+        both["compute"] = timed.compute.model_dump(exclude_unset=True, by_alias=True) | compute
+    elif not compute:
         known = "; ".join(_flow(timed.workload) for timed in profile.compute) or "none"
         raise ScenarioError(
             "missing; the profile has no time for this workload (it has: "

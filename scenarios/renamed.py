@@ -4,6 +4,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep.scenarios.problem import Note
+
 RENAMED = {"schedule": "worker_loop", "rule": "correction"}
 """Keys of a scenario's `strategy`: the old name → the new one."""
 
@@ -11,7 +13,7 @@ COLUMNS = {f"strategy.{old}": f"strategy.{new}" for old, new in RENAMED.items()}
 """The same as dotted keys, as in sweeps and the columns of their results."""
 
 
-class OldKeyWarning(FutureWarning):
+class OldKeyWarning(Note, FutureWarning):
     """A scenario has a key by its old name."""
 
 

@@ -1,6 +1,7 @@
 """What is learned, or how big it is: `workload`."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -15,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from lockstep.scenarios import profile as profiles
 from lockstep.scenarios.code import Code, located
 from lockstep.scenarios.library import Preset, find, needs
 from lockstep.scenarios.problem import ScenarioError
@@ -253,6 +255,14 @@ class UserTask(_Learned):
             return data | located(data["task"], root, content, context)
         except ScenarioError as error:
             fail(error.problem, "task")
+
+    @model_validator(mode="after")
+    def _timed(self, info: ValidationInfo) -> Self:
+        """Note it if the layers' times are of other code; who needs them says what else is wrong."""
+        if self.layer_times is not None and not (info.context or {}).get("changed"):
+            with suppress(ScenarioError):
+                profiles.entry_of(profiles.read(Path(self.layer_times)), self.model_dump())
+        return self
 
     @property
     def called(self) -> tuple[str, str]:

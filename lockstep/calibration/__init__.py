@@ -14,7 +14,7 @@ from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import called
 from lockstep.scenarios.section import nearest
-from lockstep.scenarios.workload import Trained
+from lockstep.scenarios.workload import Trained, UserTask
 from lockstep.workloads import modules
 
 PARTS = ("compute", "apply", "codecs", "cores", "network")
@@ -125,7 +125,9 @@ def _compute(name: str, scenario: Scenario, first: bool) -> tuple[dict[str, Any]
         low, high = split.pop("interval")
         intervals[f"compute.{name}.backward"] = (low, high)
         evidence |= split
-    entry = {"workload": compute.key(workload), "compute": compute.compute_of(fits[0], backward, read)}
+    content = {"content": workload.content} if isinstance(workload, UserTask) else {}
+    timed = compute.compute_of(fits[0], backward, read)
+    entry = {"workload": compute.key(workload), **content, "compute": timed}
     evidence = {"compute": {name: {"device": device, **evidence}}}
     if not first:
         return entry, Estimates({}, intervals, evidence), times

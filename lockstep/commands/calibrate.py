@@ -1,5 +1,6 @@
 """`lockstep calibrate`."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -43,8 +44,11 @@ def calibrate(
     """
     printing = Printing(json_, csv, markdown)
     from lockstep.calibration import calibrate, save, table
+    from lockstep.scenarios.profile import OtherCode
 
-    loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OtherCode)  # of the profile that is made anew
+        loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
     check_out(out.parent)
     save.check(out)
     with terminal.progress("calibrating", quiet or bool(printing)) as progress:

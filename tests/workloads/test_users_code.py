@@ -3,8 +3,10 @@
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
+import warnings
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import lockstep
+from lockstep import calibration
 from lockstep.analysis import saved
 from lockstep.calibration import compute
+from lockstep.calibration.estimates import Estimates
+from lockstep.calibration.profile_file import text
 from lockstep.scenarios import ScenarioError, dump
 from lockstep.scenarios.loading import made
-from lockstep.scenarios.profile import called
+from lockstep.scenarios.profile import OtherCode, _note, called
 from lockstep.sweeping.points import key
 from lockstep.workloads import build, samples, sizes, tasks
 from tests.support.command_line import COMMAND, Lockstep, fine
@@ -161,6 +166,61 @@ def test_options_of_other_names_are_other_entries_of_a_profile(folder: Path) -> 
     names = [called(compute.key(with_options(**each).workload)) for each in ({"n": 64}, {"m": 64})]
     assert names == ["my_task-f-8-n-64", "my_task-f-8-m-64"]
     assert called(compute.key(with_options(batch_size=2).workload)) == "my_task-f-8-batch_size-2"
+
+
+@pytest.fixture
+def profiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scenario whose times are of a profile that calibrate has made of its task, of a gradient of 2 ms."""
+    written(folder, task())
+    times = list(np.random.default_rng(0).gamma(25, 2e-3 / 25, 300))
+    nothing, split = Estimates({}, {}, {}), {"backward": 0.5, "interval": (0.4, 0.6)}
+    monkeypatch.setattr(compute, "sample", lambda *_, **__: compute.Times(times, "cpu", []))
+    monkeypatch.setattr(calibration.apply, "step", lambda *_: nothing)
+    monkeypatch.setattr(calibration.layers, "split", lambda *_: {**split, "layers": [["", 1e-3, 1e-3, 0, 0]]})
+    monkeypatch.setattr(calibration, "start_fork_server", lambda *_: None)
+    found = calibration.calibrate([made(document())], ["compute"])
+    (folder / "p.yaml").write_text(text(found.profile))
+    file = folder / "mine.yaml"
+    file.write_text(json.dumps(document(cluster={"workers": 2, "network": {}, "profile": "p.yaml"})))
+    return file
+
+
+def noted(file: Path, *changes: str) -> list[str]:
+    """What reading a scenario says of the code."""
+    _note.cache_clear()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        lockstep.load(file, changes)
+    return [str(each.message) for each in found if issubclass(each.category, OtherCode)]
+
+
+def test_who_takes_over_times_of_other_code_is_told(profiled: Path) -> None:
+    assert noted(profiled) == []
+    before = made(document()).workload.content
+    written(profiled.parent, task() + "\n# better\n")
+    os.utime("my_task.py", (1, 1))
+    (said,) = noted(profiled, "sweep={seed: [1, 2]}")  # once
+    now = made(document()).workload.content
+    assert said == (
+        f"the code of my_task:f has changed since the profile was measured (its content was {before}, and is "
+        f"{now}): calibrate again if a gradient may take another time now"
+    )
+    constant = "cluster.compute={time: {distribution: constant, value: 1 ms}}"
+    assert noted(profiled, constant) == []  # nothing is taken over
+    assert len(noted(profiled, constant, "cluster.profile=null", "workload.layer_times=p.yaml")) == 1
+    profile = Path("p.yaml").read_text()
+    assert profile.count(before) == 1
+    Path("p.yaml").write_text(re.sub(r"\n *content: .*", "", profile))  # as of before there were contents
+    assert noted(profiled) == []
+
+
+def test_commands_say_it_in_a_line(profiled: Path) -> None:
+    written(profiled.parent, task() + "\n# better\n")
+    os.utime("my_task.py", (1, 1))
+    said = subprocess.run([*COMMAND, "simulate", str(profiled)], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert said.stderr.startswith("note: the code of my_task:f has changed since the profile was measured (")
+    assert said.stderr.count("has changed since") == 1
 
 
 # ------------------------------------------------------------------ data sets
