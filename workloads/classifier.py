@@ -1,7 +1,7 @@
 """A network that learns: the `Learner` of a task."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -96,6 +96,7 @@ class Classifier:
     def __init__(self, workload: Trained, workers: int, seed: int, device: str) -> None:
         self.sizes = sizes(workload)
         self.seed, self.device = seed, torch.device(device)
+        self._users = isinstance(workload, UserTask)
         self.task = tasks.of(workload, seeds.integer(seed, "model"))
         self._train, self._test = (
             samples.of(dataset, self.task.collate, self.device)
@@ -136,7 +137,7 @@ class Classifier:
         pieces = torch.split(self._initial, self._counts)
         self._first = [piece.view_as(weight) for weight, piece in zip(self._weights, pieces, strict=True)]
         self._let_go()  # of the model as it was made
-        if isinstance(workload, UserTask):
+        if self._users:
             self._require_mean()
         self.module.train()
 
@@ -187,15 +188,23 @@ class Classifier:
     def _sample_seed(self, worker: int, step: int, place: int) -> int:
         return seeds.integer(self.seed, "sample", worker, step, place)
 
+    @contextmanager
     def random(
         self, worker: int, step: int, number: int | None = None, parts: int = 1, layer: int = 0
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Inside it, layers draw what is random in a mini-batch, or in a layer of one of equal parts."""
-        if self._by_sample:
-            first = (number or 0) * (self.sizes.batch_size // parts)
-            return dropout.computing(dropout.Samples(self.seed, worker, step, first))
+        first = (number or 0) * (self.sizes.batch_size // parts)
+        masks = dropout.computing(dropout.Samples(self.seed, worker, step, first))
         where = () if number is None else (number, layer)
-        return models.seeded(self.device, seeds.integer(self.seed, "dropout", worker, step, *where))
+        seed = seeds.integer(self.seed, "dropout", worker, step, *where)
+        with self._seeded(seed), masks if self._by_sample else nullcontext():
+            yield
+
+    def _seeded(self, seed: int) -> AbstractContextManager[None]:
+        """What ships draws from torch's generator alone."""
+        if self._users:
+            return samples.everything_seeded(seed, self.device)
+        return models.seeded(self.device, seed)
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:
         """Return the gradient of the batch's mean cross entropy, a new vector of shape (parameters,).
@@ -271,7 +280,7 @@ class Classifier:
         """
         self.fill(parameters)
         self.module.eval()
-        with torch.no_grad(), models.seeded(self.device, 0), self._precision.computing(self.device):
+        with torch.no_grad(), self._seeded(0), self._precision.computing(self.device):
             if self._norms:
                 self._measure_statistics()
             found = evaluate(self.task, self.module, self._test)

@@ -3,13 +3,14 @@
 import ctypes
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from lockstep.workloads.loading_time import AHEAD
-from lockstep.workloads.samples import Collate, everything_seeded
+from lockstep.workloads.samples import collated, everything_seeded
 
 _PR_SET_PDEATHSIG = 1
 Sample = tuple[int, int]  # its index, and the seed of what is random in it
@@ -23,7 +24,14 @@ class Loaders:
     asking for it again takes no time.
     """
 
-    def __init__(self, dataset: Any, collate: Collate, stream: Stream, worker: int, processes: int) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[list[Any]], Any],
+        stream: Stream,
+        worker: int,
+        processes: int,
+    ) -> None:
         self.worker = worker
         self._last: tuple[int, Any] = (-1, None)
         self._next = -1  # the step that comes next
@@ -33,7 +41,7 @@ class Loaders:
                 _Seeded(dataset),
                 batch_sampler=_Steps(stream, worker, step),
                 num_workers=processes,
-                collate_fn=collate,
+                collate_fn=partial(_collated, collate),
                 worker_init_fn=_end_with_parent if processes else None,
                 multiprocessing_context="fork" if processes else None,
                 prefetch_factor=AHEAD if processes else None,
@@ -64,7 +72,12 @@ class _Seeded(Dataset[Any]):
     def __getitem__(self, sample: Sample) -> Any:
         index, seed = sample
         with everything_seeded(seed):
-            return self._dataset[index]
+            return seed, self._dataset[index]
+
+
+def _collated(collate: Callable[[list[Any]], Any], read: list[tuple[int, Any]]) -> Any:
+    seeds, samples = zip(*read, strict=True)
+    return collated(collate, [*samples], seeds[0])
 
 
 class _Steps:

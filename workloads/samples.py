@@ -18,6 +18,8 @@ from lockstep.workloads.partition import Indices
 
 CHUNK = 512  # samples of a test set at once
 Seed = Callable[[int], int]  # of what is random in the sample at a place of the batch
+_CPU = torch.device("cpu")
+_OF_BATCH = 0x5851F42D4C957F2D  # other seeds than those of samples
 
 
 class Samples(Protocol):
@@ -81,11 +83,11 @@ class Collated:
         return len(self.dataset)
 
     def batch(self, indices: Indices, seed: Seed) -> Any:  # noqa: D102
-        return self.moved(self.collate(list(self._read(indices.tolist(), seed))))
+        return self.moved(collated(self.collate, list(self._read(indices.tolist(), seed)), seed(0)))
 
     def range(self, start: int, stop: int) -> Any:  # noqa: D102
         where = range(start, min(stop, len(self)))
-        return self.moved(self.collate(list(self._read(where, lambda place: start + place))))
+        return self.moved(collated(self.collate, list(self._read(where, lambda place: start + place)), start))
 
     def moved(self, batch: Any) -> Any:
         """Return a batch that others have collated, on the device."""
@@ -101,6 +103,12 @@ class Collated:
         for place, index in enumerate(indices):
             with everything_seeded(seed(place)):
                 yield self.dataset[index]
+
+
+def collated(collate: Callable[[list[Any]], Any], samples: list[Any], first: int) -> Any:
+    """Return a batch of samples; what is random in that is a function of the seed of the first of them."""
+    with everything_seeded(first ^ _OF_BATCH):
+        return collate(samples)
 
 
 def in_memory(dataset: Any, collate: Collate) -> bool:
@@ -147,13 +155,16 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 @contextmanager
-def everything_seeded(seed: int) -> Iterator[None]:
-    """Seed the generators that others' code draws from: torch's, Python's, numpy's. They are put back."""
+def everything_seeded(seed: int, device: torch.device = _CPU) -> Iterator[None]:
+    """Seed the generators that others' code draws from: torch's, Python's, numpy's. They are put back.
+
+    device: beside the CPU's.
+    """
     python, array = random.getstate(), np.random.get_state()
     try:
         random.seed(seed)
         np.random.seed(seed % 2**32)
-        with seeded(torch.device("cpu"), seed):
+        with seeded(device, seed):
             yield
     finally:
         random.setstate(python)

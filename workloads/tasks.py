@@ -46,7 +46,7 @@ def model(task: Task, seed: int) -> nn.Module:
     made = task.model
 
     def make() -> nn.Module:
-        with models.seeded(torch.device("cpu"), seed):
+        with samples.everything_seeded(seed):
             return _made(made)
 
     return repaired(make)

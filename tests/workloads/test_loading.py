@@ -1,6 +1,7 @@
 """Loaders: batches read by processes are those that are read without, and their times those of a queue."""
 
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,30 @@ def test_batches_that_processes_read_have_the_same_bits(folder: Path) -> None:
     assert len(readers) > 2  # two, and others after each step that nobody expected
     assert {*ahead.batch(0, 0)[2].tolist()} == {os.getpid()}  # another worker's
     assert torch.equal(torch.get_rng_state(), before)
+    ahead.end_reading()
+
+
+JITTERED = """
+def jittered(samples):
+    xs, ys, who = zip(*samples)
+    return torch.stack(xs) * torch.rand(1) * np.random.rand() * random.random(), torch.tensor(ys)
+"""
+
+
+def test_what_is_random_as_samples_are_collated_has_the_same_bits(folder: Path) -> None:
+    """As where words are masked: whoever collates, and whatever was drawn before."""
+    written(folder, task(data="Points()", more=SLOW + JITTERED).replace("loss, {})", "loss, {}, jittered)"))
+    workload = mine().workload
+    plain, here, ahead = (build(workload, 2, 0) for _ in range(3))
+    here.read_ahead(1, 0)
+    ahead.read_ahead(1, 2)
+    first = {learner: learner.batch(1, 0)[0] for learner in (plain, here, ahead)}
+    for draw in (torch.rand, np.random.rand, lambda _: random.random()):
+        draw(1)
+    for learner in (plain, here, ahead):
+        assert torch.equal(learner.batch(1, 1)[0], plain.batch(1, 1)[0])
+        assert torch.equal(first[learner], first[plain])
+    assert torch.equal(plain._test.range(0, 8)[0], plain._test.range(0, 8)[0])
     ahead.end_reading()
 
 

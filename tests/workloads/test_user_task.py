@@ -137,6 +137,38 @@ def test_the_weights_are_a_function_of_the_seed(folder: Path) -> None:
 # ------------------------------------------------------------------ sizes
 
 
+DRAWING = """
+import random
+import numpy as np
+
+def made():
+    model = nn.Linear(2, 2)
+    nn.init.constant_(model.weight, np.random.rand() + random.random())
+    return model
+
+def mixed(model, batch):
+    x, y = batch
+    share = np.random.beta(1, 1) * random.random() * torch.rand(1)
+    return nn.functional.cross_entropy(model(share * x + (1 - share) * x.flip(0)), y)
+
+def drawn(output, batch):
+    return output.sum() * np.random.rand() * random.random()
+"""
+
+
+@pytest.mark.parametrize("dropout", ["micro-batch", "sample"])
+def test_what_a_users_code_draws_is_a_function_of_the_seed(folder: Path, dropout: str) -> None:
+    """With Python's generator and numpy's: as a model is made, in a loss and in a metric."""
+    written(folder, task(model="made", loss="mixed", metrics="{'drawn': drawn}", more=DRAWING))
+    workload = made(document(workload={"task": "my_task:f", "batch_size": 8, "dropout": dropout})).workload
+    one, other = build(workload, 2, 0), build(workload, 2, 0)
+    first = one.initial()
+    assert torch.equal(first, other.initial())
+    assert torch.equal(one.gradient(first, 0, 0), other.gradient(first, 0, 0))
+    assert not torch.equal(one.gradient(first, 0, 0), one.gradient(first, 0, 1))
+    assert one.evaluate(first).metrics == other.evaluate(first).metrics
+
+
 def test_sizes_are_those_of_the_shipped_model(folder: Path) -> None:
     written(folder, DIGITS)
     mine, shipped = (sizes(made(document(workload=workload)).workload) for workload in (MINE, SHIPPED))
