@@ -63,7 +63,7 @@ def test_every_cluster_runs_every_workload(cluster: str, workload: str) -> None:
 def test_the_page_says_how_far_off_hundred_gigabit_is(
     workload: str, batch: int, alone: float, measured: dict[int, float], errors: list[float]
 ) -> None:
-    """With the time of one device; DLPerf's report of August 2020 (studies/published/tables/dlperf-2020.csv)."""
+    """With the time of one device (DLPerf, August 2020: studies/published/tables/dlperf-2020.csv)."""
     compute = (
         f"cluster.compute={{time: {{distribution: constant, value: {batch / alone} s}}, backward: 0.67}}"
     )
