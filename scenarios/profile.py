@@ -25,7 +25,9 @@ class Timed(Section):
     """How long a gradient of a workload takes: of every workload that has these keys and values."""
 
     workload: dict[str, Any] = Field(description="keys of a workload, such as {dataset: digits, model: cnn}")
-    content: str | None = Field(None, description="of a task of yours, the hash of its code at that time")
+    content: str | None = Field(
+        None, pattern="^[0-9a-f]+$", description="of a task of yours, the hash of its code at that time"
+    )
     compute: Compute = Field(description="as cluster.compute of a scenario")
 
 

@@ -83,7 +83,7 @@ class _Constant:
 def first_parameters(workload: Trained, seed: int) -> Tensor:
     """Return the first parameters of a classifier; of what ships no data are loaded for it."""
     own = seeds.integer(seed, "model")
-    return _flat([*trained(tasks.model(tasks.of(workload, own), own)).values()])
+    return _flat([*trained(tasks.model(tasks.of(workload, own), own).to("cpu")).values()])
 
 
 def _flat(weights: list[Parameter]) -> Tensor:

@@ -24,8 +24,10 @@ from lockstep.fitting import estimate
 from lockstep.fitting.estimate import Array, Noise, Optimum, Problem
 from lockstep.fitting.keys import Ends, Free, free
 from lockstep.fitting.model import (
+    OF_SEEDS,
     Anchored,
     Model,
+    of_means,
     repeats,
     roughness,
     scenario_of,
@@ -157,15 +159,14 @@ def fit(
         # of a run, and of the mean of those that are simulated; in fitted rows the noise has it
         chance = np.square(np.maximum(rough, spread)) * (1 + 1 / np.array(many))
         chance[fitted] = 0.0
-        # what the means' own chance, which all rows have from the same seeds, does to the values
-        of_means = by_seed[:, fitted] / np.sqrt((len(by_seed) - 1) * np.array(many)[fitted])
+        common = of_means(by_seed, many)[np.ix_(fitted, fitted)]
         problem = _problem(model, rows, fitted, keys)._replace(step=step)
         best = _settled(model, problem, begun, fitted)
         model.anchor(best.values, range(len(rows)))
         for number in model.nothing(best.values):
             said = "nothing is applied before the run stops; give a later stop"
             raise ScenarioError(said, "stop", rows[number].place)
-        return _result(model, problem, best, measured, fitted, chance, of_means, keys, changed, profile)
+        return _result(model, problem, best, measured, fitted, chance, common, keys, changed, profile)
 
 
 def _settled(model: Anchored, problem: Problem, best: Optimum, fitted: Sequence[int]) -> Optimum:
@@ -233,13 +234,13 @@ def _result(
     table: Table,
     fitted: Sequence[int],
     chance: Array,
-    of_means: Array,
+    common: Array,
     keys: Sequence[Free],
     changed: Callable[[Changes], Scenario],
     profile: Path | None,
 ) -> Fit:
-    noise = estimate.noise(problem, best)
-    moved = estimate.moved(problem, best, of_means)
+    noise = estimate.noise(problem, best, common)
+    moved = estimate.moved(problem, best, noise, common)
     flat = tuple(_together(each, problem, best, keys) for each in estimate.flat(best, noise))
     lost = {key for each in flat if len(each.factors) > 1 for key in each.factors}
     found = {
@@ -279,7 +280,9 @@ def _found(
     value = math.exp(best.values[number])
     if lost or not noise.known:
         return Found(value, None, None, key.unit)
-    ends = estimate.interval(problem, best, noise, number, moved[number])
+    ends = estimate.interval(
+        problem, best, noise, number, OF_SEEDS * math.sqrt(max(moved[number, number], 0.0))
+    )
     low, high = (
         math.exp(end) if end is not None else (bound if firm else None)
         for end, bound, firm in zip(ends, (key.low, key.high), key.firm, strict=True)
@@ -303,10 +306,11 @@ def _rows(
     )
     logs = model.predict(best.values[None])[0]
     slopes = estimate.slopes(everything, best.values)
-    unsure = estimate.covariance(problem, best, noise) + moved @ moved.T
-    spread = np.einsum("rk,kl,rl->r", slopes, unsure, slopes)
+    unsure = estimate.covariance(problem, best, noise)
+    spread, by_chance = (np.einsum("rk,kl,rl->r", slopes, each, slopes) for each in (unsure, moved))
     scatter = (noise.sd / problem.weight).mean() ** 2
-    half = np.minimum(noise.quantile * np.sqrt(spread + scatter + chance), _WIDEST)
+    known = noise.quantile * np.sqrt(spread + scatter)
+    half = np.minimum(np.hypot(known, OF_SEEDS * np.sqrt(np.maximum(by_chance, 0) + chance)), _WIDEST)
     out = None if table.divided else estimate.left_out(problem, best)
     found = []
     for number, row in enumerate(table.rows):

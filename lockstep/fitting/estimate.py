@@ -170,12 +170,17 @@ class Noise(NamedTuple):
     known: bool
 
 
-def noise(problem: Problem, best: Optimum) -> Noise:
-    """How far measurements scatter: as given or, where there are rows to spare, as they do."""
+def noise(problem: Problem, best: Optimum, chance: Array | None = None) -> Noise:
+    """How far measurements scatter: as given or, where there are rows to spare, as they do.
+
+    `chance`: as for `moved`; residuals have it as well, so that it explains some of what `sd` does not.
+    """
     least = _LEAST_NOISE * float(problem.weight.mean())
     if problem.sd is not None:
-        surprising = problem.spare > 0 and chi2.sf(best.sum, problem.spare) < _CHANCE
-        more = math.sqrt(best.sum / problem.spare) if surprising else 1.0
+        simulated = 0.0 if chance is None else np.diagonal(chance) * problem.weight**2
+        left = float((best.residuals**2 / (1 + simulated)).sum())
+        surprising = problem.spare > 0 and chi2.sf(left, problem.spare) < _CHANCE
+        more = math.sqrt(left / problem.spare) if surprising else 1.0
         return Noise(max(more, least), float(norm.ppf(0.975)), more, True)
     if problem.spare > 0:
         sd = math.sqrt(best.sum / problem.spare)
@@ -201,22 +206,23 @@ def covariance(problem: Problem, best: Optimum, noise: Noise) -> Array:
     return np.asarray(np.linalg.inv(best.slopes.T @ best.slopes / noise.sd**2 + np.diag(prior)))
 
 
-def moved(problem: Problem, best: Optimum, chance: Array) -> Array:
-    """How the chance of simulated runs moves the best values: M, of shape (k, runs); MMᵀ is their covariance.
+def moved(problem: Problem, best: Optimum, noise: Noise, chance: Array) -> Array:
+    """The covariance of the best values, shape (k, k), by the chance of simulated runs.
 
-    `chance`: E, of shape (runs, rows), where EᵀE is the covariance of the predictions' logarithms.
+    `chance`: the covariance of the predictions' logarithms by it, shape (rows, rows).
     """
-    return np.asarray(np.linalg.pinv(best.slopes) @ (chance * problem.weight).T)
+    by_rows = covariance(problem, best, noise) @ best.slopes.T / noise.sd**2
+    weighted = chance * np.outer(problem.weight, problem.weight)
+    return np.asarray(by_rows @ weighted @ by_rows.T)
 
 
 def interval(
-    problem: Problem, best: Optimum, noise: Noise, which: int, moved: Array | None = None
+    problem: Problem, best: Optimum, noise: Noise, which: int, more: float = 0.0
 ) -> tuple[float | None, float | None]:
     """95% of a value's logarithm, by profile likelihood; None for an end that is not within the range.
 
-    `moved`: M's row of it, whose length is a standard deviation that as few runs as there are columns tell.
+    `more`: how far something else, too, may have moved it to either side, at 95%.
     """
-    more = 0.0 if moved is None else float(np.linalg.norm(moved) * stdtrit(len(moved) - 1, 0.975))
     here = float(best.values[which])
     low, high = _likely(problem, best, noise, which)
     if low is not None:

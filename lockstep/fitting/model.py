@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 import numpy as np
+from scipy.special import stdtrit
 
 import lockstep
 from lockstep.analysis import metrics
@@ -25,6 +26,7 @@ _SHORTEST = 8
 _MANY = 10  # runs of a rough row that is to be predicted: as many as the accuracy suite's
 _LOOKS = 4  # at each row, with values next to each other, at how rough predictions are
 _SEEDS = 8  # with which whole runs are looked at
+OF_SEEDS = float(stdtrit(_SEEDS - 1, 0.975))  # how many standard deviations 95% are that so many runs tell
 _APART = 2e-3
 _ROUGH = 5e-3  # relative standard deviation around a line, from which on means are taken
 _SURE = 5e-3  # the standard error that a mean of whole runs is to have
@@ -130,7 +132,7 @@ class Model:
         """Logarithms, of shape (points, rows), for points of shape (points, keys); of these rows, or all."""
         rows = range(len(self._rows)) if rows is None else rows
         found = self._simulated([self._runs(row, point) for point in points for row in rows])
-        return np.array([np.mean(many) for many in found]).reshape(len(points), len(rows))
+        return np.array([_mean(many) for many in found]).reshape(len(points), len(rows))
 
     def by_seed(self, values: Array) -> Array:
         """How runs with other seeds differ from their mean, shape (seeds, rows); often by nothing."""
@@ -201,6 +203,22 @@ def steady(model: Model, values: Array, rows: Sequence[int]) -> Model:
             return shorter
         steps *= 2
     return model
+
+
+def _mean(logarithms: Sequence[float]) -> float:
+    """That of a row's runs; nothing, if in any of them nothing was applied."""
+    farthest = max(logarithms, key=abs)
+    return farthest if abs(farthest) > -_NOTHING / 2 else float(np.mean(logarithms))
+
+
+def of_means(by_seed: Array, counts: Sequence[int]) -> Array:
+    """The covariance of the means of so many runs of each row, shape (rows, rows).
+
+    `by_seed`: of single runs, as `Model.by_seed`. All have the same seeds: a mean of m and one of more runs have
+    m in common.
+    """
+    single = by_seed.T @ by_seed / (len(by_seed) - 1)
+    return np.asarray(single / np.maximum.outer(counts, counts))
 
 
 def _shifts(count: int) -> list[float]:

@@ -40,11 +40,30 @@ def test_it_is_the_evaluation_of_this_process() -> None:
     assert until(lambda: not is_alive(pid), SOON)
 
 
-def test_that_it_has_died_is_said() -> None:
+def test_one_that_has_died_begins_anew() -> None:
+    """A run that has ended well does not lose its curve because what evaluates was killed meanwhile."""
+    here = collect.evaluator(learning())
+    assert here is not None
     with apart() as (there, pid):
         os.kill(pid, signal.SIGKILL)
+        assert there.evaluate(here.initial()) == here.evaluate(here.initial())
+        again = there._process.pid or 0
+        assert again != pid
+    assert until(lambda: not is_alive(again), SOON)
+
+
+def test_after_its_end_it_does_not_begin_anew() -> None:
+    before = children()
+    with apart() as (there, _):
+        there.close()
         with pytest.raises(RuntimeError, match="the process that evaluates the run has died"):
             there.evaluate(torch.zeros(3))
+    assert children() == before
+
+
+def test_what_goes_wrong_there_is_said_here() -> None:
+    with apart() as (there, _), pytest.raises(RuntimeError, match="size of tensor a"):
+        there.evaluate(torch.zeros(3))
 
 
 def test_what_cannot_be_built_is_said_and_leaves_no_process(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import binomtest, t
 
 from lockstep.fitting import estimate
-from lockstep.fitting.estimate import Array, Problem
+from lockstep.fitting.estimate import Array, Noise, Problem
+from lockstep.fitting.model import _mean, of_means
 
 WORKERS = np.array([1, 2, 4, 8, 16, 24, 32], float)
 CASES = 200
@@ -153,3 +154,43 @@ def test_rough_predictions_are_not_lost_on_a_plateau(factor: float) -> None:
         problem = problem._replace(predict=rough, step=0.05, low=true - 5, high=true + 5)
         best = estimate.roughly(problem, [true + np.log(factor) * np.array([1, -1])], far=True)
         assert np.abs(problem.residuals(best.values[None])).max() < 0.25, seed
+
+
+def mean_of(rows: int, sd: float | None) -> Problem:
+    """One value that all rows are, measured as 0."""
+    sds = None if sd is None else np.full(rows, sd)
+    return Problem(
+        lambda points: np.repeat(points, rows, axis=1), np.zeros(rows), sds, np.full(1, -3.0), np.full(1, 3.0)
+    )
+
+
+def test_what_the_chance_of_simulations_does_to_a_mean() -> None:
+    """If all rows have it together the mean has it too; if each has its own, a root of the rows less."""
+    problem = mean_of(4, 0.01)
+    best = estimate.downhill(problem, np.array([0.5]))
+    noise = Noise(1.0, 1.96, 1.0, True)
+    together, apart = np.full((4, 4), 0.02**2), np.diag(np.full(4, 0.02**2))
+    assert estimate.moved(problem, best, noise, together)[0, 0] == pytest.approx(0.02**2, rel=1e-3)
+    assert estimate.moved(problem, best, noise, apart)[0, 0] == pytest.approx(0.02**2 / 4, rel=1e-3)
+
+
+def test_means_of_other_numbers_of_runs_have_but_the_first_in_common() -> None:
+    """By draws: rows that are the same chance, of one run and of ten."""
+    draws = np.random.default_rng(3).normal(0, 1, (40_000, 10))
+    means = np.stack([draws[:, 0], 3 * draws.mean(axis=1)])
+    single = np.random.default_rng(4).normal(0, 1, 4000)
+    single -= single.mean()
+    found = of_means(np.stack([single, 3 * single], axis=1), [1, 10])
+    assert found == pytest.approx(np.cov(means), abs=0.05)
+
+
+def test_residuals_that_simulations_explain_are_no_surprise() -> None:
+    problem = mean_of(4, 0.001)._replace(measured=np.array([0.01, -0.01, 0.01, -0.01]))
+    best = estimate.downhill(problem, np.array([0.5]))
+    assert estimate.noise(problem, best).more > 10
+    assert estimate.noise(problem, best, np.diag(np.full(4, 0.01**2))).more == 1.0
+
+
+def test_a_mean_of_runs_is_nothing_if_one_applies_nothing() -> None:
+    assert _mean([1.0, 2.0, -50.0]) == -50.0
+    assert _mean([1.0, 2.0]) == 1.5
