@@ -130,9 +130,9 @@ def check_clipping(scenario: Scenario, strategy: Strategy) -> None:
 
 def check_passes(scenario: Scenario) -> None:
     """Raises ScenarioError for a gradient that cannot be computed pass by pass, or layer by layer."""
-    if scenario.workload.computed_in != "float32":
-        problem = "must be float32 where a gradient is computed in passes (parallelism, units, synchronised)"
-        raise ScenarioError(f"{problem}, not {scenario.workload.computed_in}", key="workload.precision")
+    if scenario.workload.computed_in == "fp16":
+        problem = "must be float32 or bf16 where a gradient is computed in passes (parallelism, units,"
+        raise ScenarioError(f"{problem} synchronised), not fp16", key="workload.precision")
     if scenario.workload.readers:
         problem = "must be 0 where a gradient is computed in passes (parallelism, units, synchronised)"
         raise ScenarioError(f"{problem}, not {scenario.workload.readers}", key="workload.loaders")

@@ -108,7 +108,7 @@ class Classifier:
         self._loss = torch.tensor(nan)
         self.module = tasks.model(self.task, seeds.integer(seed, "model")).to(device)
         self.synchronised = workload.synchronised
-        self._precision = Precision(workload.computed_in)
+        self.precision = Precision(workload.computed_in)
         self._by_sample = workload.masks_by_sample
         if self._by_sample:
             dropout.by_sample(self.module)
@@ -238,11 +238,11 @@ class Classifier:
     ) -> Tensor:
         self.fill(parameters)
         with models.deterministic(), self.random(worker, step):
-            with self._precision.computing(self.device):
+            with self.precision.computing(self.device):
                 loss = self.task.loss(module, batch)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
-            ready = None if self._precision.repeats else ready  # what it is told of is final
-            gradient = self._precision.backward(loss, partial(self._backward, ready))
+            ready = None if self.precision.repeats else ready  # what it is told of is final
+            gradient = self.precision.backward(loss, partial(self._backward, ready))
         if ready is None:
             finished(gradient)
         self._let_go()
@@ -280,7 +280,7 @@ class Classifier:
         """
         self.fill(parameters)
         self.module.eval()
-        with torch.no_grad(), self._seeded(0), self._precision.computing(self.device):
+        with torch.no_grad(), self._seeded(0), self.precision.computing(self.device):
             if self._norms:
                 self._measure_statistics()
             found = evaluate(self.task, self.module, self._test)

@@ -4,7 +4,8 @@ A mini-batch is cut into `micro_batches` equal micro-batches. The loss of each i
 that the sum of their gradients, from the first to the last, is the gradient of the mini-batch's mean loss; it
 has the same bits wherever the model is cut, on one kind of machine. Normalisation sees a micro-batch, or
 those of all replicas (tensor/norms.py). What is random in a layer, such as dropout, is a function of the
-seed, the micro-batch and the layer; or of the sample (dropout.py).
+seed, the micro-batch and the layer; or of the sample (dropout.py). In mixed precision (precision.py) a layer
+is given what the one before made, of its type, also where it came over a network as float32.
 """
 
 from collections.abc import Sequence
@@ -105,8 +106,9 @@ def _of_classifier(
     learner: Classifier, bounds: Sequence[int], micro_batches: int, split: Parallelism, part: int
 ) -> list[Segment]:
     batch = learner.sizes.batch_size
-    samples = given(learner.task.loss, learner.batch(0, 0))
-    pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
+    with learner.precision.computing(learner.device):  # else activations would not have their types
+        samples = given(learner.task.loss, learner.batch(0, 0))
+        pieces = tracing.pieces(learner.module, samples[: batch // micro_batches])
     if split.parts > 1 or learner.synchronised:
         from lockstep.workloads.tensor.planning import computed
 
@@ -125,6 +127,7 @@ class _Run:
     weights: list[Tensor]  # leaves, too
     output: GradientEdge
     shape: torch.Size  # of the output
+    dtype: torch.dtype  # likewise
     error: Tensor | None = None  # of the output, between the two halves of the backward pass
 
 
@@ -165,7 +168,7 @@ class _Part:
         if self._recompute:
             nbytes = 0 if inputs is None else inputs.nbytes
         self._passes[micro] = _Pass(parameters, inputs, runs, nbytes)
-        return finished(output.detach().reshape(-1))
+        return finished(output.detach().reshape(-1).float())
 
     def backward(
         self, micro: Micro, error: Tensor | None = None, segment: int = 0
@@ -212,14 +215,15 @@ class _Part:
         """Compute forward; what comes out, what there is to go back through, and its bytes."""
         learner, runs = self._learner, []
         loss, batch = learner.task.loss, learner.batch(*micro, self._parts)
-        x = given(loss, batch)
+        with learner.precision.computing(learner.device):
+            x = given(loss, batch)
         learner.forget()
         if inputs is not None:
-            x = inputs.view(len(x), *self._pieces[0].inputs)
+            x = inputs.view(len(x), *self._pieces[0].inputs).to(self._pieces[0].dtype)
         leaves = self._weights(parameters)
         ours = {storage_of(weight) for weights in leaves for weight in weights}
         keeping = Keeping(self._buffers | ours)
-        with keeping, models.deterministic():
+        with keeping, models.deterministic(), learner.precision.computing(learner.device):
             for layer, piece, weights in zip(self._own, self._pieces, leaves, strict=True):
                 x = x.detach().requires_grad_(layer > 0)
                 with learner.random(*micro, self._parts, layer):
@@ -228,7 +232,7 @@ class _Part:
                     output = lost(loss, batch, output) / self._parts
                 if output.requires_grad:
                     keeping.note(x)
-                    runs.append(_Run(x, weights, get_gradient_edge(output), output.shape))
+                    runs.append(_Run(x, weights, get_gradient_edge(output), output.shape, output.dtype))
                 x = output
         return x, runs, keeping.nbytes
 
@@ -249,13 +253,13 @@ class _Part:
         found = self._passes[micro]
         if not found.runs:
             _, found.runs, found.nbytes = self._run(found.parameters, micro, found.inputs)
-        shape, device = found.runs[-1].shape, self._learner.device
+        last, device = found.runs[-1], self._learner.device
         if error is None:
-            return found.runs, torch.ones(shape, device=device)
-        return found.runs, aligned(error.to(device)).view(shape)
+            return found.runs, torch.ones(last.shape, dtype=last.dtype, device=device)
+        return found.runs, aligned(error.to(device)).view(last.shape).to(last.dtype)
 
     def _before(self, error: Tensor) -> Tensor | None:
-        return finished(error.flatten()) if self._own.start else None
+        return finished(error.flatten().float()) if self._own.start else None
 
 
 class _Whole:

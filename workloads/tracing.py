@@ -25,6 +25,7 @@ class Piece(NamedTuple):
     parameters: tuple[str, ...]  # their names, in the order of model.parameters()
     calls: tuple[str, ...]  # the names of the modules in it that have none inside
     inputs: tuple[int, ...]  # the shape of one sample before it
+    dtype: torch.dtype  # the type of what is before it
     tied: str  # the parameter that forbids a cut within, because it is used twice; "" if there is none
     written: tuple[str, ...] = ()  # the names of the buffers that it writes into
 
@@ -215,6 +216,7 @@ def _piece(
         tuple(names[number] for number in sorted(numbers)),
         tuple(str(node.target) for node in own if node.op == "call_module"),
         tuple(before.crossing.meta["tensor_meta"].shape[1:]),
+        before.crossing.meta["tensor_meta"].dtype,
         next((names[number] for number in sorted(numbers & tied)), ""),
         tuple(str(node.target) for node in graph.nodes if node.op == "get_attr" and node.target in written),
     )

@@ -28,6 +28,8 @@ SAME_BITS: dict[str, Scenario] = {
     "local-sgd": pipeline(2, {"name": "local-sgd", "averaging_period": 2}, pipeline=2),
     "d-psgd": pipeline(2, "d-psgd", pipeline=2),
     "fedavg": pipeline(2, {"name": "fedavg", "participation": 0.5}, pipeline=2),
+    "accumulation in bf16": pipeline(2, micro_batches=4, precision="bf16"),
+    "stages in bf16": pipeline(1, pipeline=3, micro_batches=4, recompute=True, precision="bf16"),
 }
 OTHERS: dict[str, Scenario] = {
     name: pipeline(2, strategy, pipeline=2)

@@ -35,6 +35,17 @@ def test_a_layer_is_torchs_over_all_values(mean: float) -> None:
     assert float((found - right).abs().max() / right.abs().max()) < 1e-5
 
 
+def test_sums_of_16_bits_are_float32() -> None:
+    """1,001 values are 1,000 in bfloat16; what is normalised has the type that torch's layer gives it."""
+    x = torch.randn(1001, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    total, weight = statistics(x), torch.ones(3)
+    assert total.equal(statistics(x.float()))
+    right = torch.nn.functional.batch_norm(x, None, None, weight, torch.zeros(3), True)
+    found = normalised(x, total, weight, torch.zeros(3), 1e-5)
+    assert found.dtype == right.dtype
+    assert float((found - right).abs().max()) < 0.04  # the next number after 4 is 4.03
+
+
 def learner(model: str, batch: int) -> Classifier:
     document = {"dataset": "fake", "model": model, "batch_size": batch, "batch_norm": "synchronised"}
     found = build(valid_workload(document, {}), 2, 1)  # type: ignore[arg-type]
@@ -116,10 +127,17 @@ def run_of(split: dict[str, Any], strategy: Any = "all-reduce", **workload: Any)
     return job(2, "shufflenet", 2, strategy, SHUFFLENET | workload, **split)
 
 
-@pytest.mark.parametrize("split", drawn(SPLITS, 4))
-def test_wherever_the_model_is_cut_it_has_the_same_bits(split: str) -> None:
+@pytest.mark.parametrize(
+    ("split", "precision"),
+    [
+        *drawn([(split, "float32") for split in SPLITS], 4),
+        *(pytest.param(split, "bf16", marks=pytest.mark.nightly) for split in ("stages", "chunks")),
+    ],
+)
+def test_wherever_the_model_is_cut_it_has_the_same_bits(split: str, precision: str) -> None:
     whole = {"micro_batches": SPLITS[split].get("micro_batches", 2)}
-    np.testing.assert_array_equal(parameters(run_of(SPLITS[split])), parameters(run_of(whole)))
+    cut, uncut = (parameters(run_of(each, precision=precision)) for each in (SPLITS[split], whole))
+    np.testing.assert_array_equal(cut, uncut)
 
 
 @pytest.mark.parametrize("strategy", drawn(["synchronous", "fsdp", "hsdp"], 3))

@@ -27,11 +27,26 @@ def parameters(scenario: lockstep.Scenario) -> bytes:
     return found.tobytes()
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize(
+    ("model", "precision"), [("mlp", "float32"), ("cnn", "float32"), ("cnn", "bf16")], ids=str
+)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_a_pipeline_with_a_flush_is_one_device_that_accumulates(order: dict[str, Any], model: str) -> None:
-    alone = parameters(pipeline(1, model=model, micro_batches=4, **order))
-    assert parameters(pipeline(1, model=model, pipeline=2, micro_batches=4, **order)) == alone
+def test_a_pipeline_with_a_flush_is_one_device_that_accumulates(
+    order: dict[str, Any], model: str, precision: str
+) -> None:
+    same: dict[str, Any] = {"model": model, "precision": precision, "micro_batches": 4, **order}
+    alone = parameters(pipeline(1, **same))
+    assert parameters(pipeline(1, pipeline=2, **same)) == alone
+
+
+def test_mixed_precision_is_counted_as_float32() -> None:
+    """What is sent between stages, and what they keep; numbers are others."""
+    full, mixed = (
+        lockstep.simulate(pipeline(2, pipeline=2, precision=precision)) for precision in ("float32", "bf16")
+    )
+    assert mixed.memory.equals(full.memory)
+    assert mixed.metrics["bytes_sent"] == full.metrics["bytes_sent"]
+    assert not np.array_equal(mixed.parameters, full.parameters)
 
 
 def test_several_pieces_a_stage_are_one_device_too() -> None:

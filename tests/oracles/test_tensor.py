@@ -47,6 +47,20 @@ def test_after_many_steps_it_is_where_the_uncut_model_is(kind: str) -> None:
     assert apart(parameters(job(1, model, steps, **split)), whole) < 1e-5
 
 
+@pytest.mark.parametrize("kind", drawn(KINDS, 5))
+def test_in_bf16_it_is_about_as_near_to_the_uncut_model_as_that_is_to_float32(kind: str) -> None:
+    """Up to twice as far, by what parts of sums are rounded besides."""
+    model, split = KINDS[kind]
+    steps, micro = 5, split.get("micro_batches", 2)
+    full, whole = (
+        parameters(job(1, model, steps, precision=precision, micro_batches=micro))
+        for precision in ("float32", "bf16")
+    )
+    cut = parameters(job(1, model, steps, precision="bf16", **split))
+    assert apart(cut, whole) < 4 * apart(whole, full)
+    assert apart(cut, full) > 1e-5
+
+
 @pytest.mark.parametrize("model", drawn(["mlp", "cnn", "transformer"], 3))
 def test_stages_times_parts_times_replicas_are_two_workers(model: str) -> None:
     """P = 2, T = 2, D = 2."""

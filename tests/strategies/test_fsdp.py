@@ -54,6 +54,18 @@ def test_two_workers_end_with_the_bits_of_all_reduce(form: dict[str, Any], optim
     assert found.metrics["staleness"]["max"] == 0
 
 
+@pytest.mark.parametrize("parallelism", [{}, {"micro_batches": 4}], ids=str)
+def test_units_in_bf16_end_with_the_bits_of_whole_gradients(parallelism: dict[str, Any]) -> None:
+    """Without micro-batches those are computed by one autocast around the whole model."""
+    work = {"dataset": "digits", "model": "mlp", "batch_size": 16, "precision": "bf16"}
+    given: dict[str, Any] = {"recompute": False, "workload": work, "parallelism": parallelism}
+    ring = lockstep.simulate(case("all-reduce", **given))
+    found = lockstep.simulate(case("fsdp", units=2, **given))
+    assert found.parameters == pytest.approx(ring.parameters, rel=0, abs=1e-7 if parallelism else 0)
+    full = lockstep.simulate(case("fsdp", units=2, **given | {"workload": work | {"precision": "float32"}}))
+    assert not np.array_equal(found.parameters, full.parameters)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
 @pytest.mark.parametrize(
     ("name", "form", "workers"),

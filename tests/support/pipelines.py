@@ -22,7 +22,13 @@ DETERMINISTIC: list[Any] = [
 
 
 def pipeline(
-    replicas: int, strategy: Any = "all-reduce", *, steps: int = 4, model: str = "cnn", **parallelism: Any
+    replicas: int,
+    strategy: Any = "all-reduce",
+    *,
+    steps: int = 4,
+    model: str = "cnn",
+    precision: str = "float32",
+    **parallelism: Any,
 ) -> Scenario:
     """A small network learns the digits: constant 100 ms a gradient, mini-batches of 16."""
     devices = parallelism.get("pipeline", 1)
@@ -32,7 +38,7 @@ def pipeline(
             "workers": replicas * devices,
             "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
         },
-        "workload": {"dataset": "digits", "model": model, "batch_size": 16},
+        "workload": {"dataset": "digits", "model": model, "batch_size": 16, "precision": precision},
         "parallelism": parallelism,
         "strategy": strategy,
         "stop": {"steps": steps},

@@ -19,19 +19,21 @@ def job(
     steps: int = 50,
     strategy: Any = "all-reduce",
     workload: dict[str, Any] | None = None,
+    precision: str = "float32",
     **split: Any,
 ) -> Scenario:
     """A small network in two micro-batches, unless the split says otherwise."""
     split = {"micro_batches": 2} | split
     devices = split.get("tensor", 1) * split.get("pipeline", 1)
-    learned = {"dataset": "digits", "model": model, "batch_size": 16}
+    digits = {"dataset": "digits", "model": model, "batch_size": 16}
+    learned = TRANSFORMER if model == "transformer" else digits
     document = {
         "name": "test",
         "cluster": {
             "workers": replicas * devices,
             "compute": {"time": {"distribution": "constant", "value": "100 ms"}},
         },
-        "workload": workload or (TRANSFORMER if model == "transformer" else learned),
+        "workload": workload or learned | {"precision": precision},
         "parallelism": split,
         "strategy": strategy,
         "stop": {"steps": steps},

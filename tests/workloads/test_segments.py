@@ -20,6 +20,7 @@ CNN = {"dataset": "digits", "model": "cnn", "batch_size": 12}
 MLP = {"dataset": "digits", "model": "mlp", "batch_size": 12}
 TRANSFORMER = {"dataset": "sentences", "model": "transformer", "sequence": 16, "hidden": 16, "batch_size": 12}
 RESNET = {"dataset": "digits", "model": "resnet18", "batch_size": 12}
+BF16: dict[str, Any] = {"precision": "bf16"}
 CUTS = [
     *((MLP, bounds) for bounds in [(0, 2), (0, 1, 2)]),
     *((CNN, bounds) for bounds in [(0, 5), (0, 1, 5), (0, 2, 3, 5), (0, 1, 2, 3, 4, 5)]),
@@ -31,7 +32,7 @@ CUTS = [
 def shown(value: object) -> str | None:
     match value:
         case {"model": str(model)}:
-            return model
+            return f"{model}-bf16" if BF16.items() <= value.items() else model
         case tuple():
             return "-".join(map(str, value))
     return None
@@ -84,7 +85,7 @@ def whole(learner: Classifier, parameters: Tensor, micro: Micro, parts: int) -> 
         for name, module in learner.module.named_modules()
         if isinstance(module, nn.Dropout)
     ]
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), learner.precision.computing(x.device):
         logits = torch.func.functional_call(learner.module, dict(zip(names, leaves, strict=True)), (x,))
         loss = nn.functional.cross_entropy(logits.flatten(0, -2), y.flatten()) / parts
     for hook in hooks:
@@ -115,11 +116,20 @@ def chain(
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("parts", [1, 3, 4])
-@pytest.mark.parametrize(("document", "bounds"), CUTS, ids=shown)
+@pytest.mark.parametrize(
+    ("document", "bounds"),
+    [
+        *CUTS,
+        *((CNN | BF16, bounds) for bounds in [(0, 5), (0, 1, 2, 3, 4, 5)]),
+        (TRANSFORMER | BF16, (0, 2, 3, 7)),
+        pytest.param(RESNET | BF16, (0, 1, 4, 11), marks=pytest.mark.nightly),
+    ],
+    ids=shown,
+)
 def test_stages_give_the_bits_of_the_whole_model(
     document: dict[str, Any], bounds: tuple[int, ...], parts: int, recompute: bool
 ) -> None:
-    """Losses and accumulated gradients, of both ways back."""
+    """Losses and accumulated gradients, of both ways back; in mixed precision those of autocast."""
     known = learner(document)
     assert isinstance(known, Classifier)
     parameters = drawn(known)
@@ -135,6 +145,7 @@ def test_stages_give_the_bits_of_the_whole_model(
             chain(stages, parameters, micro, split=True),
         )
         for place, (loss, gradient) in enumerate(ways):
+            assert loss.dtype == gradient.dtype == torch.float32
             sums[place] += gradient
             losses[place] += loss
     assert torch.equal(sums[0], sums[1])
@@ -174,8 +185,10 @@ def test_each_backward_pass_uses_the_weights_of_its_forward_pass(recompute: bool
         assert torch.equal(torch.cat([first, last]), gradient)
 
 
-def test_parameters_changed_in_place_are_not_mistaken_for_those_before() -> None:
-    known = learner(MLP)
+@pytest.mark.parametrize("document", [MLP, MLP | BF16], ids=shown)
+def test_parameters_changed_in_place_are_not_mistaken_for_those_before(document: dict[str, Any]) -> None:
+    """Nor are those that autocast has made 16 bits of."""
+    known = learner(document)
     (stage,) = segments(known, (0, 2), 1)
     parameters, other = drawn(known, 0), drawn(known, 1)
     chain([stage], parameters, Micro(0, 0, 0))

@@ -209,9 +209,11 @@ def test_mixed_precision_learns_the_digits(folder: Path, precision: str) -> None
     assert np.array_equal(shipped.parameters, mixed.parameters)
 
 
+@pytest.mark.parametrize("parallelism", [{}, {"micro_batches": 4}], ids=str)
 @pytest.mark.parametrize("engine", [pytest.param("executor", marks=pytest.mark.real), "simulator"])
-def test_bf16_learns_the_digits_that_ship(engine: str) -> None:
-    run = {"stop": {"epochs": 3}, "strategy": {"name": "all-reduce", "learning_rate": 0.2}}
+def test_bf16_learns_the_digits_that_ship(engine: str, parallelism: dict[str, Any]) -> None:
+    strategy = {"name": "all-reduce", "learning_rate": 0.2}
+    run = {"stop": {"epochs": 3}, "strategy": strategy, "parallelism": parallelism}
     full, mixed = (
         ENGINES[engine](made(document(workload=SHIPPED | {"precision": kind}, **run)))
         for kind in ("float32", "bf16")
@@ -243,6 +245,37 @@ def test_a_gradient_in_bf16_is_autocasts(folder: Path) -> None:
     assert found.equal(torch.cat([each.flatten() for each in expected]))
 
 
+RESIDUAL = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
+
+    def forward(self, x):
+        return x + self.inside(x)
+"""
+
+
+def test_in_bf16_a_model_has_the_same_bits_wherever_it_is_cut(folder: Path) -> None:
+    """A block adds errors of 16 bits up, in 16 bits. Synchronised batches of one replica are local ones."""
+    blocks = "nn.Linear(2, 8), Block(), Block(), Block(), nn.Linear(8, 2)"
+    written(folder, task(f"nn.Sequential({blocks})", more=RESIDUAL))
+
+    def learned(batch_norm: str, workers: int = 2, **split: Any) -> Any:
+        work = {"task": "my_task:f", "batch_size": 8, "precision": "bf16", "batch_norm": batch_norm}
+        compute = {"time": {"distribution": "constant", "value": "2 ms"}}
+        cluster = {"workers": workers, "network": {}, "compute": compute}
+        strategy = {"name": "all-reduce", "learning_rate": 0.1}
+        split = {"micro_batches": 2} | split
+        return simulated(work, cluster=cluster, strategy=strategy, parallelism=split).parameters
+
+    for batch_norm in ("local", "synchronised"):
+        whole = learned(batch_norm)
+        for split in ({"pipeline": 2}, {"pipeline": 5}, {"pipeline": 5, "recompute": True}):
+            assert np.array_equal(learned(batch_norm, 2 * split["pipeline"], **split), whole)
+    assert np.allclose(learned("synchronised", 1), learned("local", 1), atol=2e-2)
+
+
 def test_what_vanishes_in_float16_is_scaled_and_what_overflows_is_less(folder: Path) -> None:
     """Gradients of 1e-8 would be 0 in float16, of which the least is 6e-8; the largest is 65504."""
     for size in (1e-7, 1e3):
@@ -262,8 +295,8 @@ def test_what_vanishes_in_float16_is_scaled_and_what_overflows_is_less(folder: P
 
 def test_precision_is_of_whole_gradients(folder: Path) -> None:
     written(folder, DIGITS)
-    with pytest.raises(ScenarioError, match="must be float32 where a gradient is computed in passes"):
-        simulated(MINE | {"precision": "bf16"}, parallelism={"pipeline": 2})
+    with pytest.raises(ScenarioError, match="must be float32 or bf16 where a gradient is computed in passes"):
+        simulated(MINE | {"precision": "fp16"}, parallelism={"pipeline": 2})
 
 
 # ------------------------------------------------------------------ metrics

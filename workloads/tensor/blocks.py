@@ -124,7 +124,7 @@ class Blocks:
         a, b = self._range(words, f"words of {name}")
 
         def predict(state: Tensors, given: Sequence[Tensor], context: Context) -> Tensors:
-            logits = functional.linear(state[0], given[0]).flatten(0, -2)
+            logits = functional.linear(state[0], given[0]).flatten(0, -2).float()
             labels = context.batch[1].flatten()  # of cross entropy
             here = (labels >= a) & (labels < b)
             right = logits.gather(1, (labels - a).clamp(0, b - a - 1).unsqueeze(1)).squeeze(1) * here

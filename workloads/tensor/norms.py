@@ -35,6 +35,7 @@ def norms(model: nn.Module) -> list[nn.Module]:
 
 def statistics(x: Tensor) -> Tensor:
     """Of each channel the sum and the sum of squares, end to end, and of how many values."""
+    x = x.float()  # in 16 bits sums would be far off
     dims = [dim for dim in range(x.dim()) if dim != 1]
     count = x.new_full((1,), x.numel() // x.shape[1])
     return torch.cat([x.sum(dims), x.square().sum(dims), count])
@@ -50,7 +51,7 @@ def normalised(x: Tensor, total: Tensor, weight: Tensor | None, bias: Tensor | N
     scale = scale if weight is None else scale * weight
     shift = -mean * scale if bias is None else bias - mean * scale
     shape = [1, channels, *[1] * (x.dim() - 2)]
-    return x * scale.view(shape) + shift.view(shape)
+    return (x * scale.view(shape) + shift.view(shape)).to(x.dtype)
 
 
 def steps_of(piece: Piece, layer: int, numbers: Sequence[int]) -> list[Step]:

@@ -30,6 +30,7 @@ class _Run:
         GradientEdge | int | None
     ]  # an input that went past it, by its place; None: needs no gradient
     shapes: list[torch.Size]  # of the outputs
+    dtypes: list[torch.dtype]  # likewise
 
 
 @dataclass
@@ -56,7 +57,11 @@ class _Going:
 
 
 class CutPart:
-    """A `Segment` (workloads/segments.py) of a piece whose passes go segment by segment."""
+    """A `Segment` (workloads/segments.py) of a piece whose passes go segment by segment.
+
+    In mixed precision what has crossed is float32, and errors become what they are errors of where they are
+    gone back through.
+    """
 
     def __init__(
         self,
@@ -68,15 +73,19 @@ class CutPart:
         micro_batches: int,
         recompute: bool,
         inputs: Sequence[int],
+        dtype: torch.dtype = torch.float32,
+        computing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """samples: what the model is given of a micro-batch, and the batch; random: inside it a layer draws
         what is random in one.
 
-        inputs: the shape of what comes in, of one sample, on this device.
+        inputs: the shape of what comes in, of one sample, on this device; dtype: its type, here.
+        computing: inside it the device computes as precisely as it is to.
         """
         self._cut, self._device, self._samples, self._random = cut, device, samples, random
         self._loss = loss
-        self._micro_batches, self._recompute, self._inputs = micro_batches, recompute, inputs
+        self._micro_batches, self._recompute = micro_batches, recompute
+        self._inputs, self._dtype, self._computing = inputs, dtype, computing
         self._going: dict[Any, _Going] = {}
         self._leaves: tuple[Tensor, int, list[Tensor]] | None = None  # of the last forward pass
         self.went_through = 0
@@ -114,7 +123,7 @@ class CutPart:
         going, turns = self._going[micro], self._cut.forward
         x, batch = self._samples(micro)
         if segment == 0:
-            first = x if given is None else self._took(given).view(len(x), *self._inputs)
+            first = x if given is None else self._came(given, len(x))
             state: Tensors = (first.detach().requires_grad_(given is not None),)
             going.leaves = self._weights(going.parameters)
             going.kept = {}
@@ -122,7 +131,7 @@ class CutPart:
             state = self._met(going, turns[segment - 1].steps[-1], given, "forward", going.state)
         keeping = Keeping({storage_of(each) for each in going.leaves})
         context, out = Context(batch, self._loss, self._micro_batches), None
-        with keeping, models.deterministic(), nullcontext() if keep else torch.no_grad():
+        with keeping, models.deterministic(), self._computing(), nullcontext() if keep else torch.no_grad():
             for place in turns[segment].steps:
                 step = self._cut.steps[place]
                 if isinstance(step, Compute):
@@ -139,7 +148,8 @@ class CutPart:
             going.kept |= keeping.kept
         elif going.given is not None:
             going.kept = {None: going.given.nbytes}
-        return finished(x.new_empty(0, dtype=torch.float32) if out is None else out.detach().reshape(-1))
+        none = x.new_empty(0, dtype=torch.float32)
+        return finished(none if out is None else out.detach().reshape(-1).float())
 
     def _compute(
         self, going: _Going, place: int, step: Compute, state: Tensors, context: Context, keeping: Keeping
@@ -155,7 +165,8 @@ class CutPart:
         if any(isinstance(edge, GradientEdge) for edge in edges):
             for each in inputs:
                 keeping.note(each)
-        going.runs[place] = _Run(inputs, edges, [each.shape for each in outputs])
+        shapes, dtypes = [each.shape for each in outputs], [each.dtype for each in outputs]
+        going.runs[place] = _Run(inputs, edges, shapes, dtypes)
         return outputs
 
     def _weights(self, parameters: Tensor) -> list[Tensor]:
@@ -209,12 +220,12 @@ class CutPart:
                     errors = (_own(step, self._cut.part, errors[0]), *errors[1:])
         going.errors = errors
         if segment < len(turns) - 1:
-            return finished(torch.empty(0, device=self._device) if out is None else out.reshape(-1))
+            return finished(torch.empty(0, device=self._device) if out is None else out.reshape(-1).float())
         if self._cut.first:
             return None
         out = errors[0] if out is None else out
         assert out is not None
-        return finished(out.reshape(-1))
+        return finished(out.reshape(-1).float())
 
     def backward_weights(self, micro: Any) -> Tensor:
         """The gradient of the device's parameters, once all segments have been gone back through."""
@@ -230,12 +241,12 @@ class CutPart:
         run = going.runs.pop(place)
         found: list[Tensor | None] = [None] * len(run.inputs)
         outputs, behind = [], []
-        for edge, error in zip(run.outputs, errors, strict=True):
+        for edge, dtype, error in zip(run.outputs, run.dtypes, errors, strict=True):
             if isinstance(edge, int):
                 found[edge] = _sum(found[edge], error)
             elif edge is not None and error is not None:
                 outputs.append(edge)
-                behind.append(error)
+                behind.append(error.to(dtype))
         wanted = [number for number, each in enumerate(run.inputs) if each.requires_grad]
         leaves = self._leaves_of(going, step)
         if not outputs:
@@ -287,6 +298,9 @@ class CutPart:
             shape = _behind(crossing, shape)
         block = _arranged(crossing, exchange, found, shape, self._cut.part)
         return ((block.requires_grad_(needs) if forward else block), *rest)
+
+    def _came(self, inputs: Tensor, samples: int) -> Tensor:
+        return self._took(inputs).view(samples, *self._inputs).to(self._dtype)
 
     def _took(self, vector: Tensor) -> Tensor:
         return aligned(vector.to(self._device))

@@ -63,9 +63,13 @@ def computed(
 ) -> Iterator[CutPart]:
     """What a device computes of each piece, with the data of a learner."""
 
+    def computing() -> AbstractContextManager[None]:
+        return learner.precision.computing(learner.device)
+
     def samples(micro: Any) -> tuple[torch.Tensor, Any]:
         batch = learner.batch(micro.replica, micro.step, micro.number, micro_batches)
-        return inputs(learner.task.loss, batch), batch
+        with computing():
+            return inputs(learner.task.loss, batch), batch
 
     def random(micro: Any, layer: int) -> AbstractContextManager[None]:
         return learner.random(micro.replica, micro.step, micro.number, micro_batches, layer)
@@ -74,7 +78,12 @@ def computed(
         cuts(learner.module, pieces, bounds, split, part, learner.synchronised), bounds, strict=False
     ):
         shape, loss = cut_shape(pieces[start].inputs, split, cut), learner.task.loss
-        yield CutPart(cut, learner.device, samples, loss, random, micro_batches, split.recompute, shape)
+        # a sum over devices, that layers which are cut end with, is float32
+        dtype = pieces[start].dtype if learner.synchronised else torch.float32
+        recompute = split.recompute
+        yield CutPart(
+            *(cut, learner.device, samples, loss, random, micro_batches, recompute, shape, dtype, computing)
+        )
 
 
 @cache
