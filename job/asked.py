@@ -128,11 +128,15 @@ def check_clipping(scenario: Scenario, strategy: Strategy) -> None:
         raise ScenarioError(f"{said}, but {why}; leave it out", key="strategy.max_grad_norm")
 
 
-def check_passes(scenario: Scenario) -> None:
+def check_passes(scenario: Scenario, in_units: bool) -> None:
     """Raises ScenarioError for a gradient that cannot be computed pass by pass, or layer by layer."""
-    if scenario.workload.computed_in == "fp16":
-        problem = "must be float32 or bf16 where a gradient is computed in passes (parallelism, units,"
-        raise ScenarioError(f"{problem} synchronised), not fp16", key="workload.precision")
+    workload, split = scenario.workload, scenario.split
+    in_parts = split.devices * split.chunks > 1 or split.order == "zero-bubble" or in_units
+    if workload.computed_in == "fp16" and (in_parts or workload.synchronised):
+        # where one part overflows, the others would have to be made again
+        problem = "must be float32 or bf16 where a pass back is made in parts (pipeline, tensor, chunks,"
+        why = f"{problem} zero-bubble, units, synchronised), not fp16"
+        raise ScenarioError(why, key="workload.precision")
     if scenario.workload.readers:
         problem = "must be 0 where a gradient is computed in passes (parallelism, units, synchronised)"
         raise ScenarioError(f"{problem}, not {scenario.workload.readers}", key="workload.loaders")

@@ -80,7 +80,7 @@ class Plan:
         in_passes = split.devices * micro > 1 or split.recompute or strategy.own_passes or units is not None
         in_passes = in_passes or scenario.workload.synchronised
         if in_passes:
-            asked.check_passes(scenario)
+            asked.check_passes(scenario, units is not None)
         if scenario.with_faults:
             from lockstep.job import recovery
 

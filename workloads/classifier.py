@@ -242,7 +242,7 @@ class Classifier:
                 loss = self.task.loss(module, batch)
             self._loss = loss.detach().to("cpu", non_blocking=True)  # there before any piece of the gradient
             ready = None if self.precision.repeats else ready  # what it is told of is final
-            gradient = self.precision.backward(loss, partial(self._backward, ready))
+            gradient = self.precision.backward(partial(self._backward, loss, ready))
         if ready is None:
             finished(gradient)
         self._let_go()
@@ -253,9 +253,10 @@ class Classifier:
         for weight, first in zip(self._weights, self._first, strict=True):
             weight.data = first
 
-    def _backward(self, ready: Ready | None, loss: Tensor, again: bool) -> Tensor:
-        """Go back through a loss, once more if `again`; a new gradient."""
+    def _backward(self, loss: Tensor, ready: Ready | None, times: float, again: bool) -> Tensor:
+        """Go back from so many times a loss, which may be asked once more if `again`; a new gradient."""
         self._filling = filling = _Filling(self._spare.vector(), self._counts, ready)
+        loss = loss if times == 1 else loss.float() * times
         loss.backward(retain_graph=again)  # type: ignore[no-untyped-call]
         self._filling = None
         return filling.whole()

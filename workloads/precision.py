@@ -35,13 +35,13 @@ class Precision:
         """Inside it, a device computes so."""
         return torch.autocast(device.type, self._type, enabled=self._type != torch.float32)
 
-    def backward(self, loss: Tensor, back: Callable[[Tensor, bool], Tensor]) -> Tensor:
-        """Return the gradient, of float32. `back`: goes back through a loss, which may be asked once more."""
+    def backward(self, back: Callable[[float, bool], Tensor]) -> Tensor:
+        """Return the gradient, of float32. `back`: goes back from so many times the loss, and again if so."""
         if not self.repeats:
-            return back(loss, False)
+            return back(1.0, False)
         scale = _LARGEST
         while True:
-            gradient = back(loss.float() * scale, scale > 1) / scale
+            gradient = back(scale, scale > 1) / scale
             if scale == 1 or bool(gradient.isfinite().all()):
                 return gradient
             scale /= 2

@@ -174,16 +174,16 @@ class _Part:
         self, micro: Micro, error: Tensor | None = None, segment: int = 0
     ) -> tuple[Tensor | None, Tensor]:
         runs, behind = self._to_go_back(micro, error)
-        gradients: list[Tensor] = []
-        with models.deterministic():
-            while runs:
-                run = runs.pop()
-                inputs = [run.inputs] if run.inputs.requires_grad else []
-                found = torch.autograd.grad([run.output], [*inputs, *run.weights], [behind])
-                gradients = [*found[len(inputs) :], *gradients]
-                behind = found[0]
+        before = behind
+
+        def back(times: float, again: bool) -> Tensor:
+            nonlocal before
+            before, gradient = _back(runs, behind if times == 1 else behind * times, again)
+            return gradient
+
+        gradient = self._learner.precision.backward(back)  # repeated by whoever has the whole model alone
         self.went_through = self._passes.pop(micro).nbytes
-        return self._before(behind), finished(torch.cat([each.flatten() for each in gradients]))
+        return self._before(before), finished(gradient)
 
     def recompute(self, micro: Micro, inputs: Tensor | None, segment: int) -> Tensor:
         raise AssertionError("the backward pass does it")
@@ -260,6 +260,24 @@ class _Part:
 
     def _before(self, error: Tensor) -> Tensor | None:
         return finished(error.flatten().float()) if self._own.start else None
+
+
+def _back(runs: list[_Run], behind: Tensor, again: bool) -> tuple[Tensor, Tensor]:
+    """Go back through some layers; return the error before them, and the gradient of their weights.
+
+    `again`: may be asked once more. If not, what a layer has kept is let go once it has been gone through.
+    """
+    gradients: list[Tensor] = []
+    left = [*runs] if again else runs
+    with models.deterministic():
+        while left:
+            run = left.pop()
+            inputs = [run.inputs] if run.inputs.requires_grad else []
+            asked = [*inputs, *run.weights]
+            found = torch.autograd.grad([run.output], asked, [behind], retain_graph=again)
+            gradients = [*found[len(inputs) :], *gradients]
+            behind = found[0]
+    return behind, torch.cat([each.flatten() for each in gradients])
 
 
 class _Whole:

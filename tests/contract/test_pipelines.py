@@ -29,6 +29,7 @@ SAME_BITS: dict[str, Scenario] = {
     "d-psgd": pipeline(2, "d-psgd", pipeline=2),
     "fedavg": pipeline(2, {"name": "fedavg", "participation": 0.5}, pipeline=2),
     "accumulation in bf16": pipeline(2, micro_batches=4, precision="bf16"),
+    "accumulation in fp16": pipeline(2, micro_batches=4, recompute=True, precision="fp16"),
     "stages in bf16": pipeline(1, pipeline=3, micro_batches=4, recompute=True, precision="bf16"),
 }
 OTHERS: dict[str, Scenario] = {

@@ -167,6 +167,25 @@ def test_the_sum_is_the_gradient_of_the_mini_batch() -> None:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
+def test_the_sum_is_the_mean_of_what_micro_batches_have_by_themselves(
+    precision: str, recompute: bool
+) -> None:
+    """As mini-batches of a worker whose mini-batches are so small: halves of halves are exact in 16 bits."""
+    whole, small = (learner(MLP | {"precision": precision, "batch_size": size}) for size in (12, 3))
+    parameters = drawn(whole)
+    (stage,) = segments(whole, (0, 2), 4, Parallelism(recompute=recompute))
+    found, alone = torch.zeros(len(parameters)), torch.zeros(len(parameters))
+    for number in range(4):
+        found += chain([stage], parameters, Micro(1, 0, number))[1]
+        alone += small.gradient(parameters, 1, number) / 4
+    if precision == "fp16":  # but for what is smaller than its smallest
+        assert torch.allclose(found, alone, rtol=1e-3, atol=1e-9)
+    else:
+        assert torch.equal(found, alone)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
 def test_each_backward_pass_uses_the_weights_of_its_forward_pass(recompute: bool) -> None:
     """Several micro-batches are on their way, each with other weights, as in PipeDream."""
     known = learner(CNN)

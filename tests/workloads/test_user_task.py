@@ -20,6 +20,7 @@ from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
 from lockstep.sweeping.points import key
 from lockstep.workloads import build, sizes
+from lockstep.workloads.segments import Micro, segments
 from tests.support.scenarios import ENGINES
 from tests.support.tasks import DIGITS, TIED, document, task, written
 
@@ -197,11 +198,13 @@ def test_what_the_meta_device_cannot_do_is_computed(folder: Path) -> None:
 # ------------------------------------------------------------------ mixed precision
 
 
+@pytest.mark.parametrize("parallelism", [{}, {"micro_batches": 2}], ids=str)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_mixed_precision_learns_the_digits(folder: Path, precision: str) -> None:
+def test_mixed_precision_learns_the_digits(folder: Path, precision: str, parallelism: dict[str, Any]) -> None:
     """To within 2% of the accuracy in float32."""
     written(folder, DIGITS)
-    run = {"stop": {"epochs": 3}, "strategy": {"name": "all-reduce", "learning_rate": 0.2}}
+    strategy = {"name": "all-reduce", "learning_rate": 0.2}
+    run = {"stop": {"epochs": 3}, "strategy": strategy, "parallelism": parallelism}
     mixed, full = (simulated(MINE | {"precision": kind}, **run) for kind in (precision, "float32"))
     assert full.metrics["accuracy"] > 0.85
     assert mixed.metrics["accuracy"] > full.metrics["accuracy"] - 0.02
@@ -289,14 +292,34 @@ def test_what_vanishes_in_float16_is_scaled_and_what_overflows_is_less(folder: P
             )
             for kind in ("fp16", "float32")
         )
-        near, exact = (learner.gradient(learner.initial(), 0, 0) for learner in learners)
-        assert (near - exact).norm() < 0.01 * exact.norm()
+        near, exact = learners
+        expected = exact.gradient(exact.initial(), 0, 0)
+        assert (near.gradient(near.initial(), 0, 0) - expected).norm() < 0.01 * expected.norm()
+        (stage,) = segments(near, (0, 2), 2)
+        found = torch.zeros_like(expected)
+        for micro in (Micro(0, 0, 0), Micro(0, 0, 1)):
+            stage.forward(near.initial(), micro)
+            found += stage.backward(micro)[1]
+            assert stage.kept(micro) == 0
+        assert (found - expected).norm() < 0.01 * expected.norm()
 
 
-def test_precision_is_of_whole_gradients(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("parallelism", "more"),
+    [
+        ({"pipeline": 2}, {}),
+        ({"tensor": 2}, {}),
+        ({"micro_batches": 2, "order": "zero-bubble"}, {}),
+        ({}, {"strategy": {"name": "fsdp", "units": 2}}),
+    ],
+    ids=str,
+)
+def test_what_overflows_in_one_part_alone_is_refused(
+    folder: Path, parallelism: dict[str, Any], more: dict[str, Any]
+) -> None:
     written(folder, DIGITS)
-    with pytest.raises(ScenarioError, match="must be float32 or bf16 where a gradient is computed in passes"):
-        simulated(MINE | {"precision": "fp16"}, parallelism={"pipeline": 2})
+    with pytest.raises(ScenarioError, match="must be float32 or bf16 where a pass back is made in parts"):
+        simulated(MINE | {"precision": "fp16"}, parallelism=parallelism, **more)
 
 
 # ------------------------------------------------------------------ metrics
