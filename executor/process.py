@@ -190,10 +190,12 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     if rank in plan.stages:
         port.segments = Segments(plan, learner, node.arithmetic.blank)
     if scenario.workload.readers and isinstance(learner, Reader):
-        learner.read_ahead(port.replica, scenario.workload.readers)
+        learner.read_ahead(port.replica, scenario.workload.readers, plan.micro_batches)
     start = time.monotonic()
     if learner is not None:
         port.warm_up(life.steps.get(rank, 0))  # the first gradient is slow: not on the clock
+    if scenario.workload.readers and isinstance(learner, Reader):  # and so is the first mini-batch
+        learner.batch(port.replica, life.steps.get(rank, 0), 0, plan.micro_batches)
     rehearse(plan, node)  # and so is the first update
     port.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)

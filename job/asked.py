@@ -137,10 +137,10 @@ def check_passes(scenario: Scenario, in_units: bool) -> None:
         problem = "must be float32 or bf16 where a pass back is made in parts (pipeline, tensor, chunks,"
         why = f"{problem} zero-bubble, units, synchronised), not fp16"
         raise ScenarioError(why, key="workload.precision")
-    if scenario.workload.readers:
-        problem = "must be 0 where a gradient is computed in passes (parallelism, units, synchronised)"
-        raise ScenarioError(f"{problem}, not {scenario.workload.readers}", key="workload.loaders")
-    if scenario.workload.compiles:
+    if workload.readers and split.devices > 1:
+        problem = "must be 0 where several devices read a mini-batch (pipeline, tensor)"
+        raise ScenarioError(f"{problem}, not {workload.readers}", key="workload.loaders")
+    if workload.compiles:
         problem = "must be false where a gradient is computed in passes (parallelism, units, synchronised)"
         raise ScenarioError(problem, key="workload.compile")
 

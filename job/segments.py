@@ -123,7 +123,10 @@ def _micro(micro: tuple[int, int, int]) -> Any:
 
 
 class PassTimes:
-    """How long the passes of a device take: shares of a time that is drawn once for the mini-batch."""
+    """How long the passes of a device take: shares of a time that is drawn once for the mini-batch.
+
+    The first one waits for the mini-batch, where others read it.
+    """
 
     def __init__(self, plan: Plan, rank: int, compute: ComputeTime) -> None:
         split, pieces = plan.scenario.split, plan.group(rank).pieces
@@ -135,13 +138,17 @@ class PassTimes:
             for number, segment in enumerate(piece.segments(kind))
         }
         self._overhead = plan.scenario.cluster.pass_overhead
-        self._drawn: dict[int, float] = {}  # mini-batch → seconds of its whole gradient
+        self._drawn: dict[
+            int, float
+        ] = {}  # mini-batch → seconds of its whole gradient, once it has been read
         self._under_way = split.pipeline  # mini-batches at once, at most
 
     def seconds(self, now: float, step: int, of: PassOf) -> float:
         """Of a pass that begins `now`, in s since the start."""
-        drawn = self._drawn.get(step)
+        drawn, waited = self._drawn.get(step), 0.0
         if drawn is None:
             self._drawn = {old: s for old, s in self._drawn.items() if old > step - self._under_way}
-            self._drawn[step] = drawn = self._compute.draw(now)
-        return drawn * self._shares[of.kind, of.chunk, of.segment] + self._overhead
+            drawn = self._compute.draw(now)
+            waited = self._compute.waited
+            self._drawn[step] = drawn = drawn - waited
+        return waited + drawn * self._shares[of.kind, of.chunk, of.segment] + self._overhead

@@ -95,14 +95,17 @@ class Learner(Protocol):
 class Reader(Protocol):
     """A learner whose mini-batches can be read by others, apart from its gradients."""
 
-    def read_ahead(self, worker: int, processes: int) -> None:
-        """Let so many processes read the mini-batches of `worker` from now on; 0: read each just once."""
+    def read_ahead(self, worker: int, processes: int, parts: int = 1) -> None:
+        """Let so many processes read the mini-batches of `worker` from now on; 0: read each just once.
+
+        They are asked for in so many equal parts.
+        """
 
     def end_reading(self) -> None:
         """Let the processes go; whoever has some does this before it ends."""
 
-    def batch(self, worker: int, step: int) -> Any:
-        """Return mini-batch `step` of `worker`, as the task's loss is given it."""
+    def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> Any:
+        """Return mini-batch `step` of `worker`, or one of equal parts, as the task's loss is given it."""
 
 
 @contextmanager

@@ -161,24 +161,28 @@ class Classifier:
 
     def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> Any:
         """Return mini-batch `step` of `worker`, or one of equal parts, as the task's loss is given it."""
-        if self._loaders is not None and self._loaders.worker == worker and parts == 1:
+        loaders = self._loaders
+        if loaders is not None and (loaders.worker, loaders.parts) == (worker, parts):
             assert isinstance(self._train, samples.Collated)
-            return self._train.moved(self._loaders.batch(step))
+            return self._train.moved(loaders.batch(step, number))
         first = number * (self.sizes.batch_size // parts)
         return self._train.batch(
             part(self._batches(worker, step), number, parts),
             lambda place: self._sample_seed(worker, step, first + place),
         )
 
-    def read_ahead(self, worker: int, processes: int) -> None:
-        """Let so many processes read the mini-batches of `worker` from now on; 0: read each just once."""
+    def read_ahead(self, worker: int, processes: int, parts: int = 1) -> None:
+        """Let so many processes read the mini-batches of `worker` from now on; 0: read each just once.
+
+        They are asked for in so many equal parts.
+        """
         assert isinstance(self._train, samples.Collated)
 
         def stream(worker: int, step: int) -> list[Sample]:
             indices = self._batches(worker, step).tolist()
             return [(index, self._sample_seed(worker, step, place)) for place, index in enumerate(indices)]
 
-        self._loaders = Loaders(self._train.dataset, self._train.collate, stream, worker, processes)
+        self._loaders = Loaders(self._train.dataset, self._train.collate, stream, worker, processes, parts)
 
     def end_reading(self) -> None:
         """Let the processes go."""

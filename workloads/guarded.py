@@ -30,6 +30,9 @@ class Guarded(Classifier):
         self.code = workload.code
         users.guarded(self.code, super().__init__, workload, *given)
 
+    def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> Any:  # noqa: D102
+        return users.guarded(self.code, super().batch, worker, step, number, parts)
+
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:  # noqa: D102
         return users.guarded(self.code, super().gradient, parameters, worker, step, ready)
 

@@ -3,6 +3,7 @@
 import ctypes
 import signal
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from lockstep.workloads.samples import collated, everything_seeded
 
 _PR_SET_PDEATHSIG = 1
 Sample = tuple[int, int]  # its index, and the seed of what is random in it
+Collating = Callable[[list[Any]], Any]
 Stream = Callable[[int, int], list[Sample]]  # of a worker and a step: the samples of the mini-batch
 
 
@@ -21,19 +23,15 @@ class Loaders:
     """What reads the mini-batches of `worker`, in the order of steps; without processes, when asked.
 
     Each batch is what the data set's own reading would make of it, whoever reads it. The last one is kept:
-    asking for it again takes no time.
+    asking for it again takes no time. A mini-batch is read as a whole, and its `parts` are collated each by
+    itself.
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        collate: Callable[[list[Any]], Any],
-        stream: Stream,
-        worker: int,
-        processes: int,
+        self, dataset: Any, collate: Collating, stream: Stream, worker: int, processes: int, parts: int
     ) -> None:
-        self.worker = worker
-        self._last: tuple[int, Any] = (-1, None)
+        self.worker, self.parts = worker, parts
+        self._last: tuple[int, list[Any]] = (-1, [])
         self._next = -1  # the step that comes next
         self._batches: Iterator[Any] = iter(())
         self._begin: Callable[[int], Iterator[Any]] = lambda step: iter(
@@ -41,7 +39,7 @@ class Loaders:
                 _Seeded(dataset),
                 batch_sampler=_Steps(stream, worker, step),
                 num_workers=processes,
-                collate_fn=partial(_collated, collate),
+                collate_fn=partial(_in_parts, collate, parts),
                 worker_init_fn=_end_with_parent if processes else None,
                 multiprocessing_context="fork" if processes else None,
                 prefetch_factor=AHEAD if processes else None,
@@ -49,14 +47,13 @@ class Loaders:
             )
         )
 
-    def batch(self, step: int) -> Any:
-        """Return mini-batch `step` (from 0), on the CPU. Raises what reading it raises."""
-        if step == self._last[0]:
-            return self._last[1]
-        if step != self._next:
-            self._batches = self._begin(step)
-        self._last, self._next = (step, next(self._batches)), step + 1
-        return self._last[1]
+    def batch(self, step: int, number: int) -> Any:
+        """Return a part of mini-batch `step`, both from 0, on the CPU. Raises what reading it raises."""
+        if step != self._last[0]:
+            if step != self._next:
+                self._batches = self._begin(step)
+            self._last, self._next = (step, next(self._batches)), step + 1
+        return deepcopy(self._last[1][number])  # a loss may change it, and it may be asked for again
 
     def end(self) -> None:
         """Let the processes go."""
@@ -75,11 +72,6 @@ class _Seeded(Dataset[Any]):
             return seed, self._dataset[index]
 
 
-def _collated(collate: Callable[[list[Any]], Any], read: list[tuple[int, Any]]) -> Any:
-    seeds, samples = zip(*read, strict=True)
-    return collated(collate, [*samples], seeds[0])
-
-
 class _Steps:
     """The mini-batches of a worker from a step on, without end."""
 
@@ -91,6 +83,15 @@ class _Steps:
         while True:
             yield self._stream(self._worker, step)
             step += 1
+
+
+def _in_parts(collate: Collating, parts: int, read: list[tuple[int, Any]]) -> list[Any]:
+    seeds, samples = zip(*read, strict=True)
+    size = len(samples) // parts
+    return [
+        collated(collate, [*samples[first : first + size]], seeds[first])
+        for first in range(0, parts * size, size)
+    ]
 
 
 def _end_with_parent(_loader: int) -> None:

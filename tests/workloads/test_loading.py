@@ -48,20 +48,26 @@ def mine(loaders: int = 0, learning: bool = True, **changes: Any) -> lockstep.Sc
     return made(document(workload=workload, **changes))
 
 
-def test_batches_that_processes_read_have_the_same_bits(folder: Path) -> None:
+@pytest.mark.parametrize("parts", [1, 4])
+def test_batches_that_processes_read_have_the_same_bits(folder: Path, parts: int) -> None:
+    """Though a loss may change what it is given."""
     plain, ahead = (build(mine().workload, 2, 0) for _ in range(2))
-    ahead.read_ahead(1, 2)
+    ahead.read_ahead(1, 2, parts)
     torch.manual_seed(5)
     before = torch.get_rng_state()
     readers = set()
     for step in (0, 0, 1, 2, 3, 4, 20, 21, 2):  # over the end of an epoch, and back
-        ours, theirs = ahead.batch(1, step), plain.batch(1, step)
-        assert torch.equal(ours[0], theirs[0])
-        assert torch.equal(ours[1], theirs[1])
-        readers |= {*ours[2].tolist()}
+        for number in range(parts):
+            ours, theirs = (each.batch(1, step, number, parts) for each in (ahead, plain))
+            assert len(ours[0]) == 8 // parts
+            assert torch.equal(ours[0], theirs[0])
+            assert torch.equal(ours[1], theirs[1])
+            readers |= {*ours[2].tolist()}
+            ours[0].zero_()
     assert os.getpid() not in readers
     assert len(readers) > 2  # two, and others after each step that nobody expected
-    assert {*ahead.batch(0, 0)[2].tolist()} == {os.getpid()}  # another worker's
+    assert {*ahead.batch(0, 0, 0, parts)[2].tolist()} == {os.getpid()}  # another worker's
+    assert {*ahead.batch(1, 2, 0, 2)[2].tolist()} == {os.getpid()}  # other parts
     assert torch.equal(torch.get_rng_state(), before)
     ahead.end_reading()
 
@@ -73,27 +79,50 @@ def jittered(samples):
 """
 
 
-def test_what_is_random_as_samples_are_collated_has_the_same_bits(folder: Path) -> None:
+@pytest.mark.parametrize("parts", [1, 4])
+def test_what_is_random_as_samples_are_collated_has_the_same_bits(folder: Path, parts: int) -> None:
     """As where words are masked: whoever collates, and whatever was drawn before."""
     written(folder, task(data="Points()", more=SLOW + JITTERED).replace("loss, {})", "loss, {}, jittered)"))
     workload = mine().workload
     plain, here, ahead = (build(workload, 2, 0) for _ in range(3))
-    here.read_ahead(1, 0)
-    ahead.read_ahead(1, 2)
-    first = {learner: learner.batch(1, 0)[0] for learner in (plain, here, ahead)}
+    here.read_ahead(1, 0, parts)
+    ahead.read_ahead(1, 2, parts)
+    last = parts - 1, parts
+    first = {learner: learner.batch(1, 0, *last)[0] for learner in (plain, here, ahead)}
     for draw in (torch.rand, np.random.rand, lambda _: random.random()):
         draw(1)
     for learner in (plain, here, ahead):
-        assert torch.equal(learner.batch(1, 1)[0], plain.batch(1, 1)[0])
+        assert torch.equal(learner.batch(1, 1, *last)[0], plain.batch(1, 1, *last)[0])
         assert torch.equal(first[learner], first[plain])
     assert torch.equal(plain._test.range(0, 8)[0], plain._test.range(0, 8)[0])
     ahead.end_reading()
 
 
 @pytest.mark.real
-def test_a_real_run_with_loaders_has_the_bits_of_one_without(folder: Path) -> None:
-    without, real = lockstep.simulate(mine()), lockstep.run(mine(loaders=2))
+@pytest.mark.parametrize(
+    "passes",
+    [{}, {"parallelism": {"micro_batches": 4}}, {"strategy": {"name": "fsdp", "units": 1}}],
+    ids=str,
+)
+def test_a_real_run_with_loaders_has_the_bits_of_one_without(folder: Path, passes: dict[str, Any]) -> None:
+    without, real = lockstep.simulate(mine(**passes)), lockstep.run(mine(loaders=2, **passes))
     assert np.array_equal(without.parameters, real.parameters)
+
+
+@pytest.mark.real
+def test_reading_begins_before_the_clock_starts(folder: Path) -> None:
+    """Also where no pass is made before, as replicas would meet in it."""
+    model = "nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))"
+    slow = SLOW.replace("0.0002", "0.1 if torch.utils.data.get_worker_info() else 0")
+    written(folder, task(model=model, data="Points()", more=slow))
+    workload = {"task": "my_task:f", "batch_size": 8, "loaders": 2, "batch_norm": "synchronised"}
+    cluster = {"workers": 1, "network": {}, "compute": "measured"}
+    split = {"micro_batches": 2}
+    found = lockstep.run(
+        made(document(workload=workload, cluster=cluster, parallelism=split, stop={"steps": 1}))
+    )
+    passes = found.records[found.records["event"] == "pass"]
+    assert (passes["end"] - passes["start"]).max() < 0.4  # half of what reading the mini-batch takes
 
 
 @pytest.mark.parametrize(
@@ -130,9 +159,38 @@ def test_a_simulated_run_waits_for_its_loaders(folder: Path) -> None:
     assert duration(5, **slow) == pytest.approx(0.1)
 
 
+def test_the_first_pass_of_a_mini_batch_waits_for_its_loaders(folder: Path) -> None:
+    """And the others take their shares of 2 ms."""
+    compute = {
+        "time": {"distribution": "constant", "value": "2 ms"},
+        "loading": {"distribution": "constant", "value": "9 ms"},
+        "backward": 0.5,
+    }
+    config = mine(
+        2,
+        learning=False,
+        cluster={"workers": 1, "network": {}, "compute": compute},
+        strategy="all-reduce",
+        parallelism={"micro_batches": 2, "recompute": True},
+        stop={"steps": 50},
+    )
+    result = lockstep.simulate(config)
+    passes = result.records[result.records["event"] == "pass"]
+    took = passes["end"] - passes["start"]
+    first = (passes["kind"] == "forward") & (passes["batches"] == 0)
+    for kind, seconds in (("forward", 0.0005), ("backward", 0.001)):
+        assert took[~first & (passes["kind"] == kind)].to_numpy() == pytest.approx(seconds)
+    assert result.metrics["duration_s"] == pytest.approx(50 * 0.0045, rel=0.1)
+    waits = took[first].to_numpy()[10:] - 0.0005
+    assert waits.mean() == pytest.approx(0.0045 - 0.003)  # a loader's 9 ms for each of two, and forward twice
+
+
 def test_what_loaders_cannot_do_is_said(folder: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"loaders: must be 0 where a gradient is computed in passes"):
-        lockstep.check(mine(1, parallelism={"pipeline": 2}))
+    for split in ({"pipeline": 2}, {"tensor": 2}):
+        with pytest.raises(
+            ScenarioError, match=r"loaders: must be 0 where several devices read a mini-batch"
+        ):
+            lockstep.check(mine(1, parallelism=split))
     plan = lockstep.check(mine(1))
     assert "cluster.compute.loading is not given: loaders take no time" in plan.warnings
     written(folder, task())
