@@ -132,17 +132,18 @@ def test_a_run_on_it_is_not_replayed(tmp_path: Path, command: Callable[..., Any]
     assert "runs on the CPU alone can be, and this one was on" in ended.err
 
 
-def digits(**more: Any) -> lockstep.Scenario:
+def digits(split: dict[str, Any] | None = None, **more: Any) -> lockstep.Scenario:
     workload = {"dataset": "digits", "model": "cnn", "batch_size": 32, **more}
     return scenario(
-        cluster__workers=2, cluster__compute="measured", workload=workload,
+        cluster__workers=2, cluster__compute="measured", workload=workload, parallelism=split or {},
         strategy={"name": "synchronous", "learning_rate": 0.1}, stop={"epochs": 10},
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("split", [{}, {"micro_batches": 2}], ids=str)
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "float32"])
-def test_it_learns_the_digits(precision: str) -> None:
-    assert lockstep.run(digits(precision=precision)).metrics["accuracy"] > 0.9
+def test_it_learns_the_digits(precision: str, split: dict[str, int]) -> None:
+    assert lockstep.run(digits(split, precision=precision)).metrics["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "float32"])
