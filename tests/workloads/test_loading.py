@@ -43,8 +43,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return written(tmp_path, READ)
 
 
-def mine(loaders: int = 0, learning: bool = True, **changes: Any) -> lockstep.Scenario:
+def mine(
+    loaders: int = 0, learning: bool = True, precision: str = "float32", **changes: Any
+) -> lockstep.Scenario:
     workload = {"task": "my_task:f", "batch_size": 8, "loaders": loaders, "learning": learning}
+    workload["precision"] = precision
     return made(document(workload=workload, **changes))
 
 
@@ -101,7 +104,11 @@ def test_what_is_random_as_samples_are_collated_has_the_same_bits(folder: Path, 
 @pytest.mark.real
 @pytest.mark.parametrize(
     "passes",
-    [{}, {"parallelism": {"micro_batches": 4}}, {"strategy": {"name": "fsdp", "units": 1}}],
+    [
+        {},
+        {"parallelism": {"micro_batches": 4}, "precision": "bf16"},
+        {"strategy": {"name": "fsdp", "units": 1}},
+    ],
     ids=str,
 )
 def test_a_real_run_with_loaders_has_the_bits_of_one_without(folder: Path, passes: dict[str, Any]) -> None:
