@@ -27,7 +27,7 @@ from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
 from lockstep.workloads.spare import Spare
 from lockstep.workloads.streams import finished
-from lockstep.workloads.task import require_mean, trained
+from lockstep.workloads.task import Loss, require_mean, trained
 
 Unlike = Callable[[Tensor, Callable[[float], Tensor]], None]
 """Raises if a compiled model's gradient is not the model's: see compiling.py."""
@@ -203,6 +203,18 @@ class Classifier:
         seed = seeds.integer(self.seed, "dropout", worker, step, *where)
         with self._seeded(seed), masks if self._by_sample else nullcontext():
             yield
+
+    def loss_of(self, worker: int, step: int, number: int) -> Loss:
+        """The task's loss for a micro-batch in passes: called more than once, it draws the same each time."""
+        if not self._users:
+            return self.task.loss
+        seed = seeds.integer(self.seed, "loss", worker, step, number)
+
+        def drawing(model: Callable[..., Any], batch: Any) -> Tensor:
+            with samples.everything_seeded(seed, self.device):
+                return self.task.loss(model, batch)
+
+        return drawing
 
     def _seeded(self, seed: int) -> AbstractContextManager[None]:
         """What ships draws from torch's generator alone."""

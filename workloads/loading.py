@@ -3,11 +3,11 @@
 import ctypes
 import signal
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
 from lockstep.workloads.loading_time import AHEAD
@@ -23,8 +23,8 @@ class Loaders:
     """What reads the mini-batches of `worker`, in the order of steps; without processes, when asked.
 
     Each batch is what the data set's own reading would make of it, whoever reads it. The last one is kept:
-    asking for it again takes no time. A mini-batch is read as a whole, and its `parts` are collated each by
-    itself.
+    asking for it again takes no time, unless a loss has changed it in place: then it is read again. A
+    mini-batch is read as a whole, and its `parts` are collated each by itself.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class Loaders:
     ) -> None:
         self.worker, self.parts = worker, parts
         self._last: tuple[int, list[Any]] = (-1, [])
+        self._as_read: list[list[int]] = []  # the versions of its tensors, which a loss may change
         self._next = -1  # the step that comes next
         self._batches: Iterator[Any] = iter(())
         self._begin: Callable[[int], Iterator[Any]] = lambda step: iter(
@@ -49,11 +50,12 @@ class Loaders:
 
     def batch(self, step: int, number: int) -> Any:
         """Return a part of mini-batch `step`, both from 0, on the CPU. Raises what reading it raises."""
-        if step != self._last[0]:
+        if step != self._last[0] or _versions(self._last[1][number]) != self._as_read[number]:
             if step != self._next:
                 self._batches = self._begin(step)
             self._last, self._next = (step, next(self._batches)), step + 1
-        return deepcopy(self._last[1][number])  # a loss may change it, and it may be asked for again
+            self._as_read = [_versions(part) for part in self._last[1]]
+        return self._last[1][number]
 
     def end(self) -> None:
         """Let the processes go."""
@@ -83,6 +85,10 @@ class _Steps:
         while True:
             yield self._stream(self._worker, step)
             step += 1
+
+
+def _versions(batch: Any) -> list[int]:
+    return [leaf._version for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
 def _in_parts(collate: Collating, parts: int, read: list[tuple[int, Any]]) -> list[Any]:

@@ -214,7 +214,7 @@ class _Part:
     def _run(self, parameters: Tensor, micro: Micro, inputs: Tensor | None) -> tuple[Tensor, list[_Run], int]:
         """Compute forward; what comes out, what there is to go back through, and its bytes."""
         learner, runs = self._learner, []
-        loss, batch = learner.task.loss, learner.batch(*micro, self._parts)
+        loss, batch = learner.loss_of(*micro), learner.batch(*micro, self._parts)
         with learner.precision.computing(learner.device):
             x = given(loss, batch)
         learner.forget()

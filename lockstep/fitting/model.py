@@ -214,8 +214,8 @@ def _mean(logarithms: Sequence[float]) -> float:
 def of_means(by_seed: Array, counts: Sequence[int]) -> Array:
     """The covariance of the means of so many runs of each row, shape (rows, rows).
 
-    `by_seed`: of single runs, as `Model.by_seed`. All have the same seeds: two means have as many runs in common
-    as the one of fewer has.
+    `by_seed`: of single runs, as `Model.by_seed`. All have the same seeds: the mean of more runs has all
+    those of the other.
     """
     single = by_seed.T @ by_seed / (len(by_seed) - 1)
     return np.asarray(single / np.maximum.outer(counts, counts))

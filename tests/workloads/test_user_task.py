@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,40 @@ def test_what_a_users_code_draws_is_a_function_of_the_seed(folder: Path, dropout
     assert torch.equal(one.gradient(first, 0, 0), other.gradient(first, 0, 0))
     assert not torch.equal(one.gradient(first, 0, 0), one.gradient(first, 0, 1))
     assert one.evaluate(first).metrics == other.evaluate(first).metrics
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"micro_batches": 2},
+        {"micro_batches": 2, "recompute": True},
+        {"pipeline": 2, "micro_batches": 2},
+        {"tensor": 2, "micro_batches": 2},
+    ],
+    ids=str,
+)
+def test_what_a_loss_draws_in_passes_is_a_function_of_the_seed(folder: Path, split: dict[str, Any]) -> None:
+    """The loss is called for what it gives the model, for what comes of that, and to recompute it."""
+    loss = "lambda m, b: nn.functional.cross_entropy(m(b[0] + random.random() * torch.rand_like(b[0])), b[1])"
+    model = "nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))"
+    written(folder, task(model, loss=loss, more="import random\nimport torch\n"))
+    work = {"task": "my_task:f", "batch_size": 8}
+    cluster = {
+        "workers": split.get("pipeline", 1) * split.get("tensor", 1),
+        "network": {},
+        "compute": {"time": {"distribution": "constant", "value": "2 ms"}},
+    }
+    run = {"cluster": cluster, "strategy": {"name": "all-reduce", "learning_rate": 0.1}}
+
+    def learned(**split: Any) -> Any:
+        np.random.seed()
+        random.seed()
+        return simulated(work, parallelism=split, **run).parameters
+
+    first = learned(**split)
+    assert np.array_equal(first, learned(**split))
+    run["cluster"] = cluster | {"workers": 1}
+    assert np.allclose(first, learned(micro_batches=2), atol=1e-6)
 
 
 def test_sizes_are_those_of_the_shipped_model(folder: Path) -> None:

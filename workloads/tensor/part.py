@@ -68,7 +68,7 @@ class CutPart:
         cut: Cut,
         device: torch.device,
         samples: Callable[[Any], tuple[Tensor, Any]],
-        loss: Loss,
+        loss: Callable[[Any], Loss],
         random: Callable[[Any, int], AbstractContextManager[None]],
         micro_batches: int,
         recompute: bool,
@@ -77,7 +77,7 @@ class CutPart:
         computing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """samples: what the model is given of a micro-batch, and the batch; random: inside it a layer draws
-        what is random in one.
+        what is random in one; loss: of a micro-batch.
 
         inputs: the shape of what comes in, of one sample, on this device; dtype: its type, here.
         computing: inside it the device computes as precisely as it is to.
@@ -130,7 +130,7 @@ class CutPart:
         else:
             state = self._met(going, turns[segment - 1].steps[-1], given, "forward", going.state)
         keeping = Keeping({storage_of(each) for each in going.leaves})
-        context, out = Context(batch, self._loss, self._micro_batches), None
+        context, out = Context(batch, self._loss(micro), self._micro_batches), None
         with keeping, models.deterministic(), self._computing(), nullcontext() if keep else torch.no_grad():
             for place in turns[segment].steps:
                 step = self._cut.steps[place]

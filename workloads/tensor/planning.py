@@ -13,7 +13,7 @@ from lockstep.scenarios.parallelism import Parallelism
 from lockstep.scenarios.workload import Trained
 from lockstep.workloads import models, tasks, tracing
 from lockstep.workloads.classifier import Classifier
-from lockstep.workloads.task import inputs, trained
+from lockstep.workloads.task import Loss, inputs, trained
 from lockstep.workloads.tensor import recipes
 from lockstep.workloads.tensor.cut import Cut
 from lockstep.workloads.tensor.part import CutPart
@@ -66,10 +66,13 @@ def computed(
     def computing() -> AbstractContextManager[None]:
         return learner.precision.computing(learner.device)
 
+    def loss(micro: Any) -> Loss:
+        return learner.loss_of(micro.replica, micro.step, micro.number)
+
     def samples(micro: Any) -> tuple[torch.Tensor, Any]:
         batch = learner.batch(micro.replica, micro.step, micro.number, micro_batches)
         with computing():
-            return inputs(learner.task.loss, batch), batch
+            return inputs(loss(micro), batch), batch
 
     def random(micro: Any, layer: int) -> AbstractContextManager[None]:
         return learner.random(micro.replica, micro.step, micro.number, micro_batches, layer)
@@ -77,7 +80,7 @@ def computed(
     for cut, start in zip(
         cuts(learner.module, pieces, bounds, split, part, learner.synchronised), bounds, strict=False
     ):
-        shape, loss = cut_shape(pieces[start].inputs, split, cut), learner.task.loss
+        shape = cut_shape(pieces[start].inputs, split, cut)
         # a sum over devices, that layers which are cut end with, is float32
         dtype = pieces[start].dtype if learner.synchronised else torch.float32
         recompute = split.recompute
@@ -101,7 +104,7 @@ def planned(
         cuts(model, pieces, bounds, split, part, workload.synchronised), bounds, strict=False
     ):
         shape = cut_shape(pieces[start].inputs, split, cut)
-        device = CutPart(cut, x.device, lambda _: (x, batch), loss, _seeded, 1, False, shape)
+        device = CutPart(cut, x.device, lambda _: (x, batch), lambda _: loss, _seeded, 1, False, shape)
         parameters = whole[: cut.length]
         first = None if cut.first else x.new_empty(samples * torch.Size(shape).numel(), dtype=torch.float32)
         given, forward, halo = first, [], 0
