@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lockstep.analysis.computations import computing as computing_event
+from lockstep.analysis.order import AT_ONCE
 from lockstep.analysis.records import Columns, values
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 PARTS = ("compute", "update", "send", "network", "wait")
 _WORK, _STOPS = ("work",), ("fault", "recovery", "checkpoint")  # events for which others wait
-_AT_ONCE = 1 << 18  # spans, in memory besides the records
 
 
 def shares(records: "Columns | pd.DataFrame", workers: int, begin: float, finish: float) -> np.ndarray:
@@ -87,12 +87,23 @@ def while_working(
     """
     order = np.argsort(start)
     # Nobody works from each of `until` to the next of `since`, from there to the next of `until` somebody.
-    until = np.append(begin, np.clip(np.maximum.accumulate(end[order]), begin, finish))
-    since = np.maximum(np.append(np.clip(start[order], begin, finish), finish), until)
-    shown = np.append(0.0, np.cumsum(until[1:] - since[:-1]))
-    times, clock = np.column_stack([until, since]).ravel(), np.repeat(shown, 2)
-    moves = np.diff(times, prepend=-np.inf) > 0
-    return times[moves], clock[moves]
+    times, clock = np.empty(2 * len(order) + 2), np.empty(2 * len(order) + 2)  # only what is used is there
+    times[0], clock[0], count = begin, 0.0, 1
+    reached, shown = begin, 0.0
+    for at in range(0, len(order), AT_ONCE):
+        some = order[at : at + AT_ONCE]
+        until = np.clip(np.maximum.accumulate(end[some]), begin, finish)
+        until = np.append(reached, np.maximum(until, reached))
+        since = np.maximum(np.clip(start[some], begin, finish), until[:-1])
+        shows = np.cumsum(np.append(shown, until[1:] - since))
+        both = np.column_stack([since, until[1:]]).ravel()
+        moves = np.flatnonzero(np.diff(both, prepend=reached) > 0)
+        times[count : count + len(moves)] = both[moves]
+        clock[count : count + len(moves)] = np.repeat(shows, 2)[1:-1][moves]
+        reached, shown, count = float(until[-1]), float(shows[-1]), count + len(moves)
+    if finish > reached:
+        times[count], clock[count], count = finish, shown, count + 1
+    return times[:count], clock[:count]
 
 
 def covered(
@@ -107,38 +118,55 @@ def covered(
     Spans are (node, start, end), arrays of one length each; those of servers and those with a NaN do not
     count. `shown`: what the clock of `begin` and `finish` shows at their times. Shape (workers,).
     """
-    parts = 1 + sum(len(node) for node, *_ in spans) // _AT_ONCE
-    bounds = np.linspace(0, workers, parts + 1).astype(int).tolist()
-    return np.concatenate(
-        [_covered(spans, *some, begin, finish, shown) for some in pairwise(bounds)] or [np.zeros(0)]
-    )
+    parts = 1 + sum(len(node) for node, *_ in spans) // AT_ONCE
+    bounds = np.linspace(0, workers, parts + 1).astype(int)
+    # Of all together there would be millions of spans: of some workers at a time, those of one part.
+    part_of = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), np.diff(bounds))
+    where = [_of_each(part_of, node, parts) for node, *_ in spans]
+    found = [
+        _covered(
+            [[column[here == part] for column in span] for span, here in zip(spans, where, strict=True)],
+            *(first, last - first, begin, finish, shown),
+        )
+        for part, (first, last) in enumerate(pairwise(bounds.tolist()))
+    ]
+    return np.concatenate(found)
+
+
+def _of_each(part_of: np.ndarray, node: np.ndarray, none: int) -> np.ndarray:
+    """The part of each of the nodes; none where it is no worker."""
+    found = np.full(len(node), none, part_of.dtype)
+    for at in range(0, len(node), AT_ONCE):
+        some = node[at : at + AT_ONCE]
+        its = (some >= 0) & (some < len(part_of))
+        found[at : at + AT_ONCE][its] = part_of[some[its]]
+    return found
 
 
 def _covered(
-    spans: Sequence[tuple[np.ndarray, ...]],
+    spans: Sequence[Sequence[np.ndarray]],
     first: int,
-    last: int,
+    workers: int,
     begin: float,
     finish: float,
     shown: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """`covered` of the workers from the first one to before the last: of all together millions of spans."""
+    """`covered` of so many workers from the first one on, of whom these are the spans."""
     kept = []
     for node, start, end in spans:
-        here = (node >= first) & (node < last)
-        node, start, end = node[here] - first, shown(start[here]), shown(end[here])
+        node, start, end = node - first, shown(start), shown(end)
         keep = (end > begin) & (start < finish)
         kept.append((node[keep], np.maximum(start[keep], begin), np.minimum(end[keep], finish)))
     node, start, end = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     order = np.argsort(start, kind="stable")
-    small = node[order].astype(np.min_scalar_type(last - first))  # of which 16 bits are sorted in no time
+    small = node[order].astype(np.min_scalar_type(workers))  # of which 16 bits are sorted in no time
     order = order[np.argsort(small, kind="stable")]
     node, start, end = node[order], start[order], end[order]
     # Of a span only what comes after the ends of all that began before it.
     reached = np.empty_like(end)
-    for one, next_one in pairwise(np.searchsorted(node, np.arange(last - first + 1))):
+    for one, next_one in pairwise(np.searchsorted(node, np.arange(workers + 1))):
         np.maximum.accumulate(end[one:next_one], out=reached[one:next_one])
     before = np.append(begin, reached[:-1])
     before[np.diff(node, prepend=-1) != 0] = begin
     new = np.maximum(end - np.maximum(start, before), 0.0)
-    return np.bincount(node, new, last - first)
+    return np.bincount(node, new, workers)

@@ -1,9 +1,26 @@
-"""Tables of a result that are made when somebody asks for them: metrics need their arrays alone.
+"""Tables of a result that are made when somebody asks for them: metrics and files need their arrays alone.
 
-pandas takes longer to load than a small simulation, and to make its tables longer than their metrics.
+pandas takes longer to load than a small simulation, and more memory than a large one's nodes.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Words(NamedTuple):
+    """A column of texts: of each row the number of its text."""
+
+    numbers: np.ndarray
+    texts: Sequence[str]
+
+
+Piece = Mapping[str, np.ndarray | Words]
+"""Columns of some rows of a table."""
 
 
 @runtime_checkable
@@ -12,6 +29,26 @@ class Arrays(Protocol):
 
     def frame(self) -> Any:
         """The table."""
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Its columns, about so many rows at a time; one piece at least."""
+
+
+def small(texts: Sequence[str]) -> np.dtype[Any]:
+    """What the numbers of texts have in memory."""
+    return np.dtype("i1" if len(texts) < 1 << 7 else "i2" if len(texts) < 1 << 15 else "i4")
+
+
+def framed(piece: Piece, known: "Mapping[str, pd.Index[str]]") -> "pd.DataFrame":
+    """The columns as a table that shares their memory; texts are categories, `known` for some columns."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {**piece}
+    for name, column in piece.items():
+        if isinstance(column, Words):
+            texts = known[name] if name in known else pd.Index(column.texts, dtype=str)
+            columns[name] = pd.Categorical.from_codes(column.numbers, categories=texts)
+    return pd.DataFrame(columns, copy=False)
 
 
 class Made:

@@ -134,7 +134,7 @@ def _applied(result: Result, updates: Updates) -> tuple[int, int]:
         np.add.at(sums, (row, np.searchsorted(ranks, node[its])), batches[its])
         # applied when the last shard has it, wherever there is a copy of that
         shards = np.array([plan.roles[rank].shard for rank in ranks.tolist()])
-        total = np.min([sums[:, shards == shard].sum(axis=1) for shard in np.unique(shards)], axis=0)
+        total = np.min([sums[:, shards == shard].sum(axis=1) for shard in {*shards.tolist()}], axis=0)
         replicas = [plan.replica(worker) for worker in workers.tolist()]
         applied.append(dict(zip(replicas, total.tolist(), strict=True)))
     everyone = {replica for each in applied for replica in each}

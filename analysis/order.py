@@ -4,13 +4,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
+AT_ONCE = 1 << 18
+"""Rows, of which a copy is not felt."""
+
 
 def order_of(columns: Iterable[np.ndarray]) -> np.ndarray:
     """The order of rows by the first column, ties by the next, and so on, as far as there are ties."""
     columns = iter(columns)
     first = next(columns)
-    order = np.argsort(first, kind="stable")
-    opens = np.concatenate([[True], _changes(first[order])])[: len(first)]  # rows unlike the one before
+    order = np.argsort(first, kind="stable").astype(np.min_scalar_type(len(first)))
+    opens = np.ones(len(first), bool)  # rows unlike the one before
+    for at in range(0, len(first), AT_ONCE):
+        opens[at + 1 : at + AT_ONCE + 1] = _changes(first[order[at : at + AT_ONCE + 1]])
     del first
     while not opens.all():
         column = next(columns, None)

@@ -34,8 +34,8 @@ metric     –                      –                              version, ki
 Ranks count the workers first, then the servers; −1 stands for nobody.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import chain
 from struct import Struct
 from types import MappingProxyType
@@ -43,7 +43,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.analysis.order import order_of
+from lockstep.analysis.given import Piece, Words, framed, small
+from lockstep.analysis.order import AT_ONCE, order_of
 
 if TYPE_CHECKING:  # it takes longer to load than a small simulation, which needs it only to show a table
     import pandas as pd
@@ -95,24 +96,80 @@ _PACK_GRADIENT, _PACK_MESSAGE, _PACK_UPDATE = _PACK["gradient"], _PACK["message"
 
 
 class Columns:
-    """Records as arrays, in the order in which things ended: what metrics read. `frame` is their table."""
+    """Records as arrays, in the order in which things ended: what metrics read. `frame` is their table.
 
-    def __init__(self, events: np.ndarray, numbers: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
-        """events: of each record the place of its event in EVENTS; numbers: its other columns; kinds: what
-        the numbers of the column `kind` stand for."""
-        self.events, self._numbers, self._kinds = events, numbers, kinds
+    What ended at the same instant is ordered by its other columns, so that nothing depends on the order in
+    which things were recorded.
+    """
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._numbers[name]
+    def __init__(self, packed: Sequence[np.ndarray], names: Iterable[str]) -> None:
+        """packed: rows of each event, which are put in order in their place when they are first read: with
+        millions of them each copy is felt; names: of kinds, by their numbers."""
+        self._packed, self._names = packed, list(names)
+
+    @cached_property
+    def _rows(self) -> dict[str, np.ndarray]:
+        """Of each event that happened, in order."""
+        place = np.array([self._kinds.index(kind) for kind in self._names], "i4")
+        found = {event: rows for event, rows in zip(EVENTS, self._packed, strict=True) if len(rows)}
+        for rows in found.values():
+            _put_in_order(rows, place)
+        return found
+
+    @cached_property
+    def _kinds(self) -> Sequence[str]:
+        return sorted(self._names)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._packed))
+
+    def of(self, event: str, name: str) -> np.ndarray:
+        """A column of the records of one event: not a copy of it."""
+        return _column(self._rows.get(event, np.empty(0, TYPES[event])), name)
+
+    def happened(self, event: str) -> bool:
+        """Whether there is a record of an event."""
+        return event in self._rows
 
     def frame(self) -> "pd.DataFrame":
-        """The table, which shares their memory."""
-        import pandas as pd
+        """The table."""
+        return framed(next(self.pieces(max(1, len(self)))), {"event": _categories()})
 
-        columns: dict[str, Any] = {"event": pd.Categorical.from_codes(self.events, categories=_categories())}
-        columns |= self._numbers
-        columns["kind"] = pd.Categorical.from_codes(columns["kind"], categories=pd.Index(self._kinds))
-        return pd.DataFrame(columns, copy=False)
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """The columns of the table."""
+        given, left = list(self._rows.values()), len(self)
+        while True:
+            # the next rows of all are among the next rows of each; what ends at one instant is in their order
+            some = [each[:rows] for each in given]
+            ends = np.concatenate([np.empty(0), *(each["end"] for each in some)])
+            of = np.repeat(np.arange(len(some), dtype="i1"), [len(each) for each in some])
+            of = of[np.argsort(ends, kind="stable")[:rows]]
+            del ends
+            here = [np.flatnonzero(of == number) for number in range(len(some))]
+            yield self._piece([each[: len(at)] for each, at in zip(some, here, strict=True)], here)
+            given = [each[len(at) :] for each, at in zip(given, here, strict=True)]
+            left -= len(of)
+            if not left:
+                return
+
+    def _piece(self, rows: Sequence[np.ndarray], here: Sequence[np.ndarray]) -> Piece:
+        """Rows of each event that happened, which have these places in the table."""
+        count = sum(map(len, here))
+        events = np.empty(count, small(EVENTS))
+        for event, at in zip(self._rows, here, strict=True):
+            events[at] = EVENTS.index(event)
+        columns: dict[str, np.ndarray | Words] = {"event": Words(events, EVENTS)}
+        for name in _COLUMNS:
+            found = [_column(each, name) for each in rows]
+            values: np.ndarray = np.broadcast_to(_nothing(name), count)  # takes no memory
+            if any(len(each) and each.strides[0] for each in found):
+                values = np.empty(count, values.dtype)
+                for at, each in zip(here, found, strict=True):
+                    values[at] = each
+            columns[name] = values
+            if name == "kind":
+                columns[name] = Words(values.astype(small(self._kinds)), self._kinds)
+        return columns
 
 
 @cache
@@ -141,6 +198,11 @@ class Recorder:
     def nbytes(self) -> int:
         """Bytes of the records so far."""
         return sum(map(len, self._packed.values()))
+
+    def last(self, event: str) -> float | None:
+        """When the last record of an event so far ended; None: there is none."""
+        ends = np.frombuffer(self._packed[event], TYPES[event])["end"]
+        return float(ends.max()) if len(ends) else None
 
     def gradient(self, worker: int, start: float, end: float, step: int) -> None:
         """A worker computed the gradient of its mini-batch number `step`."""
@@ -218,10 +280,10 @@ class Recorder:
         return self._kinds.setdefault(kind, len(self._kinds))
 
     def columns(self) -> Columns:
-        """Take all records out: see `in_columns`. Nobody may be adding some."""
+        """Take all records out. Nobody may be adding some."""
         packed = [np.frombuffer(self._packed[event], TYPES[event]) for event in EVENTS]
-        self._begin()  # `in_columns` frees them one by one
-        return in_columns(packed, self._kinds)
+        self._begin()
+        return Columns(packed, self._kinds)
 
     def frame(self) -> "pd.DataFrame":
         """The same as a table."""
@@ -237,56 +299,26 @@ class Recorder:
         return taken, list(self._kinds)
 
 
-def in_columns(packed: list[np.ndarray], names: Iterable[str]) -> Columns:
-    """Records in the order in which things ended, from rows of each event, and the names of kinds.
-
-    What ended at the same instant is ordered by its other columns, so that nothing depends on the order in
-    which things were recorded. `packed` is emptied: with millions of rows each copy of them is felt, so there
-    is one column at a time besides those that were and those that are to be. One that no record has takes no
-    memory.
-    """
-    names = list(names)
-    events = np.repeat(np.arange(len(EVENTS), dtype="i1"), [len(rows) for rows in packed])
-    kinds = sorted(names)
-    place: np.ndarray = np.array([kinds.index(kind) for kind in names], "i1" if len(names) < 128 else "i4")
-    pieces: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
-    while packed:
-        rows = packed.pop(0)
-        if not len(rows):
-            continue
-        for name, found in pieces.items():
-            found.append(_column(rows, name))
-
-    def column(name: str) -> np.ndarray:
-        values: np.ndarray = np.broadcast_to(_nothing(name), len(events))
-        if any(len(piece) and piece.strides[0] for piece in pieces[name]):
-            values = np.concatenate(pieces[name])
-        return np.take(place, values) if name == "kind" else values
-
-    def who() -> np.ndarray:
-        found: np.ndarray = events.astype("i8") << 56
-        found += (column("node").astype("i8") + 1) << 28
-        found += column("peer")
-        found += 1
-        return found
-
-    others = ("start", "version", "kind", "nbytes", "left", "staleness", "batches")
-    ties = (np.nan_to_num(column(name)) for name in others)
-    order = order_of(chain([column("end")], (who() for _ in [0]), ties))
-    numbers = {}
-    for name in _COLUMNS:
-        values = column(name)
-        numbers[name] = values[order] if values.strides[0] else values
-        del pieces[name]
-    return Columns(events[order], numbers, kinds)
+def _put_in_order(rows: np.ndarray, place: np.ndarray) -> None:
+    """place: of the numbers of kinds in the order of their names."""
+    fields = rows.dtype.names or ()
+    if "kind" in fields:
+        rows["kind"] = place[rows["kind"]]
+    ties = ("node", "peer", "start", "version", "kind", "nbytes", "left", "staleness", "batches")
+    columns = (np.nan_to_num(rows[name]) for name in ties if name in fields)
+    order = order_of(chain((rows["end"].copy() for _ in [0]), columns))
+    for name in fields:
+        values = rows[name].copy()
+        for at in range(0, len(order), AT_ONCE):
+            rows[name][at : at + AT_ONCE] = values[order[at : at + AT_ONCE]]
 
 
 def _column(rows: np.ndarray, name: str) -> np.ndarray:
-    """One column of the records of one event, in memory of its own; without any where all is the same."""
+    """One column of the records of one event; one without memory where all is the same."""
     if name == "start" and name not in rows.dtype.fields:  # type: ignore[operator]
         name = "end"
     if name in rows.dtype.fields:  # type: ignore[operator]
-        return np.array(rows[name])
+        return rows[name]
     return np.broadcast_to(_nothing(name), len(rows))
 
 
@@ -307,18 +339,18 @@ def of(records: "pd.DataFrame", event: str, columns: Sequence[str]) -> "pd.DataF
 
 def values(records: "Columns | pd.DataFrame", event: str, columns: Sequence[str]) -> dict[str, np.ndarray]:
     """As `of`, of columns of numbers: arrays, of which a small run feels less than of a table."""
+    if isinstance(records, Columns):
+        return {name: records.of(event, name) for name in columns}
     rows = _rows(records, event)
     return {name: np.asarray(records[name])[rows] for name in columns}
 
 
 def has(records: "Columns | pd.DataFrame", event: str) -> bool:
     """Whether there is a record of an event."""
-    return len(_rows(records, event)) > 0
+    return records.happened(event) if isinstance(records, Columns) else len(_rows(records, event)) > 0
 
 
-def _rows(records: "Columns | pd.DataFrame", event: str) -> np.ndarray:
-    if isinstance(records, Columns):
-        return np.flatnonzero(records.events == EVENTS.index(event))
+def _rows(records: "pd.DataFrame", event: str) -> np.ndarray:
     events: Any = records["event"].array
     known = events.categories
     return np.flatnonzero(events.codes == known.get_loc(event)) if event in known else np.arange(0)

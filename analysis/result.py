@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.analysis.folders import replacing
+from lockstep.analysis.folders import INCOMPLETE, replacing
 from lockstep.analysis.given import Made, given
 from lockstep.analysis.records import values
 from lockstep.job.plan import Plan
@@ -25,9 +25,6 @@ FILES = (
     *("scenario.yaml", "records.parquet", "parameters.npy", "utilisation.parquet", "interleaving.parquet"),
     "result.json",
 )
-
-# Of a file of a run: a damaged one is noticed when it is read.
-_CHECKED: dict[str, Any] = {"index": False, "write_page_checksum": True}
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,20 +170,21 @@ class Result:
         `parameters.npy`, `utilisation.parquet` and `interleaving.parquet`. `analysis.saved.load` reads it
         back. Raises OSError.
         """
+        from lockstep.analysis.parquet import write
+
         text = self.to_json()
         with replacing(Path(directory), FILES) as new:
             (new / "scenario.yaml").write_text(dump(self.scenario), encoding="utf-8")
-            self.records.to_parquet(new / "records.parquet", **_CHECKED)
             if self.parameters is not None:
                 np.save(new / "parameters.npy", self.parameters)
-            if self.utilisation is not None:
-                self.utilisation.to_parquet(new / "utilisation.parquet", **_CHECKED)
-            if self.interleaving is not None:
-                self.interleaving.to_parquet(new / "interleaving.parquet", **_CHECKED)
+            for name in ("records", "utilisation", "interleaving"):
+                if (table := given(self, name)) is not None:
+                    write(table, new / f"{name}.parquet")
             (new / "result.json").write_text(text + "\n", encoding="utf-8")
-        from lockstep.analysis.incomplete import discard
+        if any(Path(directory).glob(f"{INCOMPLETE}*")):
+            from lockstep.analysis.incomplete import discard  # which takes pandas
 
-        discard(Path(directory))
+            discard(Path(directory))
 
     def to_tensorboard(self, directory: str | Path) -> Path:
         """Write scalars for TensorBoard to `predicted` or `measured` below the folder, and return the file.

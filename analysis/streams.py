@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lockstep.analysis.entries import Entry
-from lockstep.analysis.records import EVENTS, TYPES, in_columns, join
+from lockstep.analysis.records import EVENTS, TYPES, Columns, join
 
 RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-N.WHAT.arrow, hold
 Batch = Mapping[str, pa.Array]
@@ -142,7 +142,7 @@ def _frame(found: pa.Table) -> pd.DataFrame:
         for name in _fields(part):
             part[name] = (codes if name == "kind" else found.column(name).to_numpy())[here]
         rows.append(part)
-    return in_columns(rows, kinds).frame()
+    return Columns(rows, kinds).frame()
 
 
 def _read(file: Path) -> pa.Table | None:

@@ -1,11 +1,11 @@
 """How busy links and processors were."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lockstep.analysis.given import given
+from lockstep.analysis.given import Piece, Words, framed, given, small
 from lockstep.analysis.records import MOST_S
 from lockstep.strategies.resource import FIELDS, ResourceId
 
@@ -31,31 +31,33 @@ class Utilisation(NamedTuple):
 
     def frame(self) -> "pd.DataFrame":
         """A row a resource and interval, in the order of both."""
-        import pandas as pd
+        return framed(next(self.pieces(self.busy.size)), {})
 
-        codes = np.repeat(np.arange(len(self.ids)), len(self.start))
-        names = pd.Index([id.name for id in self.ids], dtype=str)
-        return pd.DataFrame(
-            {
-                "resource": pd.Categorical.from_codes(codes, categories=names),
-                "start": np.tile(self.start, len(self.ids)),
-                "end": np.tile(self.end, len(self.ids)),
-                "bytes": self.nbytes.ravel(),
-                "busy": self.busy.ravel(),
-                **{name: _of_each([getattr(id, name) for id in self.ids], codes) for name in FIELDS},
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """The columns of `frame`."""
+        count = len(self.ids)
+        at_once = max(1, rows // max(1, len(self.start)))  # resources
+        names = [id.name for id in self.ids]
+        for first in range(0, max(1, count), at_once):
+            some = np.arange(first, min(first + at_once, count), dtype=small(names))
+            of_row = np.repeat(some, len(self.start))
+            yield {
+                "resource": Words(of_row, names),
+                "start": np.tile(self.start, len(some)),
+                "end": np.tile(self.end, len(some)),
+                "bytes": self.nbytes[some].ravel(),
+                "busy": self.busy[some].ravel(),
+                **{name: _of_each([getattr(id, name) for id in self.ids], of_row) for name in FIELDS},
             }
-        )
 
 
-def _of_each(values: Sequence[Any], codes: np.ndarray) -> Any:
-    """Of each row the value that its code stands for; texts as categories."""
-    import pandas as pd
-
+def _of_each(values: Sequence[Any], of_row: np.ndarray) -> np.ndarray | Words:
+    """Of each row the value with its number."""
     if not values or isinstance(values[0], int):
-        return np.array(values, np.int32)[codes]
-    categories = {value: code for code, value in enumerate(dict.fromkeys(values))}
-    found = np.array([categories[value] for value in values], np.int8)[codes]
-    return pd.Categorical.from_codes(found, categories=pd.Index(list(categories), dtype=str))
+        found: np.ndarray = np.array(values, np.int32)[of_row]
+        return found
+    texts = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return Words(np.array([texts[value] for value in values], np.int8)[of_row], list(texts))
 
 
 def check(table: "pd.DataFrame") -> None:
@@ -92,18 +94,23 @@ def mean_busy(result: "Result") -> dict[str, float] | None:
     table, (begin, finish) = given(result, "utilisation"), result.span
     if table is None or finish <= begin:
         return None
+
+    def within(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        seconds: np.ndarray = np.maximum(np.minimum(end, finish) - np.maximum(start, begin), 0)
+        return seconds
+
     if isinstance(table, Utilisation):
         names = [id.name for id in table.ids]
-        codes = np.repeat(np.arange(len(names)), len(table.start))
-        start, end = (np.tile(times, len(names)) for times in (table.start, table.end))
-        share = table.busy.ravel()
+        each = (table.busy * within(table.start, table.end)).ravel()
+        first = np.arange(len(names)) * len(table.start)
     else:
         codes, found = table["resource"].factorize()
         names = [str(name) for name in found]
         start, end, share = (table[name].to_numpy() for name in ("start", "end", "busy"))
-    within = np.maximum(np.minimum(end, finish) - np.maximum(start, begin), 0)
-    order = np.argsort(codes, kind="stable")
-    busy = np.add.reduceat((share * within)[order], np.searchsorted(codes[order], np.arange(len(names))))
+        order = np.argsort(codes, kind="stable")
+        each = (share * within(start, end))[order]
+        first = np.searchsorted(codes[order], np.arange(len(names)))
+    busy = np.add.reduceat(each, first)
     return dict(zip(names, np.clip(busy / (finish - begin), 0.0, 1.0).tolist(), strict=True))
 
 

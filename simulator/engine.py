@@ -17,7 +17,7 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT
 
-from lockstep.analysis.records import COPIES, Recorder, values
+from lockstep.analysis.records import COPIES, Recorder
 from lockstep.analysis.result import Result
 from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting
@@ -51,6 +51,7 @@ from lockstep.workloads.memory import require
 
 Progress = Callable[[float], None]
 _LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
+_MANY = 1 << 17  # of Python's objects, among which to look for garbage at once
 
 
 class Simulation:
@@ -328,9 +329,9 @@ class Simulation:
                 found = self.evaluate(vector)
                 self.recorder.evaluation(time, version, found.loss, found.accuracy, found.metrics)
                 parameters = vector.numpy()
+        updated = self.recorder.last("update")
         records = self.folding.records(self.recorder) if self.folding else self.recorder.columns()
-        updates = values(records, "update", ["end"])["end"]
-        utilisation = self.usage.until(float(updates.max()) if len(updates) else self.environment.now)
+        utilisation = self.usage.until(self.environment.now if updated is None else updated)
         arrays: Any = {"records": records, "utilisation": utilisation}
         return Result(
             engine="simulator",
@@ -338,10 +339,10 @@ class Simulation:
             **arrays,
             gradient_s=mean_gradient_s(self.scenario, self.sizes),
             parameters=parameters,
-            warnings=self._warnings(len(updates)),
+            warnings=self._warnings(updated is not None),
         )
 
-    def _warnings(self, updates: int) -> list[str]:
+    def _warnings(self, updated: bool) -> list[str]:
         warnings, cluster = [*self.plan.warnings], self.scenario.cluster
         if self.owners.in_one_memory:
             if cluster.memory_bandwidth is None:
@@ -350,7 +351,7 @@ class Simulation:
             warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
         if cluster.network.server_bandwidth is not None and cluster.servers.colocated:
             warnings.append("cluster.network.server_bandwidth means nothing to co-located servers: ignored")
-        if not updates:
+        if not updated:
             warnings.append("the run stopped before the first update")
         return warnings
 
@@ -376,11 +377,19 @@ def simulate(plan: Plan, progress: Progress | None = None) -> Result:
         from lockstep.simulator.lives import simulate_with_faults
 
         return simulate_with_faults(plan, progress)
-    with learning() if plan.scenario.workload.learns else nullcontext():
-        simulation = Simulation(plan)
-        try:
-            simulation.run(progress)
-        except Disturbed:
-            simulation = Simulation(plan, shortcuts=False)
-            simulation.run(progress)
-        return simulation.result()
+    with learning() if plan.scenario.workload.learns else nullcontext(), no_garbage():
+        result = _simulated(plan, progress)
+        left = gc.get_count()[0]
+    if left > _MANY:  # what is left of the run, before anything else is put where it lies
+        gc.collect()
+    return result
+
+
+def _simulated(plan: Plan, progress: Progress | None) -> Result:
+    simulation = Simulation(plan)
+    try:
+        simulation.run(progress)
+    except Disturbed:
+        simulation = Simulation(plan, shortcuts=False)
+        simulation.run(progress)
+    return simulation.result()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lockstep.analysis.records import COPIES, EVENTS, Columns, Recorder, in_columns
+from lockstep.analysis.records import COPIES, EVENTS, Columns, Recorder
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Network as NetworkOf
 from lockstep.scenarios import Star
@@ -86,7 +86,7 @@ class Folding:
             instead,
         )
         packed, names = recorder.drain()
-        return in_columns([self._unfolded(*each) for each in zip(EVENTS, packed, strict=True)], names)
+        return Columns([self._unfolded(*each) for each in zip(EVENTS, packed, strict=True)], names)
 
     def _unfolded(self, event: str, rows: np.ndarray) -> np.ndarray:
         if not len(rows):

@@ -65,22 +65,27 @@ class Usage:
             nothing = np.zeros(len(self._links))
             readings.insert(0, Reading(0.0, nothing, nothing, np.zeros(len(self._others))))
         all_times = np.array([reading.time for reading in readings])
-        times = np.unique(np.minimum(all_times, end))
+        times = np.minimum(all_times, end)
+        times = times[np.diff(times, prepend=-np.inf) > 0]
         since, to = times[:-1], times[1:]
 
         def in_each_interval(values: list[np.ndarray]) -> np.ndarray:
-            done = [np.diff(np.interp(times, all_times, row)) for row in np.array(values).T]
-            return np.array(done).reshape(len(done), len(since))
+            found = np.empty((len(values[0]), len(since)))
+            for row, done in zip(found, np.array(values).T, strict=True):
+                row[:] = np.diff(np.interp(times, all_times, done))
+            return found
 
-        carried = in_each_interval([reading.carried for reading in readings])[self._places]
-        offered = in_each_interval([reading.offered for reading in readings])[self._places]
+        carried = in_each_interval([reading.carried for reading in readings])
+        busy = in_each_interval([reading.offered for reading in readings])
         worked = in_each_interval([reading.worked for reading in readings])
+        np.divide(carried, busy, out=busy)
+        carried *= self._share
         return Utilisation(
             [*self._ids, *self._others],
             since,
             to,
-            np.concatenate([carried * self._share, np.full(worked.shape, np.nan)]),
-            np.concatenate([carried / offered, worked / (to - since)]),
+            np.concatenate([carried[self._places], np.full(worked.shape, np.nan)]),
+            np.concatenate([busy[self._places], worked / (to - since)]),
         )
 
     def _watch(self) -> int:

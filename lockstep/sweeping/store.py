@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lockstep.scenarios import Scenario, ScenarioError, dump
+
+if TYPE_CHECKING:  # it takes more memory than a run of many workers
+    import pandas as pd
 
 POINTS = "points.jsonl"
 Row = dict[str, Any]
@@ -55,7 +56,7 @@ class Store:
         self._file.flush()
         self.rows[row["run"]] = row
 
-    def finish(self, scenario: Scenario, table: pd.DataFrame) -> None:
+    def finish(self, scenario: Scenario, table: "pd.DataFrame") -> None:
         """Write scenario.yaml and results.parquet, each as a whole or not at all."""
         part = self._folder / "results.parquet.part"
         table.to_parquet(part, index=False)

@@ -80,10 +80,12 @@ def test_each_workers_time_is_what_the_definition_says(
         recorder.message(sender, to, a, left, b, "push", 8)
     for worker, (a, b), number in collectives:
         recorder.collective(worker, a, b, number, 8)
-    records = recorder.frame()
+    columns = recorder.columns()
+    records = columns.frame()
     found = shares(records, 3, begin, begin + duration).T
-    with patch("lockstep.analysis.breakdown._AT_ONCE", 2):  # some workers after the others: the same bits
-        np.testing.assert_array_equal(shares(records, 3, begin, begin + duration).T, found, strict=True)
+    with patch("lockstep.analysis.breakdown.AT_ONCE", 2):  # some workers after the others: the same bits
+        for each in (records, columns):
+            np.testing.assert_array_equal(shares(each, 3, begin, begin + duration).T, found, strict=True)
     assert ((found >= 0) & (found <= 1)).all()
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-12)
     expected = by_instants(gradients, work, messages, collectives, begin, begin + duration)

@@ -2,6 +2,9 @@
 
 import tracemalloc
 from math import nan
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.analysis.given import framed
+from lockstep.analysis.parquet import write
 from lockstep.analysis.records import EVENTS, Recorder, has, join, of
 from lockstep.analysis.records import values as values_of
 
@@ -36,6 +41,24 @@ def test_any_order_of_recording_gives_the_same_table(records: list[tuple], rando
     pd.testing.assert_frame_equal(frame, table(shuffled), check_exact=True)
     assert frame["end"].is_monotonic_increasing
     assert len(frame) == len(records)
+
+
+@given(st.lists(rows), st.integers(1, 4))
+def test_a_table_in_pieces_is_the_same(records: list[tuple], at_once: int) -> None:
+    whole, recorder = table(records), Recorder()
+    for event, *values in records:
+        getattr(recorder, event)(*values)
+    with patch("lockstep.analysis.records.AT_ONCE", 2):
+        columns = recorder.columns()
+        pieces = [framed(piece, {}) for piece in columns.pieces(at_once)]
+    assert {*map(len, pieces[:-1])} <= {at_once}
+    if records:
+        pd.testing.assert_frame_equal(pd.concat(pieces, ignore_index=True), whole, check_exact=True)
+    with NamedTemporaryFile(suffix=".parquet") as file, patch("lockstep.analysis.parquet.AT_ONCE", at_once):
+        write(columns, Path(file.name))
+        found = pd.read_parquet(file.name)
+        whole.to_parquet(file.name, index=False)
+        pd.testing.assert_frame_equal(found, pd.read_parquet(file.name), check_exact=True)
 
 
 def test_arrays_of_an_event_are_its_table_s_columns() -> None:
@@ -96,16 +119,33 @@ def test_many_records_are_packed_in_blocks() -> None:
     assert (frame["node"] == frame["version"] % 7).all()
 
 
-def test_records_are_put_in_order_with_little_memory_besides_them() -> None:
+def test_records_are_put_in_order_and_written_with_little_memory_besides_them(tmp_path: Path) -> None:
+    recorder, count = Recorder(), 400_000
+    at = np.random.default_rng(1).random(count)
+    recorder.many("message", "push", node=1, peer=2, start=at, left=at, end=at + 1, nbytes=8)
+    recorder.many("work", "apply", node=2, start=at, end=at + 1)
+    columns = recorder.columns()
+    assert recorder.nbytes == 0
+    with patch("lockstep.analysis.parquet.AT_ONCE", 1 << 12):
+        write(Recorder().columns(), tmp_path / "warm")  # modules are loaded
+        tracemalloc.start()
+        try:
+            write(columns, tmp_path / "records.parquet")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 32 * count  # the order of one event's, and a column twice
+    assert len(pd.read_parquet(tmp_path / "records.parquet")) == 2 * count
+
+
+def test_a_table_takes_its_memory_and_an_order() -> None:
     recorder, count = Recorder(), 200_000
     at = np.random.default_rng(1).random(count)
     recorder.many("message", "push", node=1, peer=2, start=at, left=at, end=at + 1, nbytes=8)
-    packed = recorder.nbytes
     tracemalloc.start()
     try:
         frame = recorder.frame()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert recorder.nbytes == 0
-    assert peak < packed + frame.memory_usage().sum() + 24 * count  # an order, and a column twice
+    assert peak < frame.memory_usage().sum() + 32 * count

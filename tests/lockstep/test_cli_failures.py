@@ -129,7 +129,7 @@ def test_a_full_disk_is_one_line(
     command: Lockstep, sizes_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = OSError(28, "No space left on device", "records.parquet")
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", raising(error))
+    monkeypatch.setattr("lockstep.analysis.parquet.write", raising(error))
     ended = command("simulate", sizes_only, "--quiet", "--out", tmp_path / "out")
     assert (ended.status, ended.out) == (3, "")
     assert ended.err == "error: records.parquet: No space left on device\n"

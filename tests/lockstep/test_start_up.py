@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,17 @@ def test_a_simulation_that_learns_nothing_loads_nothing_heavy() -> None:
     result, loaded = map(json.loads, ended.stdout.splitlines())
     assert result["throughput"] > 0
     assert HEAVY.isdisjoint(loaded)
+
+
+def test_a_simulation_that_is_written_does_without_pandas(tmp_path: Path) -> None:
+    """It takes more memory than 4,000 simulated workers."""
+    arguments = ["simulate", "sizes-only", "--set", "stop={steps: 1}", "--out", str(tmp_path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, text=True
+    )
+    loaded = json.loads(ended.stdout.splitlines()[-1])
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
 
 
 def test_what_a_simulation_has_loaded_is_not_looked_through_for_garbage() -> None:

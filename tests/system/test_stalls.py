@@ -12,7 +12,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import lockstep
@@ -325,7 +324,7 @@ def test_a_result_is_replaced_as_a_whole_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pd.DataFrame, "to_parquet", full)
+        patch.setattr("lockstep.analysis.parquet.write", full)
         with pytest.raises(OSError, match="No space"):
             lockstep.simulate(scenario()).save(tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
