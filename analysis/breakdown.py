@@ -123,13 +123,11 @@ def covered(
     # Of all together there would be millions of spans: of some workers at a time, those of one part.
     part_of = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), np.diff(bounds))
     where = [_of_each(part_of, node, parts) for node, *_ in spans]
-    found = [
-        _covered(
-            [[column[here == part] for column in span] for span, here in zip(spans, where, strict=True)],
-            *(first, last - first, begin, finish, shown),
-        )
-        for part, (first, last) in enumerate(pairwise(bounds.tolist()))
-    ]
+    found = []
+    for part, (first, last) in enumerate(pairwise(bounds.tolist())):
+        its = [np.flatnonzero(here == part) for here in where]
+        some = [[column[rows] for column in span] for span, rows in zip(spans, its, strict=True)]
+        found.append(_covered(some, first, last - first, begin, finish, shown))
     return np.concatenate(found)
 
 
