@@ -13,7 +13,6 @@ import pytest
 from lockstep import Result
 from lockstep.analysis.losses import CUT_OFF
 from lockstep.analysis.records import of
-from lockstep.studies.chaos.invariants import broken
 
 HANGS_S = 60  # of processor time: nothing that is judged here takes so long
 _STANDS = 10  # times as long by the clock, which a machine that does something else too takes for an import
@@ -65,7 +64,6 @@ def keeps_the_laws(result: Result) -> None:
     assert 0 <= (metrics.get("availability") or 0) <= 1
     for name in ("samples", "updates", "dropped", "lost_samples", "duration_s", "bytes_sent"):
         assert metrics.get(name, 0) >= 0, name
-    assert not [*broken(result)]
     computed = int((of(records, "gradient", ["kind"])["kind"] != CUT_OFF).sum())
     applied, batch_size = metrics["samples"], result.scenario.workload.batch_size
     assert applied + metrics.get("lost_samples", 0) <= computed * batch_size

@@ -7,6 +7,7 @@ from hypothesis import event
 import lockstep
 from lockstep import Result, ScenarioError, work
 from lockstep.simulator.errors import SimulationError
+from lockstep.studies.chaos.invariants import broken
 from tests.support.laws import keeps_the_laws, soon
 
 SOON_S = 1.0  # what is estimated to take longer, or to need so many bytes, is asked about, not run
@@ -35,6 +36,7 @@ def simulated(source: str | Path, *overrides: str) -> Result | None:
             event("failed, as it was to")
             return None
         keeps_the_laws(result)
+        assert not [*broken(result)]
         event("ran")
         return result
 
