@@ -73,7 +73,9 @@ def located(task: str, root: str | None, said: str | None, context: Mapping[str,
     found = content(place, module)
     if said not in (None, found) and not context.get("changed"):
         problem = f"the code of {task} has changed since this was written (it was {said}, and is {found})"
-        raise ScenarioError(f"{problem}; remove workload.content to take it as it is now")
+        of_results = "put the code back: a run goes on, and is replayed, with what it was made with"
+        anew = "remove workload.content to take it as it is now"
+        raise ScenarioError(f"{problem}; {anew if context.get('beside', True) else of_results}")
     return {"root": str(place), "content": found}
 
 

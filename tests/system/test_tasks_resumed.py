@@ -46,4 +46,5 @@ def test_it_does_not_go_on_with_other_code(
     ended = command("run", "--resume", out)
     assert ended.status == 2
     assert "has changed since this was written" in ended.err
+    assert "put the code back: a run goes on, and is replayed, with what it was made with" in ended.err
     assert len(lockstep.records(out))  # what was measured is there all the same
