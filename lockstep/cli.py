@@ -1,10 +1,12 @@
 """The command line. Exit status: 0 fine, 2 bad input, 3 the run failed, 130 interrupted."""
 
 import atexit
+import fcntl
 import gc
 import os
 import sys
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from signal import SIGTERM, default_int_handler
@@ -73,6 +75,7 @@ def main() -> None:
     warnings.formatwarning = _in_a_line
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is no error
+    apart = _results_apart()
     try:
         with signals.handled(default_int_handler, SIGTERM):  # asked to end, it leaves as little behind
             words = sys.argv[1:] or ["--help"]
@@ -108,7 +111,26 @@ def main() -> None:
         if not hasattr(error, "format_message"):  # click's usage errors have it
             raise
         status = _complain(_usage(error), 2)
+    if apart:
+        sys.stdout = sys.stderr  # for what users' code prints at Python's end
     sys.exit(status or 0)
+
+
+def _results_apart() -> bool:
+    """Let results alone go to standard output, and what users' code writes to descriptor 1 where messages do.
+
+    False where standard output is none, or is not descriptor 1.
+    """
+    with suppress(OSError, ValueError, AttributeError):
+        if sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2:
+            sys.stdout.flush()
+            own = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+            there = open(own, "w", encoding=sys.stdout.encoding, errors="replace")  # noqa: SIM115
+            sys.stdout = there
+            sys.__stdout__ = there  # type: ignore[misc]  # which tells the terminal's width
+            os.dup2(2, 1)
+            return True
+    return False
 
 
 def _could_print() -> bool:

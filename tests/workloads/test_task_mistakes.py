@@ -162,6 +162,19 @@ def test_what_a_task_prints_is_no_result(folder: Path, command: Lockstep) -> Non
     assert "imported" in ended.err
 
 
+WRITES = "import atexit, os\nos.system('echo child')\nos.write(1, b'raw')\natexit.register(print, 'the end')"
+
+
+def test_what_a_task_writes_beside_python_is_no_result(folder: Path) -> None:
+    written(folder, task(more=WRITES))
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    said = subprocess.run(
+        [*COMMAND, "simulate", "mine.yaml", "--json"], capture_output=True, check=True, text=True
+    )
+    assert json.loads(said.stdout)["samples"] == 64
+    assert all(words in said.stderr for words in ("child", "raw", "the end"))
+
+
 @pytest.mark.parametrize("split", [{"pipeline": 2}, {"micro_batches": 2}])
 def test_a_split_model_prints_no_result_and_its_mistakes_are_said(
     folder: Path, command: Lockstep, split: dict[str, int]
