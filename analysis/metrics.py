@@ -88,7 +88,7 @@ def metrics(result: Result) -> dict[str, Any]:
             *result.warnings,
             *result.disturbances,
             *result.overruns,
-            *_diverged(loss),
+            *_diverged(evaluated),
             *_short(result, updates),
             *_idle(result),
             *_never_acted(result, duration, applied_updates),
@@ -237,10 +237,16 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
 
 
-def _diverged(loss: float | None) -> list[str]:
-    if loss is None or np.isfinite(loss):
+def _diverged(evaluated: Updates) -> list[str]:
+    losses = evaluated["loss"]
+    if not len(losses) or np.isfinite(losses[-1]):
         return []
-    return ["the held-out loss is not finite: training diverged; try a smaller strategy.learning_rate"]
+    what = "the held-out loss is not finite"
+    if evaluated["version"][0] == 0 and not np.isfinite(losses[0]):
+        return [
+            f"{what}, before any update: look for nan in the held-out data, the first parameters or the loss"
+        ]
+    return [f"{what}: training diverged; try a smaller strategy.learning_rate"]
 
 
 def _sha256(parameters: np.ndarray | None) -> str | None:

@@ -1,10 +1,14 @@
 """A learner of a user's own task: what their code raises is said in a line, with where it was."""
 
 from functools import partial
+from math import isfinite
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import Code
 from lockstep.scenarios.workload import UserTask
 from lockstep.workloads import users
@@ -23,8 +27,12 @@ class GuardedPart:
         return partial(users.guarded, self._code, found) if callable(found) else found
 
 
+class NotFinite(ScenarioError):
+    """A gradient that is not finite, and not because training diverged."""
+
+
 class Guarded(Classifier):
-    """As the one without; raises `ScenarioError`."""
+    """As the one without; raises `ScenarioError`, `NotFinite` with the worker and the step."""
 
     def __init__(self, workload: UserTask, *given: Any) -> None:
         self.code = workload.code
@@ -34,7 +42,33 @@ class Guarded(Classifier):
         return users.guarded(self.code, super().batch, worker, step, number, parts)
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:  # noqa: D102
-        return users.guarded(self.code, super().gradient, parameters, worker, step, ready)
+        found = users.guarded(self.code, super().gradient, parameters, worker, step, ready)
+        if self.device.type == "cpu":  # elsewhere to look would be to wait
+            self._look(found, parameters, worker, step)
+        return found
+
+    def _look(self, gradient: Tensor, parameters: Tensor, worker: int, step: int) -> None:
+        """Raise `NotFinite` where nan is the data's, or there before anything is learned."""
+        if isfinite(self.loss) and (step or gradient.isfinite().all()):
+            return
+        first, where = self.initial(), f"mini-batch {step} of worker {worker}"
+        unlearned = torch.allclose(parameters, first, 0.0, 0.0, equal_nan=True)
+        task, problem = self.code.task, None
+        if unlearned and not first.isfinite().all():
+            problem = f"the first parameters of {task} are not finite: its model begins with nan or infinity"
+        elif any(map(_has_nan, tree_leaves(self.batch(worker, step)))):
+            problem = f"{where} has nan: look for gaps in the `train` of {task}"
+        elif unlearned:
+            problem = (
+                f"the loss of {where}, or its gradient, is not finite before anything is learned: look for "
+                f"infinite values in the `train` of {task}, and at its loss"
+            )
+        if problem is not None:
+            raise NotFinite(problem, key="workload.task")
 
     def evaluate(self, parameters: Tensor) -> Evaluation:  # noqa: D102
         return users.guarded(self.code, super().evaluate, parameters)
+
+
+def _has_nan(value: Any) -> bool:
+    return isinstance(value, Tensor) and bool(value.isnan().any())

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
+from lockstep.workloads.elsewhere import Elsewhere
 from lockstep.workloads.loading_time import AHEAD
 from lockstep.workloads.samples import collated, everything_seeded
 
@@ -49,11 +50,17 @@ class Loaders:
         )
 
     def batch(self, step: int, number: int) -> Any:
-        """Return a part of mini-batch `step`, both from 0, on the CPU. Raises what reading it raises."""
+        """Return a part of mini-batch `step`, both from 0, on the CPU.
+
+        Raises `Elsewhere` for what reading it raises.
+        """
         if step != self._last[0] or _versions(self._last[1][number]) != self._as_read[number]:
             if step != self._next:
                 self._batches = self._begin(step)
-            self._last, self._next = (step, next(self._batches)), step + 1
+            found = next(self._batches)
+            if isinstance(found, Elsewhere):
+                raise found
+            self._last, self._next = (step, found), step + 1
             self._as_read = [_versions(part) for part in self._last[1]]
         return self._last[1][number]
 
@@ -70,8 +77,11 @@ class _Seeded(Dataset[Any]):
 
     def __getitem__(self, sample: Sample) -> Any:
         index, seed = sample
-        with everything_seeded(seed):
-            return seed, self._dataset[index]
+        try:
+            with everything_seeded(seed):
+                return seed, self._dataset[index]
+        except Exception as error:  # which torch would make one of its own, with a traceback for its message
+            return seed, Elsewhere.of(error)
 
 
 class _Steps:
@@ -91,13 +101,19 @@ def _versions(batch: Any) -> list[int]:
     return [leaf._version for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
-def _in_parts(collate: Collating, parts: int, read: list[tuple[int, Any]]) -> list[Any]:
+def _in_parts(collate: Collating, parts: int, read: list[tuple[int, Any]]) -> list[Any] | Elsewhere:
     seeds, samples = zip(*read, strict=True)
+    for sample in samples:
+        if isinstance(sample, Elsewhere):
+            return sample
     size = len(samples) // parts
-    return [
-        collated(collate, [*samples[first : first + size]], seeds[first])
-        for first in range(0, parts * size, size)
-    ]
+    try:
+        return [
+            collated(collate, [*samples[first : first + size]], seeds[first])
+            for first in range(0, parts * size, size)
+        ]
+    except Exception as error:
+        return Elsewhere.of(error)
 
 
 def _end_with_parent(_loader: int) -> None:

@@ -5,7 +5,6 @@ import inspect
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
@@ -20,6 +19,7 @@ from torch import nn
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import NAME, Code, content, file_of
 from lockstep.scenarios.section import nearest
+from lockstep.workloads.elsewhere import Elsewhere
 from lockstep.workloads.importing import Ended, Unguarded, holds_task
 from lockstep.workloads.samples import everything_seeded
 from lockstep.workloads.task import Task, untrainable
@@ -221,16 +221,15 @@ def _check_options(name: str, function: Callable[..., Any], options: dict[str, A
 
 def _raised(name: str, root: str | None, error: BaseException) -> ScenarioError:
     """What went wrong in others' code, and where: in their own files, if it passed through one."""
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
-    ]
+    told = error if isinstance(error, Elsewhere) else Elsewhere.of(error)
+    frames = [(file, line) for file, line in told.frames if "importlib" not in file]
     if root is not None:
-        files = [Path(frame.filename) for frame in frames]
+        files = [Path(file) for file, _ in frames]
         own = [file.is_relative_to(root) and "site-packages" not in file.parts for file in files]
         frames = [*compress(frames, own)] or frames
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    said = " ".join(str(error).split()) or "without a word"
-    return ScenarioError(f"{name} raised {type(error).__name__}: {said}{where}", key=_KEY)
+    where = f" ({frames[-1][0]}, line {frames[-1][1]})" if frames else ""
+    said = " ".join(told.said.split()) or "without a word"
+    return ScenarioError(f"{name} raised {told.kind}: {said}{where}", key=_KEY)
 
 
 def _check(name: str, made: Any) -> None:

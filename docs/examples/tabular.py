@@ -1,5 +1,6 @@
 """A table in a CSV file: numbers, and a column to tell."""
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -9,8 +10,16 @@ import lockstep
 
 
 def mlp(file, target, hidden=64, held_out=0.2):
-    """Classify by the column `target`; all other columns are numbers."""
-    table = pd.read_csv(file).sample(frac=1, random_state=0)
+    """Classify by the column `target`; all other columns are numbers, without gaps."""
+    table = pd.read_csv(file)
+    for name, cells in table.items():
+        good = cells.notna() if name == target else np.isfinite(pd.to_numeric(cells, errors="coerce"))
+        if not good.all():
+            row = good.argmin()
+            found = "empty" if pd.isna(cells[row]) else repr(cells[row])
+            wanted = "each needs a value" if name == target else "each must be a number"
+            raise ValueError(f"{file}: row {row + 1} below the header, column {name!r} is {found}; {wanted}")
+    table = table.sample(frac=1, random_state=0)
     y = torch.tensor(table[target].astype("category").cat.codes.to_numpy(), dtype=torch.long)
     x = torch.tensor(table.drop(columns=target).to_numpy(), dtype=torch.float32)
     cut = int(len(x) * held_out)

@@ -1,5 +1,6 @@
 """Measures what a scenario's cluster takes for granted: how fast this machine and its network really are."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -12,6 +13,7 @@ from lockstep.executor import devices
 from lockstep.executor.fork_server import start_fork_server
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios.problem import Note
 from lockstep.scenarios.profile import called
 from lockstep.scenarios.section import nearest
 from lockstep.scenarios.workload import Trained, UserTask
@@ -105,7 +107,9 @@ def _compute(name: str, scenario: Scenario, first: bool) -> tuple[dict[str, Any]
     """The entry of a workload in a profile's `compute`, the evidence, and the sample; of the `first` one what
     updates take, too."""
     workload, wanted = scenario.workload, scenario.cluster.device
-    times, device, reading = compute.sample(workload, wanted=wanted)
+    times, device, reading, wrong = compute.sample(workload, wanted=wanted)
+    if wrong:
+        warnings.warn(f"{name}: {wrong}", Note, stacklevel=2)
     fits, evidence = compute.judged(times)
     read, apart = None, dict[str, Any]()
     if reading:

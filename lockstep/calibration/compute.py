@@ -14,6 +14,7 @@ from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.profile import UNLESS_SAID, timed_with
 from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import Reader, build
+from lockstep.workloads.guarded import NotFinite
 
 _WARM = 10  # gradients not counted: memory, kernels and caches find their place
 _LEAST, _LEAST_S = 200, 3.0  # gradients counted, and seconds, whatever is more;
@@ -38,6 +39,8 @@ class Times(NamedTuple):
     """That they were computed on."""
     reading: list[float]
     """Of mini-batches, where that is no part of a gradient."""
+    note: str = ""
+    """What is wrong with the gradients that were timed."""
 
 
 def sample(
@@ -62,8 +65,13 @@ def _sample(workload: Trained | Problem, least: int, least_s: float, wanted: Wan
     if reader is not None:
         reader.read_ahead(0, 0)
 
+    notes: list[str] = []
+
     def gradient() -> None:
-        learner.gradient(parameters, 0, 0 if reader else next(steps))  # the first batch stays at hand
+        try:
+            learner.gradient(parameters, 0, 0 if reader else next(steps))  # the first batch stays at hand
+        except NotFinite as error:  # its time is that of others
+            notes.append(error.problem)
         settle(torch.device(device))
 
     once = min(timed(gradient, 2, 0.0))
@@ -73,7 +81,7 @@ def _sample(workload: Trained | Problem, least: int, least_s: float, wanted: Wan
     reading: list[float] = []
     if reader is not None:
         reading = timed(lambda: reader.batch(0, next(steps)), min(few, _SLOW), least_s / 3)
-    return Times(times, named(device), reading)
+    return Times(times, named(device), reading, "".join(notes[:1]))
 
 
 class Gradient(NamedTuple):

@@ -205,6 +205,15 @@ def test_a_run_that_diverged_says_so(loss: float) -> None:
     json.loads(result.to_json())
 
 
+def test_a_loss_that_never_was_finite_is_not_blamed_on_the_learning_rate() -> None:
+    def write(r: Recorder) -> None:
+        r.evaluation(1.0, 0, float("nan"), 0.1)
+        learned((2.0, float("nan"), 0.1))(r)
+
+    (said,) = result_of(write, workers=1).metrics["warnings"][:1]
+    assert "before any update: look for nan in the held-out data" in said
+
+
 def test_the_curve_is_on_the_clock_of_the_duration() -> None:
     curve = result_of(learned(*POINTS), workers=1, target=0.9).curve
     assert list(curve.columns) == ["time", "version", "loss", "accuracy"]

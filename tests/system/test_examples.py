@@ -12,6 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_wine
 
 import lockstep
+from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
 from lockstep.workloads import build, sentences
 from lockstep.workloads.torchvision_repair import import_torchvision
@@ -42,6 +43,19 @@ def test_a_table(tmp_path: Path) -> None:
     before, after = learned(learner, 0.1, 60)
     assert before.accuracy < 0.7
     assert after.accuracy > 0.9
+
+
+@pytest.mark.parametrize(("column", "cell", "said"), [(1, "", "empty"), (1, "x", "'x'"), (0, "", "empty")])
+def test_a_table_with_gaps(tmp_path: Path, column: int, cell: str, said: str) -> None:
+    options = wine(tmp_path / "wine.csv")
+    table = pd.read_csv(options["file"], dtype=str)
+    name = [options["target"], *table.columns.drop(options["target"])][column]
+    table.loc[6, name] = cell
+    table.to_csv(options["file"], index=False)
+    with pytest.raises(
+        ScenarioError, match=f"wine.csv: row 7 below the header, column '{name}' is {said}; each"
+    ):
+        learner_of("tabular:mlp", options)
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -246,3 +246,38 @@ def test_calibrate_says_how_long_reading_takes_and_how_sure_that_is(
     said = capsys.readouterr().out
     assert "300 mini-batches" in said
     assert f"{profile['compute'][0]['compute']['loading']['mean']}" in said
+
+
+CALLED = """
+calls = []
+
+def stacked(samples):
+    calls.append(1)
+    assert len(calls) < 12, "eleven"
+    return torch.utils.data.default_collate(samples)
+"""
+RAISES = "if index == 50: raise KeyError('row 50')"
+BROKEN = {
+    "a sample": (SLOW.replace("time.sleep(0.0002)", RAISES), "KeyError: 'row 50'"),
+    "collate": (SLOW + CALLED, "AssertionError: eleven"),
+}
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_a_loader_raises_is_said_as_without(folder: Path, case: str, processes: int) -> None:
+    more, said = BROKEN[case]
+    text = task(data="Points()", more=more, metrics="{}, stacked" if CALLED in more else "{}")
+    lines = (written(folder, text) / "my_task.py").read_text().splitlines()
+    line = next(n for n, each in enumerate(lines, 1) if "raise Key" in each or "assert" in each)
+    learner = build(mine().workload, 1, 0)
+    learner.read_ahead(0, processes)
+
+    def learn() -> None:
+        for step in range(16):
+            learner.gradient(learner.initial(), 0, step)
+
+    where = rf"\(.*my_task.py, line {line}\)$"
+    with pytest.raises(ScenarioError, match=f"^workload.task: my_task:f raised {said} {where}"):
+        learn()
+    learner.end_reading()
