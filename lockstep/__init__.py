@@ -108,6 +108,8 @@ def scenario(
     from lockstep.scenarios.workload import UserTask
     from lockstep.workloads.users import code_of
 
+    if "workload" in more:
+        raise ScenarioError("is made of the task; give its keys themselves: batch_size=4", key="workload")
     code = code_of(task, dict(options or {}))
     workload = {"task": code.task, "options": dict(options or {}), "batch_size": batch_size}
     workload |= {"root": code.root, "content": code.content}

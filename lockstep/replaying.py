@@ -12,10 +12,11 @@ from typing import Any
 import pandas as pd
 
 from lockstep import scenarios
+from lockstep.analysis import incomplete
 from lockstep.analysis.computations import whole_gradient_seconds
 from lockstep.analysis.entries import LIFE, WORDS, Entry
 from lockstep.analysis.entries import check as check_log
-from lockstep.analysis.folders import settle
+from lockstep.analysis.folders import INCOMPLETE, settle
 from lockstep.analysis.records import checked, of
 from lockstep.analysis.result import Result
 from lockstep.analysis.saved import UNREADABLE, said
@@ -62,6 +63,9 @@ def load(folder: str | Path) -> Run:
     settle(folder)
     for name in ("scenario.yaml", "records.parquet", "interleaving.parquet", "result.json"):
         if not (folder / name).is_file():
+            if incomplete.is_one(folder / INCOMPLETE):
+                goes_on = f"if it does not go on, 'lockstep run --resume {folder}' ends it"
+                raise _refusal(folder, f"no result yet: {incomplete.why(folder / INCOMPLETE)}; {goes_on}")
             raise _refusal(folder, f"there is no {name}; {wanted}")
     try:
         metrics = json.loads((folder / "result.json").read_text(encoding="utf-8"))

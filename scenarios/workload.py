@@ -20,7 +20,7 @@ from lockstep.scenarios import profile as profiles
 from lockstep.scenarios.code import Code, located
 from lockstep.scenarios.library import Preset, find, needs
 from lockstep.scenarios.problem import ScenarioError
-from lockstep.scenarios.section import Count, Factor, Section, nearest, one_of
+from lockstep.scenarios.section import Count, Factor, Section, did_you_mean, nearest, one_of
 from lockstep.scenarios.units import Size, fail, shown
 
 Precision = Literal["float32", "bf16", "fp16"]
@@ -382,7 +382,10 @@ def _workload(data: Any) -> type[Section]:
         fail(f"must be a preset's name, or a mapping with {forms}; not {shown(data)}")
     found = [key for key in _FORMS if key in data]
     if len(found) != 1:
-        fail(f"must have {forms}; it has {', '.join(found or map(str, data))[:60] or 'no key'}")
+        known = {name for form in _FORMS.values() for name in form.model_fields}
+        meant = [did_you_mean(key, [*_FORMS]) for key in data if key not in known and not found]
+        has = ", ".join(found or map(str, data))[:60] or "no key"
+        fail(f"must have {forms}; it has {has}{''.join(meant)}")
     return _FORMS[found[0]]
 
 

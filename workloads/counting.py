@@ -101,8 +101,8 @@ def try_metrics(code: Code) -> None:
         task = users.call(code, 0)
         test = samples.of(task.test, task.collate, torch.device("cpu"))
         model = tasks.model(task, 0).eval()
-        both = users.guarded(code, test.range, 0, 2)
-        found = users.guarded(code, _measured, task.loss, task.metrics, model, both)
+        both = users.guarded(code, test.range, 0, 2, on="test")
+        found = users.guarded(code, _measured, task.loss, task.metrics, model, both, on="test")
     for name, value in found.items():
         parts = value if isinstance(value, tuple) and len(value) == 2 else (value,)
         if not all(isinstance(part, Tensor | int | float | np.generic) for part in parts):

@@ -42,7 +42,7 @@ class Guarded(Classifier):
         return users.guarded(self.code, super().batch, worker, step, number, parts)
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:  # noqa: D102
-        found = users.guarded(self.code, super().gradient, parameters, worker, step, ready)
+        found = users.guarded(self.code, super().gradient, parameters, worker, step, ready, on="train")
         if self.device.type == "cpu":  # elsewhere to look would be to wait
             self._look(found, parameters, worker, step)
         return found
@@ -67,7 +67,7 @@ class Guarded(Classifier):
             raise NotFinite(problem, key="workload.task")
 
     def evaluate(self, parameters: Tensor) -> Evaluation:  # noqa: D102
-        return users.guarded(self.code, super().evaluate, parameters)
+        return users.guarded(self.code, super().evaluate, parameters, on="test")
 
 
 def _has_nan(value: Any) -> bool:

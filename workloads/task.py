@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isclose
+from math import isclose, isfinite
 from typing import Any
 
 from torch import Tensor, nn
@@ -52,15 +52,25 @@ def scalar(loss: Any) -> Tensor:
     return loss  # type: ignore[no-any-return]
 
 
-def require_mean(one: float, two: float, three: float) -> None:
-    """Raise `ScenarioError` for a loss that adds up, given that of a sample, of it twice and three times."""
-    if abs(one) > _NOTHING and all(
-        isclose(found, times * one, rel_tol=_ALIKE) for times, found in ((2, two), (3, three))
-    ):
+def require_mean(one: float, two: float, three: float, again: float) -> None:
+    """Raise `ScenarioError` for a loss that adds up, given that of a sample, of it twice and three times.
+
+    again: that of a sample, last. What is not finite is no sum: gradients will tell.
+    """
+    if not all(map(isfinite, (one, two, three))) or abs(one) <= _NOTHING:
+        return
+    if not all(isclose(found, times * one, rel_tol=_ALIKE) for times, found in ((2, two), (3, three))):
+        return
+    problem = (
+        "the task's loss must be the mean over the batch, and this one is a sum: of the same sample twice"
+    )
+    problem += " it is twice as large"
+    if not isclose(one, again, rel_tol=_ALIKE):
         problem = (
-            "the task's loss must be the mean over the batch, and this one is a sum: of the same sample twice"
+            "the task's loss must be a function of the model and the batch, and this one keeps something: "
         )
-        raise ScenarioError(f"{problem} it is twice as large", key="workload.task")
+        problem += f"of the same sample it is {one:.4g}, and later {again:.4g}"
+    raise ScenarioError(problem, key="workload.task")
 
 
 class _Asked(Exception):

@@ -130,15 +130,18 @@ def call(code: Code, seed: int) -> Task:
     return made  # type: ignore[no-any-return]
 
 
-def guarded(code: Code, function: Callable[..., T], *given: Any) -> T:
-    """Return what a function returns that calls users' code. Raises `ScenarioError` for what that raises."""
+def guarded(code: Code, function: Callable[..., T], *given: Any, on: str = "") -> T:
+    """Return what a function returns that calls users' code. Raises `ScenarioError` for what that raises.
+
+    on: the task's data set that it is computed on.
+    """
     try:
         with aside():
             return function(*given)
     except ScenarioError:
         raise
     except Exception as error:
-        raise _raised(code.task, code.root, error) from error
+        raise _raised(code.task, code.root, error, on) from error
 
 
 def _function(code: Code) -> Callable[..., Any]:
@@ -219,17 +222,25 @@ def _check_options(name: str, function: Callable[..., Any], options: dict[str, A
         raise ScenarioError(f"{error}; {name} takes {takes}", key="workload.options") from None
 
 
-def _raised(name: str, root: str | None, error: BaseException) -> ScenarioError:
-    """What went wrong in others' code, and where: in their own files, if it passed through one."""
+def _raised(name: str, root: str | None, error: BaseException, on: str = "") -> ScenarioError:
+    """What went wrong in others' code, and where: in their own files, if only where their function begins."""
     told = error if isinstance(error, Elsewhere) else Elsewhere.of(error)
     frames = [(file, line) for file, line in told.frames if "importlib" not in file]
     if root is not None:
         files = [Path(file) for file, _ in frames]
         own = [file.is_relative_to(root) and "site-packages" not in file.parts for file in files]
-        frames = [*compress(frames, own)] or frames
+        frames = [*compress(frames, own)] or _beginning(name) or frames
     where = f" ({frames[-1][0]}, line {frames[-1][1]})" if frames else ""
     said = " ".join(told.said.split()) or "without a word"
-    return ScenarioError(f"{name} raised {told.kind}: {said}{where}", key=_KEY)
+    while_ = f", computing on `{on}`" if on else ""
+    return ScenarioError(f"{name} raised {told.kind}: {said}{where}{while_}", key=_KEY)
+
+
+def _beginning(task: str) -> list[tuple[str, int]]:
+    """The file and the first line of a task's function, if it is known."""
+    module, _, name = task.partition(":")
+    code = getattr(getattr(sys.modules.get(module), name, None), "__code__", None) if name else None
+    return [(code.co_filename, code.co_firstlineno)] if code is not None else []
 
 
 def _check(name: str, made: Any) -> None:

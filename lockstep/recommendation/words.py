@@ -7,6 +7,7 @@ from lockstep.analysis.words import aim, count, number, percent, within
 from lockstep.recommendation import SEEDS, Recommendation
 from lockstep.recommendation.ranking import Goal, Ranked, best, clearly_better, firsts, peers
 from lockstep.recommendation.what_if import Answer
+from lockstep.scenarios import Scenario
 
 _, MODEL_ERROR, _ = THROUGHPUT_ERRORS  # of nine of ten predictions
 _SCATTER = 0.2  # half an interval over the mean; more is said
@@ -49,7 +50,7 @@ def answer(found: Recommendation) -> list[str]:
         ]
     said = [f"{_subject(found, first)}: {worth(first)} {goal.unit}."]
     said += _rivals(first, peers(ranking, first))
-    said += _price(ranking) if not goal.learns else []
+    said += _price(found) if not goal.learns else []
     said += [str(found.checkpoints)] if found.checkpoints is not None else []
     own = next((each for each in ranking if each.candidate == found.own), None)
     if own is not None and own is not first and own.mean is not None:
@@ -115,9 +116,9 @@ def _rivals(first: Ranked, ranking: list[Ranked]) -> list[str]:
     return said
 
 
-def _price(ranking: list[Ranked]) -> list[str]:
+def _price(found: Recommendation) -> list[str]:
     """What speed may cost in learning, which was not simulated."""
-    first, *faster = firsts(ranking)
+    first, *faster = firsts(found.ranking)
     if not first.in_step:
         return [
             "Nothing was learned here, and its updates are staler or rarer than in step: whether that costs "
@@ -128,9 +129,19 @@ def _price(ranking: list[Ranked]) -> list[str]:
         said.append(
             f"Not in step, and faster: {faster[0].candidate.label}, {worth(faster[0])} {first.goal.unit}. "
             f"It is the better one {condition(faster[0], first)}; nothing was learned here. "
-            "To know, let it learn: give a workload with a dataset or a task, and a stop.target."
+            f"To know, let it learn: give {to_learn(found.scenario, found.target)}."
         )
     return said
+
+
+def to_learn(scenario: Scenario, target: str) -> str:
+    """What is missing for a recommendation of what learns fastest."""
+    missing = {
+        "a workload with a dataset or a task": not scenario.workload.learns,
+        "a stop.target": scenario.stop.goal is None,
+        "--target time": target == "throughput",
+    }
+    return ", and ".join(name for name, is_missing in missing.items() if is_missing)
 
 
 def condition(ranked: Ranked, yardstick: Ranked) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 import lockstep
 from lockstep import Result, ScenarioError, replaying
+from lockstep.analysis.incomplete import Incomplete
 from lockstep.replaying import ReplayDiffers
 from lockstep.simulator.errors import SimulationError
 from tests.support.command_line import Lockstep
@@ -31,6 +32,15 @@ def measured() -> Result:
 def run(measured: Result, tmp_path: Path) -> Path:
     measured.save(tmp_path / "run")
     return tmp_path / "run"
+
+
+def test_a_run_that_was_killed_is_to_be_resumed(tmp_path: Path) -> None:
+    with Incomplete(tmp_path, learning("asynchronous")):
+        pass
+    with pytest.raises(
+        ScenarioError, match=r"no result yet: the run .* was killed; .*'lockstep run --resume /"
+    ):
+        replaying.load(tmp_path)
 
 
 def test_a_run_without_a_log_is_refused_in_a_line(run: Path) -> None:

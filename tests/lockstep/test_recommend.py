@@ -16,7 +16,7 @@ from lockstep.recommendation.search import Search
 from lockstep.recommendation.show import as_json, show
 from lockstep.recommendation.space import Candidate
 from lockstep.recommendation.what_if import CHANGES
-from lockstep.recommendation.words import answer, changes, how
+from lockstep.recommendation.words import answer, changes, how, to_learn
 from lockstep.scenarios import ScenarioError, dump, override
 from lockstep.strategies import STRATEGIES
 from tests.support.command_line import Lockstep, fine
@@ -373,3 +373,13 @@ def test_what_takes_too_long_to_simulate_is_left_out_unless_it_is_named(
         search._leave_out_what_takes_too_long()
         assert ("ako" in search.search_.spaces) is not left
         assert search.left_out.get("ako", "").startswith("one simulation of it takes minutes") is left
+
+
+def test_what_is_missing_for_learning_is_what_is_said() -> None:
+    digits, to = {"dataset": "digits"}, {"steps": 3, "target_accuracy": 0.9}
+    sizes, learns = cluster(), scenario(workload=digits)
+    goal = scenario(workload=digits, stop=to)
+    assert to_learn(sizes, "time") == "a workload with a dataset or a task, and a stop.target"
+    assert to_learn(learns, "throughput") == "a stop.target, and --target time"
+    assert to_learn(learns, "cost") == "a stop.target"
+    assert to_learn(goal, "throughput") == "--target time"

@@ -70,6 +70,17 @@ MISTAKES = {
     "no tensor": (task(loss="lambda model, batch: 0.5"), {}, "must return a tensor, not float"),
     "no gradient": (task(loss="lambda model, batch: batch[0].sum()"), {}, "requires no gradient"),
     "shapes": (task(model="nn.Linear(3, 2)"), {}, "my_task:f raised RuntimeError: mat1 and mat2"),
+    "shapes of the test": (
+        task().replace(" test, loss", " TensorDataset(torch.randn(8, 3), torch.zeros(8).long()), loss"),
+        {},
+        r"mat1 and mat2 .*my_task.py, line [0-9]+\), computing on `test`",
+    ),
+    "a class for a model": (task(model="nn.Linear"), {}, "raised TypeError: .*my_task.py, line [0-9]+"),
+    "a length below 0": (
+        task(data="Endless()", more=ENDLESS.replace('raise TypeError("no length")', "return -1")),
+        {},
+        "raised ValueError: .*my_task.py, line [0-9]+",
+    ),
     "labels": (
         task(data="TensorDataset(x)", loss="lambda m, b: m(b[0]).mean()"),
         {"partition": {"labels": 1}},
@@ -93,6 +104,16 @@ MISTAKES = {
         task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='sum')"),
         {},
         "must be the mean over the batch, and this one is a sum",
+    ),
+    "a loss that counts": (
+        task(loss="lambda m, b, n=[]: n.append(1) or nn.functional.cross_entropy(m(b[0]), b[1]) * len(n)"),
+        {},
+        "must be a function of the model and the batch, and this one keeps something: of the same",
+    ),
+    "an infinite loss": (
+        task(loss="lambda m, b: m(b[0]).square().mean() * float('inf')"),
+        {},
+        "the loss of mini-batch 0 of worker 0, or its gradient, is not finite before anything is learned",
     ),
     "a metric that fails": (
         task(metrics="{'f1': lambda output, batch: batch['label']}"),
@@ -148,6 +169,19 @@ def test_a_function_is_given_and_not_what_it_returns() -> None:
     with pytest.raises(ScenarioError, match=r"workload\.options: must be plain values.*Tensor"):
         lockstep.scenario(
             lockstep.Task, {"n": torch.ones(1)}, cluster=cluster, strategy="downpour", stop={"steps": 1}
+        )
+
+
+def test_keys_that_are_no_task_are_said(folder: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"it has tasks, options; did you mean 'task'\?"):
+        made(document(workload={"tasks": "my_task:f", "options": {}}))
+    with pytest.raises(ScenarioError, match=r"workload: .*give its keys themselves: batch_size=4"):
+        lockstep.scenario(
+            lockstep.Task,
+            cluster=document()["cluster"],
+            strategy="downpour",
+            stop={"steps": 1},
+            workload={"batch_size": 4},
         )
 
 
