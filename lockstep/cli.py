@@ -119,7 +119,7 @@ def main() -> None:
 def _results_apart() -> bool:
     """Let results alone go to standard output, and what users' code writes to descriptor 1 where messages do.
 
-    False where standard output is none, or is not descriptor 1.
+    Until the process ends. False where standard output is none, or is not descriptor 1.
     """
     with suppress(OSError, ValueError, AttributeError):
         if sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2:

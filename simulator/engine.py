@@ -8,7 +8,7 @@ clock: a run is a pure function of (scenario, seed).
 import gc
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from math import inf, nextafter
 from typing import Any, NoReturn
@@ -377,7 +377,7 @@ def simulate(plan: Plan, progress: Progress | None = None) -> Result:
         from lockstep.simulator.lives import simulate_with_faults
 
         return simulate_with_faults(plan, progress)
-    with learning() if plan.scenario.workload.learns else nullcontext(), no_garbage():
+    with learning() if plan.scenario.workload.learns else no_garbage():  # of users' code there may be some
         result = _simulated(plan, progress)
         left = gc.get_count()[0]
     if left > _MANY:  # what is left of the run, before anything else is put where it lies

@@ -35,7 +35,7 @@ class Guarded(Classifier):
     """As the one without; raises `ScenarioError`, `NotFinite` with the worker and the step."""
 
     def __init__(self, workload: UserTask, *given: Any) -> None:
-        self.code = workload.code
+        self.code, self._looked, self._fp16 = workload.code, False, workload.precision == "fp16"
         users.guarded(self.code, super().__init__, workload, *given)
 
     def batch(self, worker: int, step: int, number: int = 0, parts: int = 1) -> Any:  # noqa: D102
@@ -43,28 +43,40 @@ class Guarded(Classifier):
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:  # noqa: D102
         found = users.guarded(self.code, super().gradient, parameters, worker, step, ready, on="train")
-        if self.device.type == "cpu":  # elsewhere to look would be to wait
-            self._look(found, parameters, worker, step)
+        suspicious = not isfinite(self.loss) or not (step or found.isfinite().all())
+        if (
+            suspicious and not self._looked and self.device.type == "cpu"
+        ):  # elsewhere to look would be to wait
+            self._looked = True  # once, as it takes as long as a gradient
+            self._look(parameters, worker, step)
         return found
 
-    def _look(self, gradient: Tensor, parameters: Tensor, worker: int, step: int) -> None:
+    def _look(self, parameters: Tensor, worker: int, step: int) -> None:
         """Raise `NotFinite` where nan is the data's, or there before anything is learned."""
-        if isfinite(self.loss) and (step or gradient.isfinite().all()):
-            return
         first, where = self.initial(), f"mini-batch {step} of worker {worker}"
         unlearned = torch.allclose(parameters, first, 0.0, 0.0, equal_nan=True)
         task, problem = self.code.task, None
+        has_nan = any(map(_has_nan, tree_leaves(self.batch(worker, step))))
         if unlearned and not first.isfinite().all():
             problem = f"the first parameters of {task} are not finite: its model begins with nan or infinity"
-        elif any(map(_has_nan, tree_leaves(self.batch(worker, step)))):
+        elif has_nan and (unlearned or not self._is_finite_at(first, worker, step)):
             problem = f"{where} has nan: look for gaps in the `train` of {task}"
         elif unlearned:
             problem = (
                 f"the loss of {where}, or its gradient, is not finite before anything is learned: look for "
                 f"infinite values in the `train` of {task}, and at its loss"
             )
+            if self._fp16:
+                problem += "; float16 has no number above 65,504, bf16 has"
         if problem is not None:
             raise NotFinite(problem, key="workload.task")
+
+    def _is_finite_at(self, parameters: Tensor, worker: int, step: int) -> bool:
+        """Whether the loss of a mini-batch is, though it has nan: they may be masked."""
+        loss = self._loss
+        users.guarded(self.code, super().gradient, parameters, worker, step, None, on="train")
+        found, self._loss = isfinite(self.loss), loss
+        return found
 
     def evaluate(self, parameters: Tensor) -> Evaluation:  # noqa: D102
         return users.guarded(self.code, super().evaluate, parameters, on="test")

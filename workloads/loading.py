@@ -3,6 +3,7 @@
 import ctypes
 import signal
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -24,8 +25,9 @@ class Loaders:
     """What reads the mini-batches of `worker`, in the order of steps; without processes, when asked.
 
     Each batch is what the data set's own reading would make of it, whoever reads it. The last one is kept:
-    asking for it again takes no time, unless a loss has changed it in place: then it is read again. A
-    mini-batch is read as a whole, and its `parts` are collated each by itself.
+    asking for it again takes no time. A loss that changes it in place is given copies from then on, as one is
+    that is given more than tensors. A mini-batch is read as a whole, and its `parts` are collated each by
+    itself.
     """
 
     def __init__(
@@ -33,7 +35,8 @@ class Loaders:
     ) -> None:
         self.worker, self.parts = worker, parts
         self._last: tuple[int, list[Any]] = (-1, [])
-        self._as_read: list[list[int]] = []  # the versions of its tensors, which a loss may change
+        self._as_read: list[list[int]] = []  # the versions of its tensors
+        self._copies = False  # whether copies are handed out, as a loss changes what it is given, or may
         self._next = -1  # the step that comes next
         self._batches: Iterator[Any] = iter(())
         self._begin: Callable[[int], Iterator[Any]] = lambda step: iter(
@@ -54,15 +57,23 @@ class Loaders:
 
         Raises `Elsewhere` for what reading it raises.
         """
-        if step != self._last[0] or _versions(self._last[1][number]) != self._as_read[number]:
-            if step != self._next:
-                self._batches = self._begin(step)
-            found = next(self._batches)
-            if isinstance(found, Elsewhere):
-                raise found
-            self._last, self._next = (step, found), step + 1
-            self._as_read = [_versions(part) for part in self._last[1]]
-        return self._last[1][number]
+        if step != self._last[0]:
+            self._read(step)
+        elif not self._copies and _versions(self._last[1][number]) != self._as_read[number]:
+            self._copies = True
+            self._read(step)
+        part = self._last[1][number]
+        return deepcopy(part) if self._copies else part
+
+    def _read(self, step: int) -> None:
+        if step != self._next:
+            self._batches = self._begin(step)
+        found = next(self._batches)
+        if isinstance(found, Elsewhere):
+            raise found
+        self._last, self._next = (step, found), step + 1
+        self._copies = self._copies or not _is_plain(found)
+        self._as_read = [_versions(part) for part in found]
 
     def end(self) -> None:
         """Let the processes go."""
@@ -95,6 +106,11 @@ class _Steps:
         while True:
             yield self._stream(self._worker, step)
             step += 1
+
+
+def _is_plain(batch: Any) -> bool:
+    """Whether it is tensors and numbers alone, of which is known whether they were changed."""
+    return all(isinstance(leaf, torch.Tensor | int | float | str | None) for leaf in tree_leaves(batch))
 
 
 def _versions(batch: Any) -> list[int]:

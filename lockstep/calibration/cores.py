@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from statistics import median
 from threading import BrokenBarrierError
 from typing import Any
@@ -16,6 +17,7 @@ from lockstep.machine import cores
 from lockstep.scenarios import Problem, ScenarioError, Sizes, Workload
 from lockstep.scenarios.workload import Graph, Trained
 from lockstep.workloads import build
+from lockstep.workloads.guarded import NotFinite
 
 _SECONDS, _ROUNDS = 1.0, 3
 _MOST = 8  # different numbers of processes
@@ -64,13 +66,15 @@ def _gradient_s(workload: Trained | Problem, number: int, seconds: float, ready:
     """Mean seconds of a gradient while others compute theirs too."""
     learner = build(workload, 1, number)
     parameters, step = learner.initial(), 0
-    learner.gradient(parameters, 0, step)
+    with suppress(NotFinite):  # its time is that of others
+        learner.gradient(parameters, 0, step)
     try:
         ready.wait(120)
     except BrokenBarrierError:
         raise RuntimeError("another process did not start") from None
     start = now = time.perf_counter()
     while now < start + seconds:
-        learner.gradient(parameters, 0, step)
+        with suppress(NotFinite):
+            learner.gradient(parameters, 0, step)
         step, now = step + 1, time.perf_counter()
     return (now - start) / step

@@ -75,6 +75,28 @@ def test_batches_that_processes_read_have_the_same_bits(folder: Path, parts: int
     ahead.end_reading()
 
 
+BOXED = """
+class Box:
+    def __init__(self, samples):
+        self.x = torch.stack([sample[0] for sample in samples])
+
+    def __getitem__(self, place):
+        return self.x if place == 0 else torch.zeros(len(self.x), dtype=torch.long)
+"""
+
+
+def test_a_batch_of_another_kind_is_a_copy_each_time(folder: Path) -> None:
+    """As those of tokenizers, of which a loss may take something away: nobody sees that it did."""
+    written(folder, task(data="Points()", more=SLOW + BOXED).replace("loss, {})", "loss, {}, Box)"))
+    learner = build(mine().workload, 2, 0)
+    learner.read_ahead(1, 2, 1)
+    first = learner.batch(1, 0)
+    kept = first.x.clone()
+    first.x = first.x / 255
+    assert torch.equal(learner.batch(1, 0).x, kept)
+    learner.end_reading()
+
+
 JITTERED = """
 def jittered(samples):
     xs, ys, who = zip(*samples)

@@ -59,6 +59,17 @@ def test_a_run_that_diverges_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert any("training diverged; try a smaller" in each for each in found.metrics["warnings"])
 
 
+def test_one_that_diverges_on_data_with_masked_gaps_goes_on_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    masked = "lambda m, b: 1e9 * m(b[0].nan_to_num()).square().mean().square()"
+    written(tmp_path, task(loss=masked, data="gaps(n)", more=MADE))
+    wild = {"name": "synchronous", "learning_rate": 1e6}
+    found = lockstep.simulate(made(document(strategy=wild, stop={"steps": 12})))
+    assert any("training diverged; try a smaller" in each for each in found.metrics["warnings"])
+
+
 def test_calibrate_times_it_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, task(data="gaps(n)", more=MADE))
