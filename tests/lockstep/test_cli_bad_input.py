@@ -44,7 +44,7 @@ BAD: dict[str, tuple[list[str], str]] = {  # arguments, and what the message say
     "measured": (["simulate", "FILE", "--set", "cluster.compute=measured"], "exist only in a real run"),
     "unreachable": (["simulate", "FILE", "--set", "stop={target_accuracy: 0.9}"], "may never be reached"),
     "too many to share": (
-        ["run", "quickstart", "--set", "cluster.workers=2000", "--set", "workload.model=mlp"],
+        ["simulate", "quickstart", "--set", "cluster.workers=2000", "--set", "workload.model=mlp"],
         "2000 workers cannot share",
     ),
 }  # fmt: skip
@@ -72,10 +72,7 @@ def refused(ended: Ended, message: str) -> None:
     assert message in error
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=pytest.mark.real) if case == "too many to share" else case for case in BAD],
-)
+@pytest.mark.parametrize("case", BAD)
 def test_bad_input(command: Lockstep, folder: Path, case: str) -> None:
     arguments, message = BAD[case]
     arguments = [part.replace("FILE", "good.yaml").replace("DIR", str(folder)) for part in arguments]
