@@ -138,9 +138,7 @@ class PassTimes:
             for number, segment in enumerate(piece.segments(kind))
         }
         self._overhead = plan.scenario.cluster.pass_overhead
-        self._drawn: dict[
-            int, float
-        ] = {}  # mini-batch → seconds of its whole gradient, once it has been read
+        self._drawn: dict[int, float] = {}  # mini-batch → seconds of its gradient, without reading
         self._under_way = split.pipeline  # mini-batches at once, at most
 
     def seconds(self, now: float, step: int, of: PassOf) -> float:

@@ -201,11 +201,13 @@ class Classifier:
         self, worker: int, step: int, number: int | None = None, parts: int = 1, layer: int = 0
     ) -> Iterator[None]:
         """Inside it, layers draw what is random in a mini-batch, or in a layer of one of equal parts."""
-        first = (number or 0) * (self.sizes.batch_size // parts)
-        masks = dropout.computing(dropout.Samples(self.seed, worker, step, first))
+        masks: AbstractContextManager[None] = nullcontext()
+        if self._by_sample:
+            first = (number or 0) * (self.sizes.batch_size // parts)
+            masks = dropout.computing(dropout.Samples(self.seed, worker, step, first))
         where = () if number is None else (number, layer)
         seed = seeds.integer(self.seed, "dropout", worker, step, *where)
-        with self._seeded(seed), masks if self._by_sample else nullcontext():
+        with self._seeded(seed), masks:
             yield
 
     def loss_of(self, worker: int, step: int, number: int) -> Loss:

@@ -43,13 +43,16 @@ class Guarded(Classifier):
 
     def gradient(self, parameters: Tensor, worker: int, step: int, ready: Ready | None = None) -> Tensor:  # noqa: D102
         found = users.guarded(self.code, super().gradient, parameters, worker, step, ready, on="train")
-        suspicious = not isfinite(self.loss) or not (step or found.isfinite().all())
-        if (
-            suspicious and not self._looked and self.device.type == "cpu"
-        ):  # elsewhere to look would be to wait
-            self._looked = True  # once, as it takes as long as a gradient
-            self._look(parameters, worker, step)
+        # on the CPU alone: elsewhere to look would be to wait
+        if self.device.type != "cpu" or self._looked or self._is_fine(found, step):
+            return found
+        self._looked = True  # once, as it takes as long as a gradient
+        self._look(parameters, worker, step)
         return found
+
+    def _is_fine(self, gradient: Tensor, step: int) -> bool:
+        """Whether the loss is finite; of a first gradient, that too."""
+        return isfinite(self.loss) and bool(step or gradient.isfinite().all())
 
     def _look(self, parameters: Tensor, worker: int, step: int) -> None:
         """Raise `NotFinite` where nan is the data's, or there before anything is learned."""
