@@ -188,7 +188,7 @@ class Injector:
         """Kill them; the job goes on without them until they are back."""
         assert self.origin is not None
         self.gone |= dict.fromkeys(ranks, fault)
-        self._signal(ranks, signal.SIGKILL)  # first: one that stands still may hold the store's lock
+        self._signal(ranks, signal.SIGKILL)  # first: one that stands still may hold a counter's lock
         absence.say(self._store, ranks, gone=True)
         now = time.monotonic() - self.origin
         for rank in ranks:

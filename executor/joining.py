@@ -20,7 +20,7 @@ from lockstep.executor.hub import NAME, Hub
 from lockstep.executor.process import STORE, Control
 from lockstep.executor.remote import RemoteStore, answers
 from lockstep.executor.sockets import Place
-from lockstep.executor.stores import FileStore, HashStore, Store
+from lockstep.executor.stores import FolderStore, HashStore, Store
 from lockstep.executor.watchdog import Watchdog
 from lockstep.scenarios import Scenario, ScenarioError
 
@@ -53,7 +53,7 @@ def join(options: Namespace, stack: ExitStack, workers: int | None) -> Joined:
     hub: Hub | None = None
     if hosts == 1:
         place = Place(private)
-        store: Store = FileStore(str(private / STORE), -1)
+        store: Store = FolderStore(private / STORE)
         if rank == 0:
             hub = Hub(place, watchdog)
         endpoint = f"ipc://{private / NAME}"

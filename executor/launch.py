@@ -37,7 +37,7 @@ from lockstep.executor.replacing import Replacing
 from lockstep.executor.room import with_data
 from lockstep.executor.sockets import Place
 from lockstep.executor.steal_time import StealTime
-from lockstep.executor.stores import FileStore
+from lockstep.executor.stores import FolderStore
 from lockstep.executor.testbed import Seat, Testbed
 from lockstep.executor.watchdog import LEAST_S, Watchdog
 from lockstep.job.faults import Fault, Hang, Unforeseen
@@ -169,7 +169,7 @@ class _Run:
         watchdog.senders = plan.senders
         watchdog.path_s = path_s(plan, plan.scenario.cluster.network.bandwidth if bed else INSIDE)
         self.hub = Hub(Place(folder), watchdog)
-        self.store = FileStore(str(folder / process.STORE), -1)
+        self.store = FolderStore(folder / process.STORE)
         brief = replace(life, saved={})  # each process reads its own
         self._contact = process.Contact(folder, kept, self.hub.endpoint, deadline_s, brief, origin)
         self._bed = bed

@@ -51,7 +51,7 @@ from lockstep.executor.room import require_on_gpus
 from lockstep.executor.running import run_to_end
 from lockstep.executor.stopping import say
 from lockstep.executor.stored import StoredSnapshots
-from lockstep.executor.stores import FileStore, PrefixStore, Store
+from lockstep.executor.stores import FolderStore, Store, for_collectives
 from lockstep.executor.testbed import Seat
 from lockstep.executor.transport import Transport
 from lockstep.executor.watchdog import Status
@@ -69,7 +69,7 @@ from lockstep.workloads.compute_time import compute_times
 from lockstep.workloads.heap import give_back_freed_memory, keep_freed_memory
 
 START = "start"  # where processes wait for each other to begin
-STORE = "store"  # the file in the run's folder by which processes of one host tell each other things
+STORE = "store"  # the folder in the run's folder by which processes of one host tell each other things
 _LOOK_S = 0.05  # how often one that waits for its turn looks whether the run is over
 _SOON_S = 0.002  # how often, once its turn is due
 _HEAD_START_S = 0.05  # from the agreement on the instant of the start to the start
@@ -140,7 +140,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
         transport.on_devices = agree(store, rank, places, torch.device(device))
 
     def join_workers() -> None:
-        native.join(backend, torch.device(device), PrefixStore("collectives", store), rank, workers)
+        found = for_collectives(store, control.private)
+        native.join(backend, torch.device(device), found, rank, workers)
         if len(plan.groups) > 1:  # all must make all groups
             joined = [dist.new_group([*other.workers]) for other in plan.groups]
             port.process_group = joined[plan.places[rank][0]]
@@ -387,7 +388,7 @@ class Contact:
         """Take part."""
         place = sockets.Place(self.folder, seat.address)
         heartbeat = Heartbeat(rank, sockets.Place(self.folder), self.hub, self.deadline_s)
-        store = FileStore(str(self.folder / STORE), -1)
+        store = FolderStore(self.folder / STORE)
         return Control(store, heartbeat, place, _nowhere, self.kept, self.folder, self.life, self.origin)
 
 

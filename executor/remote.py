@@ -6,7 +6,6 @@ torch.distributed's own store over TCP is anyone's who can connect to it.
 import json
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -15,10 +14,9 @@ import zmq
 
 from lockstep.executor.hub import MOST_BYTES, NAME, Answer, files_in
 from lockstep.executor.sockets import Doors, Place
-from lockstep.executor.stores import Store
+from lockstep.executor.stores import LookedAt, Store
 
 _PIECE = MOST_BYTES // 2
-_LOOK_S = 0.02  # how often a process asks whether a key is there
 _GONE_S = 30.0  # without an answer
 _LOOK_MS = 200  # how often it hears signals
 
@@ -27,7 +25,7 @@ class HubGone(RuntimeError):
     """The process to which all report does not answer."""
 
 
-class RemoteStore(Store):
+class RemoteStore(LookedAt):
     """A store of torch.distributed's at the hub; raises HubGone."""
 
     def __init__(self, rank: int, place: Place, endpoint: str) -> None:
@@ -51,13 +49,6 @@ class RemoteStore(Store):
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:  # noqa: D102
         return self._ask("compare_set", key, expected, desired)[1]
-
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:  # noqa: D102
-        end = time.monotonic() + timeout.total_seconds() if timeout else float("inf")
-        while not self.check(keys):
-            if time.monotonic() > end:
-                raise TimeoutError(f"nobody has set {', '.join(keys)}")
-            time.sleep(_LOOK_S)
 
     def leave_privately(self, name: str, file: Path) -> None:
         """As `leave`, for a process of the hub's own host, whose records are there."""

@@ -134,7 +134,7 @@ def test_one_that_fails_again_and_again_ends_the_run(tmp_path: Path) -> None:
                     os.kill(pids[-1], signal.SIGKILL)  # the youngest: who has taken the place
             return run.process.poll() is not None
 
-        assert until(strike, HANGS)
+        assert until(strike, HANGS), run.stderr.read_text()
         assert run.process.wait(HANGS) == 3
         assert "killed by SIGKILL" in run.stderr.read_text()
     finally:
