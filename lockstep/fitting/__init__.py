@@ -141,8 +141,8 @@ def fit(
     first = [scenario_of(row, {}, changed) for row in rows]
     with simulations(first, jobs) as simulate:
         whole = Model(rows, keys, measured.measure, changed, simulate, told)
-        _require_effect(whole, keys, start, fitted)
         short = steady(whole, start, fitted)
+        _require_effects(short, whole, keys, start, fitted)
         problem = _problem(Anchored(short, short), rows, fitted, keys)._replace(step=_WIDE)
         starts = estimate.scan(problem, start)
         far = any(slope_step(roughness(short, each)) > estimate.STEP for each in starts)
@@ -171,11 +171,13 @@ def fit(
 
 def _settled(model: Anchored, problem: Problem, best: Optimum, fitted: Sequence[int]) -> Optimum:
     """The best values by whole runs: where short ones, put right there, are best."""
+    known = None
     for _ in range(_ANCHORED):
         if model.anchor(best.values, fitted) < _SETTLED:
             break
         end = estimate.COARSE if problem.rough else estimate.FINE
-        best = estimate.downhill(problem, best.values, end, _NEAR)
+        best = estimate.downhill(problem, best.values, end, _NEAR, known)
+        known = best.values, best.slopes
     else:
         model.anchor(best.values, fitted)
     return best._replace(residuals=problem.residuals(best.values[None])[0])
@@ -214,17 +216,25 @@ def _problem(model: Anchored, rows: Sequence[Row], fitted: Sequence[int], keys: 
     )
 
 
-def _require_effect(model: Model, keys: Sequence[Free], start: Array, fitted: Sequence[int]) -> None:
+def _require_effects(
+    short: Model, whole: Model, keys: Sequence[Free], start: Array, rows: Sequence[int]
+) -> None:
     """Raise ScenarioError for a key that changes nothing, from one end of its range to the other."""
-    ends = np.repeat(start[None], 2 * len(keys), axis=0)
-    for number, key in enumerate(keys):
-        ends[2 * number, number], ends[2 * number + 1, number] = math.log(key.low), math.log(key.high)
-    found = model.predict(np.vstack([start, ends]), fitted)
-    for number, key in enumerate(keys):
-        if np.abs(found[2 * number + 1 : 2 * number + 3] - found[0]).max() < _NOTICED:
+    for number, (key, effect) in enumerate(zip(keys, _effects(short, keys, start, rows), strict=True)):
+        if effect < _NOTICED and _effects(whole, keys, start, rows)[number] < _NOTICED:
             low, high = key.written(key.low, 3), key.written(key.high, 3)
             problem = f"changes nothing in the rows to fit, from {low} to {high}; leave it out"
             raise ScenarioError(problem, f"--free {key.key}")
+
+
+def _effects(model: Model, keys: Sequence[Free], start: Array, rows: Sequence[int]) -> list[float]:
+    """By how much each key can change any of these rows, as logarithms."""
+    ends = np.repeat(start[None], 2 * len(keys), axis=0)
+    for number, key in enumerate(keys):
+        ends[2 * number, number], ends[2 * number + 1, number] = math.log(key.low), math.log(key.high)
+    found = model.predict(np.vstack([start, ends]), rows)
+    changes: list[float] = np.abs(found[1:] - found[0]).reshape(len(keys), -1).max(axis=1).tolist()
+    return changes
 
 
 def _result(

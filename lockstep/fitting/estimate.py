@@ -121,7 +121,7 @@ def downhill(
 ) -> Optimum:
     """From a start to where the sum of squares is least nearby; `end`: how small steps, and gains, end it.
 
-    `known`: values, and the slopes there. Coarse ways take slopes anew only where they are others.
+    `known`: values, and the slopes there. Slopes are taken anew only where they are others.
 
     Besides the rows there is a residual that never changes, so that gains in what is exact already are small,
     and one a value that pulls it back by a feather's weight, so that a flat valley has a lowest place.
@@ -139,7 +139,7 @@ def downhill(
     def derivatives(values: Array) -> Array:
         nonlocal known
         here = origin + values
-        if known is None or end < COARSE or np.abs(here - known[0]).max() > _SAME_SLOPES:
+        if known is None or np.abs(here - known[0]).max() > _SAME_SLOPES:
             known = here, slopes(problem, here, central=end < COARSE)
         pull = np.eye(len(values) + 1, len(values)) * weight * _FEATHER
         return np.vstack([known[1], pull])

@@ -18,7 +18,8 @@ from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.sweep import Changes
 from lockstep.selection import only_its_own
 
-Simulate = Callable[[Sequence[Scenario]], list[float]]
+Simulate = Callable[[Sequence[int], Sequence[Scenario]], list[float]]
+"""The throughputs of scenarios, each of this row."""
 _LONG_S = 0.02  # a simulation, from which on processes are worth their start
 _NOTHING = -50.0  # the logarithm that stands for a throughput of nothing at all
 _STEADY = 0.03  # relative: how near a short run has to come to the whole one
@@ -38,26 +39,34 @@ def throughput(scenario: Scenario) -> float:
     return metrics.throughput(lockstep.simulate(scenario.sizes_only)) or 0.0
 
 
-def _here(scenarios: Sequence[Scenario]) -> list[float]:
+def _here(rows: Sequence[int], scenarios: Sequence[Scenario]) -> list[float]:
     return [throughput(scenario) for scenario in scenarios]
+
+
+def _timed(scenario: Scenario) -> tuple[float, float]:
+    begun = perf_counter()
+    return throughput(scenario), perf_counter() - begun
 
 
 @contextmanager
 def simulations(some: Sequence[Scenario], jobs: int | None) -> Iterator[Simulate]:
     """What simulates many scenarios; in `jobs` processes or, if None, in one a core where that pays."""
     if jobs is None:
-        _here(some[:1])  # which loads what it takes
-        begun = perf_counter()
-        _here(some[:1])
-        jobs = cores() if perf_counter() - begun > _LONG_S else 1
+        throughput(some[0])  # which loads what it takes
+        jobs = cores() if _timed(some[0])[1] > _LONG_S else 1
     if jobs == 1:
         yield _here
         return
+    took: dict[int, float] = {}  # seconds, by row
     with pool(jobs) as submit:
 
-        def there(scenarios: Sequence[Scenario]) -> list[float]:
-            futures = [submit(throughput, scenario) for scenario in scenarios]
-            return [future.result() for future in futures]
+        def there(rows: Sequence[int], scenarios: Sequence[Scenario]) -> list[float]:
+            # the longest first: else one of these may be the last, with nothing beside it
+            order = sorted(range(len(rows)), key=lambda number: -took.get(rows[number], 0.0))
+            futures = {number: submit(_timed, scenarios[number]) for number in order}
+            found = [futures[number].result() for number in range(len(rows))]
+            took.update(zip(rows, (seconds for _, seconds in found), strict=True))
+            return [rate for rate, _ in found]
 
         yield there
 
@@ -154,8 +163,9 @@ class Model:
         each = dict.fromkeys(one for many in wanted for one in many)
         new = [one for one in each if one not in self._known]
         scenarios = [self.scenario(*one) for one in new]
-        for one, scenario, found in zip(new, scenarios, self._simulate(scenarios), strict=True):
-            self._known[one] = self._logarithm(scenario, found)
+        found = self._simulate([row for row, *_ in new], scenarios)
+        for one, scenario, rate in zip(new, scenarios, found, strict=True):
+            self._known[one] = self._logarithm(scenario, rate)
         self._told(len(new))
         return [[self._known[one] for one in many] for many in wanted]
 
