@@ -38,7 +38,7 @@ SYSTEMS: tuple[System, ...] = (
         ),
         lacking="messages are one a server, not one a variable; a row-sparse optimizer that lets the "
         "moments of rows rest",
-        tables=("mxnet-2015", "dlperf-2020"),
+        tables=("mxnet-2015", "mxnet-2017-hosts", "dlperf-2020"),
     ),
     System(
         name="TensorFlow",

@@ -47,6 +47,10 @@ FACTS = {  # some of what the sources say, typed here anew
     ("mosaicml-2023-mpt", "model", "13b", "128"): 252444 / 2048,
     ("paddle-2018-vgg-16", "framework", "v2", "80"): 853.30,
     ("sync-switch-2021", "runs", "ASP", "16"): 1 / 0.01227,
+    ("mxnet-2017-hosts", "model", "resnet-152", "256"): 4630.42,
+    ("nvidia-2022-bert-hosts", "precision", "tf32", "256"): 75706,
+    ("bloom-2022-topologies", "days", "02-25 and 02-26", "192"): 112.50,
+    ("dlperf-2021-gpt", "framework", "megatron", "32"): 0.68351,
 }
 
 
@@ -129,3 +133,50 @@ def test_rates_and_sizes_of_the_tables_that_came_last_are_as_their_sources_say()
     for _, row in tables.read("sync-switch-2021").facts.iterrows():
         together = 1 if row["strategy.name"] == "asynchronous" else int(row["cluster.workers"])
         assert float(row["throughput"]) == pytest.approx(together / float(row["s_a_step"]), rel=1e-4)
+
+
+def test_hosts_of_mxnet_have_two_servers_each() -> None:
+    for _, row in tables.read("mxnet-2017-hosts").facts.iterrows():
+        hosts = max(1, int(row["cluster.workers"]) // 16)
+        assert int(row["cluster.servers.count"]) == 2 * hosts
+        assert int(row["cluster.servers.hierarchy.groups"]) == hosts
+
+
+def test_batches_of_bert_are_the_same_of_all_devices_together() -> None:
+    together, one = {"128": 65_536, "512": 32_768}, {("128", "mixed"): 256, ("512", "tf32"): 16}
+    for _, row in tables.read("nvidia-2022-bert-hosts").facts.iterrows():
+        length, batch = row["sequence"], int(row["workload.batch_size"])
+        assert batch * int(row["cluster.workers"]) == together[length]
+        micro = batch // int(row["parallelism.micro_batches"])
+        assert micro == one.get((length, row["precision"]), micro)
+        assert float(row["workload.flops"]) == pytest.approx(6 * 330e6 * int(length), rel=1e-5)
+        assert (row["workload.mixed"] == "true") == (row["precision"] == "mixed")
+
+
+@pytest.mark.parametrize("name", ["bloom-2022-topologies", "dlperf-2021-gpt"])
+def test_topologies_fill_their_devices_and_causes_follow_their_rule(name: str) -> None:
+    """Written down before anything was predicted: rows whose products have the shapes of a fitted row."""
+    sizes = {"181B": (14_336, 72), "182B": (13_824, 78)}
+    for series in tables.series_of(tables.read(name)):
+        fitted = {_shape(row) for _, row in series.facts[series.facts["use"] == "fit"].iterrows()}
+        for _, row in series.facts.iterrows():
+            stages, replicas = int(row["parallelism.pipeline"]), int(row["replicas"])
+            inside, batch = int(row.get("parallelism.tensor", 1)), int(row["workload.batch_size"])
+            assert replicas * inside * stages == int(row["cluster.workers"])
+            if "tensor" in row:  # a worker is a group of devices
+                group = int(row["tensor"])
+                assert int(row["cluster.workers"]) * group == 384
+                assert row["cluster.compute.peak"] == f"{312 * group} TFLOP/s"
+                assert row["cluster.network.bandwidth"] == f"{50 * group} Gbit/s"
+            assert batch == int(row["parallelism.micro_batches"]) * int(row["micro_batch"])
+            assert replicas * batch == int(row.get("samples", replicas * batch))
+            h, layers = sizes.get(str(row.get("model")), (int(row.get("hidden", 0)), 0))
+            assert int(row["workload.activation"].removesuffix(" B")) == batch * 2048 * h * 2
+            if layers:
+                forward = 24 * 2048 * layers * h**2 * (1 + 2048 / (6 * h) + 250_000 / (12 * h * layers))
+                assert float(row["workload.flops"]) == pytest.approx(3 * forward, rel=1e-5)
+            assert (row["cause"] in ("", "within-host")) == (_shape(row) in fitted)
+
+
+def _shape(row: "pd.Series[str]") -> tuple[str, ...]:
+    return (row.get("hidden", ""), row.get("parallelism.tensor", ""), row["micro_batch"])
