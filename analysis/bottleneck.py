@@ -14,6 +14,7 @@ import numpy as np
 from lockstep.analysis.breakdown import PARTS, stopped
 from lockstep.analysis.computations import gradient_seconds
 from lockstep.analysis.given import given
+from lockstep.analysis.median import median
 from lockstep.analysis.records import has
 from lockstep.analysis.utilisation import busy_resources
 from lockstep.strategies.resource import ResourceId
@@ -102,9 +103,9 @@ def bottleneck(result: "Result") -> Bottleneck | None:
     records = given(result, "records")
     if result.span[1] <= result.span[0] or not has(records, "gradient"):
         return None
-    median = dict(zip(PARTS, np.median(result.shares, axis=1).tolist(), strict=True))
-    compute, update, wait = (median[part] for part in ("compute", "update", "wait"))
-    communicate = median["send"] + median["network"]
+    medians = dict(zip(PARTS, median(result.shares).tolist(), strict=True))
+    compute, update, wait = (medians[part] for part in ("compute", "update", "wait"))
+    communicate = medians["send"] + medians["network"]
     busy = busy_resources(result)
     links = {id: share for id, share in busy.items() if id.kind != "processor"}
     link = _Busiest.of(links, _serving(result))
@@ -262,8 +263,8 @@ def _more_shards(
 def _slowest(result: "Result") -> tuple[int, float]:
     """The worker whose mean gradient takes longest, and how many times the median worker's."""
     ranks, means = gradient_seconds(given(result, "records"))
-    median, slowest = float(np.median(means)), int(means.argmax())
-    times = float(means[slowest]) / median if median > 0 else 1.0
+    usual, slowest = float(median(means)), int(means.argmax())
+    times = float(means[slowest]) / usual if usual > 0 else 1.0
     return int(ranks[slowest]), times
 
 
@@ -277,5 +278,5 @@ def _largest(result: "Result", slowest: int, times: float) -> int:
     for number, piece in enumerate(plan.pieces):
         shares[number % len(shares)] += piece.share("forward", recompute) + piece.share("backward", recompute)
     stage = plan.stages[slowest].index
-    explained = shares[stage] / np.median(shares)
+    explained = shares[stage] / median(shares)
     return stage if times >= STANDS_OUT and times <= STANDS_OUT * explained else -1

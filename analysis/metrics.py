@@ -10,6 +10,7 @@ from lockstep.analysis.breakdown import PARTS
 from lockstep.analysis.cost import cost, usd_per_hour
 from lockstep.analysis.curve import curve
 from lockstep.analysis.given import given
+from lockstep.analysis.median import median
 from lockstep.analysis.memory import most
 from lockstep.analysis.records import values
 from lockstep.analysis.result import Result
@@ -212,12 +213,12 @@ def _idle(result: Result) -> list[str]:
     ends = np.full(len(made), -np.inf)
     np.maximum.at(ends, gradients["node"], gradients["end"])
     last = ends[made > 0] - result.span[0]
-    if steps is None or len(last) < 2 or np.median(last) >= 0.75 * last.max():
+    if steps is None or len(last) < 2 or median(last) >= 0.75 * last.max():
         return []
     if made.max() > steps:  # all workers' steps are one budget
         return []
     return [
-        f"half of the workers had made their stop.steps in {np.median(last) / last.max():.0%} of the time "
+        f"half of the workers had made their stop.steps in {median(last) / last.max():.0%} of the time "
         "that the slowest took, and idled: throughput is that of the slowest; to compare with strategies "
         "that wait, bound by stop.time or stop.updates"
     ]

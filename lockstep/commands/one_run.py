@@ -1,5 +1,7 @@
 """`lockstep simulate` and `lockstep run`."""
 
+import atexit
+import gc
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -79,6 +81,8 @@ def simulate(
 
     scenario = load(file, set_ or [], testbed=False)
     output.check()
+    if not scenario.workload.learns:
+        atexit.register(gc.freeze)  # nothing of what is there at its end is looked through for garbage
     ask_first(lambda: work.simulating(scenario, why, what_if), yes, timeout)
     with signals.within(timeout):
         _one_run(lockstep.simulate, "predicting", scenario, output, why, what_if)
