@@ -1,9 +1,10 @@
 """What is logged of a real run besides its records: from it the run can be repeated (docs/replay.md)."""
 
 from math import nan
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 HAPPENS, TOLD = ("wait", "compute", "part"), ("time", "count", "all_reduce")
 LIFE, AGAIN, ANEW, GONE = "life", "again", "anew", "gone"
@@ -61,7 +62,7 @@ class Entry(NamedTuple):
     answer: float = nan
 
 
-def check(log: pd.DataFrame) -> None:
+def check(log: "pd.DataFrame") -> None:
     """Raise ValueError for a table that is no log of a run; KeyError for a column."""
     for name in Entry._fields:
         kind = log[name].dtype.kind

@@ -45,14 +45,15 @@ def _column(column: np.ndarray | Words) -> "pa.Array":
     import pyarrow as pa
 
     if isinstance(column, Words):
-        return pa.DictionaryArray.from_arrays(_column(column.numbers), _texts(column.texts), safe=False)
+        return pa.DictionaryArray.from_arrays(_column(column.numbers), strings(column.texts), safe=False)
     nothing = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, bool)
     there = pa.py_buffer(np.packbits(~nothing, bitorder="little")) if nothing.any() else None
     values = pa.py_buffer(np.ascontiguousarray(column))
     return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [there, values])
 
 
-def _texts(texts: Sequence[str]) -> "pa.Array":
+def strings(texts: Sequence[str]) -> "pa.Array":
+    """Likewise from buffers."""
     import pyarrow as pa
 
     encoded = [text.encode() for text in texts]

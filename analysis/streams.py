@@ -6,14 +6,17 @@ may be there in part, and is passed over.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from lockstep.analysis.entries import Entry
+from lockstep.analysis.parquet import strings
 from lockstep.analysis.records import EVENTS, TYPES, Columns, join
+
+if TYPE_CHECKING:  # processes of a run write, and do without it
+    import pandas as pd
 
 RECORDS, LOG = "records", "interleaving"  # what the streams of a process, rank-N.WHAT.arrow, hold
 Batch = Mapping[str, pa.Array]
@@ -62,7 +65,7 @@ def columns_of(rows: Sequence[np.ndarray], kinds: Sequence[str]) -> Batch | None
     columns: dict[str, pa.Array] = {"event": _named(events, EVENTS)}
     for name, kind in _TYPE.items():
         values = np.concatenate([r[name] if name in _fields(r) else np.zeros(len(r), kind) for r in rows])
-        columns[name] = _named(values, kinds) if name == "kind" else pa.array(values)
+        columns[name] = _named(values, kinds) if name == "kind" else _array(values)
     return columns
 
 
@@ -71,22 +74,24 @@ def log_columns(rows: np.ndarray, names: Sequence[str]) -> Batch | None:
     if not len(rows):
         return None
     return {
-        name: _named(rows[name].astype("i4"), names) if name in _NAMED else pa.array(rows[name].copy())
+        name: _named(rows[name].astype("i4"), names) if name in _NAMED else _array(rows[name])
         for name in _fields(rows)
     }
 
 
-def records(files: Sequence[Path]) -> pd.DataFrame | None:
+def records(files: Sequence[Path]) -> "pd.DataFrame | None":
     """The records of these files in one table, in the order in which things ended; None if there are none."""
     frames = [_frame(found) for found in map(_read, files) if found is not None]
     return join(frames) if frames else None
 
 
-def log(folder: Path, rank: int, alone: bool = False) -> pd.DataFrame:
+def log(folder: Path, rank: int, alone: bool = False) -> "pd.DataFrame":
     """A node's log, as `Entry` says: from its stream, or from where its entries were written one by one.
 
     alone: without those of processes that have been there before.
     """
+    import pandas as pd
+
     columns: dict[str, Any] = {}
     before = [] if alone else folder.glob(f"rank-{rank}.life-*.{LOG}.packed")
     lives = sorted(before, key=lambda file: int(file.name.split(".")[1].removeprefix("life-")))
@@ -103,7 +108,7 @@ def log(folder: Path, rank: int, alone: bool = False) -> pd.DataFrame:
     return _with_node(columns, rank)
 
 
-def _packed(file: Path, rank: int) -> pd.DataFrame:
+def _packed(file: Path, rank: int) -> "pd.DataFrame":
     data = file.read_bytes()
     entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
     named = file.with_suffix(".names")
@@ -115,7 +120,9 @@ def _packed(file: Path, rank: int) -> pd.DataFrame:
     return _with_node(columns, rank)
 
 
-def _with_node(columns: Batch | dict[str, Any], rank: int) -> pd.DataFrame:
+def _with_node(columns: Batch | dict[str, Any], rank: int) -> "pd.DataFrame":
+    import pandas as pd
+
     frame = pd.DataFrame(columns, columns=[*Entry._fields[1:]])
     frame.insert(0, "node", np.full(len(frame), rank, "i4"))
     return frame
@@ -132,7 +139,7 @@ def streams(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: (int(file.name.split(".")[0][5:]), file.name))
 
 
-def _frame(found: pa.Table) -> pd.DataFrame:
+def _frame(found: pa.Table) -> "pd.DataFrame":
     events, names = _codes(found.column("event"))
     codes, kinds = _codes(found.column("kind"))
     rows = []
@@ -160,7 +167,13 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _named(codes: np.ndarray, names: Sequence[str]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(names), pa.string()))
+    return pa.DictionaryArray.from_arrays(_array(codes), strings(names))
+
+
+def _array(values: np.ndarray) -> pa.Array:
+    """From a buffer: PyArrow loads pandas with the first array that it is given otherwise."""
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:

@@ -17,7 +17,8 @@ import zmq
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.executor.fork_server import no_main_module, start_fork_server
+from lockstep.executor.fork_server import start_fork_server
+from lockstep.executor.forking import no_main_module
 from lockstep.executor.testbed import Seat
 from lockstep.scenarios import Scenario
 from lockstep.workloads import build

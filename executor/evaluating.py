@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lockstep.executor import collect, signals
-from lockstep.executor.fork_server import no_main_module
+from lockstep.executor.forking import no_main_module
 from lockstep.executor.heartbeat import repr_line
 from lockstep.executor.parent import end_with_parent, print_aside
 from lockstep.scenarios import Scenario, ScenarioError

@@ -1,20 +1,16 @@
-"""The fork server of multiprocessing: how it is begun, and when it does not do as it should."""
+"""The fork server of a run: what is seen to before it is begun, and when it does not do as it should."""
 
-import multiprocessing
-import os
-import signal
-import sys
+import gc
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from contextlib import contextmanager
 from threading import Event, Thread
-from types import ModuleType
 
-from lockstep.executor import blame, cuts, signals
+from lockstep.executor import blame, cuts, forking, signals
 from lockstep.executor.devices import asked
 from lockstep.executor.devices import require as require_device
-from lockstep.executor.folder import short_names
+from lockstep.executor.forking import kill as kill_fork_server
+from lockstep.executor.forking import start
 from lockstep.job.plan import Plan
 from lockstep.workloads import modules, require_importable
 from lockstep.workloads.importing import require_guard
@@ -40,7 +36,7 @@ class ForkServerGuard:
     def _watch(self) -> None:
         since = time.monotonic()
         while not self._over.wait(_LOOK_S):
-            pid = _fork_server_pid()
+            pid = forking.pid()
             if pid is None or not blame.is_stopped(pid):
                 since = time.monotonic()
             elif time.monotonic() - since > self._deadline_s:
@@ -52,27 +48,31 @@ class ForkServerGuard:
                 return
 
 
-def kill_fork_server() -> None:
-    """End it at once: while it imports, for seconds, it does not see that nobody needs it any more."""
-    if (pid := _fork_server_pid()) is not None:
-        with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # or the next run takes it for alive
-
-
-def _fork_server_pid() -> int | None:
-    """multiprocessing tells nobody."""
-    return vars(forkserver._forkserver)["_forkserver_pid"]  # type: ignore[no-any-return]
-
-
 @contextmanager
 def begun(plan: Plan, testbed: bool) -> Iterator[None]:
     """Import, beside the fork server of the plan's run, what it imports too."""
     interruption = signals.Interruption()
-    with signals.handled(interruption, *signals.ENDING), interruptible(interruption):
+    with signals.handled(interruption, *signals.ENDING), interruptible(interruption), _no_garbage():
         start_for(plan, testbed)
         yield
         interruption.check()
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Keep Python from looking for garbage among modules as they load: a fifth of the time.
+
+    Nor does it look among them afterwards where that holds of those that were there before, as in a command.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        if gc.get_freeze_count():
+            gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextmanager
@@ -101,28 +101,10 @@ def start_for(plan: Plan, testbed: bool) -> None:
 
 
 def start_fork_server(imported: Sequence[str] = ()) -> None:
-    """Start what processes are forked from, if it does not run; it imports their modules by and by.
+    """As `forking.start`; raises ScenarioError in the midst of the import of a user's module.
 
-    `imported`: what else each of them would import for itself, seconds of work, and has from the start then.
-    Ctrl-C, which a terminal sends to all processes, is not for it. Raises ScenarioError in the midst of the
-    import of a user's module.
+    `imported`: what else each of its processes would import for itself, seconds of work, and has from the
+    start then.
     """
     require_guard()
-    multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["lockstep.executor.orphan", "lockstep.executor.process", *imported]
-    )
-    short_names()
-    resource_tracker.ensure_running()  # here: it lets the signals through again
-    with no_main_module(), signals.blocked(*signals.ENDING):
-        forkserver.ensure_running()
-
-
-@contextmanager
-def no_main_module() -> Iterator[None]:
-    """Keep multiprocessing from running the caller's script again in every process it starts."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    start(imported)

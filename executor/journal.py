@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
 from struct import Struct
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from lockstep.analysis.records import Recorder, of
 from lockstep.executor.anew import Anew
@@ -22,6 +20,9 @@ from lockstep.executor.waiting import Alarm
 from lockstep.job.events import Retired
 from lockstep.job.port import PassOf, Work
 from lockstep.strategies.node import Message
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # mini-batch, start, and end in s on the run's clock; nan: it is under way, negative: it was given up then
 _ENTRY = Struct("=idd")
@@ -118,7 +119,7 @@ class Journal:
     under_way: Entry | None
 
 
-def unwritten(noted: Journal, worker: int, known: pd.DataFrame | None) -> pd.DataFrame:
+def unwritten(noted: Journal, worker: int, known: "pd.DataFrame | None") -> "pd.DataFrame":
     """The gradients of a worker that its records, of all those that are known, do not have."""
     found, rest = Recorder(), set[float]()
     if known is not None:

@@ -27,7 +27,8 @@ from lockstep.analysis.result import Result
 from lockstep.executor import blame, collect, lives, process, signals
 from lockstep.executor.barrier import passed
 from lockstep.executor.folder import new_folder
-from lockstep.executor.fork_server import ForkServerGuard, interruptible, no_main_module, start_for
+from lockstep.executor.fork_server import ForkServerGuard, interruptible, start_for
+from lockstep.executor.forking import no_main_module
 from lockstep.executor.heartbeat import ORPHANED
 from lockstep.executor.hub import Hub
 from lockstep.executor.injector import Injector

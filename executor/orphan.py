@@ -6,6 +6,7 @@ runs: remove it.
 """
 
 import atexit
+import gc
 import os
 import shutil
 from multiprocessing import forkserver
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from lockstep.workloads.heap import use_large_pages
 
+gc.disable()  # until all is imported (preloaded.py): there is nothing to collect
 use_large_pages()
 
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from lockstep import Result, Scenario, attempts, cli
+from lockstep.executor import forking
 from lockstep.scenarios.workload import Data
 from lockstep.workloads import modules
 from tests.support.command_line import Ended, Lockstep
@@ -55,6 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 LEARNERS = modules(Data(dataset="digits", model="mlp", batch_size=32), in_layers=True)
 TESTS = "pytest", "hypothesis", "lockstep.executor.launch", "lockstep.commands.one_run"
 START, PRELOAD = forkserver.ensure_running, forkserver.set_forkserver_preload
+AHEAD = forking.ahead
 # Processes whose strategy is a test's import its module; what it imports should be there already. So should
 # what the jobs of later tests need: the fork server of all was started for the first.
 forkserver.set_forkserver_preload = lambda names: PRELOAD([*names, *LEARNERS, *TESTS])
@@ -67,7 +70,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         pytest.fail("starts real processes: mark this test with pytest.mark.real")
 
-    forkserver.ensure_running = START if item.get_closest_marker("real") else refuse
+    real = item.get_closest_marker("real")
+    forkserver.ensure_running = START if real else refuse
+    forking.ahead = AHEAD if real else nullcontext  # a command may end before it runs anything
 
 
 @pytest.fixture(params=list(ENGINES))

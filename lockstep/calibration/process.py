@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from lockstep.executor.fork_server import no_main_module, start_fork_server
+from lockstep.executor.fork_server import start_fork_server
+from lockstep.executor.forking import no_main_module
 from lockstep.executor.heartbeat import repr_line
 from lockstep.executor.launch import RunFailed
 from lockstep.executor.parent import end_with_parent, print_aside

@@ -140,14 +140,16 @@ def run(
         attempts=1 if timeout is not None and attempts is None else attempts,
         resume=resume is not None,
     )
-    from lockstep import work
-    from lockstep.analysis import incomplete
+    from lockstep.executor import forking
 
-    begun = incomplete.scenario_of(resume) if resume is not None else file
-    assert begun is not None
-    scenario = load(str(begun), set_ or [], testbed, beside=resume is None)
-    output.check()
-    ask_first(lambda: work.running(scenario, testbed), yes, timeout)
+    with forking.ahead():  # what takes longest is first
+        from lockstep import work
+
+        begun = file if resume is None else str(_begun(resume))
+        assert begun is not None
+        scenario = load(begun, set_ or [], testbed, beside=resume is None)
+        output.check()
+        ask_first(lambda: work.running(scenario, testbed), yes, timeout)
     with signals.within(timeout):
         _one_run(engine, "measuring", scenario, output)
     if not testbed and not output.printing and scenario.cluster.network != scenarios.Network():
@@ -155,6 +157,13 @@ def run(
 
         said = f"inside this machine, not over the scenario's network ({network(scenario)})"
         print(f"note: it ran {said}: --testbed builds that one", file=sys.stderr)
+
+
+def _begun(folder: Path) -> Path:
+    """The scenario of the run in a folder that was killed."""
+    from lockstep.analysis import incomplete  # which loads pandas
+
+    return incomplete.scenario_of(folder)
 
 
 def _one_run(

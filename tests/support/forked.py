@@ -23,7 +23,8 @@ from multiprocessing import context, forkserver, get_context, process, resource_
 from pathlib import Path
 from typing import Any
 
-from lockstep.executor.fork_server import no_main_module, start_fork_server
+from lockstep.executor.fork_server import start_fork_server
+from lockstep.executor.forking import no_main_module
 
 _started = util.spawnv_passfds
 

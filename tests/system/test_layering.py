@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.executor import forking
 from tests.support import ROOT
 
 MAY_IMPORT = {
@@ -124,10 +125,26 @@ def test_strategies_load_no_engine_and_no_numbers() -> None:
 def test_a_real_run_begins_its_fork_server_before_it_loads_torch() -> None:
     """They then load it at the same time."""
     modules = loaded(
-        "import lockstep, lockstep.executor.fork_server; lockstep.check(lockstep.load('quickstart'))"
+        "import lockstep; from lockstep.executor import fork_server; "
+        "fork_server.start = lambda names: print(*names); "
+        "fork_server.start_for(lockstep.check(lockstep.load('quickstart')), testbed=False)"
     )
-    assert "lockstep.executor.fork_server" in modules
-    assert not modules & {"torch", "lockstep.executor.launch"}
+    assert "lockstep.workloads.classifier" in modules  # which the fork server would import
+    assert not modules & {"torch", "lockstep.executor.launch", "pandas", "pyarrow"}
+
+
+def test_the_command_begins_the_fork_server_of_a_run_before_it_loads_anything_large() -> None:
+    modules = loaded("import lockstep.commands.one_run, lockstep.executor.forking")
+    assert "typer" in modules
+    assert not modules & {"numpy", "pydantic", "simpy", "lockstep.work", "lockstep.workloads"}
+
+
+def test_processes_of_a_run_load_no_pandas() -> None:
+    """Nor what else their results are put together with: all that the fork server imports is waited for."""
+    modules = loaded(f"import lockstep.executor.process, {', '.join(forking.LEARNERS)}")
+    assert {"torch", "pyarrow"} <= modules
+    rest = {"pandas", "simpy", "typer", "rich", "scipy", "torchvision", "torch._dynamo"}
+    assert not modules & {*rest, "lockstep.executor.launch", "lockstep.executor.collect"}
 
 
 def test_a_sizes_only_simulation_loads_no_torch() -> None:
@@ -135,3 +152,4 @@ def test_a_sizes_only_simulation_loads_no_torch() -> None:
     modules = loaded(f"import lockstep; {run}")
     assert "simpy" in modules
     assert not modules & {"torch", "torchvision", "sklearn", "lockstep.executor.launch"}
+    assert not modules & {"pandas", "numpy.ma", "rich", "typer"}
