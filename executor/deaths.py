@@ -7,6 +7,7 @@ from pathlib import Path
 from lockstep.analysis.incomplete import DEATHS
 from lockstep.executor.folder import put
 from lockstep.job.faults import Fault, Silent, Unforeseen
+from lockstep.job.joining import ALWAYS
 from lockstep.job.plan import Plan
 from lockstep.job.recovery import Faults
 
@@ -20,6 +21,7 @@ class KeptFaults(Faults):
         self._file = kept / DEATHS
         self.by_themselves: list[Unforeseen] = []
         """Those so far."""
+        self._of_all: list[Unforeseen] = []
         said = json.loads(self._file.read_text("utf-8")) if resume and self._file.exists() else []
         for kind, at, until, ranks in said:
             fault = (Silent if kind == Silent.kind else Unforeseen)(at, until, -1, tuple(ranks))
@@ -33,3 +35,14 @@ class KeptFaults(Faults):
             self.by_themselves.append(fault)
             said = json.dumps([(each.kind, each.at, each.until, each.ranks) for each in self.by_themselves])
             put(self._file, lambda part: part.write_text(said + "\n", encoding="utf-8"))
+
+    def ended_all(self, plan: Plan, at: float) -> None:
+        """All who were there have died at once, the launcher too: the folders of lives say when (s).
+
+        The clock stood still until somebody let the run go on: so it was noticed at the same instant.
+        """
+        spans = {rank: plan.presence.get(rank, ALWAYS) for rank in range(len(plan.roles))}
+        ranks = tuple(rank for rank, (since, until) in spans.items() if since <= at < until)
+        if (fault := Unforeseen(at, at, -1, ranks)) not in self._of_all:
+            self._of_all.append(fault)
+            super().befell(fault, ranks)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,7 @@ def measure(plan: Plan, kept: Path, begin: Begin, live: Callable[["_Run"], Resul
             logs.append(collect.interleaving(plan, own))
             shutil.rmtree(private, ignore_errors=True)
     assert result is not None
-    _note_recoveries(kept, extra)
+    _note_lives(plan, kept, faults, extra)
     faults.record(extra, max(float(frame["end"].max()) for frame in frames if len(frame)))
     records = recovered(plan, join([*frames, extra.frame()]))
     return replace(result, records=records, interleaving=_joined(logs))
@@ -225,11 +226,12 @@ def _note_earlier(plan: Plan, faults: KeptFaults, until: float, recorder: Record
             recorder.note("recovery", rank, min(noticed(plan.scenario, fault), fault.until), fault.until, -1)
 
 
-def _note_recoveries(kept: Path, recorder: Recorder) -> None:
-    """The job went on with each life but the first."""
-    for said in map(_said, _lives(kept)):
-        if said.get("known") is not None:
-            recorder.note("recovery", -1, said["known"], said["start"], said["version"])
+def _note_lives(plan: Plan, kept: Path, faults: KeptFaults, recorder: Recorder) -> None:
+    """The job went on with each life but the first: after a failure, or after it had died as a whole."""
+    for before, said in pairwise(map(_said, _lives(kept))):
+        if before.get("ended") is None:  # nobody was there to notice it: it was resumed
+            faults.ended_all(plan, said["known"])
+        recorder.note("recovery", -1, said["known"], said["start"], said["version"])
 
 
 def _write_begin(own: Path, life: Incarnation, known: float | None, ended: float | None = None) -> None:

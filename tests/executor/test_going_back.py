@@ -225,6 +225,24 @@ def test_a_run_is_resumed_when_it_was_given_up(tmp_path: Path) -> None:
     assert life.start == 2.5
 
 
+def test_each_death_of_a_whole_run_is_a_failure_but_not_one_that_was_noticed_already(tmp_path: Path) -> None:
+    """Killed at 2 s, again before anything came of it, and once more after a failure that ended a life."""
+    told = [(None, None), (2.0, None), (2.0, 7.0), (7.0, None), (9.0, None)]
+    for number, (known, ended) in enumerate(told):
+        (tmp_path / f"life-{number}").mkdir()
+        begin = BEGUN | {"number": number, "start": known or 0.0, "known": known, "ended": ended}
+        (tmp_path / f"life-{number}" / "begin.json").write_text(json.dumps(begin))
+    recorder = Recorder()
+    faults = KeptFaults(PLAN, tmp_path, resume=True)
+    lives._note_lives(PLAN, tmp_path, faults, recorder)
+    faults.record(recorder, 10.0)
+    records = recorder.frame()
+    faulty = records[records["event"] == "fault"]
+    assert [*faulty["start"]] == [*faulty["left"]] == [*faulty["end"]] == [2.0] * 3 + [9.0] * 3
+    assert [*faulty["node"]] == [0, 1, 2] * 2
+    assert [*records[records["event"] == "recovery"]["start"]] == [2.0, 2.0, 7.0, 9.0]
+
+
 @pytest.mark.parametrize("name", ["begin.json", "back.json", "records.parquet"])
 def test_a_damaged_file_of_a_life_is_named(name: str, tmp_path: Path) -> None:
     kept = tmp_path / "life-0"

@@ -31,7 +31,9 @@ def test_it_ends_with_the_same_parameters(
     fine(command("run", "--resume", out, "--quiet"))
     simulated = lockstep.simulate(lockstep.load(file))
     assert np.array_equal(np.load(out / "parameters.npy"), simulated.parameters)
-    assert json.loads((out / "result.json").read_text())["samples"] == simulated.metrics["samples"]
+    metrics = json.loads((out / "result.json").read_text())
+    assert metrics["samples"] == simulated.metrics["samples"]
+    assert metrics["failures"] == 1
 
 
 @pytest.mark.real
