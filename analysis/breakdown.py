@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.analysis.columns import Columns
 from lockstep.analysis.computations import computing as computing_event
 from lockstep.analysis.order import AT_ONCE
-from lockstep.analysis.records import Columns, values
+from lockstep.analysis.records import values
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lockstep.analysis.records import Columns, has, of, values
+from lockstep.analysis.columns import Columns
+from lockstep.analysis.records import has, of, values
 from lockstep.job.plan import Plan
 
 if TYPE_CHECKING:

@@ -34,150 +34,26 @@ metric     –                      –                              version, ki
 Ranks count the workers first, then the servers; −1 stands for nobody.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.analysis.given import Piece, Words, framed, small
-from lockstep.analysis.order import AT_ONCE, order_of
+from lockstep.analysis.columns import COLUMNS, EVENTS, FIELDS, TYPES, Columns
 
 if TYPE_CHECKING:  # it takes longer to load than a small simulation, which needs it only to show a table
     import pandas as pd
 
-# What is kept of each event, in the order in which its Recorder method gives it.
-_FIELDS = {
-    "gradient": ("node", "start", "end", "version"),
-    "message": ("node", "peer", "start", "left", "end", "kind", "nbytes"),
-    "collective": ("node", "start", "end", "version", "nbytes"),
-    "update": ("node", "peer", "end", "version", "staleness", "batches"),
-    "drop": ("node", "peer", "end", "version", "batches"),
-    "evaluation": ("end", "version", "loss", "accuracy"),
-    "metric": ("end", "version", "kind", "accuracy"),
-    "memory": ("node", "start", "end", "kind"),
-    "work": ("node", "start", "end", "kind"),
-    "pass": ("node", "peer", "start", "end", "kind", "version", "batches", "nbytes"),
-    "fault": ("node", "start", "left", "end", "kind"),
-    "recovery": ("node", "start", "end", "version"),
-    "checkpoint": ("node", "start", "end", "kind", "version", "nbytes"),
-    "undone": ("node", "peer", "end", "version", "staleness", "batches"),
-    "group": ("node", "end", "version", "nbytes", "kind"),
-}
-EVENTS = tuple(_FIELDS)
 MOST_S = 1e12  # of a time in a file
-COPIES = 5  # of all records besides them, while they are put in order
-# The columns of the table, their types, and what stands where an event does not have one.
-_COLUMNS: dict[str, tuple[str, float]] = {
-    "node": ("i4", -1),
-    "peer": ("i4", -1),
-    "start": ("f8", np.nan),  # the end: it took no time
-    "left": ("f8", np.nan),
-    "end": ("f8", np.nan),
-    "kind": ("i4", 0),
-    "version": ("i4", -1),
-    "staleness": ("i4", -1),
-    "batches": ("i4", 0),
-    "nbytes": ("i8", 0),
-    "loss": ("f8", np.nan),
-    "accuracy": ("f8", np.nan),
-}
 # A record as packed bytes: millions of them fit into memory, and packing is faster than an array's extend.
-TYPES = {event: np.dtype([(name, _COLUMNS[name][0]) for name in fields]) for event, fields in _FIELDS.items()}
 _CODES = {"i4": "i", "i8": "q", "f8": "d"}
 _PACK = {
-    event: Struct("=" + "".join(_CODES[_COLUMNS[name][0]] for name in fields)).pack
-    for event, fields in _FIELDS.items()
+    event: Struct("=" + "".join(_CODES[COLUMNS[name][0]] for name in fields)).pack
+    for event, fields in FIELDS.items()
 }
 _PACK_GRADIENT, _PACK_MESSAGE, _PACK_UPDATE = _PACK["gradient"], _PACK["message"], _PACK["update"]
-
-
-class Columns:
-    """Records as arrays, in the order in which things ended: what metrics read. `frame` is their table.
-
-    What ended at the same instant is ordered by its other columns, so that nothing depends on the order in
-    which things were recorded.
-    """
-
-    def __init__(self, packed: Sequence[np.ndarray], names: Iterable[str]) -> None:
-        """packed: rows of each event, which are put in order in their place when they are first read: with
-        millions of them each copy is felt; names: of kinds, by their numbers."""
-        self._packed, self._names = packed, list(names)
-
-    @cached_property
-    def _rows(self) -> dict[str, np.ndarray]:
-        """Of each event that happened, in order."""
-        place = np.array([self._kinds.index(kind) for kind in self._names], "i4")
-        found = {event: rows for event, rows in zip(EVENTS, self._packed, strict=True) if len(rows)}
-        for rows in found.values():
-            _put_in_order(rows, place)
-        return found
-
-    @cached_property
-    def _kinds(self) -> Sequence[str]:
-        return sorted(self._names)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._packed))
-
-    def of(self, event: str, name: str) -> np.ndarray:
-        """A column of the records of one event: not a copy of it."""
-        return _column(self._rows.get(event, np.empty(0, TYPES[event])), name)
-
-    def happened(self, event: str) -> bool:
-        """Whether there is a record of an event."""
-        return event in self._rows
-
-    def frame(self) -> "pd.DataFrame":
-        """The table."""
-        return framed(next(self.pieces(max(1, len(self)))), {"event": _categories()})
-
-    def pieces(self, rows: int) -> Iterator[Piece]:
-        """The columns of the table."""
-        given, left = list(self._rows.values()), len(self)
-        while True:
-            # the next rows of all are among the next rows of each; what ends at one instant is in their order
-            some = [each[:rows] for each in given]
-            ends = np.concatenate([np.empty(0), *(each["end"] for each in some)])
-            of = np.repeat(np.arange(len(some), dtype="i1"), [len(each) for each in some])
-            of = of[np.argsort(ends, kind="stable")[:rows]]
-            del ends
-            here = [np.flatnonzero(of == number) for number in range(len(some))]
-            yield self._piece([each[: len(at)] for each, at in zip(some, here, strict=True)], here)
-            given = [each[len(at) :] for each, at in zip(given, here, strict=True)]
-            left -= len(of)
-            if not left:
-                return
-
-    def _piece(self, rows: Sequence[np.ndarray], here: Sequence[np.ndarray]) -> Piece:
-        """Rows of each event that happened, which have these places in the table."""
-        count = sum(map(len, here))
-        events = np.empty(count, small(EVENTS))
-        for event, at in zip(self._rows, here, strict=True):
-            events[at] = EVENTS.index(event)
-        columns: dict[str, np.ndarray | Words] = {"event": Words(events, EVENTS)}
-        for name in _COLUMNS:
-            found = [_column(each, name) for each in rows]
-            values: np.ndarray = np.broadcast_to(_nothing(name), count)  # takes no memory
-            if any(len(each) and each.strides[0] for each in found):
-                values = np.empty(count, values.dtype)
-                for at, each in zip(here, found, strict=True):
-                    values[at] = each
-            columns[name] = values
-            if name == "kind":
-                columns[name] = Words(values.astype(small(self._kinds)), self._kinds)
-        return columns
-
-
-@cache
-def _categories() -> "pd.Index[str]":
-    """Of all tables: it keeps where each event is."""
-    import pandas as pd
-
-    return pd.Index(EVENTS)
 
 
 class Recorder:
@@ -272,7 +148,7 @@ class Recorder:
 
     def note(self, event: str, *values: Any, kind: str | None = None) -> None:
         """Record a rare event: its values in the order of its fields, without the kind, if it has one."""
-        fields, given = _FIELDS[event], iter(values)
+        fields, given = FIELDS[event], iter(values)
         codes = [self._code(kind) if name == "kind" else next(given) for name in fields]  # type: ignore[arg-type]
         self._packed[event] += _PACK[event](*codes)
 
@@ -297,34 +173,6 @@ class Recorder:
             taken.append(np.frombuffer(bytes(rows[:count]), TYPES[event]))
             del rows[:count]
         return taken, list(self._kinds)
-
-
-def _put_in_order(rows: np.ndarray, place: np.ndarray) -> None:
-    """place: of the numbers of kinds in the order of their names."""
-    fields = rows.dtype.names or ()
-    if "kind" in fields:
-        rows["kind"] = place[rows["kind"]]
-    ties = ("node", "peer", "start", "version", "kind", "nbytes", "left", "staleness", "batches")
-    columns = (np.nan_to_num(rows[name]) for name in ties if name in fields)
-    order = order_of(chain((rows["end"].copy() for _ in [0]), columns))
-    for name in fields:
-        values = rows[name].copy()
-        for at in range(0, len(order), AT_ONCE):
-            rows[name][at : at + AT_ONCE] = values[order[at : at + AT_ONCE]]
-
-
-def _column(rows: np.ndarray, name: str) -> np.ndarray:
-    """One column of the records of one event; one without memory where all is the same."""
-    if name == "start" and name not in rows.dtype.fields:  # type: ignore[operator]
-        name = "end"
-    if name in rows.dtype.fields:  # type: ignore[operator]
-        return rows[name]
-    return np.broadcast_to(_nothing(name), len(rows))
-
-
-def _nothing(name: str) -> np.ndarray:
-    kind, nothing = _COLUMNS[name]
-    return np.array(nothing, kind)
 
 
 def of(records: "pd.DataFrame", event: str, columns: Sequence[str]) -> "pd.DataFrame":
@@ -362,7 +210,7 @@ def checked(records: "pd.DataFrame", nodes: int) -> "pd.DataFrame":
     Times are finite, nobody else takes part, nothing ends before it starts, and words are categories: all
     that reads records relies on that.
     """
-    for name, (kind, _) in _COLUMNS.items():
+    for name, (kind, _) in COLUMNS.items():
         if name not in records:
             raise ValueError(f"the records have no column {name!r}")
         if name != "kind" and records[name].dtype.kind not in ("iu" if kind[0] == "i" else "iuf"):
@@ -382,7 +230,7 @@ def checked(records: "pd.DataFrame", nodes: int) -> "pd.DataFrame":
         if len(ranks) and not -1 <= ranks.min() <= ranks.max() < nodes:
             raise ValueError(f"the records' {name} is not of the run's {nodes} processes everywhere")
     types: dict[str, Any] = {"event": "category", "kind": "category"}
-    for name, (kind, nothing) in _COLUMNS.items():
+    for name, (kind, nothing) in COLUMNS.items():
         if name == "kind":
             continue
         types[name] = np.dtype(kind)

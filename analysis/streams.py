@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lockstep.analysis.columns import EVENTS, TYPES, Columns
 from lockstep.analysis.entries import Entry
 from lockstep.analysis.parquet import strings
-from lockstep.analysis.records import EVENTS, TYPES, Columns, join
+from lockstep.analysis.records import join
 
 if TYPE_CHECKING:  # processes of a run write, and do without it
     import pandas as pd

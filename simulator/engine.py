@@ -17,7 +17,8 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import URGENT
 
-from lockstep.analysis.records import COPIES, Recorder
+from lockstep.analysis.columns import COPIES
+from lockstep.analysis.records import Recorder
 from lockstep.analysis.result import Result
 from lockstep.job.arithmetic import Arithmetic, OnSizes, OnTensors
 from lockstep.job.ending import Ending, counting

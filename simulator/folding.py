@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lockstep.analysis.records import COPIES, EVENTS, Columns, Recorder
+from lockstep.analysis.columns import COPIES, EVENTS, Columns
+from lockstep.analysis.records import Recorder
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Network as NetworkOf
 from lockstep.scenarios import Star

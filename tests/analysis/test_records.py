@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.analysis.columns import EVENTS
 from lockstep.analysis.given import framed
 from lockstep.analysis.parquet import write
-from lockstep.analysis.records import EVENTS, Recorder, has, join, of
+from lockstep.analysis.records import Recorder, has, join, of
 from lockstep.analysis.records import values as values_of
 
 small = st.integers(0, 2)
@@ -48,7 +49,7 @@ def test_a_table_in_pieces_is_the_same(records: list[tuple], at_once: int) -> No
     whole, recorder = table(records), Recorder()
     for event, *values in records:
         getattr(recorder, event)(*values)
-    with patch("lockstep.analysis.records.AT_ONCE", 2):
+    with patch("lockstep.analysis.columns.AT_ONCE", 2):
         columns = recorder.columns()
         pieces = [framed(piece, {}) for piece in columns.pieces(at_once)]
     assert {*map(len, pieces[:-1])} <= {at_once}

@@ -10,7 +10,7 @@ import pytest
 
 import lockstep
 from lockstep import Result, Scenario, ScenarioError, validation
-from lockstep.analysis.records import EVENTS
+from lockstep.analysis.columns import EVENTS
 from lockstep.job.plan import Plan
 from lockstep.loopback import Loopback
 
