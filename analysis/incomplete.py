@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ import pandas as pd
 from lockstep.analysis import streams
 from lockstep.analysis.folders import INCOMPLETE
 from lockstep.analysis.records import join
+from lockstep.analysis.whole import part_of, put
 from lockstep.scenarios import Scenario, ScenarioError, dump
 
 STATUS, _RECORDS, DEATHS = "status.json", "records.parquet", "deaths.json"
@@ -78,9 +80,7 @@ class Incomplete:
         self._say(why)
         if records is None:
             return
-        part = self.folder / f".{_RECORDS}"
-        records.to_parquet(part, index=False)
-        part.replace(self.folder / _RECORDS)
+        put(self.folder / _RECORDS, partial(records.to_parquet, index=False))
         for file in self.folder.glob("rank-*.arrow"):
             file.unlink()
 
@@ -119,8 +119,8 @@ def discard(out: Path) -> None:
 
 def _own(folder: Path) -> list[Path]:
     """The files of a run."""
-    names = (STATUS, "scenario.yaml", _RECORDS, f".{_RECORDS}", DEATHS, f".{DEATHS}.part")
-    found = [file for name in names if (file := folder / name).exists()]
+    files = [folder / name for name in (STATUS, "scenario.yaml", _RECORDS, DEATHS)]
+    found = [file for file in (*files, *map(part_of, files)) if file.exists()]
     return [*found, *(file for pattern in _PATTERNS for file in folder.glob(pattern))]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep.analysis.incomplete import DEATHS
-from lockstep.executor.folder import put
+from lockstep.analysis.whole import put_text
 from lockstep.job.faults import Fault, Silent, Unforeseen
 from lockstep.job.joining import ALWAYS
 from lockstep.job.plan import Plan
@@ -34,7 +34,7 @@ class KeptFaults(Faults):
         if isinstance(fault, Unforeseen):
             self.by_themselves.append(fault)
             said = json.dumps([(each.kind, each.at, each.until, each.ranks) for each in self.by_themselves])
-            put(self._file, lambda part: part.write_text(said + "\n", encoding="utf-8"))
+            put_text(self._file, said + "\n")
 
     def ended_all(self, plan: Plan, at: float) -> None:
         """All who were there have died at once, the launcher too: the folders of lives say when (s).

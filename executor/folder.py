@@ -10,7 +10,6 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
@@ -105,10 +104,3 @@ def _lives(pid: int, created: int) -> bool:
         return abs(psutil.Process(pid).create_time() - created) < 2
     except psutil.NoSuchProcess:
         return False
-
-
-def put(file: Path, write: Callable[[Path], object]) -> None:
-    """Let a file be there as a whole, or as it was; `write` writes it, by another name."""
-    part = file.with_name(f".{file.name}.part")
-    write(part)
-    part.replace(file)

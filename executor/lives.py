@@ -22,9 +22,10 @@ import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import LIFE
 from lockstep.analysis.records import Recorder, join
 from lockstep.analysis.result import Result
+from lockstep.analysis.whole import put, put_text
 from lockstep.executor import checkpoint_file, collect, journal
 from lockstep.executor.deaths import KeptFaults
-from lockstep.executor.folder import new_folder, put
+from lockstep.executor.folder import new_folder
 from lockstep.executor.replacing import BACK
 from lockstep.job.faults import Cut, Fault, Unforeseen
 from lockstep.job.incarnation import FIRST, Incarnation, cut, following, nbytes_of
@@ -237,8 +238,7 @@ def _note_lives(plan: Plan, kept: Path, faults: KeptFaults, recorder: Recorder) 
 def _write_begin(own: Path, life: Incarnation, known: float | None, ended: float | None = None) -> None:
     """known: since when the failure of the life before is; ended: when that of this one was noticed, s."""
     said = {"number": life.number, "start": life.start, "version": life.version, "steps": dict(life.steps)}
-    text = json.dumps(said | {"known": known, "ended": ended}) + "\n"
-    put(own / _BEGIN, lambda part: part.write_text(text, encoding="utf-8"))
+    put_text(own / _BEGIN, json.dumps(said | {"known": known, "ended": ended}) + "\n")
 
 
 def _said(folder: Path) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pandas as pd
 import lockstep.analysis.streams as streams
 from lockstep.analysis.entries import GONE, LIFE
 from lockstep.analysis.records import Recorder
+from lockstep.analysis.whole import put_text
 from lockstep.executor import checkpoint_file, journal, snapshot_file
-from lockstep.executor.folder import put
 from lockstep.executor.hub import Hub
 from lockstep.executor.interleaving import DurableInterleaving
 from lockstep.executor.stores import Store
@@ -59,8 +59,7 @@ class Replacing:
                 version = saved.version
         if plan.goes_back(rank):
             self.back.append((rank, version, start))
-            said = json.dumps(self.back)
-            put(self._kept / BACK, lambda part: part.write_text(said, encoding="utf-8"))
+            put_text(self._kept / BACK, json.dumps(self.back))
             if len(self._counted(rank, ARRIVED)):  # it is no longer among those
                 self._store.add(ARRIVED, -1)
         if rank in plan.workers:

@@ -15,10 +15,12 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from lockstep.analysis.whole import put, put_text
 from lockstep.scenarios import Scenario, ScenarioError, dump
 
 if TYPE_CHECKING:  # it takes more memory than a run of many workers
@@ -58,12 +60,8 @@ class Store:
 
     def finish(self, scenario: Scenario, table: "pd.DataFrame") -> None:
         """Write scenario.yaml and results.parquet, each as a whole or not at all."""
-        part = self._folder / "results.parquet.part"
-        table.to_parquet(part, index=False)
-        part.replace(self._folder / "results.parquet")
-        part = self._folder / "scenario.yaml.part"
-        part.write_text(dump(scenario), encoding="utf-8")
-        part.replace(self._folder / "scenario.yaml")
+        put(self._folder / "results.parquet", partial(table.to_parquet, index=False))
+        put_text(self._folder / "scenario.yaml", dump(scenario))
 
     def _of(self, key: str) -> Path:
         return self._folder / "runs" / key

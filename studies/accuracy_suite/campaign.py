@@ -20,6 +20,7 @@ import pyarrow
 from pyarrow import parquet
 
 from lockstep.analysis.saved import UNREADABLE, said
+from lockstep.analysis.whole import put, put_text
 from lockstep.loopback import Loopback, measure_loopback
 from lockstep.machine import processor, system
 from lockstep.scenarios import Scenario, ScenarioError
@@ -86,7 +87,7 @@ class Campaign:
         new = cls(testbed, loopback, machine(), drawn)
         text = json.dumps(asdict(new), indent=1)
         folder.mkdir(parents=True, exist_ok=True)
-        write(folder / "campaign.json", text + "\n")
+        put_text(folder / "campaign.json", text + "\n")
         return new
 
 
@@ -100,13 +101,6 @@ def machine() -> dict[str, str]:
         "torch": version("torch"),
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    part = file.with_name(file.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(file)
 
 
 def row(point: Point, runs: Sequence[Digest], error: str | None = None) -> dict[str, Any]:
@@ -127,7 +121,7 @@ def keep(folder: Path, point: Point, runs: Sequence[Digest]) -> None:
     (folder / "points").mkdir(parents=True, exist_ok=True)
     known = {"key": point.key, "scenario": point.text, "least": point.runs, "runs": runs}
     text = json.dumps(known, allow_nan=True)
-    write(folder / "points" / f"{point.name}.json", text + "\n")
+    put_text(folder / "points" / f"{point.name}.json", text + "\n")
 
 
 def kept(folder: Path, point: Point) -> list[Digest]:
@@ -155,9 +149,7 @@ def save(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     """Write a table as a whole or not at all; what a row does not have is null."""
     columns = dict.fromkeys(key for row in rows for key in row)
     table = pyarrow.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows])
-    part = file.with_name(file.name + ".part")
-    parquet.write_table(table, part, compression="zstd")
-    part.replace(file)
+    put(file, lambda part: parquet.write_table(table, part, compression="zstd"))
 
 
 def load(folder: Path, file: str = "measured.parquet") -> list[dict[str, Any]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from lockstep.analysis.whole import put_text
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import Profile, beneath, read
-from lockstep.studies.accuracy_suite import campaign
 from lockstep.studies.accuracy_suite.point import Point
 
 _NAME = re.compile(r"profile(-\d+)?\.yaml")  # others are somebody's own
@@ -35,7 +35,7 @@ def keep(folder: Path, files: Sequence[Path]) -> None:
         old.unlink()
     for number, text in enumerate(texts, 1):
         name = "profile.yaml" if number == 1 else f"profile-{number}.yaml"
-        campaign.write(folder / name, text)
+        put_text(folder / name, text)
 
 
 def with_profile(point: Point, profiles: Sequence[Profile]) -> Scenario:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from lockstep.analysis.whole import put_text
 from lockstep.attempts import ATTEMPTS
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.profile import Profile
@@ -141,7 +142,7 @@ def write(
     table: pd.DataFrame = compare(measured, predicted)
     summary = summarise(table)
     table.to_parquet(out / "results.parquet", index=False)
-    campaign.write(out / "summary.json", json.dumps(summary, allow_nan=False, indent=1) + "\n")
-    campaign.write(out / "accuracy.md", markdown(summary))
+    put_text(out / "summary.json", json.dumps(summary, allow_nan=False, indent=1) + "\n")
+    put_text(out / "accuracy.md", markdown(summary))
     pictures(table, out, KNEE)
     return summary

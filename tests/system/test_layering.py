@@ -17,12 +17,13 @@ MAY_IMPORT = {
     "job": {"strategies", "scenarios", "workloads", "analysis.records"},
     "simulator": {
         *("job", "strategies", "scenarios", "workloads"),
-        *("analysis.records", "analysis.result", "analysis.entries", "analysis.utilisation"),
+        *("analysis.columns", "analysis.records", "analysis.result", "analysis.entries"),
+        "analysis.utilisation",
     },
     "executor": {
         *("job", "strategies", "scenarios", "workloads"),
         *("analysis.records", "analysis.result", "analysis.streams", "analysis.incomplete"),
-        *("analysis.computations", "analysis.entries"),
+        *("analysis.computations", "analysis.entries", "analysis.whole"),
     },
     "analysis": {
         *("job.plan", "scenarios", "strategies.placement", "strategies.registry", "strategies.idle"),
