@@ -16,6 +16,7 @@ from lockstep.workloads.cutting import By, Memory, cut
 from lockstep.workloads.layers import Layer, kept, layers
 from lockstep.workloads.sizes import OURS, TABLE
 
+_SMALL = 10_000_000  # parameters of a task's model, with which its loss is tried: a second at most
 _STATE = 2  # of each parameter there are two values: itself and its gradient
 
 
@@ -27,6 +28,10 @@ def table(source: str | Path, overrides: Sequence[str], stages: int | None, by: 
     scenario = _scenario(str(source), overrides, _plan if stages is None else None)
     workload, plan = scenario.workload, _plan(scenario) if stages is None else None
     its = sizes(workload)
+    if isinstance(workload, UserTask) and its.parameters <= _SMALL:
+        from lockstep.workloads import counting
+
+        counting.try_loss(workload.code)
     if plan is None:
         try:
             found = layers(workload, stages or 1)

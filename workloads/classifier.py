@@ -1,7 +1,7 @@
 """A network that learns: the `Learner` of a task."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +9,6 @@ from itertools import accumulate
 from math import nan
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -20,14 +19,14 @@ from lockstep.workloads import dropout, models, samples, seeds, tasks
 from lockstep.workloads.alignment import aligned
 from lockstep.workloads.base import Evaluation, Ready
 from lockstep.workloads.batches import Batches, part
-from lockstep.workloads.evaluation import evaluate
+from lockstep.workloads.evaluation import evaluate, try_loss
 from lockstep.workloads.loading import Loaders, Sample
 from lockstep.workloads.partition import deal
 from lockstep.workloads.precision import Precision
 from lockstep.workloads.sizes import sizes
 from lockstep.workloads.spare import Spare
 from lockstep.workloads.streams import finished
-from lockstep.workloads.task import Loss, require_mean, trained
+from lockstep.workloads.task import Loss, trained
 
 Unlike = Callable[[Tensor, Callable[[float], Tensor]], None]
 """Raises if a compiled model's gradient is not the model's: see compiling.py."""
@@ -138,22 +137,10 @@ class Classifier:
         self._first = [piece.view_as(weight) for weight, piece in zip(self._weights, pieces, strict=True)]
         self._let_go()  # of the model as it was made
         if self._users:
-            self._require_mean()
+            self.module.eval()
+            try_loss(self.task.loss, self._as_made, self._train, self.device)
+            self.forget()
         self.module.train()
-
-    def _require_mean(self) -> None:
-        """Raise `ScenarioError` for a loss that is no mean; one that wants other batches is not asked."""
-        self.module.eval()
-        first, found = np.zeros(1, np.int64), list[float]()
-        with suppress(Exception), torch.no_grad():  # gradients will tell
-            for times in (1, 2, 3, 1):
-                batch = self._train.batch(first.repeat(times), lambda place: 0)
-                with self._seeded(0):
-                    found.append(float(self.task.loss(self.module, batch)))
-                self.forget()
-        self.forget()
-        if len(found) == 4:
-            require_mean(*found)
 
     def initial(self) -> Tensor:
         """Return the model's initialisation, shape (parameters,): the same vector each time."""
@@ -328,6 +315,10 @@ class Classifier:
         for weight, piece in zip(self._weights, pieces, strict=True):
             weight.data = aligned(piece).view_as(weight)
         self.forget()
+
+    def _as_made(self) -> torch.nn.Module:
+        self.forget()
+        return self.module
 
     def forget(self) -> None:
         """Undo what forward passes have written into buffers, other than running averages."""

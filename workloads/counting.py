@@ -7,6 +7,7 @@
 import csv
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -19,13 +20,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.code import Code
 from lockstep.scenarios.workload import Trained, UserTask
-from lockstep.workloads import models, samples, tasks, tracing, users
-from lockstep.workloads.evaluation import measured
+from lockstep.workloads import evaluation, models, samples, tasks, tracing, users
 from lockstep.workloads.forms import FORMS, Form
 from lockstep.workloads.keeping import Keeping, storage_of
 from lockstep.workloads.layers import Layer
 from lockstep.workloads.sizes import COLUMNS, TABLE, image
-from lockstep.workloads.task import Loss, Metric, inputs, lost, scalar, trained
+from lockstep.workloads.task import Loss, Metric, defined, inputs, lost, scalar, trained
 
 _ITEMSIZE = 4  # bytes of an element: float32
 # What torch raises where a model does not fit its input.
@@ -57,7 +57,7 @@ def counted(
         keeping, given = Keeping(ours), batch(size)
         with FlopCounterMode(display=False) as counter, models.seeded(torch.device("cpu"), 0):
             with keeping:
-                lost = scalar(loss(model, given))
+                lost = scalar(loss(model, given), loss)
             lost.backward()  # type: ignore[no-untyped-call]
         found.append((int(counter.get_total_flops()), keeping.nbytes))
     return sum(weight.numel() for weight in trained(model).values()), found
@@ -108,12 +108,23 @@ def try_metrics(code: Code) -> None:
         if not all(isinstance(part, Tensor | int | float | np.generic) for part in parts):
             said = "a tensor, a number or a pair (sum, number)"
             problem = f"the task's metric {name!r} must return {said}, not {type(value).__name__}"
+            problem += defined(look.metrics.get(name, look.loss))
             raise ScenarioError(problem, key="workload.task")
+
+
+@functools.cache
+@users.aside()
+def try_loss(code: Code) -> None:
+    """Try the loss of a user's task on a sample, with a model in memory. Raises `ScenarioError` for a sum."""
+    task = users.call(code, 0)
+    train = samples.of(task.train, task.collate, torch.device("cpu"))
+    model = users.guarded(code, tasks.model, task, 0)
+    evaluation.try_loss(task.loss, lambda: deepcopy(model).eval(), train, torch.device("cpu"))
 
 
 def _measured(loss: Loss, metrics: Mapping[str, Metric], model: nn.Module, batch: Any) -> dict[str, Any]:
     with torch.no_grad(), models.seeded(torch.device("cpu"), 0):
-        return measured(loss, metrics, model, batch)
+        return evaluation.measured(loss, metrics, model, batch)
 
 
 @functools.cache

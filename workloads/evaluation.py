@@ -1,15 +1,18 @@
 """How well a model does on a task's test set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import nan
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from lockstep.scenarios import ScenarioError
 from lockstep.workloads.base import Evaluation
-from lockstep.workloads.samples import CHUNK, Samples
-from lockstep.workloads.task import Loss, Metric, Task
+from lockstep.workloads.samples import CHUNK, Samples, everything_seeded
+from lockstep.workloads.task import Loss, Metric, Task, defined, require_mean
 
 
 def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
@@ -33,10 +36,26 @@ def measured(loss: Loss, metrics: Mapping[str, Metric], module: nn.Module, batch
         found: dict[str, Any] = {"loss": loss(module, batch)}
         if metrics and not outputs:
             problem = "the task's loss must call the model itself, model(x), and not one of its methods"
-            raise ScenarioError(f"{problem}: metrics are of what the model returns", key="workload.task")
+            problem += f": metrics are of what the model returns{defined(loss)}"
+            raise ScenarioError(problem, key="workload.task")
         return found | {name: metric(outputs[-1], batch) for name, metric in metrics.items()}
     finally:
         hook.remove()
+
+
+def try_loss(loss: Loss, model: Callable[[], nn.Module], train: Samples, device: torch.device) -> None:
+    """Raise `ScenarioError` for a loss that is no mean; one that wants other batches is not asked.
+
+    model: gives it in evaluation mode, with the buffers that it was made with.
+    """
+    first, found = np.zeros(1, np.int64), list[float]()
+    with suppress(Exception), torch.no_grad():  # gradients will tell
+        for times in (1, 2, 3, 1):
+            batch, module = train.batch(first.repeat(times), lambda place: 0), model()
+            with everything_seeded(0, device):
+                found.append(float(loss(module, batch)))
+    if len(found) == 4:
+        require_mean(loss, *found)
 
 
 def _summed(value: Any, samples: int) -> tuple[float, int]:

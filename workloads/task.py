@@ -38,8 +38,17 @@ class Task:
     collate: Callable[[list[Any]], Any] | None = None
 
 
-def scalar(loss: Any) -> Tensor:
-    """Return a loss. Raises `ScenarioError` unless it is a scalar that depends on what is trained."""
+def defined(function: Any) -> str:
+    """Where a function of a task is, to be said behind what is wrong with it; nothing if it has no lines."""
+    code = getattr(getattr(function, "func", function), "__code__", None)  # also of a functools.partial
+    return f" ({code.co_filename}, line {code.co_firstlineno})" if code is not None else ""
+
+
+def scalar(loss: Any, function: Loss) -> Tensor:
+    """Return a loss. Raises `ScenarioError` unless it is a scalar that depends on what is trained.
+
+    function: whose loss it is.
+    """
     problem = None
     if not isinstance(loss, Tensor):
         problem = f"a tensor, not {type(loss).__name__}"
@@ -48,11 +57,11 @@ def scalar(loss: Any) -> Tensor:
     elif not loss.requires_grad:
         problem = "a tensor that depends on the model's parameters; this one requires no gradient"
     if problem is not None:
-        raise ScenarioError(f"the task's loss must return {problem}", key="workload.task")
+        raise ScenarioError(f"the task's loss must return {problem}{defined(function)}", key="workload.task")
     return loss  # type: ignore[no-any-return]
 
 
-def require_mean(one: float, two: float, three: float, again: float) -> None:
+def require_mean(loss: Loss, one: float, two: float, three: float, again: float) -> None:
     """Raise `ScenarioError` for a loss that adds up, given that of a sample, of it twice and three times.
 
     again: that of a sample, last. What is not finite is no sum: gradients will tell.
@@ -70,7 +79,7 @@ def require_mean(one: float, two: float, three: float, again: float) -> None:
             "the task's loss must be a function of the model and the batch, and this one keeps something: "
         )
         problem += f"of the same sample it is {one:.4g}, and later {again:.4g}"
-    raise ScenarioError(problem, key="workload.task")
+    raise ScenarioError(f"{problem}{defined(loss)}", key="workload.task")
 
 
 class _Asked(Exception):

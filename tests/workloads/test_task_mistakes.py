@@ -65,9 +65,13 @@ MISTAKES = {
     "no scalar": (
         task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='none')"),
         {},
-        r"must return a scalar, the mean over the batch, not a tensor of shape \(8,\)",
+        r"must return a scalar, the mean .*, not a tensor of shape \(8,\) \(.*my_task.py, line 1[0-9]\)",
     ),
-    "no tensor": (task(loss="lambda model, batch: 0.5"), {}, "must return a tensor, not float"),
+    "no tensor": (
+        task(loss="lambda model, batch: 0.5"),
+        {},
+        r"a tensor, not float \(.*my_task.py, line",
+    ),
     "no gradient": (task(loss="lambda model, batch: batch[0].sum()"), {}, "requires no gradient"),
     "shapes": (task(model="nn.Linear(3, 2)"), {}, "my_task:f raised RuntimeError: mat1 and mat2"),
     "shapes of the test": (
@@ -103,7 +107,7 @@ MISTAKES = {
     "a sum": (
         task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='sum')"),
         {},
-        "must be the mean over the batch, and this one is a sum",
+        r"must be the mean over the batch, and this one is a sum: .* as large \(.*my_task.py, line 1[0-9]\)",
     ),
     "a loss that counts": (
         task(loss="lambda m, b, n=[]: n.append(1) or nn.functional.cross_entropy(m(b[0]), b[1]) * len(n)"),
@@ -124,7 +128,7 @@ MISTAKES = {
     "a metric without a mean": (
         task(metrics="{'f1': lambda output, batch: None}"),
         {},
-        "'f1' must return a tensor",
+        r"'f1' must return a tensor, .*not NoneType \(.*my_task.py, line",
     ),
     "a metric of nothing": (
         task(
@@ -132,7 +136,7 @@ MISTAKES = {
             metrics="{'f1': lambda output, batch: 1.0}",
         ),
         {},
-        "loss must call the model itself",
+        r"loss must call the model itself.* returns \(.*my_task.py, line",
     ),
     "a model that cannot be made": (
         task(model="lambda: {}['x']"),
@@ -158,6 +162,29 @@ def test_a_mistake_is_said(folder: Path, case: str) -> None:
     with pytest.raises(ScenarioError, match=said) as caught:
         lockstep.simulate(lockstep.load("mine.yaml"))
     assert str(caught.value).count("\n") == 0
+
+
+LOSSES = ("no scalar", "no tensor", "no gradient", "a sum", "a loss that counts")
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_the_models_table_says_the_same_of_a_loss(folder: Path, case: str) -> None:
+    text, _, said = MISTAKES[case]
+    written(folder, text)
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    with pytest.raises(ScenarioError, match=said):
+        lockstep.model("mine.yaml")
+
+
+def test_the_models_table_makes_no_large_model_to_try_its_loss(folder: Path) -> None:
+    """Of which sizes are known without memory."""
+    text = task(
+        "lambda: nn.Sequential(nn.Linear(2, 1 << 20), nn.Linear(1 << 20, 1 << 20))",
+        loss="lambda m, b: m(b[0]).square().sum()",
+    )
+    written(folder, text)
+    (folder / "mine.yaml").write_text(json.dumps(document()))
+    assert lockstep.model("mine.yaml")["parameters"] > 1 << 40
 
 
 def test_a_function_is_given_and_not_what_it_returns() -> None:
