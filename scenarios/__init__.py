@@ -11,7 +11,7 @@ from lockstep.scenarios.shelves import profiles, shelf, shipped
 
 if TYPE_CHECKING:
     from lockstep.scenarios.compute import Compute, Distribution, Empirical
-    from lockstep.scenarios.loading import TAKEN_OVER, changing, dump, load, override, points, value
+    from lockstep.scenarios.loading import TAKEN_OVER, changing, dump, load, override, placing, points, value
     from lockstep.scenarios.machine import CodecCost, Machine
     from lockstep.scenarios.network import Background, IntraHost, Network, Varying
     from lockstep.scenarios.profile import Profile
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [  # noqa: RUF022  (the front door first)
     "Scenario", "ScenarioError", "load", "dump", "shipped", "override", "points", "seeds",
-    "changing", "value",
+    "changing", "placing", "value",
     "Background", "Cluster", "CodecCost", "Compute", "Data", "Distribution", "Empirical", "FatTree",
     "IntraHost", "Machine", "Network", "Problem", "Profile", "Racks", "Servers", "Sites", "Sizes", "Star",
     "Stop", "Straggler", "Strategy", "TAKEN_OVER", "Varying", "Workload", "profiles", "shelf",

@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -165,18 +166,7 @@ def _loaded(
     """What `then` makes of the scenario, its document without the sweep, and where that comes from."""
     places: dict[str, int | str] = {}  # the line, or the override, that each dotted key comes from
     try:
-        path, text = _read(source)
-        places[""] = 1
-        document = parse(text, places)
-        if document is None:
-            raise ScenarioError("the file is empty; see `quickstart` for a whole scenario")
-        if isinstance(document, dict):
-            document.setdefault("name", path.stem)
-        for given in overrides:
-            document = _override(document, given, places)
-        changes = [given.partition("=")[0] for given in overrides]
-        document = _fitted(document, changes, path.parent, places)
-        places |= {new: places[old] for old, new in renamed.COLUMNS.items() if old in places}
+        path, document = _opened(source, overrides, places)
         context = {"folder": path.parent, "beside": beside, "changed": changed}
         scenario = _validate(document, context, check)
         bare = {key: value for key, value in document.items() if key != "sweep"}
@@ -193,6 +183,42 @@ def _loaded(
             raise ScenarioError(f"{error.problem}; {_OTHER_SWEEP}", error.key) from None
     except ScenarioError as error:
         place(error, places, str(source))
+        raise
+
+
+def _opened(
+    source: str | Path | Written, overrides: Sequence[str], places: dict[str, int | str]
+) -> tuple[Path, Any]:
+    """The file, and its document with overrides; notes in `places` where each key comes from."""
+    path, text = _read(source)
+    places[""] = 1
+    document = parse(text, places)
+    if document is None:
+        raise ScenarioError("the file is empty; see `quickstart` for a whole scenario")
+    if isinstance(document, dict):
+        document.setdefault("name", path.stem)
+    for given in overrides:
+        document = _override(document, given, places)
+    changes = [given.partition("=")[0] for given in overrides]
+    document = _fitted(document, changes, path.parent, places)
+    places |= {new: places[old] for old, new in renamed.COLUMNS.items() if old in places}
+    return path, document
+
+
+@contextmanager
+def placing(source: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Inside, what is wrong with a scenario that `load` has read is told as there: with its file and line.
+
+    Much is known only once it runs. What is about something else, such as an option, is left as it is.
+    """
+    try:
+        yield
+    except ScenarioError as error:
+        places: dict[str, int | str] = {}
+        with suppress(ScenarioError):  # it has changed meanwhile
+            _opened(source, overrides, places)
+            if re.split(r"[.\[]", error.key, maxsplit=1)[0] in places.keys() - {""}:
+                place(error, places, str(source))
         raise
 
 

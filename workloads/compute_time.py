@@ -138,6 +138,7 @@ def _gradient_time(scenario: Scenario, sizes: Sizes) -> Distribution:
     compute = scenario.cluster.compute
     if isinstance(compute, str):
         problem = "measured times exist only in a real run; give time or peak"
+        problem += ", or a cluster.profile in its place, which lockstep calibrate makes"
         raise ScenarioError(problem, key="cluster.compute")
     if compute.time is not None:
         return compute.time

@@ -1,13 +1,14 @@
 """`lockstep calibrate`."""
 
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import lockstep
-from lockstep import terminal
+from lockstep import scenarios, terminal
 from lockstep.commands.options import Quiet, Set, Trust, check_out
 from lockstep.printing import Csv, Json, Markdown, Printing
 
@@ -51,7 +52,10 @@ def calibrate(
         loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
     check_out(out.parent)
     save.check(out)
-    with terminal.progress("calibrating", quiet or bool(printing)) as progress:
+    told = (
+        nullcontext() if files and files[1:] else scenarios.placing((files or ["quickstart"])[0], set_ or [])
+    )
+    with told, terminal.progress("calibrating", quiet or bool(printing)) as progress:
         found = calibrate(loaded, only or (), progress, testbed=testbed, hosts=hosts)
     profile = save.over(out, found) if only else found.profile
     written = save.save(found, profile, out)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from lockstep import scenarios
 from lockstep.commands.options import Set, Trust
 from lockstep.printing import Csv, Json, Markdown, Printing
 
@@ -44,7 +45,8 @@ def model(
     printing = Printing(json_, csv, markdown)
     from lockstep.model_table import table
 
-    found = table(name, set_ or [], stages, by)
+    with scenarios.placing(name, set_ or []):
+        found = table(name, set_ or [], stages, by)
     if not printing.print(found, lambda: found["layers"]):
         _show(found)
 

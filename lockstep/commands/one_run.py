@@ -83,9 +83,10 @@ def simulate(
     output.check()
     if not scenario.workload.learns:
         atexit.register(gc.freeze)  # nothing of what is there at its end is looked through for garbage
-    ask_first(lambda: work.simulating(scenario, why, what_if), yes, timeout)
-    with signals.within(timeout):
-        _one_run(lockstep.simulate, "predicting", scenario, output, why, what_if)
+    with scenarios.placing(file, set_ or []):
+        ask_first(lambda: work.simulating(scenario, why, what_if), yes, timeout)
+        with signals.within(timeout):
+            _one_run(lockstep.simulate, "predicting", scenario, output, why, what_if)
 
 
 def _replay(folder: Path, output: Output) -> None:
@@ -149,8 +150,9 @@ def run(
         assert begun is not None
         scenario = load(begun, set_ or [], testbed, beside=resume is None)
         output.check()
-        ask_first(lambda: work.running(scenario, testbed), yes, timeout)
-    with signals.within(timeout):
+        with scenarios.placing(begun, set_ or []):
+            ask_first(lambda: work.running(scenario, testbed), yes, timeout)
+    with scenarios.placing(begun, set_ or []), signals.within(timeout):
         _one_run(engine, "measuring", scenario, output)
     if not testbed and not output.printing and scenario.cluster.network != scenarios.Network():
         from lockstep.analysis.report.asked import network

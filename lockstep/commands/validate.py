@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import lockstep
-from lockstep import terminal
+from lockstep import scenarios, terminal
 from lockstep.attempts import ATTEMPTS
 from lockstep.commands.options import (
     Attempts,
@@ -123,7 +123,8 @@ def validate(
     if file is None:
         raise ScenarioError("give a scenario file, --suite or --published", key="FILE")
     points = _points(file, set_ or [], strategy or [], sweep, testbed)
-    _validate(points, bool(strategy or sweep), testbed, output, yes, attempts)
+    with scenarios.placing(file, set_ or []):
+        _validate(points, bool(strategy or sweep), testbed, output, yes, attempts)
 
 
 def _leave_out(option: str, given: dict[str, Any], problem: str = "") -> None:

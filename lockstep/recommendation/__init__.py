@@ -77,6 +77,7 @@ class Recommendation:
         """All four steps, and itself; `budget`: candidates to try at most (`BUDGET` if None).
 
         With fewer than there are strategies, the file's own and the first of the others are tried.
+        Raises ScenarioError if none of the simulations ended well.
         """
         self._progress = progress
         budget = budget or BUDGET[self.goal.learns]
@@ -86,6 +87,9 @@ class Recommendation:
         try:
             self.search_.run(budget, self._processes, self._tick)
             self.rank()
+            if not self.ranking:
+                first = next(iter(self.search_.rows.values()))["error"]
+                raise ScenarioError(f"no simulation of it ended well; the first: {first}")
             self.what_if()
             self.why()
             self.checkpoints = advise(self.best) if self.scenario.cluster.faults else None

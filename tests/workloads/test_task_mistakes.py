@@ -164,6 +164,39 @@ def test_a_mistake_is_said(folder: Path, case: str) -> None:
     assert str(caught.value).count("\n") == 0
 
 
+@pytest.mark.real
+def test_what_is_found_while_it_learns_is_said_at_the_scenarios_line(folder: Path, command: Lockstep) -> None:
+    """As what is found when the file is read; of an option it is not."""
+    late = HALF.replace("index > 20", "not index % 2")
+    written(folder, task(data="HalfThere(n)", more=late))
+    (folder / "mine.yaml").write_text("\n" + json.dumps(document()))
+    told = "my_task:f raised KeyError: 'sample"
+    for words in (["simulate"], ["calibrate", "--only", "compute", "--out", "p.yaml"]):
+        ended = command(words[0], "mine.yaml", *words[1:])
+        assert ended.status == 2
+        assert f"error: mine.yaml:2: workload.task: {told}" in ended.err
+    ended = command("simulate", "mine.yaml", "--set", "workload.batch_size=16")
+    assert f"error: mine.yaml:2: workload.task: {told}" in ended.err
+    ended = command("simulate", "mine.yaml", "--set", "workload.task=my_task:f")
+    assert f"error: --set workload.task=my_task:f: workload.task: {told}" in ended.err
+    written(folder, MISTAKES["a sum"][0])
+    for name in ("model", "simulate", "calibrate"):
+        ended = command(name, "mine.yaml")
+        assert re.search(r"error: mine.yaml:2: workload.task: the task's loss .* is a sum", ended.err)
+
+
+def test_a_recommendation_without_any_simulation_says_why(folder: Path, command: Lockstep) -> None:
+    written(folder, task())
+    cluster = {"workers": 2, "compute": "measured"}
+    (folder / "mine.yaml").write_text(json.dumps(document(cluster=cluster)))
+    ended = command("recommend", "mine.yaml", "--json", "--jobs", "1")
+    assert (ended.status, ended.out) == (2, "")
+    said = (
+        "no simulation of it ended well; the first: cluster.compute: measured times exist only in a real run"
+    )
+    assert said in ended.err
+
+
 LOSSES = ("no scalar", "no tensor", "no gradient", "a sum", "a loss that counts")
 
 
