@@ -138,7 +138,8 @@ def beneath(profile: Profile, cluster: Mapping[str, Any], workload: Mapping[str,
         known = "; ".join(_flow(timed.workload) for timed in profile.compute) or "none"
         raise ScenarioError(
             "missing; the profile has no time for this workload (it has: "
-            f"{known}); give {{time: {{distribution: …}}}}, {{peak: …}} or the word 'measured'"
+            f"{known}); let lockstep calibrate measure it, or give {{time: {{distribution: …}}}}, "
+            "{peak: …} or the word 'measured'"
         )
     return both
 

@@ -3,7 +3,7 @@
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ import lockstep
 from lockstep import scenarios, terminal
 from lockstep.commands.options import Quiet, Set, Trust, check_out
 from lockstep.printing import Csv, Json, Markdown, Printing
+from lockstep.scenarios import ScenarioError
+
+if TYPE_CHECKING:
+    from lockstep.scenarios import Scenario
 
 
 def calibrate(
@@ -49,7 +53,7 @@ def calibrate(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OtherCode)  # of the profile that is made anew
-        loaded = [lockstep.load(file, set_ or []) for file in files or ["quickstart"]]
+        loaded = [_loaded(file, set_ or []) for file in files or ["quickstart"]]
     check_out(out.parent)
     save.check(out)
     told = (
@@ -61,3 +65,13 @@ def calibrate(
     written = save.save(found, profile, out)
     if not printing.print(profile, lambda: table.rows(profile)):
         table.show(profile, written)
+
+
+def _loaded(file: str, overrides: list[str]) -> "Scenario":
+    """A scenario, which may lack the time that is to be measured: its profile is of another workload."""
+    try:
+        return lockstep.load(file, overrides)
+    except ScenarioError as error:
+        if error.key != "cluster.compute" or not error.problem.startswith("missing"):
+            raise
+        return lockstep.load(file, [*overrides, "cluster.compute=measured"])

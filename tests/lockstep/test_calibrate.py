@@ -274,6 +274,10 @@ def test_the_command_measures_writes_and_a_scenario_takes_it_over(tmp_path: Path
         "strategy: all-reduce\nstop: {steps: 3}\n"
     )
     assert lockstep.simulate(lockstep.load(tmp_path / "s.yaml")).metrics["updates"] > 0
+    larger = ["calibrate", str(tmp_path / "s.yaml"), "--set", "workload.batch_size=8", *rest]
+    done = CliRunner().invoke(app(), larger)  # of which the profile that it names has no time yet
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["compute"]) == 2
 
 
 def test_what_cannot_be_measured_is_said(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
