@@ -8,6 +8,7 @@ from functools import partial
 from itertools import accumulate
 from math import nan
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -79,6 +80,17 @@ class _Constant:
             self.version = self.buffer._version
 
 
+def _weakly(take: Callable[[int, Parameter], None], number: int) -> Callable[[Parameter], None]:
+    """A hook that does not keep a learner whose module outlives it."""
+    held = WeakMethod(take)
+
+    def hook(weight: Parameter) -> None:
+        if (found := held()) is not None:
+            found(number, weight)
+
+    return hook
+
+
 def first_parameters(workload: Trained, seed: int) -> Tensor:
     """Return the first parameters of a classifier; of what ships no data are loaded for it."""
     own = seeds.integer(seed, "model")
@@ -122,7 +134,7 @@ class Classifier:
         self._counts = [weight.numel() for weight in self._weights]
         self._filling: _Filling | None = None  # the gradient that is being computed
         for number, weight in enumerate(self._weights):
-            weight.register_post_accumulate_grad_hook(partial(self._take, number))  # type: ignore[no-untyped-call]
+            weight.register_post_accumulate_grad_hook(_weakly(self._take, number))  # type: ignore[no-untyped-call]
         self._initial = _flat(self._weights)
         self._spare = Spare(self._initial)
         self._norms = [layer for layer in self.module.modules() if isinstance(layer, _BatchNorm)]
@@ -258,7 +270,11 @@ class Classifier:
         return gradient
 
     def _let_go(self) -> None:
-        """Hold the first parameters until there are others: these may lie where a sender puts the next."""
+        """Hold the first parameters until there are others: these may lie where a sender puts the next.
+
+        And what was in buffers: a task may give the same module to the next learner.
+        """
+        self.forget()
         for weight, first in zip(self._weights, self._first, strict=True):
             weight.data = first
 
@@ -277,8 +293,9 @@ class Classifier:
 
     def _take(self, number: int, weight: Tensor) -> None:
         """Move the gradient of a weight to its place as soon as the backward pass has made it."""
+        if self._filling is None:  # it is another learner's, to whom the task has given the same module
+            return
         assert weight.grad is not None
-        assert self._filling is not None
         self._filling.put(number, weight.grad)
         weight.grad = None
 
@@ -295,6 +312,7 @@ class Classifier:
                 self._measure_statistics()
             found = evaluate(self.task, self.module, self._test)
         self.module.train()
+        self._let_go()
         return found
 
     def _measure_statistics(self) -> None:
