@@ -173,7 +173,7 @@ def _ranked(found: Recommendation, each: Ranked, ranking: Sequence[Ranked]) -> d
         "staleness_mean": each.average("staleness.mean"),
         "loss": each.average("loss"),
         "bottleneck": sentence(of_row(each.rows[0])),
-        "warnings": sorted({warning for row in each.rows for warning in json.loads(row["warnings"])}),
+        "warnings": sorted({one for row in each.rows for one in json.loads(row.get("warnings", "[]"))}),
     }
 
 

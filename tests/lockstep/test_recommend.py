@@ -383,3 +383,12 @@ def test_what_is_missing_for_learning_is_what_is_said() -> None:
     assert to_learn(learns, "throughput") == "a stop.target, and --target time"
     assert to_learn(learns, "cost") == "a stop.target"
     assert to_learn(goal, "throughput") == "--target time"
+
+
+@pytest.mark.usefixtures("few")
+def test_a_run_that_failed_with_another_seed_is_no_reason_to_end() -> None:
+    """As of a user's model that raises something now and then."""
+    result = found(cluster(0.02), "asynchronous", budget=1)
+    (rows,) = result.finals.values()
+    rows[0] = {"status": "failed", "error": "workload.task: my_task:f raised ValueError", "seed": 1}
+    assert as_json(result)["ranking"][0]["warnings"] == []
