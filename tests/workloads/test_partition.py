@@ -148,7 +148,8 @@ def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, monkeypatch, capsys) -
         cli.main()
     assert leave.value.code == 2
     *_, said = capsys.readouterr().err.splitlines()
-    assert said == "error: workload.partition.labels: must be at most 10, as there are labels, not 20"
+    problem = "workload.partition.labels: must be at most 10, as there are labels, not 20"
+    assert said == f"error: {override[0]} {override[1]}: {problem}"
 
 
 @pytest.mark.real
