@@ -53,7 +53,7 @@ def simulations(some: Sequence[Scenario], jobs: int | None) -> Iterator[Simulate
     """What simulates many scenarios; in `jobs` processes or, if None, in one a core where that pays."""
     if jobs is None:
         throughput(some[0])  # which loads what it takes
-        jobs = cores() if _timed(some[0])[1] > _LONG_S else 1
+        jobs = cores() if any(_timed(each)[1] > _LONG_S for each in some) else 1
     if jobs == 1:
         yield _here
         return
