@@ -41,15 +41,23 @@ def _in_arrow(piece: Piece) -> "pa.Table":
 
 
 def _column(column: np.ndarray | Words) -> "pa.Array":
-    """From buffers: PyArrow loads pandas with the first array that it is given otherwise."""
     import pyarrow as pa
 
     if isinstance(column, Words):
         return pa.DictionaryArray.from_arrays(_column(column.numbers), strings(column.texts), safe=False)
     nothing = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, bool)
-    there = pa.py_buffer(np.packbits(~nothing, bitorder="little")) if nothing.any() else None
-    values = pa.py_buffer(np.ascontiguousarray(column))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [there, values])
+    return numbers(column, np.packbits(~nothing, bitorder="little") if nothing.any() else None)
+
+
+def numbers(values: np.ndarray, there: np.ndarray | None = None) -> "pa.Array":
+    """From buffers: PyArrow loads pandas with the first array that it is given otherwise.
+
+    there: a bit a value, for those that are not null; None: none is.
+    """
+    import pyarrow as pa
+
+    buffers = [None if there is None else pa.py_buffer(there), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
 
 
 def strings(texts: Sequence[str]) -> "pa.Array":

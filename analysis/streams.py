@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lockstep.analysis.columns import EVENTS, TYPES, Columns
 from lockstep.analysis.entries import Entry
-from lockstep.analysis.parquet import strings
+from lockstep.analysis.parquet import numbers, strings
 from lockstep.analysis.records import join
 
 if TYPE_CHECKING:  # processes of a run write, and do without it
@@ -66,7 +66,7 @@ def columns_of(rows: Sequence[np.ndarray], kinds: Sequence[str]) -> Batch | None
     columns: dict[str, pa.Array] = {"event": _named(events, EVENTS)}
     for name, kind in _TYPE.items():
         values = np.concatenate([r[name] if name in _fields(r) else np.zeros(len(r), kind) for r in rows])
-        columns[name] = _named(values, kinds) if name == "kind" else _array(values)
+        columns[name] = _named(values, kinds) if name == "kind" else numbers(values)
     return columns
 
 
@@ -75,7 +75,7 @@ def log_columns(rows: np.ndarray, names: Sequence[str]) -> Batch | None:
     if not len(rows):
         return None
     return {
-        name: _named(rows[name].astype("i4"), names) if name in _NAMED else _array(rows[name])
+        name: _named(rows[name].astype("i4"), names) if name in _NAMED else numbers(rows[name])
         for name in _fields(rows)
     }
 
@@ -168,13 +168,7 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _named(codes: np.ndarray, names: Sequence[str]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(_array(codes), strings(names))
-
-
-def _array(values: np.ndarray) -> pa.Array:
-    """From a buffer: PyArrow loads pandas with the first array that it is given otherwise."""
-    buffer = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
+    return pa.DictionaryArray.from_arrays(numbers(codes), strings(names))
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:

@@ -46,10 +46,10 @@ class FolderStore(LookedAt):
         self._folder = str(folder)
 
     def set(self, key: str, value: str | bytes) -> None:  # noqa: D102
-        part, name = tempfile.mkstemp(prefix=".", dir=self._folder)
-        with open(part, "wb") as file:
+        descriptor, part = tempfile.mkstemp(prefix=".", dir=self._folder)
+        with open(descriptor, "wb") as file:
             file.write(value.encode() if isinstance(value, str) else value)
-        os.replace(name, self._file(key))
+        os.replace(part, self._file(key))
 
     def get(self, key: str) -> bytes:  # noqa: D102
         self.wait([key])

@@ -51,14 +51,13 @@ def calibrate(
     from lockstep.calibration import calibrate, save, table
     from lockstep.scenarios.profile import OtherCode
 
+    files = files or ["quickstart"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OtherCode)  # of the profile that is made anew
-        loaded = [_loaded(file, set_ or []) for file in files or ["quickstart"]]
+        loaded = [_loaded(file, set_ or []) for file in files]
     check_out(out.parent)
     save.check(out)
-    told = (
-        nullcontext() if files and files[1:] else scenarios.placing((files or ["quickstart"])[0], set_ or [])
-    )
+    told = scenarios.placing(files[0], set_ or []) if len(files) == 1 else nullcontext()
     with told, terminal.progress("calibrating", quiet or bool(printing)) as progress:
         found = calibrate(loaded, only or (), progress, testbed=testbed, hosts=hosts)
     profile = save.over(out, found) if only else found.profile

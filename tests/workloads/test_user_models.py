@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -192,3 +193,42 @@ def test_the_times_of_layers_that_are_frozen_unused_or_give_more_than_a_tensor(
         assert seconds["frozen"][1] == 0.0
         assert min(seconds["pair"]) > 0
         assert not any(name.startswith("frozen") for name in shares)
+
+
+SHARED = """
+    import torch
+    from torch import nn
+    from torch.utils.data import TensorDataset
+
+    import lockstep
+
+
+    class Counting(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return super().forward(x) * self.calls
+
+
+    torch.manual_seed(0)
+    MODEL, X = Counting(), torch.randn(64, 2)
+
+
+    def f():
+        data = TensorDataset(X, (X[:, 0] > 0).long())
+        return lockstep.Task(MODEL, data, data, lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1]))
+"""
+
+
+@pytest.mark.parametrize("more", [{}, {"strategy": "all-reduce", "parallelism": {"micro_batches": 2}}])
+def test_a_task_may_give_the_same_module_to_every_run_of_a_process(
+    folder: Path, more: dict[str, Any]
+) -> None:
+    """The second one was an assertion of ours; it would have begun with what the first had learned."""
+    written(folder, SHARED)
+    first, second = (lockstep.simulate(made(document(**more))) for _ in range(2))
+    assert np.array_equal(first.parameters, second.parameters)
+    assert first.metrics["loss"] == second.metrics["loss"]
