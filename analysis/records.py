@@ -103,6 +103,13 @@ class Recorder:
             rows[name] = column
         self._packed[event] += rows.tobytes()
 
+    def rows(self, event: str, rows: np.ndarray, kinds: Sequence[str]) -> None:
+        """Many records of one event, packed; those of messages have the numbers of these kinds."""
+        if event == "message":
+            found, which = np.unique(rows["kind"], return_inverse=True)
+            rows["kind"] = np.array([self._code(kinds[kind]) for kind in found.tolist()], "i4")[which]
+        self._packed[event] += rows.tobytes()
+
     def collective(self, worker: int, start: float, end: float, number: int, nbytes: int) -> None:
         """A worker took part in its native collective `number`, for which it sent `nbytes`."""
         self._packed["collective"] += _PACK["collective"](worker, start, end, number, nbytes)

@@ -33,6 +33,7 @@ from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator import folding
 from lockstep.simulator.alone import Alone
+from lockstep.simulator.asynchronous import Asynchronous, follows
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Environment, Process, Timeout
@@ -63,7 +64,7 @@ class Simulation:
 
         incarnation: what it begins with, and when.
         """
-        self.incarnation = incarnation
+        self.incarnation, self.shortcuts = incarnation, shortcuts
         scenario, cluster = plan.scenario, plan.scenario.cluster
         self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
@@ -248,7 +249,10 @@ class Simulation:
         if until is not None:
             Aside(environment, max(0.0, until - environment.now), self._look, URGENT)
         with no_garbage():
-            environment.run()
+            if self.shortcuts and follows(self) and Asynchronous.pays(self):
+                Asynchronous(self).run()
+            else:
+                environment.run()
         self.finish()
 
     def finish(self) -> None:
@@ -296,10 +300,21 @@ class Simulation:
         if self._endless:
             self._check_that_time_passes()
         if self.steps % _LOOK_EVERY == 0:
-            instead = "give a nearer stop, or fewer workers"
-            require(COPIES * self.copies * self.recorder.nbytes, "what has been recorded", "stop", instead)
+            self._require_memory()
         if self.progress is not None and self.steps % 64 == 0:
             self.progress(self.fraction(self.steps))
+
+    def count_steps(self, steps: int) -> None:
+        """So many gradients have been begun."""
+        if self.steps // _LOOK_EVERY < (self.steps + steps) // _LOOK_EVERY:
+            self._require_memory()
+        self.steps += steps
+        if self.progress is not None:
+            self.progress(self.fraction(self.steps))
+
+    def _require_memory(self) -> None:
+        instead = "give a nearer stop, or fewer workers"
+        require(COPIES * self.copies * self.recorder.nbytes, "what has been recorded", "stop", instead)
 
     def fraction(self, steps: float) -> float:
         """How much of the run is done, from 0 to 1, by the nearest bound of `stop`, with so many steps."""

@@ -147,11 +147,15 @@ class Environment(simpy.Environment):
         except StopSimulation:
             pass
         finally:
-            for *_, event in queue:
-                for callback in event.callbacks or ():
-                    process = getattr(callback, "__self__", None)
-                    if isinstance(process, Process):
-                        process.leave()
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Nothing more will happen."""
+        for *_, event in self._queue:
+            for callback in event.callbacks or ():
+                process = getattr(callback, "__self__", None)
+                if isinstance(process, Process):
+                    process.leave()
 
 
 Environment._now = Environment.now  # one place, with the name that SimPy writes to

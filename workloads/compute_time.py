@@ -82,6 +82,11 @@ class ComputeTime:
         self._slowness, self._loading = slowness, loading
         self._work = _Draws(time, seeds.generator(seed, "compute", worker, *life))
 
+    @property
+    def steady(self) -> bool:
+        """Whether a time does not depend on when the gradient is begun."""
+        return self._loading is None and (self._slowness is None or self._slowness.steady)
+
     def draw(self, now: float) -> float:
         """Return the seconds that the worker's next gradient takes, begun at `now` (s since the start)."""
         work = self._work() + self._exchange

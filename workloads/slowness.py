@@ -85,6 +85,11 @@ class Slowness:
     def __init__(self, always: float = 1.0, chances: Sequence[Chance] = (), steps: Sequence[Steps] = ()):
         self._always, self._chances, self._steps = always, chances, steps
 
+    @property
+    def steady(self) -> bool:
+        """Whether it does not depend on when a gradient is begun."""
+        return not self._steps
+
     def seconds(self, now: float, work: float) -> float:
         """The seconds that the next gradient takes, begun at `now`, of `work` seconds at speed 1.
 
