@@ -103,10 +103,13 @@ class Recorder:
             rows[name] = column
         self._packed[event] += rows.tobytes()
 
-    def rows(self, event: str, rows: np.ndarray, kinds: Sequence[str]) -> None:
-        """Many records of one event, packed; those of messages have the numbers of these kinds."""
-        if event == "message":
-            found, which = np.unique(rows["kind"], return_inverse=True)
+    def rows(self, event: str, columns: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
+        """Many records of one event: all its columns, of which that of kinds has the numbers of these."""
+        rows = np.empty(len(columns["end"]), TYPES[event])
+        for name, column in columns.items():
+            rows[name] = column
+        if "kind" in columns:
+            found, which = np.unique(columns["kind"], return_inverse=True)
             rows["kind"] = np.array([self._code(kinds[kind]) for kind in found.tolist()], "i4")[which]
         self._packed[event] += rows.tobytes()
 

@@ -1,8 +1,8 @@
 """Runs of asynchronous workers and servers without a coroutine, an event or a message: a compiled loop.
 
-As long as nothing is learned, and nothing disturbs the network, all that happens follows from the times of gradients
-and the sizes of messages (asynchronous_kernel.py). Programs, events and messages remain the oracle: records,
-metrics and utilisation have the same bits. Without numba, and in short runs, they are what runs.
+As long as nothing is learned, and nothing disturbs the network, all that happens follows from the times of
+gradients and the sizes of messages (asynchronous_kernel.py). Programs, events and messages remain the
+oracle: records and utilisation have the same bits. Without numba, and in short runs, they are what runs.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.analysis.columns import TYPES
+from lockstep.analysis.columns import COLUMNS, FIELDS
 from lockstep.simulator.asynchronous_kernel import (
     AT,
     DONE,
@@ -59,7 +59,11 @@ def follows(simulation: "Simulation") -> bool:
         return False
     if given.get("warm_start") or strategy.encodes(given) or scenario.workload.learns:
         return False
-    if scenario.cluster.network.queue or scenario.cluster.servers.copies > 1 or scenario.stop.updates is not None:
+    if (
+        scenario.cluster.network.queue
+        or scenario.cluster.servers.copies > 1
+        or scenario.stop.updates is not None
+    ):
         return False
     together = any(simulation.cores.shared(rank) for rank in plan.workers)
     return not together and all(time.steady for time in simulation.compute)
@@ -97,10 +101,12 @@ class Asynchronous:
         self._of_servers = of_servers
         self._ranks = np.array([*workers, *servers], np.int64), np.zeros(w + s)
         room = 2 * max(count, len(self._links)) + 8 * (w + s) + 64
-        self._queue = np.empty(room), ints(room), ints(room)
+        self._queue: tuple[np.ndarray, ...] = np.empty(room), ints(room), ints(room)
         self._whole, self._real = ints(PLACES), np.array([simulation.environment.now, 0.0, 0.0])
         self._whole[AT] = -1
-        self._rows = tuple([np.zeros(_ROWS + w, TYPES[event]) for event in _EVENTS])
+        self._rows = tuple(
+            [tuple([np.zeros(_ROWS + w, COLUMNS[name][0]) for name in FIELDS[event]]) for event in _EVENTS]
+        )
         self._spare = ints(count, 0, np.int32), ints(max(count, len(self._links)), 0, np.int32)
         self._draws = self._drawn()
         for worker in range(w):
@@ -108,7 +114,7 @@ class Asynchronous:
 
     @classmethod
     def pays(cls, simulation: "Simulation") -> bool:
-        """Whether there has been so much to do that it pays to load what is compiled, and whether it can be."""
+        """Whether there has been so much to do that it pays to load what is compiled, if that can be."""
         plan, stop = simulation.plan, simulation.scenario.stop
         steps: float = plan.quota.in_all(plan.replicas) or inf
         mean = mean_gradient_s(simulation.scenario, simulation.sizes)
@@ -176,6 +182,7 @@ class Asynchronous:
         each = ENDLESS if quota.each is None else quota.each
         together = ENDLESS if quota.together is None else quota.together
         overhead, whole = simulation.network.message_overhead, self._whole
+        simulation.environment.give_up()
         while True:
             steps = whole[STEPS]
             reason = self._run(
@@ -219,7 +226,11 @@ class Asynchronous:
         """Give the records to who collects them."""
         recorder = self._simulation.recorder
         for event, place, rows in zip(_EVENTS, (MESSAGES, GRADIENTS, UPDATES), self._rows, strict=True):
-            recorder.rows(event, rows[: self._whole[place]], _KINDS)
+            columns = {
+                name: np.asarray(column)[: self._whole[place]]
+                for name, column in zip(FIELDS[event], rows, strict=True)
+            }
+            recorder.rows(event, columns, _KINDS)
             self._whole[place] = 0
 
     def _tell(self) -> None:
@@ -236,7 +247,10 @@ class Asynchronous:
             while entry >= 0:
                 flow = self._flow(entry >> shift)
                 owner = int(owners[1][entry >> shift])
-                flow.owner, flow.due = (self._links[owner] if owner >= 0 else None), float(heaps[5][entry >> shift])
+                flow.owner, flow.due = (
+                    (self._links[owner] if owner >= 0 else None),
+                    float(heaps[5][entry >> shift]),
+                )
                 link.flows[flow] = flow.path
                 entry = int(entries[2][entry])
         _, _, _, _, _, _, free, worked = self._of_servers
@@ -255,7 +269,6 @@ class Asynchronous:
     def _end(self) -> None:
         """Leave the simulation as one that its programs have made."""
         simulation = self._simulation
-        simulation.environment.give_up()
         for process in simulation.programs.values():
             process.alive = False
         network, (_, sent, arrived) = simulation.network, self._real.tolist()

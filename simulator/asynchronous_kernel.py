@@ -1,8 +1,9 @@
 """A run of asynchronous workers and servers in one loop: plain Python that numba compiles (asynchronous.py).
 
-What happens is what network.py and the strategy's two programs make of it, in the same order and with the same
-sums, so that times have the same bits. A worker w and a server s have two connections, on each of which there is at
-most one message at a time: number w x servers + s is the way up, and as much more than workers x servers the way down.
+What happens is what network.py and the two programs of the strategy make of it, in the same order and with
+the same sums, so that times have the same bits. A worker and a server have two connections, on each of which
+there is at most one message at a time: of worker w and server s, number w * servers + s is the way up, and
+workers * servers more the way down.
 """
 
 from math import inf
@@ -32,13 +33,13 @@ from lockstep.simulator.jit import compiled
 Ints = Any  # an array of shape (n,), int64
 Floats = Any  # float64
 Several = Any  # a tuple of arrays
-Net = Any  # see `run`
+Net = Any  # see flows_kernel.py
 
-DONE, MORE, FULL, READ, WRONG = range(5)  # why the loop stops: over, or to draw times, make room, read links
+DONE, MORE, FULL, READ, WRONG = range(5)  # why the loop stops: over; to draw times, make room, read links
 PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
-# Places in `whole`, after those of flows_kernel.py: rows of messages, gradients, updates; flows that may end before
-# links are read, where a reading interrupted, steps, those without time passing, workers without drawn times,
-# mini-batches taken
+# Places in `whole` after those of flows_kernel.py: rows of messages, gradients and updates; flows that may
+# end before links are read; the link where that interrupted, and flows that had ended there; steps, those in
+# one instant, workers without drawn times, mini-batches taken
 MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLACES = range(4, 15)
 ENDLESS = 1 << 60  # mini-batches
 
@@ -95,18 +96,15 @@ def run(
 ) -> int:
     """Let time pass until the run is over, or Python has something to do: which of these.
 
-    until: when it is over; overhead: s that a message takes of its sender's time; each: mini-batches of a
-    worker, and of all. real: the time, and bytes sent and arrived. net: how many bits the links of a path take (`shift`);
-    the path of each connection; `entries`, `ends`, `counts`, `owners` and `floats` as in kernel.py; of links
-    the clock, since when, the bound, and when it is looked at; the heap of those that it holds back, where
-    it begins, and its length, of flows the place there, the number, and when they are due; of links the bytes
-    that have entered, flows so far, and whether it is the bottleneck of all its flows; links that have
-    changed, and whether each has. messages: of connections, what is on them: kind, version that a worker has or gets,
-    start, when it had left, latency, the next in the mail, whether it is there. workers: of each the steps made,
-    whose answer it awaits, and times drawn; servers: versions, whether busy, the first and last of the
-    mail, bytes of a shard, s that an update takes, until when it is busy, and how long it has been. ranks:
-    of workers and servers, and when their messages' overheads are over. draws: s of gradients, shape
-    (workers, n). rows: of messages, gradients and updates. earlier, finished: room for a number of each flow.
+    until: when it is over, s; overhead: s that a message takes of its sender's time; each, together:
+    mini-batches of a worker, and of all; queue: of events, a heap; whole: numbers, see above; real: the time,
+    and bytes sent and arrived. messages: of connections the kind of what is on them, the version in it, its
+    start, when it had left, the latency, the next in the mail, and whether parameters wait to be taken.
+    workers: steps made, whose answer is awaited (-1: nobody's), and times drawn. servers: the version,
+    whether busy, the first and last of the mail, bytes of the shard, s of an update, until when it is busy,
+    and s that it has been. ranks: of workers and servers; and when they have done with their messages'
+    overheads. draws: s of gradients, shape (workers, n). rows: of messages, gradients and updates the columns
+    of the records. earlier, finished: room for a number of each flow, and of each link.
     """
     kind, version, start, left_at, _, following, there = messages
     steps, awaits, drawn = workers
@@ -121,18 +119,16 @@ def run(
             link, flowed = whole[AT], whole[ENDED]
             whole[AT] = -1
         else:
-            if not whole[EVENTS]:
-                return DONE
-            if queue[0][0] >= until:
-                real[0] = until
+            if not whole[EVENTS] or queue[0][0] >= until:
+                real[0] = real[0] if until == inf else until
                 return DONE
             if whole[EMPTY]:
                 return MORE
             if (
                 whole[EVENTS] + room > len(queue[0])
-                or whole[MESSAGES] == len(sent)
-                or whole[GRADIENTS] == len(computed)
-                or whole[UPDATES] + w_count > len(updated)
+                or whole[MESSAGES] == len(sent[0])
+                or whole[GRADIENTS] == len(computed[0])
+                or whole[UPDATES] + w_count > len(updated[0])
             ):
                 return FULL
             if queue[0][0] > now:
@@ -182,12 +178,12 @@ def run(
             carries = kind[whom] == PUSH or kind[whom] == PARAMETERS
             nbytes = shard[s] if carries else 0
             real[2] += nbytes
-            row = sent[whole[MESSAGES]]
+            row = whole[MESSAGES]
             whole[MESSAGES] += 1
-            row["start"], row["left"], row["end"] = start[whom], left_at[whom], now
-            row["kind"], row["nbytes"] = kind[whom], nbytes
+            sent[2][row], sent[3][row], sent[4][row] = start[whom], left_at[whom], now
+            sent[5][row], sent[6][row] = kind[whom], nbytes
             if whom < half:
-                row["node"], row["peer"] = rank[w], rank[w_count + s]
+                sent[0][row], sent[1][row] = rank[w], rank[w_count + s]
                 following[whom] = -1
                 if first[s] < 0:
                     first[s] = whom
@@ -197,7 +193,7 @@ def run(
                 if not busy[s]:
                     serves = s
             else:
-                row["node"], row["peer"] = rank[w_count + s], rank[w]
+                sent[0][row], sent[1][row] = rank[w_count + s], rank[w]
                 there[place], version[place] = True, version[whom]
                 if awaits[w] == s:
                     while awaits[w] < s_count and there[w * s_count + awaits[w]]:
@@ -211,14 +207,14 @@ def run(
                     else:
                         whole[STEPS] += 1
                         whole[STILL] += each == ENDLESS and together == ENDLESS
-                        end = now + draws[w, drawn[w]]
+                        end = now + draws[w][drawn[w]]
                         drawn[w] += 1
-                        whole[EMPTY] += drawn[w] == draws.shape[1]
+                        whole[EMPTY] += drawn[w] == len(draws[w])
                         schedule(queue, whole, end, NORMAL, COMPUTED, w)
-                        found = computed[whole[GRADIENTS]]
+                        row = whole[GRADIENTS]
                         whole[GRADIENTS] += 1
-                        found["node"], found["version"] = rank[w], steps[w]
-                        found["start"], found["end"] = now, end
+                        computed[0][row], computed[3][row] = rank[w], steps[w]
+                        computed[1][row], computed[2][row] = now, end
                         steps[w] += 1
         if goes >= 0:  # a worker: to send the same to every server
             for s in range(s_count):
@@ -243,14 +239,14 @@ def run(
             if kind[at] == LEAVE:
                 continue
             if kind[at] == PUSH:
-                done = updated[whole[UPDATES]]
+                row = whole[UPDATES]
                 whole[UPDATES] += 1
-                done["node"], done["peer"], done["end"] = rank[w_count + s], rank[at // s_count], now
-                done["version"], done["staleness"], done["batches"] = (
-                    versions[s],
-                    versions[s] - version[at],
-                    1,
+                updated[0][row], updated[1][row], updated[2][row] = (
+                    rank[w_count + s],
+                    rank[at // s_count],
+                    now,
                 )
+                updated[3][row], updated[4][row], updated[5][row] = versions[s], versions[s] - version[at], 1
                 versions[s] += 1
             down = at + half
             kind[down], version[down], start[down], left_at[down] = PARAMETERS, versions[s], now, inf

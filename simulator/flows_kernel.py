@@ -1,7 +1,20 @@
 """Events and flows of flows.py over flat arrays: plain Python that numba compiles (asynchronous_kernel.py).
 
-A flow is a number, that of the connection which it is on; of flows and links see kernel.py. Events are scheduled in
-the order, and sums added as, in events.py and flows.py, for the same bits.
+Events are scheduled in the order, and sums added as, in events.py and flows.py, for the same bits. Flows and
+links are numbers; a flow has that of the connection which it is on. `net` is all that is known of them:
+
+======= =======================================================================================
+shift   a connection has room for 2 ** shift links
+route   the links of each connection, -1 after the last
+clocks  of links: what the clock shows, since when, the bound, and the instant of the next look
+heaps   the flows that links hold back, as a heap for each; where that of a link begins, and its
+        length; of flows: the place there, how many were held back before, and what the owner's
+        clock reads when it is done (of a flow without owner, what is left of it)
+links   bytes that have entered, flows so far, whether it is the bottleneck of all its flows
+changes the links that have changed since the last solution, and of each whether it has
+======= =======================================================================================
+
+and `entries`, `ends`, `counts`, `owners` and `floats` as in kernel.py.
 """
 
 from math import inf
@@ -13,10 +26,10 @@ from lockstep.simulator.kernel import alone, fill, search
 Ints = Any  # an array of shape (n,), int64
 Floats = Any  # float64
 Several = Any  # a tuple of arrays
-Net = Any  # see `asynchronous_kernel.run`
+Net = Any  # a tuple: see above
 
 START, COMPUTED, BEGIN, LOOK, ARRIVE, SOLVE, APPLIED = range(7)  # kinds of events
-# Places in `whole`, numbers of: events, those scheduled and flows held back so far, links that have changed
+# Places in `whole`: events, those scheduled and flows held back so far, links that have changed
 EVENTS, ORDER, HELD, CHANGED = range(4)
 NORMAL, LAST = 1 << 56, 9 << 56  # priorities; the first of all is 0
 SAME = 1 + 1e-12  # as in flows.py
@@ -285,7 +298,8 @@ def solve(now: float, queue: Several, whole: Ints, net: Net, earlier: Ints) -> b
     (capacity, _, left, rate), (clock, since, bound, look_at) = floats, clocks
     (_, _, lengths, _, _, due), bottleneck = heaps, links[2]
     part = search(changed[: whole[CHANGED]], shift, entries, ends, owners[0])
-    among[changed[: whole[CHANGED]]] = False
+    for link in changed[: whole[CHANGED]]:
+        among[link] = False
     whole[CHANGED] = 0
     for link in part:
         clock[link] += rate[link] * (now - since[link])

@@ -39,6 +39,13 @@ def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asynchronous, "schedule", found.get("schedule", flows_kernel.schedule))
 
 
+def follow(config: Scenario) -> bool:
+    """Whether the loop could make the run, which nobody does."""
+    simulation = Simulation(Plan.of(config))
+    simulation.environment.give_up()
+    return follows(simulation)
+
+
 def looped(config: Scenario) -> Result:
     """The result of the loop, which must be able to make the run."""
     simulation = Simulation(Plan.of(config))
@@ -73,9 +80,14 @@ def runs(draw: st.DrawFn) -> Scenario:
     }
     if network["bandwidth"] is not None and draw(st.booleans()):
         network["topology"] = {"kind": "racks", "hosts_per_rack": 2, "oversubscription": 2}
-    servers = {"count": draw(st.integers(1, 5)), "colocated": draw(st.booleans()), "speed": draw(st.sampled_from([1, 0.5]))}
+    servers = {
+        "count": draw(st.integers(1, 5)),
+        "colocated": draw(st.booleans()),
+        "speed": draw(st.sampled_from([1, 0.5])),
+    }
     slow = st.fixed_dictionaries(
-        {"worker": st.integers(0, workers - 1), "slowdown": st.floats(1, 5)}, optional={"probability": st.just(0.3)}
+        {"worker": st.integers(0, workers - 1), "slowdown": st.floats(1, 5)},
+        optional={"probability": st.just(0.3)},
     )
     stops = [
         st.fixed_dictionaries({"steps": st.integers(1, 12)}),
@@ -106,3 +118,110 @@ def runs(draw: st.DrawFn) -> Scenario:
 @given(runs())
 def test_same_bits(config: Scenario) -> None:
     assert_same(config)
+
+
+@pytest.mark.usefixtures("in_python")
+@examples(0.25)
+@given(runs())
+def test_same_bits_without_a_compiler(config: Scenario) -> None:
+    assert not hasattr(asynchronous_kernel.run, "py_func")
+    assert_same(config)
+
+
+def busy(**changes: Any) -> Scenario:
+    """Every host sends to every host, and flows hold each other back."""
+    given: dict[str, Any] = {
+        "cluster__workers": 6,
+        "cluster__servers": {"count": 6, "colocated": True},
+        "cluster__network": {"bandwidth": "1 MB/s", "latency": "1 ms"},
+        "cluster__compute": {"time": {"distribution": "exponential", "mean": "1 ms"}},
+        "workload": {"parameters": 30_000},
+        "stop": {"steps": 40},
+    }
+    return scenario(**given | changes)
+
+
+def test_same_bits_in_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rooms that become full, times that are drawn again, links that are read often."""
+    monkeypatch.setattr(asynchronous, "_ROWS", 7)
+    monkeypatch.setattr(asynchronous, "_DRAWS", 20)
+    assert_same(busy())
+    assert_same(busy(cluster__servers=1, cluster__memory_bandwidth="1 MB/s"))
+    assert_same(busy(workload={"dataset": "digits", "model": "mlp", "learning": False}, stop={"epochs": 3}))
+
+
+def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take longer to load what is compiled; what others have taken before counts, too."""
+    monkeypatch.setattr(Asynchronous, "messages", 0.0)
+    monkeypatch.setattr(asynchronous, "_MANY", 7 * 6 * 6 * 2 * 40)
+    monkeypatch.setattr(asynchronous, "able", lambda: True)
+    simulation = Simulation(Plan.of(busy()))
+    simulation.environment.give_up()
+    assert [Asynchronous.pays(simulation) for _ in range(9)] == [False] * 7 + [True] * 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "synchronous"},
+        {"strategy": {"name": "asynchronous", "warm_start": 3}},
+        {"strategy": {"name": "asynchronous", "codec": "fp16"}},
+        {"strategy": {"name": "asynchronous", "answer_codec": "fp16"}},
+        {"workload": {"problem": "quadratic"}},
+        {"stop": {"updates": 30}},
+        {"cluster__servers": {"count": 1, "hierarchy": {"groups": 2}}},
+        {"cluster__cores_per_host": 1, "cluster__workers_per_host": 2},
+        {"cluster__stragglers": [{"worker": 1, "slowdown": 2, "spells": {"every": "1 s", "last": "1 s"}}]},
+        {
+            "cluster__faults": [{"worker": 1, "at": "10 ms", "crash": True, "back_after": "5 ms"}],
+            "recovery": {"on_failure": "continue"},
+        },
+        *(
+            {"cluster__network": {"bandwidth": "1 MB/s"} | network}
+            for network in (
+                {"queue": "64 KiB"},
+                {"burst": {"size": "1 MB", "line_rate": "2 MB/s"}},
+                {"receive_overhead": "1 us"},
+                {"jitter": {"deviation": "1 ms"}},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_what_only_messages_can_tell(changes: dict[str, Any]) -> None:
+    assert follow(busy())
+    assert not follow(busy(**changes))
+
+
+def test_time_that_stands_still_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = scenario(
+        cluster__compute={"time": {"distribution": "constant", "value": "0 s"}},
+        cluster__network={"latency": "0 s"},
+        stop={"time": "1 s"},
+    )
+    monkeypatch.setattr(Asynchronous, "pays", lambda simulation: True)
+    with pytest.raises(SimulationError, match="virtual time stands still"):
+        lockstep.simulate(config)
+
+
+def test_the_loop_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And tells how far it is."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(asynchronous, "_MANY", 0)
+    used, told = [], []
+    made = Asynchronous.run
+    monkeypatch.setattr(Asynchronous, "run", lambda self: used.append(self) or made(self))
+    lockstep.simulate(busy(), told.append)
+    assert len(used) == 1
+    assert told
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+def test_strategies_whose_programs_it_has() -> None:
+    """Whatever the rule."""
+    alone = {"cluster__servers": 1}
+    names = {
+        name for name in STRATEGIES if STRATEGIES[name].has_servers and follow(busy(strategy=name, **alone))
+    }
+    assert names == {"asynchronous", "staleness-aware", "dc-asgd"}
