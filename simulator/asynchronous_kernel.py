@@ -28,7 +28,7 @@ from lockstep.simulator.flows_kernel import (
     wake,
     widen,
 )
-from lockstep.simulator.jit import compiled
+from lockstep.simulator.jit import compiled, inlined
 
 Ints = Any  # an array of shape (n,), int64
 Floats = Any  # float64
@@ -44,7 +44,7 @@ MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLA
 ENDLESS = 1 << 60  # mini-batches
 
 
-@compiled
+@inlined
 def send(
     at: int,
     nbytes: int,
@@ -67,7 +67,7 @@ def send(
         arrive(at, now, queue, whole, messages)
 
 
-@compiled
+@inlined
 def arrive(at: int, now: float, queue: Several, whole: Ints, messages: Several) -> None:
     """`Transfer.done`."""
     _, _, _, left_at, latency, _, _ = messages

@@ -20,7 +20,7 @@ and `entries`, `ends`, `counts`, `owners` and `floats` as in kernel.py.
 from math import inf
 from typing import Any
 
-from lockstep.simulator.jit import compiled
+from lockstep.simulator.jit import compiled, inlined
 from lockstep.simulator.kernel import alone, fill, search
 
 Ints = Any  # an array of shape (n,), int64
@@ -35,7 +35,7 @@ NORMAL, LAST = 1 << 56, 9 << 56  # priorities; the first of all is 0
 SAME = 1 + 1e-12  # as in flows.py
 
 
-@compiled
+@inlined
 def schedule(queue: Several, whole: Ints, at: float, priority: int, what: int, whom: int) -> None:
     """Let something happen at an instant, after what is scheduled there with this priority."""
     times, orders, events = queue
@@ -51,7 +51,7 @@ def schedule(queue: Several, whole: Ints, at: float, priority: int, what: int, w
     times[place], orders[place], events[place] = at, order, what + (whom << 3)
 
 
-@compiled
+@inlined
 def take(queue: Several, whole: Ints) -> int:
     """Take the next event out of the queue."""
     times, orders, events = queue
@@ -74,7 +74,7 @@ def take(queue: Several, whole: Ints) -> int:
     return int(first)
 
 
-@compiled
+@inlined
 def sooner(one: int, other: int, due: Floats, number: Ints) -> bool:
     """Which of two flows that a link holds back is done first."""
     return bool(due[one] < due[other] or (due[one] == due[other] and number[one] < number[other]))
@@ -102,7 +102,7 @@ def sift(held: Ints, base: int, length: int, at: int, place: Ints, due: Floats, 
     place[flow] = at
 
 
-@compiled
+@inlined
 def hold(link: int, flow: int, at: float, whole: Ints, heaps: Several) -> None:
     """Let a flow share a link's clock until it reads `at`."""
     held, base, lengths, place, number, due = heaps
@@ -114,7 +114,7 @@ def hold(link: int, flow: int, at: float, whole: Ints, heaps: Several) -> None:
     sift(held, base[link], lengths[link], lengths[link] - 1, place, due, number)
 
 
-@compiled
+@inlined
 def let_go(link: int, flow: int, heaps: Several) -> None:
     """Take a flow out of a link's heap."""
     held, base, lengths, place, number, due = heaps
@@ -125,7 +125,7 @@ def let_go(link: int, flow: int, heaps: Several) -> None:
         sift(held, base[link], last, at, place, due, number)
 
 
-@compiled
+@inlined
 def wake(link: int, now: float, queue: Several, whole: Ints, net: Net) -> None:
     """Look at a link when its clock will say that the first of its flows is done: `Flows._wake`."""
     _, _, _, _, _, _, floats, clocks, heaps, _, _ = net
@@ -137,7 +137,7 @@ def wake(link: int, now: float, queue: Several, whole: Ints, net: Net) -> None:
         schedule(queue, whole, at, NORMAL, LOOK, link)
 
 
-@compiled
+@inlined
 def solve_later(flow: int, now: float, queue: Several, whole: Ints, net: Net) -> None:
     """`Flows._solve_later`."""
     shift, route, _, _, _, _, _, _, _, _, (changed, among) = net
@@ -153,7 +153,7 @@ def solve_later(flow: int, now: float, queue: Several, whole: Ints, net: Net) ->
             whole[CHANGED] += 1
 
 
-@compiled
+@inlined
 def harmless(flow: int, narrow: int, gets: float, net: Net) -> bool:
     """`Flows._harmless`."""
     shift, route, entries, ends, counts, owners, floats, clocks, _, _, _ = net
@@ -184,7 +184,7 @@ def harmless(flow: int, narrow: int, gets: float, net: Net) -> bool:
     return True
 
 
-@compiled
+@inlined
 def add(flow: int, nbytes: float, now: float, queue: Several, whole: Ints, net: Net) -> None:
     """`Flows.add`."""
     shift, route, entries, ends, counts, owners, floats, clocks, heaps, links, _ = net
@@ -224,7 +224,7 @@ def add(flow: int, nbytes: float, now: float, queue: Several, whole: Ints, net: 
         wake(narrow, now, queue, whole, net)
 
 
-@compiled
+@inlined
 def widen(link: int, net: Net) -> bool:
     """`Flows._widen`."""
     shift, _, entries, ends, counts, _, floats, clocks, _, _, _ = net
@@ -253,7 +253,7 @@ def widen(link: int, net: Net) -> bool:
     return True
 
 
-@compiled
+@inlined
 def look(link: int, now: float, net: Net, finished: Ints) -> int:
     """The first half of `Flows._look`: how many flows are finished."""
     shift, _, entries, ends, counts, owners, floats, clocks, heaps, _, _ = net

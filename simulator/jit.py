@@ -30,3 +30,8 @@ def compiled(function: Function) -> Function:
         return cast(Function, njit()(cache=True)(function))
     except RuntimeError:  # no folder for it can be written to
         return cast(Function, njit()(function))
+
+
+def inlined(function: Function) -> Function:
+    """As `compiled`, as a part of whoever calls it: of each array that is handed over owners are counted."""
+    return cast(Function, njit()(inline="always")(function)) if able() else function
