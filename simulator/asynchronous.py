@@ -107,7 +107,7 @@ class Asynchronous:
         self._rows = tuple(
             [tuple([np.zeros(_ROWS + w, COLUMNS[name][0]) for name in FIELDS[event]]) for event in _EVENTS]
         )
-        self._spare = ints(count, 0, np.int32), ints(max(count, len(self._links)), 0, np.int32)
+        self._finished = ints(max(count, len(self._links)), 0, np.int32)
         self._draws = self._drawn()
         for worker in range(w):
             schedule(self._queue, self._whole, float(self._real[0]), 0, START, worker)
@@ -144,7 +144,7 @@ class Asynchronous:
         sustained = np.array([link.sustained for link in links], float)
         entries = whole(len(route), -1), whole(len(route), -1), whole(len(route), -1)
         ends = whole(n, -1), whole(n, -1), whole(n, -1), whole(n, -1)
-        counts, owners = (whole(n), whole(n), whole(n)), (whole(count, -1), whole(count, -1))
+        counts, owners = (whole(n), whole(n), whole(n)), tuple([whole(count, -1) for _ in range(5)])
         floats = capacity, sustained, np.zeros(n), np.zeros(n)
         clocks = np.zeros(n), np.zeros(n), np.full(n, inf), np.full(n, inf)
         held, base = whole(int(crossed.sum())), np.cumsum(crossed)[:-1]
@@ -188,7 +188,7 @@ class Asynchronous:
             reason = self._run(
                 *(until, overhead, each, together, self._queue, whole, self._real, self._network),
                 *(self._messages, self._workers, self._of_servers, self._ranks, self._draws, self._rows),
-                *self._spare,
+                self._finished,
             )
             simulation.count_steps(int(whole[STEPS] - steps))
             if reason == READ:

@@ -91,7 +91,6 @@ def run(
     ranks: Several,
     draws: Floats,
     rows: Several,
-    earlier: Ints,
     finished: Ints,
 ) -> int:
     """Let time pass until the run is over, or Python has something to do: which of these.
@@ -104,7 +103,7 @@ def run(
     whether busy, the first and last of the mail, bytes of the shard, s of an update, until when it is busy,
     and s that it has been. ranks: of workers and servers; and when they have done with their messages'
     overheads. draws: s of gradients, shape (workers, n). rows: of messages, gradients and updates the columns
-    of the records. earlier, finished: room for a number of each flow, and of each link.
+    of the records. finished: room for flows.
     """
     kind, version, start, left_at, _, following, there = messages
     steps, awaits, drawn = workers
@@ -158,7 +157,7 @@ def run(
                 arrive(flow, now, queue, whole, messages)
             continue
         if what == SOLVE:
-            if not solve(now, queue, whole, net, earlier):
+            if not solve(now, queue, whole, net):
                 return WRONG
             continue
         goes, says, serves = -1, LEAVE, -1  # who goes on

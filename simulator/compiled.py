@@ -44,7 +44,7 @@ class Compiled:
         self._free: list[int] = []
         whole, real = np.empty(0, np.int32), np.empty(0)
         self._entries, self._ends, self._counts = (whole,) * 3, (whole,) * 4, (whole,) * 3
-        self._owners, self._floats = (whole,) * 2, (real,) * 4
+        self._owners, self._floats = (whole,) * 5, (real,) * 4
 
     def note(self, *flows: Flow) -> None:
         """Flows have come or gone."""

@@ -80,7 +80,7 @@ def sooner(one: int, other: int, due: Floats, number: Ints) -> bool:
     return bool(due[one] < due[other] or (due[one] == due[other] and number[one] < number[other]))
 
 
-@compiled
+@inlined
 def sift(held: Ints, base: int, length: int, at: int, place: Ints, due: Floats, number: Ints) -> None:
     """Put the flow at a place of a link's heap where it belongs."""
     flow = held[base + at]
@@ -291,10 +291,10 @@ def look(link: int, now: float, net: Net, finished: Ints) -> int:
 
 
 @compiled
-def solve(now: float, queue: Several, whole: Ints, net: Net, earlier: Ints) -> bool:
+def solve(now: float, queue: Several, whole: Ints, net: Net) -> bool:
     """`Flows._solve`; False: a link carries more than it can."""
     shift, _, entries, ends, counts, owners, floats, clocks, heaps, links, (changed, among) = net
-    after, (head, _, reached, met), (size, _, count), owner = entries[2], ends, counts, owners[1]
+    (_, _, reached, met), (size, _, count), (_, owner, earlier, _, _) = ends, counts, owners
     (capacity, _, left, rate), (clock, since, bound, look_at) = floats, clocks
     (_, _, lengths, _, _, due), bottleneck = heaps, links[2]
     part = search(changed[: whole[CHANGED]], shift, entries, ends, owners[0])
@@ -304,10 +304,6 @@ def solve(now: float, queue: Several, whole: Ints, net: Net, earlier: Ints) -> b
     for link in part:
         clock[link] += rate[link] * (now - since[link])
         since[link] = now
-        entry = head[link]
-        while entry >= 0:
-            earlier[entry >> shift] = owner[entry >> shift]
-            entry = after[entry]
     moved = fill(part, shift, entries, ends, counts, owners, floats)
     is_alone = alone(part, shift, entries, ends, counts, owners, floats)
     for flow in moved:

@@ -1,10 +1,14 @@
 """Functions that numba compiles, where it is installed (`pip install 'lockstep[fast]'`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+HERE = Path(__file__).parent
 
 
 @cache
@@ -27,11 +31,34 @@ def compiled(function: Function) -> Function:
     if not able():
         return function
     try:
-        return cast(Function, njit()(cache=True)(function))
+        with _by_sources():
+            return cast(Function, njit()(cache=True)(function))
     except RuntimeError:  # no folder for it can be written to
         return cast(Function, njit()(function))
 
 
 def inlined(function: Function) -> Function:
-    """As `compiled`, as a part of whoever calls it: of each array that is handed over owners are counted."""
+    """Compiled as a part of whoever calls it: where arrays are handed over, their owners would be counted."""
     return cast(Function, njit()(inline="always")(function)) if able() else function
+
+
+@contextmanager
+def _by_sources() -> Iterator[None]:
+    """Keep what is compiled in a folder that has its name from all that is compiled.
+
+    numba itself only looks whether a function's own file has changed, and not those of what it calls.
+    """
+    from numba.core import config
+
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(Path(before or HERE / "__pycache__") / _digest())
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+@cache
+def _digest() -> str:
+    sources = sorted([*HERE.glob("*kernel.py"), HERE / "shared_ring.py"])
+    return sha256(b"".join([source.read_bytes() for source in sources])).hexdigest()[:16]

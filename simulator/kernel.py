@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.simulator.jit import compiled
+from lockstep.simulator.jit import compiled, inlined
 
 Ints = Any  # an array of shape (n,), int32
 Floats = Any  # float64
@@ -86,7 +86,7 @@ def search(changed: Ints, shift: int, entries: Several, ends: Several, holder: I
     return queue[:n]
 
 
-@compiled
+@inlined
 def put(tree: Floats, at: int, value: float) -> None:
     """Give a leaf of a tree another value."""
     tree[at] = value
@@ -111,11 +111,12 @@ def fill(
     """Fill the links of a queue, by rounds; the flows that another link holds back now, in order.
 
     Sets of each link what it has `left`, its `rate`, and the `count` of the flows that it holds back; of each
-    flow its `holder`, and its `owner` to the same. The order is that of rounds, then that in which a search
-    meets links, then that in which it looks at flows.
+    flow its `holder`, and its `owner` to the same; `earlier` is whose it was, if another's. The order is that
+    of rounds, then that in which a search meets links, then that in which it looks at flows.
     """
     (path, _, after), (head, _, reached, met) = entries, ends
-    (size, rising, count), (holder, owner), (capacity, _, left, rate) = counts, owners, floats
+    (size, rising, count), (capacity, _, left, rate) = counts, floats
+    holder, owner, earlier, moved, keys = owners
     n, leaves = len(queue), 1
     while leaves < n:
         leaves *= 2
@@ -128,7 +129,6 @@ def fill(
             share[leaves + at] = capacity[link] / size[link]
     for at in range(leaves - 1, 0, -1):
         share[at] = min(share[2 * at], share[2 * at + 1])
-    moved, keys = np.empty(len(holder), np.int32), np.empty(len(holder), np.int32)
     filled, stack = np.empty(n, np.int32), np.empty(2 * leaves, np.int32)
     moves = 0
     while share[1] < inf:
@@ -174,7 +174,7 @@ def fill(
                             if gets < share[leaves + reached[other]]:  # by rounding
                                 put(share, leaves + reached[other], gets)
                     if owner[flow] != link:
-                        owner[flow], place = link, moves
+                        earlier[flow], owner[flow], place = owner[flow], link, moves
                         while place > first and keys[place - 1] > soonest:
                             moved[place], keys[place] = moved[place - 1], keys[place - 1]
                             place -= 1
@@ -197,7 +197,7 @@ def alone(
 ) -> Any:
     """Of each link of a queue, whether it holds back all who cross it, and `Filling.alone`."""
     (path, _, after), (head, _, _, _) = entries, ends
-    (size, _, count), (holder, _), (_, sustained, _, rate) = counts, owners, floats
+    (size, _, count), holder, (_, sustained, _, rate) = counts, owners[0], floats
     found = np.zeros(len(queue), np.bool_)
     known = np.zeros(len(head), np.int8)  # 1: unsaturated, 2: not so
     for at in range(len(queue)):
@@ -247,8 +247,8 @@ def solve(
     come: as in `join`; owned: a flow that comes, its owner or −1, the next flow, …; everywhere: see below.
     entries: of lists, the links (`path`), and the entries before and after; ends: of links, their lists'
     first and last entries, and two for the search; counts: of links, the flows on it, not frozen, and held
-    back; owners: of flows, a new one and the last; floats: of links, capacity, sustained capacity, what is
-    left, and rate.
+    back; owners: of flows, a new one and the last, and room for earlier ones, for flows, and for keys; floats:
+    of links, capacity, sustained capacity, what is left, and rate.
 
     Returned, as the search meets them: links that hold back flows, or did, or have changed, or simply all
     (everywhere); for each its rate, 0 if it does not fill, and whether it is `alone`; flows with another
