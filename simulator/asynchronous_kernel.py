@@ -13,12 +13,19 @@ from lockstep.simulator.flows_kernel import (
     APPLIED,
     ARRIVE,
     BEGIN,
+    BOTTLENECK,
     COMPUTED,
     EVENTS,
+    FINISHED,
+    LENGTH,
     LOOK,
+    LOOK_AT,
     NORMAL,
+    ROUTE,
     SOLVE,
     START,
+    Net,
+    Queue,
     add,
     look,
     schedule,
@@ -29,11 +36,12 @@ from lockstep.simulator.flows_kernel import (
     widen,
 )
 from lockstep.simulator.jit import compiled, inlined
+from lockstep.simulator.kernel import Ints, Rows
 
-Ints = Any  # an array of shape (n,), int64
-Floats = Any  # float64
-Several = Any  # a tuple of arrays
-Net = Any  # see flows_kernel.py
+Floats = Any  # an array of shape (n,), float64
+Columns = (
+    Any  # of messages, gradients and updates: the whole numbers of their records, and the times, in rows
+)
 
 DONE, MORE, FULL, READ, WRONG = range(5)  # why the loop stops: over; to draw times, make room, read links
 PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
@@ -42,37 +50,32 @@ PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
 # one instant, workers without drawn times, mini-batches taken
 MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLACES = range(4, 15)
 ENDLESS = 1 << 60  # mini-batches
+# More of `fw`, of connections: the kind of the message there, the version in it, the next in the mail, and
+# whether parameters wait to be taken
+KIND, VERSION, FOLLOWING, THERE = range(8, 12)
+STARTED, LEFT_AT, LATENCY = range(1, 4)  # of `fr`: of the message there; of the connection
+MADE, AWAITS, DRAWN = range(3)  # of `workers`: steps, whose answer is awaited (-1: nobody's), times drawn
+HAS, BUSY, FIRST, FINAL, SHARD = range(5)  # of `servers`: version, whether busy, ends of the mail, bytes
+TAKES, FREE, WORKED = range(3)  # of `busy`: s of an update, until when it is busy, s that it has been
 
 
 @inlined
-def send(
-    at: int,
-    nbytes: int,
-    now: float,
-    sender: int,
-    overhead: float,
-    queue: Several,
-    whole: Ints,
-    net: Net,
-    messages: Several,
-    ready: Floats,
-) -> None:
-    """`Network.send` on a connection; the sender's overhead is over if it is 0."""
-    if overhead:
-        ready[sender] = max(now, ready[sender]) + overhead
-        schedule(queue, whole, now + (ready[sender] - now), NORMAL, BEGIN, at)
-    elif nbytes and net[1][at << net[0]] >= 0:
+def send(at: int, nbytes: int, now: float, late: float, queue: Queue, whole: Ints, net: Net) -> None:
+    """`Network.send` on a connection; `late`: for how long the sender's overheads last, -1: none."""
+    if late >= 0:
+        schedule(queue, whole, now + late, NORMAL, BEGIN, at)
+    elif nbytes and net[5][ROUTE, at << net[0]] >= 0:
         add(at, nbytes, now, queue, whole, net)
     else:
-        arrive(at, now, queue, whole, messages)
+        arrive(at, now, queue, whole, net)
 
 
 @inlined
-def arrive(at: int, now: float, queue: Several, whole: Ints, messages: Several) -> None:
+def arrive(at: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """`Transfer.done`."""
-    _, _, _, left_at, latency, _, _ = messages
-    left_at[at] = now
-    schedule(queue, whole, now + latency[at], NORMAL, ARRIVE, at)
+    fr = net[3]
+    fr[LEFT_AT, at] = now
+    schedule(queue, whole, now + fr[LATENCY, at], NORMAL, ARRIVE, at)
 
 
 @compiled
@@ -81,37 +84,29 @@ def run(
     overhead: float,
     each: int,
     together: int,
-    queue: Several,
+    queue: Queue,
     whole: Ints,
     real: Floats,
     net: Net,
-    messages: Several,
-    workers: Several,
-    servers: Several,
-    ranks: Several,
-    draws: Floats,
-    rows: Several,
-    finished: Ints,
+    workers: Rows,
+    servers: Rows,
+    busy: Rows,
+    ready: Floats,
+    draws: Rows,
+    rows: Columns,
 ) -> int:
     """Let time pass until the run is over, or Python has something to do: which of these.
 
     until: when it is over, s; overhead: s that a message takes of its sender's time; each, together:
-    mini-batches of a worker, and of all; queue: of events, a heap; whole: numbers, see above; real: the time,
-    and bytes sent and arrived. messages: of connections the kind of what is on them, the version in it, its
-    start, when it had left, the latency, the next in the mail, and whether parameters wait to be taken.
-    workers: steps made, whose answer is awaited (-1: nobody's), and times drawn. servers: the version,
-    whether busy, the first and last of the mail, bytes of the shard, s of an update, until when it is busy,
-    and s that it has been. ranks: of workers and servers; and when they have done with their messages'
-    overheads. draws: s of gradients, shape (workers, n). rows: of messages, gradients and updates the columns
-    of the records. finished: room for flows.
+    mini-batches of a worker, and of all. queue: of events, a heap; whole: numbers, see above; real: the time,
+    and bytes sent and arrived. busy: of servers, in s. ready: when ranks have done with their messages'
+    overheads. draws: s of gradients, shape (workers, n).
     """
-    kind, version, start, left_at, _, following, there = messages
-    steps, awaits, drawn = workers
-    versions, busy, first, last, shard, takes, free, worked = servers
-    (rank, ready), (sent, computed, updated) = ranks, rows
-    look_at, lengths, bottleneck = net[7][3], net[8][2], net[9][2]
-    s_count, w_count = len(versions), len(steps)
-    half, room = s_count * w_count, len(finished) + 4 * (s_count + w_count) + 8
+    (sent, sent_at), (computed, computed_at), (updated, updated_at) = rows
+    _, _, lw, fr, fw, _, _ = net
+    lr = net[1]
+    s_count, w_count = servers.shape[1], workers.shape[1]
+    half, room = s_count * w_count, fw.shape[1] + 4 * (s_count + w_count) + 8
     while True:
         now, what, whom, link, flowed = real[0], -1, -1, -1, 0
         if whole[AT] >= 0:  # what a reading interrupted
@@ -125,9 +120,9 @@ def run(
                 return MORE
             if (
                 whole[EVENTS] + room > len(queue[0])
-                or whole[MESSAGES] == len(sent[0])
-                or whole[GRADIENTS] == len(computed[0])
-                or whole[UPDATES] + w_count > len(updated[0])
+                or whole[MESSAGES] == sent.shape[1]
+                or whole[GRADIENTS] == computed.shape[1]
+                or whole[UPDATES] + w_count > updated.shape[1]
             ):
                 return FULL
             if queue[0][0] > now:
@@ -138,23 +133,23 @@ def run(
             event = take(queue, whole)
             what, whom = event & 7, event >> 3
         if what == LOOK:
-            if look_at[whom] != now:  # it has been looked at since, or is to be later
+            if lr[LOOK_AT, whom] != now:  # it has been looked at since, or is to be later
                 continue
             link = whom
-            flowed = look(link, now, net, finished)
+            flowed = look(link, now, net)
             if flowed:
-                if not (bottleneck[link] and widen(link, net)):
-                    for flow in finished[:flowed]:
-                        solve_later(flow, now, queue, whole, net)
+                if not (lw[BOTTLENECK, link] and widen(link, net)):
+                    for at in range(flowed):
+                        solve_later(fw[FINISHED, at], now, queue, whole, net)
                 whole[UNREAD] -= flowed
                 if whole[UNREAD] <= 0:
                     whole[AT], whole[ENDED] = link, flowed
                     return READ
         if link >= 0:
-            if lengths[link]:
+            if lw[LENGTH, link]:
                 wake(link, now, queue, whole, net)
-            for flow in finished[:flowed]:
-                arrive(flow, now, queue, whole, messages)
+            for at in range(flowed):
+                arrive(fw[FINISHED, at], now, queue, whole, net)
             continue
         if what == SOLVE:
             if not solve(now, queue, whole, net):
@@ -162,92 +157,96 @@ def run(
             continue
         goes, says, serves = -1, LEAVE, -1  # who goes on
         if what == START:
-            goes, says, awaits[whom] = whom, PULL, 0
+            goes, says, workers[AWAITS, whom] = whom, PULL, 0
         elif what == COMPUTED:
-            goes, says, awaits[whom] = whom, PUSH, 0
+            goes, says, workers[AWAITS, whom] = whom, PUSH, 0
         elif what == APPLIED:
             serves = whom
         elif what == BEGIN:
-            carries = kind[whom] == PUSH or kind[whom] == PARAMETERS
-            nbytes = shard[(whom if whom < half else whom - half) % s_count] if carries else 0
-            send(whom, nbytes, now, 0, 0.0, queue, whole, net, messages, ready)
+            carries = fw[KIND, whom] == PUSH or fw[KIND, whom] == PARAMETERS
+            nbytes = servers[SHARD, (whom if whom < half else whom - half) % s_count] if carries else 0
+            send(whom, nbytes, now, -1.0, queue, whole, net)
         else:  # it has arrived
             place = whom if whom < half else whom - half
             w, s = place // s_count, place % s_count
-            carries = kind[whom] == PUSH or kind[whom] == PARAMETERS
-            nbytes = shard[s] if carries else 0
+            carries = fw[KIND, whom] == PUSH or fw[KIND, whom] == PARAMETERS
+            nbytes = servers[SHARD, s] if carries else 0
             real[2] += nbytes
             row = whole[MESSAGES]
             whole[MESSAGES] += 1
-            sent[2][row], sent[3][row], sent[4][row] = start[whom], left_at[whom], now
-            sent[5][row], sent[6][row] = kind[whom], nbytes
+            sent[0, row], sent[1, row] = (w, w_count + s) if whom < half else (w_count + s, w)
+            sent[2, row], sent[3, row] = fw[KIND, whom], nbytes
+            sent_at[0, row], sent_at[1, row], sent_at[2, row] = fr[STARTED, whom], fr[LEFT_AT, whom], now
             if whom < half:
-                sent[0][row], sent[1][row] = rank[w], rank[w_count + s]
-                following[whom] = -1
-                if first[s] < 0:
-                    first[s] = whom
+                fw[FOLLOWING, whom] = -1
+                if servers[FIRST, s] < 0:
+                    servers[FIRST, s] = whom
                 else:
-                    following[last[s]] = whom
-                last[s] = whom
-                if not busy[s]:
+                    fw[FOLLOWING, servers[FINAL, s]] = whom
+                servers[FINAL, s] = whom
+                if not servers[BUSY, s]:
                     serves = s
             else:
-                sent[0][row], sent[1][row] = rank[w_count + s], rank[w]
-                there[place], version[place] = True, version[whom]
-                if awaits[w] == s:
-                    while awaits[w] < s_count and there[w * s_count + awaits[w]]:
-                        there[w * s_count + awaits[w]] = False
-                        awaits[w] += 1
-                if awaits[w] == s_count:  # it has all parameters
-                    awaits[w] = -1
-                    whole[TAKEN] += steps[w] < each
-                    if steps[w] >= each or whole[TAKEN] > together:
+                fw[THERE, place], fw[VERSION, place] = 1, fw[VERSION, whom]
+                if workers[AWAITS, w] == s:
+                    while workers[AWAITS, w] < s_count and fw[THERE, w * s_count + workers[AWAITS, w]]:
+                        fw[THERE, w * s_count + workers[AWAITS, w]] = 0
+                        workers[AWAITS, w] += 1
+                if workers[AWAITS, w] == s_count:  # it has all parameters
+                    workers[AWAITS, w] = -1
+                    step = workers[MADE, w]
+                    whole[TAKEN] += step < each
+                    if step >= each or whole[TAKEN] > together:
                         goes = w
                     else:
                         whole[STEPS] += 1
                         whole[STILL] += each == ENDLESS and together == ENDLESS
-                        end = now + draws[w][drawn[w]]
-                        drawn[w] += 1
-                        whole[EMPTY] += drawn[w] == len(draws[w])
+                        end = now + draws[w, workers[DRAWN, w]]
+                        workers[DRAWN, w] += 1
+                        whole[EMPTY] += workers[DRAWN, w] == draws.shape[1]
                         schedule(queue, whole, end, NORMAL, COMPUTED, w)
                         row = whole[GRADIENTS]
                         whole[GRADIENTS] += 1
-                        computed[0][row], computed[3][row] = rank[w], steps[w]
-                        computed[1][row], computed[2][row] = now, end
-                        steps[w] += 1
+                        computed[0, row], computed[1, row] = w, step
+                        computed_at[0, row], computed_at[1, row] = now, end
+                        workers[MADE, w] = step + 1
         if goes >= 0:  # a worker: to send the same to every server
             for s in range(s_count):
                 at = goes * s_count + s
-                kind[at], start[at], left_at[at] = says, now, inf
-                nbytes = shard[s] if says == PUSH else 0
+                fw[KIND, at], fr[STARTED, at], fr[LEFT_AT, at] = says, now, inf
+                nbytes = servers[SHARD, s] if says == PUSH else 0
                 real[1] += nbytes
-                send(at, nbytes, now, goes, overhead, queue, whole, net, messages, ready)
+                if overhead:
+                    ready[goes] = max(now, ready[goes]) + overhead
+                send(at, nbytes, now, ready[goes] - now if overhead else -1.0, queue, whole, net)
         while serves >= 0:  # a server: with the next that it has received
             s = serves
-            at = first[s]
+            at = servers[FIRST, s]
             if at < 0:
                 break
-            if kind[at] == PUSH and takes[s] > 0 and not busy[s]:
-                free[s] = max(free[s], now) + takes[s]
-                worked[s] += takes[s]
-                busy[s] = True
-                schedule(queue, whole, now + (free[s] - now), NORMAL, APPLIED, s)
+            if fw[KIND, at] == PUSH and busy[TAKES, s] > 0 and not servers[BUSY, s]:
+                busy[FREE, s] = max(busy[FREE, s], now) + busy[TAKES, s]
+                busy[WORKED, s] += busy[TAKES, s]
+                servers[BUSY, s] = 1
+                schedule(queue, whole, now + (busy[FREE, s] - now), NORMAL, APPLIED, s)
                 break
-            busy[s] = False
-            first[s] = following[at]
-            if kind[at] == LEAVE:
+            servers[BUSY, s] = 0
+            servers[FIRST, s] = fw[FOLLOWING, at]
+            if fw[KIND, at] == LEAVE:
                 continue
-            if kind[at] == PUSH:
+            version = servers[HAS, s]
+            if fw[KIND, at] == PUSH:
                 row = whole[UPDATES]
                 whole[UPDATES] += 1
-                updated[0][row], updated[1][row], updated[2][row] = (
-                    rank[w_count + s],
-                    rank[at // s_count],
-                    now,
-                )
-                updated[3][row], updated[4][row], updated[5][row] = versions[s], versions[s] - version[at], 1
-                versions[s] += 1
-            down = at + half
-            kind[down], version[down], start[down], left_at[down] = PARAMETERS, versions[s], now, inf
-            real[1] += shard[s]
-            send(down, shard[s], now, w_count + s, overhead, queue, whole, net, messages, ready)
+                updated[0, row], updated[1, row], updated[2, row] = w_count + s, at // s_count, version
+                updated[3, row], updated[4, row], updated_at[0, row] = version - fw[VERSION, at], 1, now
+                version += 1
+                servers[HAS, s] = version
+            down, rank = at + half, w_count + s
+            fw[KIND, down], fw[VERSION, down] = PARAMETERS, version
+            fr[STARTED, down], fr[LEFT_AT, down] = now, inf
+            real[1] += servers[SHARD, s]
+            if overhead:
+                ready[rank] = max(now, ready[rank]) + overhead
+            late = ready[rank] - now if overhead else -1.0
+            send(down, servers[SHARD, s], now, late, queue, whole, net)

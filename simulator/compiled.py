@@ -15,7 +15,6 @@ from lockstep.simulator.filling import Order
 from lockstep.simulator.links import Flow, Link
 
 _LONG = 1 << 14  # so many flows may come and go before the arrays hear of it
-_Arrays = tuple[Any, ...]
 
 
 class Compiled:
@@ -25,9 +24,9 @@ class Compiled:
 
     def __init__(self, everywhere: bool) -> None:
         """everywhere: whether anybody wants to hear of links that hold nobody back."""
-        from lockstep.simulator.kernel import solve  # imports numba: half a second
+        from lockstep.simulator import kernel  # imports numba: half a second
 
-        self._solve: Any = solve
+        self._kernel: Any = kernel
         self._everywhere = everywhere
         self._links: list[Link] = []
         self._begin(1)
@@ -42,9 +41,8 @@ class Compiled:
         self._flows: list[Flow] = []  # by number; of one that is free, the last that had it
         self._numbers: dict[Flow, int] = {}
         self._free: list[int] = []
-        whole, real = np.empty(0, np.int32), np.empty(0)
-        self._entries, self._ends, self._counts = (whole,) * 3, (whole,) * 4, (whole,) * 3
-        self._owners, self._floats = (whole,) * 5, (real,) * 4
+        self._lr, self._lw = np.empty((4, 0)), np.empty((7, 0), np.int64)
+        self._fw, self._ew = np.empty((5, 0), np.int64), np.empty((3, 0), np.int64)
 
     def note(self, *flows: Flow) -> None:
         """Flows have come or gone."""
@@ -65,10 +63,11 @@ class Compiled:
             return None
         for link in changed:
             self.limit(link)
-        arrays = self._entries, self._ends, self._counts, self._owners, self._floats
         places = [link.place for link in changed]
-        told = [np.array(each, np.int32) for each in (*news, places)]
-        found = self._solve(*told, self._everywhere, self._shift, *arrays)
+        told = [np.array(each, np.int64) for each in (*news, places)]
+        found = self._kernel.solve(
+            *told, self._everywhere, self._shift, self._lr, self._lw, self._fw, self._ew
+        )
         queue, rates, alone, self._moved, too_much = found
         if too_much >= 0:
             raise SimulationError(f"{self._links[too_much].id.name} carries more than its capacity")
@@ -82,7 +81,7 @@ class Compiled:
         for link, rate in zip(self._alone, self._rates, strict=True):
             if rate:
                 link.rate = rate
-        numbers, owners = self._moved.tolist(), self._owners[1][self._moved].tolist()
+        numbers, owners = self._moved.tolist(), self._fw[self._kernel.OWNER, self._moved].tolist()
         return [(self._flows[n], self._links[at]) for n, at in zip(numbers, owners, strict=True)]
 
     def alone(self, link: Link) -> bool:
@@ -91,7 +90,8 @@ class Compiled:
 
     def limit(self, link: Link) -> None:
         """Learn what a link can do now."""
-        self._floats[0][link.place], self._floats[1][link.place] = link.capacity, link.sustained
+        kernel, place = self._kernel, link.place
+        self._lr[kernel.CAPACITY, place], self._lr[kernel.SUSTAINED, place] = link.capacity, link.sustained
 
     def _news(self, changed: Iterable[Link]) -> tuple[list[int], list[int], list[int]] | None:
         """What `kernel.solve` is told: flows that went and came, and those of links that are new here."""
@@ -142,15 +142,15 @@ class Compiled:
 
     def _make_room(self) -> None:
         flows, links = len(self._flows), len(self._links)
-        self._entries = _with_room(self._entries, flows << self._shift, -1)
-        self._owners = _with_room(self._owners, flows, -1)
-        self._ends = _with_room(self._ends, links, -1)
-        self._counts, self._floats = _with_room(self._counts, links, 0), _with_room(self._floats, links, 0)
+        self._ew, self._fw = _with_room(self._ew, flows << self._shift, -1), _with_room(self._fw, flows, -1)
+        self._lr, self._lw = _with_room(self._lr, links, 0), _with_room(self._lw, links, *self._kernel.NEW)
 
 
-def _with_room(arrays: _Arrays, length: int, empty: int) -> _Arrays:
-    """Arrays of that length at least, and what they had."""
-    if len(arrays[0]) >= length:
-        return arrays
-    more = 2 * length - len(arrays[0])
-    return tuple([np.concatenate([array, np.full(more, empty, array.dtype)]) for array in arrays])
+def _with_room(rows: np.ndarray, length: int, *empty: int) -> np.ndarray:
+    """Rows of that length at least, and what they had; empty: what a row has else, or each of them."""
+    if rows.shape[1] >= length:
+        return rows
+    found = np.empty((len(rows), 2 * length), rows.dtype)
+    found[:, : rows.shape[1]] = rows
+    found[:, rows.shape[1] :] = np.array(empty)[:, None]
+    return found

@@ -1,8 +1,10 @@
 """Max-min fair rates over flat arrays: plain Python that numba compiles (compiled.py).
 
-A link and a flow are numbers here. What crosses a link is a list: of flow f and its k-th link, the entry
-(f << shift) + k has the link in `path` (−1 after the last), and the entries before and after it on that link.
-Every link's list is in the order in which flows came. Sums are added in the order of `max_min`, for its bits.
+Links and flows are numbers here. What crosses a link is a list: of flow f and its k-th link, the entry
+(f << shift) + k has the link in the row PATH (-1 after the last), and the entries before and after it on that
+link. Every link's list is in the order in which flows came. Sums are added in the order of `max_min`, for its
+bits. What there is to know is in rows of few arrays, of links (`lr`: real, `lw`: whole numbers), flows (`fw`)
+and entries (`ew`): for each array that a function is given, numba counts owners, which took longer than the rest.
 """
 
 from math import inf
@@ -12,82 +14,87 @@ import numpy as np
 
 from lockstep.simulator.jit import compiled, inlined
 
-Ints = Any  # an array of shape (n,), int32
-Floats = Any  # float64
-Several = Any  # a tuple of either
+Ints = Any  # an array of shape (n,), int64
+Rows = Any  # shape (rows, n), float64 (`lr`) or int64
+CAPACITY, SUSTAINED, LEFT, RATE = range(
+    4
+)  # of `lr`; what is left, and the rate of the flows that it holds back
+# of `lw`: a list's first and last entry; two for the search; flows on it, not frozen, and held back
+HEAD, TAIL, REACHED, MET, SIZE, RISING, COUNT = range(7)
+NEW = (-1, -1, -1, -1, 0, 0, 0)  # of a link
+# of `fw`: who holds it back, now, in the last solution and before; room for some flows, and their keys
+HOLDER, OWNER, EARLIER, MOVED, KEY = range(5)
+PATH, BEFORE, AFTER = range(3)  # of `ew`
 
 
 @compiled
-def join(come: Ints, entries: Several, ends: Several, size: Ints) -> None:
+def join(come: Ints, lw: Rows, ew: Rows) -> None:
     """Let entries come to the ends of links' lists: an entry, its link, the next entry, …"""
-    (path, before, after), (head, tail, _, _) = entries, ends
     for at in range(0, len(come), 2):
         entry, link = come[at], come[at + 1]
-        path[entry], before[entry], after[entry] = link, tail[link], -1
-        if tail[link] < 0:
-            head[link] = entry
+        ew[PATH, entry], ew[BEFORE, entry], ew[AFTER, entry] = link, lw[TAIL, link], -1
+        if lw[TAIL, link] < 0:
+            lw[HEAD, link] = entry
         else:
-            after[tail[link]] = entry
-        tail[link] = entry
-        size[link] += 1
+            ew[AFTER, lw[TAIL, link]] = entry
+        lw[TAIL, link] = entry
+        lw[SIZE, link] += 1
 
 
 @compiled
-def leave(gone: Ints, shift: int, entries: Several, ends: Several, size: Ints) -> None:
+def leave(gone: Ints, shift: int, lw: Rows, ew: Rows) -> None:
     """Let flows leave their links' lists."""
-    (path, before, after), (head, tail, _, _) = entries, ends
     for flow in gone:
         for entry in range(flow << shift, (flow + 1) << shift):
-            link = path[entry]
+            link = ew[PATH, entry]
             if link < 0:
                 break
-            path[entry] = -1
-            size[link] -= 1
-            if before[entry] < 0:
-                head[link] = after[entry]
+            ew[PATH, entry] = -1
+            lw[SIZE, link] -= 1
+            if ew[BEFORE, entry] < 0:
+                lw[HEAD, link] = ew[AFTER, entry]
             else:
-                after[before[entry]] = after[entry]
-            if after[entry] < 0:
-                tail[link] = before[entry]
+                ew[AFTER, ew[BEFORE, entry]] = ew[AFTER, entry]
+            if ew[AFTER, entry] < 0:
+                lw[TAIL, link] = ew[BEFORE, entry]
             else:
-                before[after[entry]] = before[entry]
+                ew[BEFORE, ew[AFTER, entry]] = ew[BEFORE, entry]
 
 
 @compiled
-def search(changed: Ints, shift: int, entries: Several, ends: Several, holder: Ints) -> Any:
+def search(changed: Ints, shift: int, lw: Rows, fw: Rows, ew: Rows) -> Any:
     """The links that share flows, directly or not, with changed ones, in the order of `filling.Order`.
 
-    Those that are reached get their numbers in `reached` and `met`, which are −1 else; their flows no holder.
+    Those that are reached get their numbers in REACHED and MET, which are -1 else; their flows no holder.
     """
-    (path, _, after), (head, _, reached, met) = entries, ends
-    queue = np.empty(len(reached), np.int32)
+    queue = np.empty(lw.shape[1], np.int64)
     n = come_upon = 0
     for link in changed:
-        reached[link], queue[n] = n, link
+        lw[REACHED, link], queue[n] = n, link
         n += 1
     looked = 0
     while looked < n:
-        entry = head[queue[looked]]
+        entry = lw[HEAD, queue[looked]]
         looked += 1
         while entry >= 0:
             flow = entry >> shift
-            holder[flow] = -1
+            fw[HOLDER, flow] = -1
             for each in range(flow << shift, (flow + 1) << shift):
-                link = path[each]
+                link = ew[PATH, each]
                 if link < 0:
                     break
-                if met[link] < 0:
-                    met[link] = come_upon
+                if lw[MET, link] < 0:
+                    lw[MET, link] = come_upon
                     come_upon += 1
-                    if reached[link] < 0:
-                        reached[link], queue[n] = n, link
+                    if lw[REACHED, link] < 0:
+                        lw[REACHED, link], queue[n] = n, link
                         n += 1
-            entry = after[entry]
+            entry = ew[AFTER, entry]
     return queue[:n]
 
 
 @inlined
-def put(tree: Floats, at: int, value: float) -> None:
+def put(tree: Rows, at: int, value: float) -> None:
     """Give a leaf of a tree another value."""
     tree[at] = value
     while at > 1:
@@ -99,24 +106,12 @@ def put(tree: Floats, at: int, value: float) -> None:
 
 
 @compiled
-def fill(
-    queue: Ints,
-    shift: int,
-    entries: Several,
-    ends: Several,
-    counts: Several,
-    owners: Several,
-    floats: Several,
-) -> Any:
+def fill(queue: Ints, shift: int, lr: Rows, lw: Rows, fw: Rows, ew: Rows) -> Any:
     """Fill the links of a queue, by rounds; the flows that another link holds back now, in order.
 
-    Sets of each link what it has `left`, its `rate`, and the `count` of the flows that it holds back; of each
-    flow its `holder`, and its `owner` to the same; `earlier` is whose it was, if another's. The order is that
-    of rounds, then that in which a search meets links, then that in which it looks at flows.
+    Sets LEFT, RATE and COUNT of each link; HOLDER and OWNER of each flow, and EARLIER where that was another.
+    The order is that of rounds, then that in which a search meets links, then looks at flows.
     """
-    (path, _, after), (head, _, reached, met) = entries, ends
-    (size, rising, count), (capacity, _, left, rate) = counts, floats
-    holder, owner, earlier, moved, keys = owners
     n, leaves = len(queue), 1
     while leaves < n:
         leaves *= 2
@@ -124,12 +119,13 @@ def fill(
     share = np.full(2 * leaves, inf)
     for at in range(n):
         link = queue[at]
-        left[link], rising[link], rate[link], count[link] = capacity[link], size[link], 0.0, 0
-        if size[link]:
-            share[leaves + at] = capacity[link] / size[link]
+        lr[LEFT, link], lr[RATE, link] = lr[CAPACITY, link], 0.0
+        lw[RISING, link], lw[COUNT, link] = lw[SIZE, link], 0
+        if lw[SIZE, link]:
+            share[leaves + at] = lr[CAPACITY, link] / lw[SIZE, link]
     for at in range(leaves - 1, 0, -1):
         share[at] = min(share[2 * at], share[2 * at + 1])
-    filled, stack = np.empty(n, np.int32), np.empty(2 * leaves, np.int32)
+    filled, stack = np.empty(n, np.int64), np.empty(2 * leaves, np.int64)
     moves = 0
     while share[1] < inf:
         least = share[1]
@@ -141,11 +137,11 @@ def fill(
             if share[at] == least:
                 if at >= leaves:
                     link, place = queue[at - leaves], fills
-                    gets = left[link] / rising[link] if rising[link] else inf
+                    gets = lr[LEFT, link] / lw[RISING, link] if lw[RISING, link] else inf
                     if gets > least:
                         put(share, at, gets)
                         continue
-                    while place and met[filled[place - 1]] > met[link]:
+                    while place and lw[MET, filled[place - 1]] > lw[MET, link]:
                         filled[place] = filled[place - 1]
                         place -= 1
                     filled[place] = link
@@ -154,77 +150,67 @@ def fill(
                     stack[top], stack[top + 1] = 2 * at, 2 * at + 1
                     top += 2
         for link in filled[:fills]:
-            rate[link] = least
-            first, entry = moves, head[link]
+            lr[RATE, link] = least
+            first, entry = moves, lw[HEAD, link]
             while entry >= 0:
                 flow = entry >> shift
-                if holder[flow] < 0:
-                    holder[flow] = link
-                    count[link] += 1
-                    soonest = reached[link]
+                if fw[HOLDER, flow] < 0:
+                    fw[HOLDER, flow] = link
+                    lw[COUNT, link] += 1
+                    soonest = lw[REACHED, link]
                     for each in range(flow << shift, (flow + 1) << shift):
-                        other = path[each]
+                        other = ew[PATH, each]
                         if other < 0:
                             break
-                        soonest = min(soonest, reached[other])
+                        soonest = min(soonest, lw[REACHED, other])
                         if other != link:
-                            left[other] -= least
-                            rising[other] -= 1
-                            gets = left[other] / rising[other] if rising[other] else inf
-                            if gets < share[leaves + reached[other]]:  # by rounding
-                                put(share, leaves + reached[other], gets)
-                    if owner[flow] != link:
-                        earlier[flow], owner[flow], place = owner[flow], link, moves
-                        while place > first and keys[place - 1] > soonest:
-                            moved[place], keys[place] = moved[place - 1], keys[place - 1]
+                            lr[LEFT, other] -= least
+                            lw[RISING, other] -= 1
+                            gets = lr[LEFT, other] / lw[RISING, other] if lw[RISING, other] else inf
+                            if gets < share[leaves + lw[REACHED, other]]:  # by rounding
+                                put(share, leaves + lw[REACHED, other], gets)
+                    if fw[OWNER, flow] != link:
+                        fw[EARLIER, flow], fw[OWNER, flow], place = fw[OWNER, flow], link, moves
+                        while place > first and fw[KEY, place - 1] > soonest:
+                            fw[MOVED, place], fw[KEY, place] = fw[MOVED, place - 1], fw[KEY, place - 1]
                             place -= 1
-                        moved[place], keys[place] = flow, soonest
+                        fw[MOVED, place], fw[KEY, place] = flow, soonest
                         moves += 1
-                entry = after[entry]
-            rising[link] = 0
-    return moved[:moves]
+                entry = ew[AFTER, entry]
+            lw[RISING, link] = 0
+    return fw[MOVED, :moves]
 
 
 @compiled
-def alone(
-    queue: Ints,
-    shift: int,
-    entries: Several,
-    ends: Several,
-    counts: Several,
-    owners: Several,
-    floats: Several,
-) -> Any:
+def alone(queue: Ints, shift: int, lr: Rows, lw: Rows, fw: Rows, ew: Rows) -> Any:
     """Of each link of a queue, whether it holds back all who cross it, and `Filling.alone`."""
-    (path, _, after), (head, _, _, _) = entries, ends
-    (size, _, count), holder, (_, sustained, _, rate) = counts, owners[0], floats
     found = np.zeros(len(queue), np.bool_)
-    known = np.zeros(len(head), np.int8)  # 1: unsaturated, 2: not so
+    known = np.zeros(lw.shape[1], np.int8)  # 1: unsaturated, 2: not so
     for at in range(len(queue)):
         link = queue[at]
-        entry = head[link]
-        found[at] = count[link] > 0 and count[link] == size[link]
+        entry = lw[HEAD, link]
+        found[at] = lw[COUNT, link] > 0 and lw[COUNT, link] == lw[SIZE, link]
         while found[at] and entry >= 0:
             flow = entry >> shift
             for each in range(flow << shift, (flow + 1) << shift):
-                other = path[each]
+                other = ew[PATH, each]
                 if other < 0:
                     break
                 if other == link:
                     continue
-                if count[other]:
+                if lw[COUNT, other]:
                     found[at] = False
                     break
                 if not known[other]:
-                    fastest, across = 0.0, head[other]
+                    fastest, across = 0.0, lw[HEAD, other]
                     while across >= 0:
-                        fastest = max(fastest, rate[holder[across >> shift]])
-                        across = after[across]
-                    known[other] = 1 if fastest * size[other] <= sustained[other] else 2
+                        fastest = max(fastest, lr[RATE, fw[HOLDER, across >> shift]])
+                        across = ew[AFTER, across]
+                    known[other] = 1 if fastest * lw[SIZE, other] <= lr[SUSTAINED, other] else 2
                 if known[other] == 2:
                     found[at] = False
                     break
-            entry = after[entry]
+            entry = ew[AFTER, entry]
     return found
 
 
@@ -236,41 +222,36 @@ def solve(
     changed: Ints,
     everywhere: bool,
     shift: int,
-    entries: Several,
-    ends: Several,
-    counts: Several,
-    owners: Several,
-    floats: Several,
+    lr: Rows,
+    lw: Rows,
+    fw: Rows,
+    ew: Rows,
 ) -> Any:
     """Let flows go and come, and solve what shares links with changed ones, directly or not.
 
     come: as in `join`; owned: a flow that comes, its owner or −1, the next flow, …; everywhere: see below.
-    entries: of lists, the links (`path`), and the entries before and after; ends: of links, their lists'
-    first and last entries, and two for the search; counts: of links, the flows on it, not frozen, and held
-    back; owners: of flows, a new one and the last, and room for earlier ones, for flows, and for keys; floats:
-    of links, capacity, sustained capacity, what is left, and rate.
 
     Returned, as the search meets them: links that hold back flows, or did, or have changed, or simply all
     (everywhere); for each its rate, 0 if it does not fill, and whether it is `alone`; flows with another
     owner now; and a link that carries more than its capacity, or −1.
     """
-    leave(gone, shift, entries, ends, counts[0])
-    join(come, entries, ends, counts[0])
+    leave(gone, shift, lw, ew)
+    join(come, lw, ew)
     for at in range(0, len(owned), 2):
-        owners[1][owned[at]] = link = owned[at + 1]
+        fw[OWNER, owned[at]] = link = owned[at + 1]
         if link >= 0:
-            counts[2][link] += 1
-    queue = search(changed, shift, entries, ends, owners[0])
-    matters = counts[2][queue] > 0
+            lw[COUNT, link] += 1
+    queue = search(changed, shift, lw, fw, ew)
+    matters = lw[COUNT][queue] > 0
     matters[: len(changed)] = True
-    moved = fill(queue, shift, entries, ends, counts, owners, floats)
-    matters |= counts[2][queue] > 0
-    is_alone = alone(queue, shift, entries, ends, counts, owners, floats)
+    moved = fill(queue, shift, lr, lw, fw, ew)
+    matters |= lw[COUNT][queue] > 0
+    is_alone = alone(queue, shift, lr, lw, fw, ew)
     too_much = -1
     for link in queue:
-        ends[2][link] = ends[3][link] = -1
-        if floats[2][link] < -1e-9 * floats[0][link]:
+        lw[REACHED, link] = lw[MET, link] = -1
+        if lr[LEFT, link] < -1e-9 * lr[CAPACITY, link]:
             too_much = link
     if not everywhere:
         queue, is_alone = queue[matters], is_alone[matters]
-    return queue, floats[3][queue], is_alone, moved, too_much
+    return queue, lr[RATE][queue], is_alone, moved, too_much

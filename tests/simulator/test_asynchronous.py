@@ -30,13 +30,10 @@ STRATEGY: list[Any] = [
 @pytest.fixture
 def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """What numba compiles, as it stands."""
-    found: dict[str, Any] = {}
     for module in (kernel, flows_kernel, asynchronous_kernel):
-        names = {name: each.py_func for name, each in vars(module).items() if hasattr(each, "py_func")}
-        for name, function in names.items():
-            monkeypatch.setattr(module, name, function)
-        found |= names
-    monkeypatch.setattr(asynchronous, "schedule", found.get("schedule", flows_kernel.schedule))
+        for name, each in [*vars(module).items()]:
+            if hasattr(each, "py_func"):
+                monkeypatch.setattr(module, name, each.py_func)
 
 
 def follow(config: Scenario) -> bool:
@@ -50,7 +47,7 @@ def looped(config: Scenario) -> Result:
     """The result of the loop, which must be able to make the run."""
     simulation = Simulation(Plan.of(config))
     assert follows(simulation)
-    Asynchronous(simulation, asynchronous_kernel.run).run()
+    Asynchronous(simulation).run()
     simulation.finish()
     return simulation.result()
 
