@@ -200,8 +200,10 @@ class Asynchronous:
         self._whole[self._kernel.EMPTY] = 0
 
     def _make_room(self) -> None:
+        from lockstep.simulator.flows_kernel import EVENTS
+
         self._pack()
-        if 2 * self._whole[self._kernel.EVENTS] > len(self._queue[0]):
+        if 2 * self._whole[EVENTS] > len(self._queue[0]):
             self._queue = tuple([np.concatenate([each, np.empty_like(each)]) for each in self._queue])
 
     def _pack(self) -> None:

@@ -48,8 +48,9 @@ def _by_sources() -> Iterator[None]:
 
     numba itself only looks whether a function's own file has changed, and not those of what it calls.
     """
-    from numba.core import config
+    from numba.core import config as found
 
+    config: Any = found
     before = config.CACHE_DIR
     config.CACHE_DIR = str(Path(before or HERE / "__pycache__") / _digest())
     try:

@@ -4,7 +4,7 @@ Links and flows are numbers here. What crosses a link is a list: of flow f and i
 (f << shift) + k has the link in the row PATH (-1 after the last), and the entries before and after it on that
 link. Every link's list is in the order in which flows came. Sums are added in the order of `max_min`, for its
 bits. What there is to know is in rows of few arrays, of links (`lr`: real, `lw`: whole numbers), flows (`fw`)
-and entries (`ew`): for each array that a function is given, numba counts owners, which took longer than the rest.
+and entries (`ew`): of each array that a function is given numba counts owners, which took most of the time.
 """
 
 from math import inf

@@ -1,7 +1,9 @@
 """With numba and without."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +50,27 @@ def test_without_numba_python_solves(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_with_numba_the_kernel_does(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     assert solver(monkeypatch, "asynchronous") is not None
+
+
+def test_numba_is_not_loaded_before_it_is_needed() -> None:
+    """It takes longer than a small run."""
+    code = "import sys, lockstep.simulator.engine; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_what_is_compiled_is_kept_by_all_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """numba only looks at a function's own file."""
+    numba = pytest.importorskip("numba")
+    for name, text in (("kernel.py", "1"), ("other_kernel.py", "2"), ("shared_ring.py", "3")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(jit, "HERE", tmp_path)
+    found = []
+    for text in ("2", "2", "two"):
+        (tmp_path / "other_kernel.py").write_text(text)
+        jit._digest.cache_clear()
+        with jit._by_sources():
+            found.append(numba.config.CACHE_DIR)
+    jit._digest.cache_clear()
+    assert found[0] == found[1] != found[2]
+    assert numba.config.CACHE_DIR not in found
