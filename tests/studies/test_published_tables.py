@@ -59,7 +59,8 @@ def test_facts_are_as_published(where: tuple[str, str, str, str]) -> None:
     name, label, value, workers = where
     table = tables.read(name)
     facts = table.facts
-    chosen = facts[(facts[label] == value) & (facts["cluster.workers"] == workers)]
+    devices = facts["devices" if "devices" in facts else "cluster.workers"]
+    chosen = facts[(facts[label] == value) & (devices == workers)]
     assert float(chosen.iloc[0][table.measure]) == pytest.approx(FACTS[where], rel=1e-5)
 
 
@@ -135,11 +136,37 @@ def test_rates_and_sizes_of_the_tables_that_came_last_are_as_their_sources_say()
         assert float(row["throughput"]) == pytest.approx(together / float(row["s_a_step"]), rel=1e-4)
 
 
-def test_hosts_of_mxnet_have_two_servers_each() -> None:
+def test_hosts_of_mxnet_are_workers_that_have_two_servers_each() -> None:
     for _, row in tables.read("mxnet-2017-hosts").facts.iterrows():
-        hosts = max(1, int(row["cluster.workers"]) // 16)
+        devices, hosts = int(row["devices"]), int(row["cluster.workers"])
+        assert hosts == max(1, devices // 16)
         assert int(row["cluster.servers.count"]) == 2 * hosts
-        assert int(row["cluster.servers.hierarchy.groups"]) == hosts
+        each = 512 if row["model"] == "alexnet" else 32
+        assert int(row["workload.batch_size"]) * hosts == each * devices
+
+
+def test_stages_of_gpt_have_their_shares_of_the_products_and_the_last_one_the_head_too() -> None:
+    """A layer is computed forward twice, and backward, which is two more; the head forward once."""
+    for _, row in tables.read("dlperf-2021-gpt").facts.iterrows():
+        h, layers, stages = (int(row[key]) for key in ("hidden", "workload.layers", "parallelism.pipeline"))
+        workers, slow = int(row["cluster.workers"]), parse(row["cluster.stragglers"] or "[]", {})
+        assert bool(slow) == (stages > 1)
+        forward = layers * (1 + 2048 / (6 * h)) + 51_200 / (12 * h)
+        assert float(row["workload.flops"]) == pytest.approx(3 * 24 * 2048 * h**2 * forward, rel=1e-4)
+        head = 51_200 / (12 * h) / (1 + 2048 / (6 * h))
+        for each in slow:
+            last = each["worker"] >= workers - workers // stages
+            work = 4 * layers / stages + 3 * head * last
+            share = work / (4 * layers + 3 * head)
+            assert each["slowdown"] == pytest.approx(share * stages, abs=1e-4)
+
+
+def test_a_mini_batch_of_alexnet_is_that_of_the_script_with_any_number_of_cards() -> None:
+    for _, row in tables.read("mxnet-2015").facts.iterrows():
+        cards = int(row["cluster.workers"])
+        each = {"alexnet": 256 // cards, "inception-bn": 32 if row["library"] == "mxnet" else 16}
+        assert int(row["workload.batch_size"]) == each[row["model"]]
+        assert row["cluster.servers.colocated"] == str(cards == 1).lower()
 
 
 def test_batches_of_bert_are_the_same_of_all_devices_together() -> None:
