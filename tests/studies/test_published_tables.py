@@ -131,6 +131,11 @@ def test_rates_and_sizes_of_the_tables_that_came_last_are_as_their_sources_say()
             assert float(row["workload.flops"]) == pytest.approx(flops, rel=1e-5)
     for _, row in tables.read("yuan-2022-all-reduce").facts.iterrows():
         assert 4 * int(row["workload.parameters"]) == int(row["mib"]) * 2**20
+        delay = float(row["limit"].split()[-2]) if row["limit"] != "none" else 0.0  # on top of 50 us
+        assert parse(row["cluster.network.latency"], {}) in (
+            f"{delay + 0.05:g} ms",
+            f"{delay * 1e3 + 50:g} us",
+        )
     for _, row in tables.read("sync-switch-2021").facts.iterrows():
         together = 1 if row["strategy.name"] == "asynchronous" else int(row["cluster.workers"])
         assert float(row["throughput"]) == pytest.approx(together / float(row["s_a_step"]), rel=1e-4)
