@@ -46,11 +46,7 @@ def follows(simulation: "Simulation") -> bool:
         return False
     if given.get("warm_start") or strategy.encodes(given) or scenario.workload.learns:
         return False
-    if (
-        scenario.cluster.network.queue
-        or scenario.cluster.servers.copies > 1
-        or scenario.stop.updates is not None
-    ):
+    if scenario.cluster.servers.copies > 1 or scenario.stop.updates is not None:
         return False
     together = any(simulation.cores.shared(rank) for rank in plan.workers)
     return not together and all(time.steady for time in simulation.compute)
@@ -74,7 +70,11 @@ class Asynchronous:
         up = [network.connection(worker, server) for worker in workers for server in servers]
         down = [network.connection(server, worker) for worker in workers for server in servers]
         self._connections = [*up, *down]
-        self._flows: list[Flow | None] = [None] * len(self._connections)
+        self._paths = [connection.path for connection in self._connections]
+        if simulation.scenario.cluster.network.queue:  # a message may go as two flows: queues_kernel.py
+            whole = [*self._paths]
+            self._paths += [path[:1] for path in whole] + [path[1:] for path in whole]
+        self._flows: list[Flow | None] = [None] * len(self._paths)
         self._net = self._cleared()
         self._workers, self._of_servers = np.full((3, w), -1, np.int64), np.full((5, s), -1, np.int64)
         self._workers[[kernel.MADE, kernel.DRAWN]] = 0
@@ -116,22 +116,26 @@ class Asynchronous:
 
         links, count = self._links, len(self._connections)
         places = {link: place for place, link in enumerate(links)}
-        longest = max(1, *[len(connection.path) for connection in self._connections])
+        longest = max(1, *[len(path) for path in self._paths])
         shift = (longest - 1).bit_length()
-        ew = np.full((4, count << shift), -1, np.int64)
+        ew = np.full((6, len(self._paths) << shift), -1, np.int64)
         crossed = np.zeros(len(links), np.int64)
-        for number, connection in enumerate(self._connections):
-            for at, link in enumerate(connection.path, number << shift):
+        for number, path in enumerate(self._paths):
+            for at, link in enumerate(path, number << shift):
                 ew[flows.ROUTE, at] = places[link]
                 crossed[places[link]] += 1
-        lr, lw = np.zeros((9, len(links))), np.zeros((13, len(links)), np.int64)
+        lr, lw = np.zeros((9, len(links))), np.zeros((15, len(links)), np.int64)
         lr[CAPACITY] = [link.capacity for link in links]
         lr[SUSTAINED] = [link.sustained for link in links]
         lr[[flows.BOUND, flows.LOOK_AT]] = inf
         lw[: len(NEW)] = np.array(NEW)[:, None]
         lw[flows.BASE], lw[flows.BOTTLENECK] = np.cumsum(crossed) - crossed, 1
-        fr, fw = np.zeros((4, count)), np.full((12, max(count, len(links))), -1, np.int64)
-        fr[self._kernel.LATENCY] = [connection.latency for connection in self._connections]
+        lw[[flows.FIRST_TOLD, flows.LAST_TOLD]] = -1
+        fr, fw = (
+            np.zeros((6, len(self._paths))),
+            np.full((17, max(len(self._paths), len(links))), -1, np.int64),
+        )
+        fr[self._kernel.LATENCY, :count] = [connection.latency for connection in self._connections]
         fw[[self._kernel.VERSION, self._kernel.THERE]] = 0
         return shift, lr, lw, fr, fw, ew, np.zeros(int(crossed.sum()), np.int64)
 
@@ -157,12 +161,22 @@ class Asynchronous:
         flows, quota, stop = simulation.network.flows, simulation.plan.quota, simulation.scenario.stop
         simulation.environment.give_up()
         until = inf if stop.time is None else stop.time
+        waits = simulation.scenario.cluster.network.queue
         each = kernel.ENDLESS if quota.each is None else quota.each
         together = kernel.ENDLESS if quota.together is None else quota.together
         while True:
             steps = int(whole[kernel.STEPS])
             reason = kernel.run(
-                *(until, simulation.network.message_overhead, each, together, self._queue, whole, self._real),
+                *(
+                    until,
+                    simulation.network.message_overhead,
+                    waits,
+                    each,
+                    together,
+                    self._queue,
+                    whole,
+                    self._real,
+                ),
                 *(
                     self._net,
                     self._workers,
@@ -232,7 +246,7 @@ class Asynchronous:
                 number = entry >> shift
                 flow, owner = self._flow(number), int(fw[OWNER, number])
                 flow.owner = self._links[owner] if owner >= 0 else None
-                flow.due = float(fr[flows.DUE, number])
+                flow.due = flow.size = float(fr[flows.DUE, number])
                 link.flows[flow] = flow.path
                 entry = int(ew[AFTER, entry])
         for rank, free, worked in zip(self._servers, *self._busy[1:].tolist(), strict=True):
@@ -242,8 +256,7 @@ class Asynchronous:
     def _flow(self, number: int) -> Flow:
         flow = self._flows[number]
         if flow is None:
-            nbytes = int(self._of_servers[self._kernel.SHARD, number % len(self._servers)])
-            flow = self._flows[number] = Flow(self._connections[number].path, nbytes)
+            flow = self._flows[number] = Flow(self._paths[number], 0.0)
         return flow
 
     def _end(self) -> None:

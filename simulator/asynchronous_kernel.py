@@ -17,10 +17,13 @@ from lockstep.simulator.flows_kernel import (
     COMPUTED,
     EVENTS,
     FINISHED,
+    FIRST_TOLD,
+    HEAR,
     LENGTH,
     LOOK,
     LOOK_AT,
     NORMAL,
+    PLANNED,
     ROUTE,
     SOLVE,
     START,
@@ -32,11 +35,14 @@ from lockstep.simulator.flows_kernel import (
     solve,
     solve_later,
     take,
+    tell,
+    tell_all,
     wake,
     widen,
 )
 from lockstep.simulator.jit import compiled, inlined
 from lockstep.simulator.kernel import Ints, Rows
+from lockstep.simulator.queues_kernel import PLAN, WAITING, join, look_at_messages, over
 
 Floats = Any  # an array of shape (n,), float64
 Columns = (
@@ -48,33 +54,42 @@ PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
 # Places in `whole` after those of flows_kernel.py: rows of messages, gradients and updates; flows that may
 # end before links are read; the link where that interrupted, and flows that had ended there; steps, those in
 # one instant, workers without drawn times, mini-batches taken
-MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLACES = range(4, 15)
+MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLACES = range(5, 16)
 ENDLESS = 1 << 60  # mini-batches
 # More of `fw`, of connections: the kind of the message there, the version in it, the next in the mail, and
 # whether parameters wait to be taken
-KIND, VERSION, FOLLOWING, THERE = range(8, 12)
-STARTED, LEFT_AT, LATENCY = range(1, 4)  # of `fr`: of the message there; of the connection
+KIND, VERSION, FOLLOWING, THERE = range(13, 17)
+STARTED, LEFT_AT, LATENCY = range(3, 6)  # of `fr`: of the message there; of the connection
 MADE, AWAITS, DRAWN = range(3)  # of `workers`: steps, whose answer is awaited (-1: nobody's), times drawn
 HAS, BUSY, FIRST, FINAL, SHARD = range(5)  # of `servers`: version, whether busy, ends of the mail, bytes
 TAKES, FREE, WORKED = range(3)  # of `busy`: s of an update, until when it is busy, s that it has been
 
 
 @inlined
-def send(at: int, nbytes: int, now: float, late: float, queue: Queue, whole: Ints, net: Net) -> None:
-    """`Network.send` on a connection; `late`: for how long the sender's overheads last, -1: none."""
+def send(
+    at: int, nbytes: int, now: float, late: float, waits: float, queue: Queue, whole: Ints, net: Net
+) -> None:
+    """`Network.send` on a connection; late: for how long the sender's overheads last, -1: none.
+
+    waits: bytes of it that may wait in switches.
+    """
     if late >= 0:
         schedule(queue, whole, now + late, NORMAL, BEGIN, at)
-    elif nbytes and net[5][ROUTE, at << net[0]] >= 0:
-        add(at, nbytes, now, queue, whole, net)
-    else:
+    elif not nbytes or net[5][ROUTE, at << net[0]] < 0:
         arrive(at, now, queue, whole, net)
+    elif waits and net[0] and net[5][ROUTE, (at << net[0]) + 1] >= 0:
+        net[3][WAITING, at] = 0.0
+        join(at, nbytes, now, queue, whole, net)
+    else:
+        add(at, nbytes, now, queue, whole, net)
 
 
 @inlined
 def arrive(at: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """`Transfer.done`."""
     fr = net[3]
-    fr[LEFT_AT, at] = now
+    if fr[LEFT_AT, at] == inf:
+        fr[LEFT_AT, at] = now
     schedule(queue, whole, now + fr[LATENCY, at], NORMAL, ARRIVE, at)
 
 
@@ -82,6 +97,7 @@ def arrive(at: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
 def run(
     until: float,
     overhead: float,
+    waits: float,
     each: int,
     together: int,
     queue: Queue,
@@ -97,18 +113,17 @@ def run(
 ) -> int:
     """Let time pass until the run is over, or Python has something to do: which of these.
 
-    until: when it is over, s; overhead: s that a message takes of its sender's time; each, together:
-    mini-batches of a worker, and of all. queue: of events, a heap; whole: numbers, see above; real: the time,
-    and bytes sent and arrived. busy: of servers, in s. ready: when ranks have done with their messages'
-    overheads. draws: s of gradients, shape (workers, n).
+    until: when it is over, s; overhead: s that a message takes of its sender's time; waits: bytes of each
+    that may wait in switches; each, together: mini-batches of a worker, and of all. queue: of events, a heap;
+    whole: numbers, see above; real: the time, and bytes sent and arrived. busy: of servers, in s. ready: when
+    ranks have done with their messages' overheads. draws: s of gradients, shape (workers, n).
     """
     (sent, sent_at), (computed, computed_at), (updated, updated_at) = rows
-    _, _, lw, fr, fw, _, _ = net
-    lr = net[1]
+    shift, lr, lw, fr, fw, ew, _ = net
     s_count, w_count = servers.shape[1], workers.shape[1]
     half, room = s_count * w_count, fw.shape[1] + 4 * (s_count + w_count) + 8
     while True:
-        now, what, whom, link, flowed = real[0], -1, -1, -1, 0
+        now, what, whom, link, flowed, order = real[0], -1, -1, -1, 0, 0
         if whole[AT] >= 0:  # what a reading interrupted
             link, flowed = whole[AT], whole[ENDED]
             whole[AT] = -1
@@ -130,14 +145,17 @@ def run(
                 whole[STILL] = 0
             elif whole[STILL] > 1000 * w_count:
                 return WRONG
+            order = queue[1][0]
             event = take(queue, whole)
-            what, whom = event & 7, event >> 3
+            what, whom = event & 15, event >> 4
         if what == LOOK:
             if lr[LOOK_AT, whom] != now:  # it has been looked at since, or is to be later
                 continue
             link = whom
             flowed = look(link, now, net)
             if flowed:
+                if lw[FIRST_TOLD, link] >= 0:
+                    tell_all(link, now, queue, whole, net)
                 if not (lw[BOTTLENECK, link] and widen(link, net)):
                     for at in range(flowed):
                         solve_later(fw[FINISHED, at], now, queue, whole, net)
@@ -149,11 +167,25 @@ def run(
             if lw[LENGTH, link]:
                 wake(link, now, queue, whole, net)
             for at in range(flowed):
-                arrive(fw[FINISHED, at], now, queue, whole, net)
+                flow, means = fw[FINISHED, at], 2
+                message = flow % (2 * half)
+                if waits and shift and ew[ROUTE, (message << shift) + 1] >= 0:
+                    means = over(flow, 2 * half, now, queue, whole, net)
+                if means & 1:
+                    fr[LEFT_AT, message] = now
+                if means & 2:
+                    arrive(message, now, queue, whole, net)
             continue
         if what == SOLVE:
-            if not solve(now, queue, whole, net):
+            if not solve(now, 2 * half if waits else 0, queue, whole, net):
                 return WRONG
+            continue
+        if what == HEAR:
+            look_at_messages(2 * half, waits, now, queue, whole, net)
+            continue
+        if what == PLANNED:
+            if fw[PLAN, whom] == order:
+                tell(whom, now, queue, whole, net)
             continue
         goes, says, serves = -1, LEAVE, -1  # who goes on
         if what == START:
@@ -165,7 +197,7 @@ def run(
         elif what == BEGIN:
             carries = fw[KIND, whom] == PUSH or fw[KIND, whom] == PARAMETERS
             nbytes = servers[SHARD, (whom if whom < half else whom - half) % s_count] if carries else 0
-            send(whom, nbytes, now, -1.0, queue, whole, net)
+            send(whom, nbytes, now, -1.0, waits, queue, whole, net)
         else:  # it has arrived
             place = whom if whom < half else whom - half
             w, s = place // s_count, place % s_count
@@ -218,7 +250,7 @@ def run(
                 real[1] += nbytes
                 if overhead:
                     ready[goes] = max(now, ready[goes]) + overhead
-                send(at, nbytes, now, ready[goes] - now if overhead else -1.0, queue, whole, net)
+                send(at, nbytes, now, ready[goes] - now if overhead else -1.0, waits, queue, whole, net)
         while serves >= 0:  # a server: with the next that it has received
             s = serves
             at = servers[FIRST, s]
@@ -249,4 +281,4 @@ def run(
             if overhead:
                 ready[rank] = max(now, ready[rank]) + overhead
             late = ready[rank] - now if overhead else -1.0
-            send(down, servers[SHARD, s], now, late, queue, whole, net)
+            send(down, servers[SHARD, s], now, late, waits, queue, whole, net)

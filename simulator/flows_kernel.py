@@ -42,15 +42,18 @@ CLOCK, SINCE, BOUND, LOOK_AT, ENTERED = range(4, 9)
 # of `lw`: where the heap begins, and its length; flows so far, whether it is the bottleneck of all its flows;
 # links that have changed since the last solution, and of each whether it has
 BASE, LENGTH, USED, BOTTLENECK, CHANGES, AMONG = range(7, 13)
+FIRST_TOLD, LAST_TOLD = range(13, 15)  # the messages that are told when rates change there (queues_kernel.py)
 # of `fw`: the place in the heap, and how many were held back before; room for flows that are finished
 PLACE, NUMBER, FINISHED = range(5, 8)
+LISTED, IS_TOLD = range(8, 10)  # messages that are told, in order, and whether each is
 ROUTE = 3  # of `ew`: the links of a connection, where PATH has those of its flow; -1 after the last
+TOLD_BEFORE, TOLD_AFTER = range(4, 6)  # of a message and a link: the next in the list of FIRST_TOLD
 DUE = 0  # of `fr`: what the owner's clock reads when it is done; without an owner, what is left
 
-START, COMPUTED, BEGIN, LOOK, ARRIVE, SOLVE, APPLIED = range(7)  # kinds of events
-# Places in `whole`: events, those scheduled and flows held back so far, links that have changed
-EVENTS, ORDER, HELD, CHANGED = range(4)
-NORMAL, LAST = 1 << 56, 9 << 56  # priorities; the first of all is 0
+START, COMPUTED, BEGIN, LOOK, ARRIVE, SOLVE, APPLIED, HEAR, PLANNED = range(9)  # kinds of events
+# Places in `whole`: events, those scheduled and flows held back so far, links changed, messages told
+EVENTS, ORDER, HELD, CHANGED, TOLD = range(5)
+NORMAL, LAST, AFTER_LAST = 1 << 56, 9 << 56, 10 << 56  # priorities; the first of all is 0
 SAME = 1 + 1e-12  # as in flows.py
 
 
@@ -67,7 +70,7 @@ def schedule(queue: Queue, whole: Ints, at: float, priority: int, what: int, who
             break
         times[place], orders[place], events[place] = times[above], orders[above], events[above]
         place = above
-    times[place], orders[place], events[place] = at, order, what + (whom << 3)
+    times[place], orders[place], events[place] = at, order, what + (whom << 4)
 
 
 @inlined
@@ -147,6 +150,27 @@ def let_go(link: int, flow: int, net: Net) -> None:
         sift(held, lw[BASE, link], last, at, fr, fw)
 
 
+@compiled
+def tell(message: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
+    """`Queues.look_at`."""
+    fw = net[4]
+    if not whole[TOLD]:
+        schedule(queue, whole, now, AFTER_LAST, HEAR, 0)
+    if fw[IS_TOLD, message] <= 0:
+        fw[IS_TOLD, message], fw[LISTED, whole[TOLD]] = 1, message
+        whole[TOLD] += 1
+
+
+@compiled
+def tell_all(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
+    """Tell those who listen to a link."""
+    shift, _, lw, _, _, ew, _ = net
+    entry = lw[FIRST_TOLD, link]
+    while entry >= 0:
+        tell(entry >> shift, now, queue, whole, net)
+        entry = ew[TOLD_AFTER, entry]
+
+
 @inlined
 def wake(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """Look at a link when its clock will say that the first of its flows is done: `Flows._wake`."""
@@ -203,7 +227,7 @@ def harmless(flow: int, narrow: int, gets: float, net: Net) -> bool:
     return True
 
 
-@inlined
+@compiled
 def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """`Flows.add`."""
     shift, lr, lw, fr, fw, ew, held = net
@@ -237,9 +261,11 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
     hold(narrow, flow, lr[CLOCK, narrow] + nbytes, whole, net)
     if held[lw[BASE, narrow]] == flow:  # else the next to finish does so later than planned
         wake(narrow, now, queue, whole, net)
+    if lw[FIRST_TOLD, narrow] >= 0:
+        tell_all(narrow, now, queue, whole, net)
 
 
-@inlined
+@compiled
 def widen(link: int, net: Net) -> bool:
     """`Flows._widen`."""
     shift, lr, lw, _, _, ew, _ = net
@@ -267,9 +293,29 @@ def widen(link: int, net: Net) -> bool:
 
 
 @inlined
+def leave_links(flow: int, net: Net) -> None:
+    """Take a flow off its links."""
+    shift, _, lw, _, _, ew, _ = net
+    for entry in range(flow << shift, (flow + 1) << shift):
+        crossed = ew[PATH, entry]
+        if crossed < 0:
+            break
+        ew[PATH, entry] = -1
+        lw[SIZE, crossed] -= 1
+        if ew[BEFORE, entry] < 0:
+            lw[HEAD, crossed] = ew[AFTER, entry]
+        else:
+            ew[AFTER, ew[BEFORE, entry]] = ew[AFTER, entry]
+        if ew[AFTER, entry] < 0:
+            lw[TAIL, crossed] = ew[BEFORE, entry]
+        else:
+            ew[BEFORE, ew[AFTER, entry]] = ew[BEFORE, entry]
+
+
+@compiled
 def look(link: int, now: float, net: Net) -> int:
     """The first half of `Flows._look`: how many flows are finished."""
-    shift, lr, lw, fr, fw, ew, held = net
+    _, lr, lw, fr, fw, _, held = net
     lr[LOOK_AT, link] = inf
     lr[CLOCK, link] = lr[CLOCK, link] + lr[RATE, link] * (now - lr[SINCE, link])
     lr[SINCE, link] = now
@@ -282,27 +328,14 @@ def look(link: int, now: float, net: Net) -> int:
         fw[FINISHED, ended] = flow
         ended += 1
         fw[OWNER, flow] = -1
-        for entry in range(flow << shift, (flow + 1) << shift):
-            crossed = ew[PATH, entry]
-            if crossed < 0:
-                break
-            ew[PATH, entry] = -1
-            lw[SIZE, crossed] -= 1
-            if ew[BEFORE, entry] < 0:
-                lw[HEAD, crossed] = ew[AFTER, entry]
-            else:
-                ew[AFTER, ew[BEFORE, entry]] = ew[AFTER, entry]
-            if ew[AFTER, entry] < 0:
-                lw[TAIL, crossed] = ew[BEFORE, entry]
-            else:
-                ew[BEFORE, ew[AFTER, entry]] = ew[BEFORE, entry]
+        leave_links(flow, net)
     lw[COUNT, link] -= ended
     return ended
 
 
 @compiled
-def solve(now: float, queue: Queue, whole: Ints, net: Net) -> bool:
-    """`Flows._solve`; False: a link carries more than it can."""
+def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> bool:
+    """`Flows._solve`; False: a link carries more than it can. messages: how many may be told; 0: none."""
     shift, lr, lw, fr, fw, ew, _ = net
     part = search(lw[CHANGES, : whole[CHANGED]], shift, lw, fw, ew)
     for link in lw[CHANGES, : whole[CHANGED]]:
@@ -320,6 +353,8 @@ def solve(now: float, queue: Queue, whole: Ints, net: Net) -> bool:
             fr[DUE, flow] = rest if rest > 0 else 0.0
     for flow in moved:
         hold(fw[OWNER, flow], flow, lr[CLOCK, fw[OWNER, flow]] + fr[DUE, flow], whole, net)
+        if messages:
+            tell(flow % messages, now, queue, whole, net)
     right = True
     for at in range(len(part)):
         link = part[at]
@@ -331,6 +366,8 @@ def solve(now: float, queue: Queue, whole: Ints, net: Net) -> bool:
         else:
             lw[BOTTLENECK, link], lr[BOUND, link], lr[LOOK_AT, link] = lw[SIZE, link] == 0, inf, inf
             lr[CLOCK, link] = lr[RATE, link] = 0.0
+        if lw[FIRST_TOLD, link] >= 0:
+            tell_all(link, now, queue, whole, net)
     for link in part:
         if lw[LENGTH, link]:
             wake(link, now, queue, whole, net)

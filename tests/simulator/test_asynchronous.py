@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import Result, Scenario
 from lockstep.job.plan import Plan
-from lockstep.simulator import asynchronous, asynchronous_kernel, flows_kernel, kernel
+from lockstep.simulator import asynchronous, asynchronous_kernel, flows_kernel, kernel, queues_kernel
 from lockstep.simulator.asynchronous import Asynchronous, follows
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError
@@ -30,7 +30,7 @@ STRATEGY: list[Any] = [
 @pytest.fixture
 def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """What numba compiles, as it stands."""
-    for module in (kernel, flows_kernel, asynchronous_kernel):
+    for module in (kernel, flows_kernel, queues_kernel, asynchronous_kernel):
         for name, each in [*vars(module).items()]:
             if hasattr(each, "py_func"):
                 monkeypatch.setattr(module, name, each.py_func)
@@ -77,6 +77,8 @@ def runs(draw: st.DrawFn) -> Scenario:
     }
     if network["bandwidth"] is not None and draw(st.booleans()):
         network["topology"] = {"kind": "racks", "hosts_per_rack": 2, "oversubscription": 2}
+    if draw(st.booleans()):
+        network["queue"] = draw(st.sampled_from(["100 B", "3 kB", "64 KiB"]))
     servers = {
         "count": draw(st.integers(1, 5)),
         "colocated": draw(st.booleans()),
@@ -176,7 +178,6 @@ def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
         *(
             {"cluster__network": {"bandwidth": "1 MB/s"} | network}
             for network in (
-                {"queue": "64 KiB"},
                 {"burst": {"size": "1 MB", "line_rate": "2 MB/s"}},
                 {"receive_overhead": "1 us"},
                 {"jitter": {"deviation": "1 ms"}},
