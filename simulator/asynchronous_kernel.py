@@ -235,7 +235,7 @@ def run(
                         whole[STILL] += each == ENDLESS and together == ENDLESS
                         end = now + draws[w, workers[DRAWN, w]]
                         workers[DRAWN, w] += 1
-                        whole[EMPTY] += workers[DRAWN, w] == draws.shape[1]
+                        whole[EMPTY] += workers[DRAWN, w] == draws.shape[1] and step + 1 < each
                         schedule(queue, whole, end, NORMAL, COMPUTED, w)
                         row = whole[GRADIENTS]
                         whole[GRADIENTS] += 1

@@ -74,7 +74,7 @@ def positive(id: ResourceId, capacity: float, bucket: Bucket | None) -> float:
 class Flow:
     """`size` bytes on their way over `path`, of one or more links; `owner` is the link that holds it back.
 
-    `due` is what the owner's clock reads when the flow is done; `number`: so many were held back until it was.
+    `due` is what the owner's clock reads when the flow is done; `number`: so many had been before it.
     """
 
     __slots__ = ("due", "number", "owner", "path", "size")
