@@ -155,12 +155,16 @@ class Asynchronous:
         n = max(1, min(most, _DRAWS // len(times)))
         return np.array([[time.draw(0.0) for _ in range(n)] for time in times], float)
 
-    def run(self) -> None:
-        """Let time pass until the run is over. Raises Disturbed if programs must say what is wrong."""
+    def run(self, until: float | None = None) -> None:
+        """Let time pass until the run is over, or until an instant (s) before that.
+
+        Raises Disturbed if programs must say what is wrong.
+        """
         simulation, kernel, whole = self._simulation, self._kernel, self._whole
         flows, quota, stop = simulation.network.flows, simulation.plan.quota, simulation.scenario.stop
         simulation.environment.give_up()
-        until = inf if stop.time is None else stop.time
+        if until is None:
+            until = inf if stop.time is None else stop.time
         waits = simulation.scenario.cluster.network.queue
         each = kernel.ENDLESS if quota.each is None else quota.each
         together = kernel.ENDLESS if quota.together is None else quota.together

@@ -115,7 +115,7 @@ def _row(fit: Fitted, place: int, value: float) -> dict[str, Any]:
         "table": table.name,
         "series": series.name,
         "label": _label(series, place),
-        "workers": int(cells.get("devices", _workers(fit, place))),  # a worker may be a host
+        "workers": int(str(cells.get("devices", _workers(fit, place)))),  # a worker may be a host
         "measure": table.measure,
         "use": cells["use"],
         "cause": cells["cause"],

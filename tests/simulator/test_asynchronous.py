@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import lockstep
 from lockstep import Result, Scenario
 from lockstep.job.plan import Plan
-from lockstep.simulator import asynchronous, asynchronous_kernel, flows_kernel, kernel, queues_kernel
+from lockstep.simulator import asynchronous, asynchronous_kernel, flows_kernel, kernel, pilot, queues_kernel
 from lockstep.simulator.asynchronous import Asynchronous, follows
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError
@@ -223,3 +223,17 @@ def test_strategies_whose_programs_it_has() -> None:
         name for name in STRATEGIES if STRATEGIES[name].has_servers and follow(busy(strategy=name, **alone))
     }
     assert names == {"asynchronous", "staleness-aware", "dc-asgd"}
+
+
+def test_an_estimate_is_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is long by its events: how long the loop takes to the same instant."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(pilot, "_LONG", 0)
+    config, made = busy(stop={"steps": 100_000}), pilot._in_a_loop
+    calls = list[float]()
+    monkeypatch.setattr(pilot, "_in_a_loop", lambda plan, until: calls.append(made(plan, until)) or 7.0)
+    found = pilot.pilot(config, 0.05)
+    assert found.took_s == 7
+    assert len(calls) == 1
+    assert calls[0] > 0
+    assert found.steps >= 12
