@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _MANY = 50_000  # messages in such runs, after which it pays to load what is compiled
 _ROWS = 1 << 14  # of records that are packed at once
 _DRAWS = 1 << 16  # times of gradients that are drawn at once
+_HEAP = 4  # times as many entries as flows cross a link, of which three may come before there is more room
 _KINDS = ("pull", "push", "parameters", "leave")  # by their numbers
 _EVENTS = ("message", "gradient", "update")
 # The columns of their records, whole numbers and times in turn, as asynchronous_kernel.py has them.
@@ -124,20 +125,23 @@ class Asynchronous:
             for at, link in enumerate(path, number << shift):
                 ew[flows.ROUTE, at] = places[link]
                 crossed[places[link]] += 1
-        lr, lw = np.zeros((9, len(links))), np.zeros((15, len(links)), np.int64)
+        lr, lw = np.zeros((9, len(links))), np.zeros((16, len(links)), np.int64)
         lr[CAPACITY] = [link.capacity for link in links]
         lr[SUSTAINED] = [link.sustained for link in links]
         lr[[flows.BOUND, flows.LOOK_AT]] = inf
         lw[: len(NEW)] = np.array(NEW)[:, None]
-        lw[flows.BASE], lw[flows.BOTTLENECK] = np.cumsum(crossed) - crossed, 1
+        lw[flows.ENOUGH], lw[flows.BOTTLENECK] = crossed, 1
+        room = _HEAP * crossed
+        lw[flows.BASE] = np.cumsum(room) - room
         lw[[flows.FIRST_TOLD, flows.LAST_TOLD]] = -1
         fr, fw = (
             np.zeros((6, len(self._paths))),
-            np.full((17, max(len(self._paths), len(links))), -1, np.int64),
+            np.full((16, max(len(self._paths), len(links))), -1, np.int64),
         )
         fr[self._kernel.LATENCY, :count] = [connection.latency for connection in self._connections]
         fw[[self._kernel.VERSION, self._kernel.THERE]] = 0
-        return shift, lr, lw, fr, fw, ew, np.zeros(int(crossed.sum()), np.int64)
+        heaps = np.zeros(int(room.sum())), np.zeros((2, int(room.sum())), np.int64)
+        return shift, lr, lw, fr, fw, ew, heaps
 
     def _sizes(self) -> tuple[list[int], list[float]]:
         """Bytes of each server's shard, and the seconds of an update to it."""
@@ -218,11 +222,21 @@ class Asynchronous:
         self._whole[self._kernel.EMPTY] = 0
 
     def _make_room(self) -> None:
-        from lockstep.simulator.flows_kernel import EVENTS
+        from lockstep.simulator.flows_kernel import BASE, ENOUGH, EVENTS, LENGTH, TIGHT
 
         self._pack()
         if 2 * self._whole[EVENTS] > len(self._queue[0]):
             self._queue = tuple([np.concatenate([each, np.empty_like(each)]) for each in self._queue])
+        if self._whole[TIGHT]:
+            *_, (dues, held) = self._net
+            lw, self._whole[TIGHT] = self._net[2], 0
+            twice = np.zeros(2 * len(dues)), np.zeros((2, 2 * len(dues)), np.int64)
+            for base, length in zip(lw[BASE].tolist(), lw[LENGTH].tolist(), strict=True):
+                twice[0][2 * base : 2 * base + length] = dues[base : base + length]
+                twice[1][:, 2 * base : 2 * base + length] = held[:, base : base + length]
+            lw[ENOUGH] += np.diff(lw[BASE], append=len(dues))
+            lw[BASE] *= 2
+            self._net = *self._net[:-1], twice
 
     def _pack(self) -> None:
         """Give the records to who collects them."""

@@ -27,6 +27,7 @@ from lockstep.simulator.flows_kernel import (
     ROUTE,
     SOLVE,
     START,
+    TIGHT,
     Net,
     Queue,
     add,
@@ -54,11 +55,11 @@ PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
 # Places in `whole` after those of flows_kernel.py: rows of messages, gradients and updates; flows that may
 # end before links are read; the link where that interrupted, and flows that had ended there; steps, those in
 # one instant, workers without drawn times, mini-batches taken
-MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLACES = range(5, 16)
+MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLACES = range(6, 17)
 ENDLESS = 1 << 60  # mini-batches
 # More of `fw`, of connections: the kind of the message there, the version in it, the next in the mail, and
 # whether parameters wait to be taken
-KIND, VERSION, FOLLOWING, THERE = range(13, 17)
+KIND, VERSION, FOLLOWING, THERE = range(12, 16)
 STARTED, LEFT_AT, LATENCY = range(3, 6)  # of `fr`: of the message there; of the connection
 MADE, AWAITS, DRAWN = range(3)  # of `workers`: steps, whose answer is awaited (-1: nobody's), times drawn
 HAS, BUSY, FIRST, FINAL, SHARD = range(5)  # of `servers`: version, whether busy, ends of the mail, bytes
@@ -134,7 +135,8 @@ def run(
             if whole[EMPTY]:
                 return MORE
             if (
-                whole[EVENTS] + room > len(queue[0])
+                whole[TIGHT]
+                or whole[EVENTS] + room > len(queue[0])
                 or whole[MESSAGES] == sent.shape[1]
                 or whole[GRADIENTS] == computed.shape[1]
                 or whole[UPDATES] + w_count > updated.shape[1]

@@ -175,8 +175,8 @@ class Flows:
             return
         flow.due += nbytes
         if not flow.endless:
-            self._number = flow.number = self._number + 1
-            heappush(owner.held, (flow.due, flow.number, flow))
+            self._number += 1
+            heappush(owner.held, (flow.due, self._number, flow))
 
     def _take_turns(self, flow: Flow, link: Link, bucket: Bucket) -> None:
         """Let a flow that comes have its place among those on a link, which are behind by so much more."""
@@ -256,8 +256,8 @@ class Flows:
         link.since = now
         until = clock * _SAME + rate * now * 1e-15
         while held:
-            due, number, flow = held[0]
-            if flow.owner is link and flow.number == number:  # else it was cancelled, or held elsewhere since
+            due, _, flow = held[0]
+            if flow.owner is link and flow.due == due:  # else it was cancelled, or held elsewhere since
                 if due > until:
                     break
                 finished.append(flow)
@@ -314,15 +314,15 @@ class Flows:
         flow.due = due
         link.count += 1
         if not flow.endless:
-            self._number = flow.number = self._number + 1
-            heappush(link.held, (due, flow.number, flow))
+            self._number += 1
+            heappush(link.held, (due, self._number, flow))
 
     def _plan(self, link: Link, now: float) -> None:
         """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
         while held:
-            due, number, flow = held[0]
-            if flow.owner is link and flow.number == number:
+            due, _, flow = held[0]
+            if flow.owner is link and flow.due == due:
                 self._wake(link, due, now)
                 return
             heappop(held)  # it was cancelled, or held elsewhere since
@@ -364,8 +364,8 @@ class Flows:
                 link.bottleneck = link.count == len(link.flows) and solver.alone(link)
                 held, clock = link.held, link.clock
                 while held:
-                    due, number, flow = held[0]
-                    if flow.owner is link and flow.number == number:
+                    due, _number, flow = held[0]
+                    if flow.owner is link and flow.due == due:
                         at = now + (due - clock) / link.rate if due > clock else now
                         if at < link.wake:
                             looks.append((at, due, link))

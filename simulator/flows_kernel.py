@@ -2,8 +2,9 @@
 
 Events are scheduled in the order, and sums added as, in events.py and flows.py, for the same bits. Flows and
 links are numbers; a flow has that of the connection which it is on. `net` is all that is known of them: how
-many bits a link's number takes in an entry (`shift`), the rows of kernel.py with some more, and `held`, of
-each link the heap of the flows that it holds back.
+many bits a link's number takes in an entry (`shift`), the rows of kernel.py with some more, and of each link
+the heap of the flows that it holds back: what its clock reads when they are due; which they are, and how many
+were held back before. An entry stays when its flow is held elsewhere, as in flows.py.
 """
 
 from math import inf
@@ -27,7 +28,6 @@ from lockstep.simulator.kernel import (
     SUSTAINED,
     TAIL,
     Ints,
-    Rows,
     alone,
     fill,
     search,
@@ -40,19 +40,19 @@ Net = Any  # a tuple: see above
 # More of `lr`: what the clock shows, since when, the bound, the next look, and bytes that have entered
 CLOCK, SINCE, BOUND, LOOK_AT, ENTERED = range(4, 9)
 # of `lw`: where the heap begins, and its length; flows so far, whether it is the bottleneck of all its flows;
-# links that have changed since the last solution, and of each whether it has
-BASE, LENGTH, USED, BOTTLENECK, CHANGES, AMONG = range(7, 13)
-FIRST_TOLD, LAST_TOLD = range(13, 15)  # the messages that are told when rates change there (queues_kernel.py)
-# of `fw`: the place in the heap, and how many were held back before; room for flows that are finished
-PLACE, NUMBER, FINISHED = range(5, 8)
-LISTED, IS_TOLD = range(8, 10)  # messages that are told, in order, and whether each is
+# links that have changed since the last solution, and of each whether it has; above which its heap is tight
+BASE, LENGTH, USED, BOTTLENECK, CHANGES, AMONG, ENOUGH = range(7, 14)
+FIRST_TOLD, LAST_TOLD = range(14, 16)  # the messages that are told when rates change there (queues_kernel.py)
+# of `fw`: room for flows that are finished; how many had been held back when it came
+FINISHED, BORN = range(5, 7)
+LISTED, IS_TOLD = range(7, 9)  # messages that are told, in order, and whether each is
 ROUTE = 3  # of `ew`: the links of a connection, where PATH has those of its flow; -1 after the last
 TOLD_BEFORE, TOLD_AFTER = range(4, 6)  # of a message and a link: the next in the list of FIRST_TOLD
 DUE = 0  # of `fr`: what the owner's clock reads when it is done; without an owner, what is left
 
 START, COMPUTED, BEGIN, LOOK, ARRIVE, SOLVE, APPLIED, HEAR, PLANNED = range(9)  # kinds of events
-# Places in `whole`: events, those scheduled and flows held back so far, links changed, messages told
-EVENTS, ORDER, HELD, CHANGED, TOLD = range(5)
+# Places in `whole`: events, those scheduled and flows held back so far, links changed, messages told, tight
+EVENTS, ORDER, HELD, CHANGED, TOLD, TIGHT = range(6)
 NORMAL, LAST, AFTER_LAST = 1 << 56, 9 << 56, 10 << 56  # priorities; the first of all is 0
 SAME = 1 + 1e-12  # as in flows.py
 
@@ -97,57 +97,55 @@ def take(queue: Queue, whole: Ints) -> int:
 
 
 @inlined
-def sooner(one: int, other: int, fr: Rows, fw: Rows) -> bool:
-    """Which of two flows that a link holds back is done first."""
-    return bool(
-        fr[DUE, one] < fr[DUE, other]
-        or (fr[DUE, one] == fr[DUE, other] and fw[NUMBER, one] < fw[NUMBER, other])
-    )
-
-
-@inlined
-def sift(held: Ints, base: int, length: int, at: int, fr: Rows, fw: Rows) -> None:
-    """Put the flow at a place of a link's heap where it belongs."""
-    flow = held[base + at]
-    while at and sooner(flow, held[base + ((at - 1) >> 1)], fr, fw):
-        above = (at - 1) >> 1
-        held[base + at] = held[base + above]
-        fw[PLACE, held[base + at]] = at
-        at = above
-    while 2 * at + 1 < length:
-        below = 2 * at + 1
-        if below + 1 < length and sooner(held[base + below + 1], held[base + below], fr, fw):
-            below += 1
-        if sooner(flow, held[base + below], fr, fw):
-            break
-        held[base + at] = held[base + below]
-        fw[PLACE, held[base + at]] = at
-        at = below
-    held[base + at] = flow
-    fw[PLACE, flow] = at
-
-
-@inlined
 def hold(link: int, flow: int, at: float, whole: Ints, net: Net) -> None:
-    """Let a flow share a link's clock until it reads `at`."""
-    _, _, lw, fr, fw, _, held = net
+    """Let a flow share a link's clock until it reads `at`: `Flows._hold`."""
+    _, _, lw, fr, _, _, (dues, held) = net
     fr[DUE, flow] = at
     whole[HELD] += 1
-    fw[NUMBER, flow] = whole[HELD]
+    number, base, place = whole[HELD], lw[BASE, link], lw[LENGTH, link]
     lw[LENGTH, link] += 1
-    held[lw[BASE, link] + lw[LENGTH, link] - 1] = flow
-    sift(held, lw[BASE, link], lw[LENGTH, link], lw[LENGTH, link] - 1, fr, fw)
+    if lw[LENGTH, link] > lw[ENOUGH, link]:
+        whole[TIGHT] = 1
+    while place:
+        above = base + ((place - 1) >> 1)
+        if dues[above] < at or (dues[above] == at and held[1, above] < number):
+            break
+        dues[base + place], held[0, base + place] = dues[above], held[0, above]
+        held[1, base + place] = held[1, above]
+        place = above - base
+    dues[base + place], held[0, base + place], held[1, base + place] = at, flow, number
+
+
+@compiled
+def drop(link: int, net: Net) -> None:
+    """Take the first out of a link's heap."""
+    _, _, lw, _, _, _, (dues, held) = net
+    lw[LENGTH, link] -= 1
+    base, last = lw[BASE, link], lw[LENGTH, link]
+    at, flow, number, place = dues[base + last], held[0, base + last], held[1, base + last], 0
+    while 2 * place + 1 < last:
+        below = base + 2 * place + 1
+        other = below + 1
+        if other < base + last and (
+            dues[other] < dues[below] or (dues[other] == dues[below] and held[1, other] < held[1, below])
+        ):
+            below = other
+        if at < dues[below] or (at == dues[below] and number < held[1, below]):
+            break
+        dues[base + place], held[0, base + place] = dues[below], held[0, below]
+        held[1, base + place] = held[1, below]
+        place = below - base
+    dues[base + place], held[0, base + place], held[1, base + place] = at, flow, number
 
 
 @inlined
-def let_go(link: int, flow: int, net: Net) -> None:
-    """Take a flow out of a link's heap."""
-    _, _, lw, fr, fw, _, held = net
-    lw[LENGTH, link] -= 1
-    at, last = fw[PLACE, flow], lw[LENGTH, link]
-    if at < last:
-        held[lw[BASE, link] + at] = held[lw[BASE, link] + last]
-        sift(held, lw[BASE, link], last, at, fr, fw)
+def counts(link: int, net: Net) -> bool:
+    """Whether the first in a link's heap has not been cancelled, or held elsewhere since."""
+    _, _, lw, fr, fw, _, (dues, held) = net
+    first = lw[BASE, link]
+    flow = held[0, first]
+    here = fw[OWNER, flow] == link and fr[DUE, flow] == dues[first]
+    return bool(here and held[1, first] > fw[BORN, flow])
 
 
 @compiled
@@ -174,12 +172,24 @@ def tell_all(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None
 @inlined
 def wake(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """Look at a link when its clock will say that the first of its flows is done: `Flows._wake`."""
-    _, lr, lw, fr, _, _, held = net
-    left = fr[DUE, held[lw[BASE, link]]] - lr[CLOCK, link]
+    _, lr, lw, _, _, _, (dues, _) = net
+    left = dues[lw[BASE, link]] - lr[CLOCK, link]
     at = now + left / lr[RATE, link] if left > 0 else now
     if at < lr[LOOK_AT, link]:
         lr[LOOK_AT, link] = at
         schedule(queue, whole, at, NORMAL, LOOK, link)
+
+
+@compiled
+def plan(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
+    """`Flows._plan`."""
+    _, lr, lw, _, _, _, _ = net
+    while lw[LENGTH, link] and not counts(link, net):
+        drop(link, net)
+    if lw[LENGTH, link]:
+        wake(link, now, queue, whole, net)
+    else:
+        lr[LOOK_AT, link] = inf
 
 
 @inlined
@@ -230,7 +240,7 @@ def harmless(flow: int, narrow: int, gets: float, net: Net) -> bool:
 @compiled
 def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """`Flows.add`."""
-    shift, lr, lw, fr, fw, ew, held = net
+    shift, lr, lw, fr, fw, ew, (_, held) = net
     narrow, least, others = ew[ROUTE, flow << shift], inf, 0
     for entry in range(flow << shift, (flow + 1) << shift):
         link = ew[ROUTE, entry]
@@ -249,7 +259,11 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
         share = lr[CAPACITY, link] / (there + 1)
         if share <= least and (share < least or lw[USED, link] > lw[USED, narrow]):
             narrow, least, others = link, share, there
-    fw[OWNER, flow], fr[DUE, flow] = -1, nbytes  # which it has left until somebody holds it back
+    fw[OWNER, flow], fw[BORN, flow], fr[DUE, flow] = (
+        -1,
+        whole[HELD],
+        nbytes,
+    )  # which it has left until somebody holds it back
     lw[BOTTLENECK, narrow] = others == 0 or (lw[BOTTLENECK, narrow] and lw[COUNT, narrow] == others)
     if not lw[BOTTLENECK, narrow] or not harmless(flow, narrow, least, net):
         solve_later(flow, now, queue, whole, net)
@@ -259,7 +273,7 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
     fw[OWNER, flow] = narrow
     lw[COUNT, narrow] += 1
     hold(narrow, flow, lr[CLOCK, narrow] + nbytes, whole, net)
-    if held[lw[BASE, narrow]] == flow:  # else the next to finish does so later than planned
+    if held[0, lw[BASE, narrow]] == flow:  # else the next to finish does so later than planned
         wake(narrow, now, queue, whole, net)
     if lw[FIRST_TOLD, narrow] >= 0:
         tell_all(narrow, now, queue, whole, net)
@@ -272,6 +286,7 @@ def widen(link: int, net: Net) -> bool:
     if not lw[COUNT, link]:
         lr[CLOCK, link] = lr[RATE, link] = 0.0
         lr[BOUND, link] = inf
+        lw[LENGTH, link] = 0
         return True
     share = lr[CAPACITY, link] / lw[COUNT, link]
     if share > lr[BOUND, link]:
@@ -315,20 +330,20 @@ def leave_links(flow: int, net: Net) -> None:
 @compiled
 def look(link: int, now: float, net: Net) -> int:
     """The first half of `Flows._look`: how many flows are finished."""
-    _, lr, lw, fr, fw, _, held = net
+    _, lr, lw, _, fw, _, (dues, held) = net
     lr[LOOK_AT, link] = inf
     lr[CLOCK, link] = lr[CLOCK, link] + lr[RATE, link] * (now - lr[SINCE, link])
     lr[SINCE, link] = now
     until, ended = lr[CLOCK, link] * SAME + lr[RATE, link] * now * 1e-15, 0
     while lw[LENGTH, link]:
-        flow = held[lw[BASE, link]]
-        if fr[DUE, flow] > until:
-            break
-        let_go(link, flow, net)
-        fw[FINISHED, ended] = flow
-        ended += 1
-        fw[OWNER, flow] = -1
-        leave_links(flow, net)
+        if counts(link, net):
+            if dues[lw[BASE, link]] > until:
+                break
+            flow = held[0, lw[BASE, link]]
+            fw[FINISHED, ended], fw[OWNER, flow] = flow, -1
+            ended += 1
+            leave_links(flow, net)
+        drop(link, net)
     lw[COUNT, link] -= ended
     return ended
 
@@ -349,7 +364,6 @@ def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> boo
     for flow in moved:
         if fw[EARLIER, flow] >= 0:
             rest = fr[DUE, flow] - lr[CLOCK, fw[EARLIER, flow]]
-            let_go(fw[EARLIER, flow], flow, net)
             fr[DUE, flow] = rest if rest > 0 else 0.0
     for flow in moved:
         hold(fw[OWNER, flow], flow, lr[CLOCK, fw[OWNER, flow]] + fr[DUE, flow], whole, net)
@@ -366,9 +380,10 @@ def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> boo
         else:
             lw[BOTTLENECK, link], lr[BOUND, link], lr[LOOK_AT, link] = lw[SIZE, link] == 0, inf, inf
             lr[CLOCK, link] = lr[RATE, link] = 0.0
+            lw[LENGTH, link] = 0
         if lw[FIRST_TOLD, link] >= 0:
             tell_all(link, now, queue, whole, net)
     for link in part:
-        if lw[LENGTH, link]:
-            wake(link, now, queue, whole, net)
+        if lw[COUNT, link]:
+            plan(link, now, queue, whole, net)
     return right

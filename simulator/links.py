@@ -74,10 +74,10 @@ def positive(id: ResourceId, capacity: float, bucket: Bucket | None) -> float:
 class Flow:
     """`size` bytes on their way over `path`, of one or more links; `owner` is the link that holds it back.
 
-    `due` is what the owner's clock reads when the flow is done; `number`: so many had been before it.
+    `due` is what the owner's clock reads when the flow is done.
     """
 
-    __slots__ = ("due", "number", "owner", "path", "size")
+    __slots__ = ("due", "owner", "path", "size")
     endless = False
     listens = False  # wants to know when another link holds it back
 
@@ -85,7 +85,7 @@ class Flow:
         self.path = path
         self.size = size
         self.owner: Link | None = None
-        self.due, self.number = 0.0, 0
+        self.due = 0.0
 
     @property
     def altogether(self) -> float:

@@ -3,8 +3,6 @@
 Of m messages, number c is as a whole the flow c; in two parts they are m + c and 2 m + c, up and down.
 """
 
-from math import inf
-
 from lockstep.simulator.flows_kernel import (
     BOTTLENECK,
     CLOCK,
@@ -13,9 +11,7 @@ from lockstep.simulator.flows_kernel import (
     FIRST_TOLD,
     IS_TOLD,
     LAST_TOLD,
-    LENGTH,
     LISTED,
-    LOOK_AT,
     NORMAL,
     ORDER,
     PLANNED,
@@ -28,12 +24,11 @@ from lockstep.simulator.flows_kernel import (
     Queue,
     add,
     leave_links,
-    let_go,
+    plan,
     schedule,
     solve_later,
     tell,
     tell_all,
-    wake,
     widen,
 )
 from lockstep.simulator.jit import compiled
@@ -41,7 +36,7 @@ from lockstep.simulator.kernel import COUNT, OWNER, PATH, RATE, Ints
 
 WHOLE, PARTS, DOWN, REST = range(1, 5)  # a message is one flow, two, the second of these, or what was waiting
 SAME = 1e-9  # as in queues.py
-GOES_AS, PLAN, NOW = range(10, 13)  # more of `fw`, of messages: the above; when to look again; room for some
+GOES_AS, PLAN, NOW = range(9, 12)  # more of `fw`, of messages: the above; when to look again; room for some
 WAITING, BELOW = range(1, 3)  # of `fr`: bytes in the queue, while it is whole; bytes of the second part
 
 
@@ -72,16 +67,12 @@ def cancel(flow: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
         return
     lr[CLOCK, owner] += lr[RATE, owner] * (now - lr[SINCE, owner])
     lr[SINCE, owner] = now
-    let_go(owner, flow, net)
     lw[COUNT, owner] -= 1
     if lw[FIRST_TOLD, owner] >= 0:
         tell_all(owner, now, queue, whole, net)
     if not (lw[BOTTLENECK, owner] and widen(owner, net)):
         solve_later(flow, now, queue, whole, net)
-    if lw[LENGTH, owner]:
-        wake(owner, now, queue, whole, net)
-    else:
-        lr[LOOK_AT, owner] = inf
+    plan(owner, now, queue, whole, net)
 
 
 @compiled
