@@ -309,7 +309,7 @@ def main() -> None:
     given = parser.parse_args()
     solver = "numba" if able() else "Python"
     print(f"{platform.platform()}, Python {platform.python_version()}, links solved by {solver}")
-    simulation_s(*star(16, steps=2000))  # so much that what numba compiles is loaded from here on
+    simulation_s(*star(16, steps=7000))  # so much that what numba compiles is loaded from here on
     print(f"Ratios: median [least, most] of {TURNS}")
     print(f"{'':42} {'ours':>9} {'':>9}  {'of':13} {'ratio':>7} {'':15} {'to reach':>8}")
     for row in rows():

@@ -22,7 +22,7 @@ from lockstep.workloads.compute_time import mean_gradient_s
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
-_MANY = 50_000  # messages in such runs, after which it pays to load what is compiled
+_MANY = 200_000  # messages in such runs, some 3 s, after which it pays to load what is compiled
 _ROWS = 1 << 14  # of records that are packed at once
 _DRAWS = 1 << 16  # times of gradients that are drawn at once
 _HEAP = 4  # times as many entries as flows cross a link, of which three may come before there is more room
@@ -82,6 +82,7 @@ class Asynchronous:
         self._of_servers[[kernel.HAS, kernel.BUSY]] = 0
         self._busy, self._ready = np.zeros((3, s)), np.zeros(w + s)
         self._of_servers[kernel.SHARD], self._busy[kernel.TAKES] = self._sizes()
+        # twice what an event may schedule, so that there is room again once it is doubled
         room = 2 * self._net[4].shape[1] + 8 * (w + s) + 64
         self._queue: tuple[np.ndarray, ...] = (
             np.empty(room),
@@ -90,7 +91,7 @@ class Asynchronous:
         )
         self._whole, self._real = (
             np.zeros(kernel.PLACES, np.int64),
-            np.array([simulation.environment.now, 0.0, 0.0]),
+            np.array([simulation.environment.now]),
         )
         self._whole[kernel.AT] = -1
         rows = [np.zeros((len(names), _ROWS + w), kind) for names, kind in zip(_COLUMNS, _TYPES, strict=True)]
@@ -107,8 +108,16 @@ class Asynchronous:
         mean = mean_gradient_s(simulation.scenario, simulation.sizes)
         if stop.time is not None and mean > 0:
             steps = min(steps, len(plan.workers) * stop.time / mean)
-        cls.messages += 2 * steps * len(plan.owners.ranks)
+        if steps < inf:  # on many hosts each takes longer
+            cls.messages += 2 * steps * len(plan.owners.ranks) * max(1, len(plan.owners.ranks) // 4)
         return cls.messages > _MANY and able()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        from lockstep.simulator.flows_kernel import EVENTS
+
+        return not self._whole[EVENTS]
 
     def _cleared(self) -> tuple[Any, ...]:
         """Links and flows when nothing has happened: the `net` of flows_kernel.py."""
@@ -170,8 +179,8 @@ class Asynchronous:
         if until is None:
             until = inf if stop.time is None else stop.time
         waits = simulation.scenario.cluster.network.queue
-        each = kernel.ENDLESS if quota.each is None else quota.each
-        together = kernel.ENDLESS if quota.together is None else quota.together
+        each = kernel.ENDLESS if quota.each is None else min(quota.each, kernel.ENDLESS - 1)
+        together = kernel.ENDLESS if quota.together is None else min(quota.together, kernel.ENDLESS - 1)
         while True:
             steps = int(whole[kernel.STEPS])
             reason = kernel.run(
@@ -195,6 +204,7 @@ class Asynchronous:
                     self._rows,
                 ),
             )
+            simulation.environment.now = float(self._real[0])
             simulation.count_steps(int(whole[kernel.STEPS]) - steps)
             if reason == kernel.READ:
                 self._tell()
@@ -207,7 +217,7 @@ class Asynchronous:
                 self._make_room()
             elif reason == kernel.DONE:
                 break
-            else:
+            elif reason != kernel.PAUSE:
                 raise Disturbed
         self._pack()
         self._tell()
@@ -279,10 +289,10 @@ class Asynchronous:
 
     def _end(self) -> None:
         """Leave the simulation as one that its programs have made."""
-        simulation, (_, sent, arrived) = self._simulation, self._real.tolist()
+        simulation, kernel = self._simulation, self._kernel
         for process in simulation.programs.values():
             process.alive = False
-        network, versions = simulation.network, self._of_servers[self._kernel.HAS].tolist()
-        network.bytes_sent, network.bytes_arrived = int(sent), int(arrived)
+        network, versions = simulation.network, self._of_servers[kernel.HAS].tolist()
+        network.bytes_sent, network.bytes_arrived = self._whole[[kernel.SENT, kernel.CAME]].tolist()
         simulation.ending.versions = dict(zip(self._servers, versions, strict=True))
         simulation.ending.at(simulation.environment.now)

@@ -28,6 +28,7 @@ from lockstep.simulator.flows_kernel import (
     SOLVE,
     START,
     TIGHT,
+    WORK,
     Net,
     Queue,
     add,
@@ -50,12 +51,13 @@ Columns = (
     Any  # of messages, gradients and updates: the whole numbers of their records, and the times, in rows
 )
 
-DONE, MORE, FULL, READ, WRONG = range(5)  # why the loop stops: over; to draw times, make room, read links
+DONE, MORE, FULL, READ, WRONG, PAUSE = range(6)  # why it stops: over; draw times, make room, read links
+_MUCH = 1 << 20  # events, and flows in solutions, after which Python may want to hear of a signal
 PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
 # Places in `whole` after those of flows_kernel.py: rows of messages, gradients and updates; flows that may
 # end before links are read; the link where that interrupted, and flows that had ended there; steps, those in
-# one instant, workers without drawn times, mini-batches taken
-MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, PLACES = range(6, 17)
+# one instant, workers without drawn times, mini-batches taken, bytes sent and arrived
+MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, SENT, CAME, PLACES = range(7, 20)
 ENDLESS = 1 << 60  # mini-batches
 # More of `fw`, of connections: the kind of the message there, the version in it, the next in the mail, and
 # whether parameters wait to be taken
@@ -116,8 +118,8 @@ def run(
 
     until: when it is over, s; overhead: s that a message takes of its sender's time; waits: bytes of each
     that may wait in switches; each, together: mini-batches of a worker, and of all. queue: of events, a heap;
-    whole: numbers, see above; real: the time, and bytes sent and arrived. busy: of servers, in s. ready: when
-    ranks have done with their messages' overheads. draws: s of gradients, shape (workers, n).
+    whole: numbers, see above; real: the time. busy: of servers, in s. ready: when ranks have done with their
+    messages' overheads. draws: s of gradients, shape (workers, n).
     """
     (sent, sent_at), (computed, computed_at), (updated, updated_at) = rows
     shift, lr, lw, fr, fw, ew, _ = net
@@ -147,6 +149,10 @@ def run(
                 whole[STILL] = 0
             elif whole[STILL] > 1000 * w_count:
                 return WRONG
+            whole[WORK] += 1
+            if whole[WORK] > _MUCH:
+                whole[WORK] = 0
+                return PAUSE
             order = queue[1][0]
             event = take(queue, whole)
             what, whom = event & 15, event >> 4
@@ -205,7 +211,7 @@ def run(
             w, s = place // s_count, place % s_count
             carries = fw[KIND, whom] == PUSH or fw[KIND, whom] == PARAMETERS
             nbytes = servers[SHARD, s] if carries else 0
-            real[2] += nbytes
+            whole[CAME] += nbytes
             row = whole[MESSAGES]
             whole[MESSAGES] += 1
             sent[0, row], sent[1, row] = (w, w_count + s) if whom < half else (w_count + s, w)
@@ -249,7 +255,7 @@ def run(
                 at = goes * s_count + s
                 fw[KIND, at], fr[STARTED, at], fr[LEFT_AT, at] = says, now, inf
                 nbytes = servers[SHARD, s] if says == PUSH else 0
-                real[1] += nbytes
+                whole[SENT] += nbytes
                 if overhead:
                     ready[goes] = max(now, ready[goes]) + overhead
                 send(at, nbytes, now, ready[goes] - now if overhead else -1.0, waits, queue, whole, net)
@@ -279,7 +285,7 @@ def run(
             down, rank = at + half, w_count + s
             fw[KIND, down], fw[VERSION, down] = PARAMETERS, version
             fr[STARTED, down], fr[LEFT_AT, down] = now, inf
-            real[1] += servers[SHARD, s]
+            whole[SENT] += servers[SHARD, s]
             if overhead:
                 ready[rank] = max(now, ready[rank]) + overhead
             late = ready[rank] - now if overhead else -1.0

@@ -51,8 +51,9 @@ TOLD_BEFORE, TOLD_AFTER = range(4, 6)  # of a message and a link: the next in th
 DUE = 0  # of `fr`: what the owner's clock reads when it is done; without an owner, what is left
 
 START, COMPUTED, BEGIN, LOOK, ARRIVE, SOLVE, APPLIED, HEAR, PLANNED = range(9)  # kinds of events
-# Places in `whole`: events, those scheduled and flows held back so far, links changed, messages told, tight
-EVENTS, ORDER, HELD, CHANGED, TOLD, TIGHT = range(6)
+# Places in `whole`: events, those scheduled and flows held back so far, links changed, messages told, whether
+# a heap is tight, and what is done without a pause
+EVENTS, ORDER, HELD, CHANGED, TOLD, TIGHT, WORK = range(7)
 NORMAL, LAST, AFTER_LAST = 1 << 56, 9 << 56, 10 << 56  # priorities; the first of all is 0
 SAME = 1 + 1e-12  # as in flows.py
 
@@ -359,6 +360,7 @@ def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> boo
     for link in part:
         lr[CLOCK, link] += lr[RATE, link] * (now - lr[SINCE, link])
         lr[SINCE, link] = now
+        whole[WORK] += lw[SIZE, link]
     moved = fill(part, shift, lr, lw, fw, ew)
     is_alone = alone(part, shift, lr, lw, fw, ew)
     for flow in moved:

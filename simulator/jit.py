@@ -1,10 +1,12 @@
 """Functions that numba compiles, where it is installed (`pip install 'lockstep[fast]'`)."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -15,10 +17,11 @@ HERE = Path(__file__).parent
 def njit() -> Any:
     """What compiles; None where there is no numba, or none for this numpy. Takes half a second."""
     try:
+        from numba import config
         from numba import njit as found
-    except ImportError:
+    except Exception:  # there is none, or it does not go with the numpy that is here
         return None
-    return found
+    return None if getattr(config, "DISABLE_JIT", False) else found
 
 
 def able() -> bool:
@@ -30,11 +33,8 @@ def compiled(function: Function) -> Function:
     """Compiled, once for this machine if it can be kept; as it is where that cannot be."""
     if not able():
         return function
-    try:
-        with _by_sources():
-            return cast(Function, njit()(cache=True)(function))
-    except RuntimeError:  # no folder for it can be written to
-        return cast(Function, njit()(function))
+    with _by_sources() as kept:
+        return cast(Function, njit()(cache=kept, nogil=True)(function))
 
 
 def inlined(function: Function) -> Function:
@@ -43,20 +43,40 @@ def inlined(function: Function) -> Function:
 
 
 @contextmanager
-def _by_sources() -> Iterator[None]:
-    """Keep what is compiled in a folder that has its name from all that is compiled.
+def _by_sources() -> Iterator[bool]:
+    """Keep what is compiled in a folder that has its name from all that is compiled; whether that can be.
 
-    numba itself only looks whether a function's own file has changed, and not those of what it calls.
+    numba itself only looks whether a function's own file has changed, and not those of what it calls; and
+    where it cannot write it would take another folder, without that name.
     """
     from numba.core import config as found
 
     config: Any = found
     before = config.CACHE_DIR
-    config.CACHE_DIR = str(Path(before or HERE / "__pycache__") / _digest())
+    folder = _folder(before)
+    if folder is None:
+        yield False
+        return
+    config.CACHE_DIR = str(folder)
     try:
-        yield
+        yield True
     finally:
         config.CACHE_DIR = before
+
+
+@cache
+def _folder(given: str) -> Path | None:
+    """The first that can be written: in NUMBA_CACHE_DIR, if given, here, or in the user's cache."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for place in ([Path(given)] if given else []) + [HERE / "__pycache__", home / "lockstep"]:
+        try:
+            folder = place / _digest()
+            folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
+        except OSError:
+            continue
+        return folder
+    return None
 
 
 @cache

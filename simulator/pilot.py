@@ -18,6 +18,7 @@ from lockstep.simulator.ring import Disturbed
 _EVENTS = 256  # between two looks at the clock
 _LONGEST = 10  # times as long, where nothing is done before
 _LONG = 60  # s of a run, from which on it is looked how long the loop takes that makes it (asynchronous.py)
+_ENOUGH = 0.3  # s that such a beginning takes
 _NOTHING = 1e-12  # what is done of a run that does not come forward
 
 
@@ -49,17 +50,25 @@ def pilot(scenario: Scenario, seconds: float) -> Pilot:
         found = _run(simulation, seconds)
     except Disturbed:
         return _run(Simulation(plan, shortcuts=False), seconds)
-    if found.took_s / found.done > _LONG and follows(simulation) and able():
-        return found._replace(took_s=_in_a_loop(plan, found.virtual_s))
-    return found
+    looped = not scenario.workload.learns and follows(simulation) and able()
+    return _in_a_loop(plan, found) if looped and found.took_s / found.done > _LONG else found
 
 
-def _in_a_loop(plan: Plan, until: float) -> float:
-    """The seconds that pass here until an instant of such a run, once what is compiled is loaded."""
-    for instant in (0.0, until):
+def _in_a_loop(plan: Plan, by_events: Pilot) -> Pilot:
+    """The same of a run that a compiled loop makes, once that is loaded."""
+    simulation, stop = Simulation(plan), plan.scenario.stop.time or inf
+    loop, until, took = Asynchronous(simulation), by_events.virtual_s, 0.0
+    try:
+        loop.run(0.0)
         begin = monotonic()
-        Asynchronous(Simulation(plan)).run(instant)
-    return monotonic() - begin
+        while took < _ENOUGH and until < stop and not loop.over:
+            loop.run(until)
+            until, took = 2 * until, monotonic() - begin
+    except Disturbed:
+        return by_events
+    done = 1.0 if loop.over else simulation.fraction(simulation.steps)
+    nbytes = simulation.recorder.nbytes
+    return Pilot(max(done, _NOTHING), simulation.steps, simulation.environment.now, took, nbytes)
 
 
 def _run(simulation: Simulation, seconds: float) -> Pilot:

@@ -230,10 +230,69 @@ def test_an_estimate_is_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     monkeypatch.setattr(pilot, "_LONG", 0)
     config, made = busy(stop={"steps": 100_000}), pilot._in_a_loop
-    calls = list[float]()
-    monkeypatch.setattr(pilot, "_in_a_loop", lambda plan, until: calls.append(made(plan, until)) or 7.0)
+    calls = list[tuple[pilot.Pilot, pilot.Pilot]]()
+
+    def looped(plan: Plan, by_events: pilot.Pilot) -> pilot.Pilot:
+        calls.append((by_events, made(plan, by_events)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(pilot, "_in_a_loop", looped)
     found = pilot.pilot(config, 0.05)
-    assert found.took_s == 7
+    ((by_events, by_loop),) = calls
+    assert found == by_loop
+    assert found.took_s > 0
+    assert found.steps > by_events.steps > 0
+    assert found.done == pytest.approx(found.steps / 600_000)
+    learns = busy(workload={"problem": "quadratic"}, stop={"steps": 100_000})
+    pilot.pilot(learns, 0.05)
     assert len(calls) == 1
-    assert calls[0] > 0
-    assert found.steps >= 12
+
+
+def test_bounds_that_nobody_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above what a compiled number can be."""
+    assert_same(busy(stop={"steps": 10**19, "time": "0.1 s"}))
+    monkeypatch.setattr(Asynchronous, "messages", 0.0)
+    idle = scenario(
+        cluster__compute={"time": {"distribution": "constant", "value": "0 s"}}, stop={"time": "1 s"}
+    )
+    simulation = Simulation(Plan.of(idle))
+    simulation.environment.give_up()
+    assert not Asynchronous.pays(simulation)
+    assert Asynchronous.messages == 0
+
+
+def test_it_tells_how_far_it_is_by_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(asynchronous, "_MANY", 0)
+    monkeypatch.setattr(asynchronous, "_ROWS", 100)
+    told = list[float]()
+    lockstep.simulate(busy(stop={"time": "1 s"}), told.append)
+    assert len(told) > 3
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+def test_it_stops_now_and_then_so_that_signals_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(Plan.of(busy(stop={"steps": 2_000})))
+    reasons, run = [], asynchronous_kernel.run
+    monkeypatch.setattr(asynchronous_kernel, "run", lambda *given: reasons.append(run(*given)) or reasons[-1])
+    Asynchronous(simulation).run()
+    assert reasons.count(asynchronous_kernel.PAUSE) > 1
+
+
+def test_rows_of_one_array_are_told_apart() -> None:
+    files = kernel, flows_kernel, queues_kernel, asynchronous_kernel
+    rows = {
+        "lr": "CAPACITY SUSTAINED LEFT RATE CLOCK SINCE BOUND LOOK_AT ENTERED",
+        "lw": "HEAD TAIL REACHED MET SIZE RISING COUNT BASE LENGTH USED BOTTLENECK CHANGES AMONG ENOUGH"
+        " FIRST_TOLD LAST_TOLD",
+        "fr": "DUE WAITING BELOW STARTED LEFT_AT LATENCY",
+        "fw": "HOLDER OWNER EARLIER MOVED KEY FINISHED BORN LISTED IS_TOLD GOES_AS PLAN NOW KIND VERSION"
+        " FOLLOWING THERE",
+        "ew": "PATH BEFORE AFTER ROUTE TOLD_BEFORE TOLD_AFTER",
+        "whole": "EVENTS ORDER HELD CHANGED TOLD TIGHT WORK MESSAGES GRADIENTS UPDATES UNREAD AT ENDED STEPS"
+        " STILL EMPTY TAKEN SENT CAME",
+    }
+    for names in rows.values():
+        found = [next(vars(file)[name] for file in files if name in vars(file)) for name in names.split()]
+        assert found == [*range(len(found))]

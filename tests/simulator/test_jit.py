@@ -68,9 +68,42 @@ def test_what_is_compiled_is_kept_by_all_sources(monkeypatch: pytest.MonkeyPatch
     found = []
     for text in ("2", "2", "two"):
         (tmp_path / "other_kernel.py").write_text(text)
-        jit._digest.cache_clear()
-        with jit._by_sources():
+        forget()
+        with jit._by_sources() as kept:
+            assert kept
             found.append(numba.config.CACHE_DIR)
-    jit._digest.cache_clear()
+    forget()
     assert found[0] == found[1] != found[2]
     assert numba.config.CACHE_DIR not in found
+
+
+def forget() -> None:
+    jit._digest.cache_clear()
+    jit._folder.cache_clear()
+
+
+def test_where_nothing_can_be_kept_nothing_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """numba would take a folder of its own choice, which knows nothing of what else is compiled."""
+    numba = pytest.importorskip("numba")
+    (tmp_path / "kernel.py").write_text("1")
+    (tmp_path / "shared_ring.py").write_text("2")
+    nowhere = tmp_path / "kernel.py" / "no folder"
+    monkeypatch.setattr(jit, "HERE", tmp_path)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(nowhere))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    forget()
+    with jit._by_sources() as kept:
+        assert kept
+        assert str(tmp_path / "__pycache__" / jit._digest()) == numba.config.CACHE_DIR
+    (tmp_path / "__pycache__" / jit._digest()).rmdir()
+    (tmp_path / "__pycache__").rmdir()
+    (tmp_path / "__pycache__").write_text("no folder")
+    forget()
+    with jit._by_sources() as kept:
+        assert kept
+        assert str(tmp_path / "user" / "lockstep" / jit._digest()) == numba.config.CACHE_DIR
+    monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
+    forget()
+    with jit._by_sources() as kept:
+        assert not kept
+    forget()
