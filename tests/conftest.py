@@ -36,6 +36,13 @@ def _one_attempt() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _by_messages() -> None:
+    """Short runs are made by their messages, whatever other tests of this process have made before."""
+    if (module := sys.modules.get("lockstep.simulator.asynchronous")) is not None:
+        module.Asynchronous.messages = 0.0
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than cores: real runs wait half of their time for their clock."""
