@@ -18,11 +18,13 @@ from lockstep.strategies.parameter_server import ParameterServer
 from lockstep.strategies.updates import passes_of
 from lockstep.strategies.worker_loops import every_batch
 from lockstep.workloads.compute_time import mean_gradient_s
+from lockstep.workloads.memory import require
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
 _MANY = 200_000  # messages in such runs, some 3 s, after which it pays to load what is compiled
+_BYTES = 470  # of the arrays, a connection or a part of one
 _ROWS = 1 << 14  # of records that are packed at once
 _DRAWS = 1 << 16  # times of gradients that are drawn at once
 _HEAP = 4  # times as many entries as flows cross a link, of which three may come before there is more room
@@ -75,6 +77,8 @@ class Asynchronous:
         if simulation.scenario.cluster.network.queue:  # a message may go as two flows: queues_kernel.py
             whole = [*self._paths]
             self._paths += [path[:1] for path in whole] + [path[1:] for path in whole]
+        count, instead = len(self._paths), "give fewer, or fewer workers"
+        require(_BYTES * count, f"the state of {count:,} connections", "cluster.servers.count", instead)
         self._flows: list[Flow | None] = [None] * len(self._paths)
         self._net = self._cleared()
         self._workers, self._of_servers = np.full((3, w), -1, np.int64), np.full((5, s), -1, np.int64)

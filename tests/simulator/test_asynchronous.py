@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-from lockstep import Result, Scenario
+from lockstep import Result, Scenario, ScenarioError
 from lockstep.job.plan import Plan
 from lockstep.simulator import asynchronous, asynchronous_kernel, flows_kernel, kernel, pilot, queues_kernel
 from lockstep.simulator.asynchronous import Asynchronous, follows
@@ -296,3 +296,11 @@ def test_rows_of_one_array_are_told_apart() -> None:
     for names in rows.values():
         found = [next(vars(file)[name] for file in files if name in vars(file)) for name in names.split()]
         assert found == [*range(len(found))]
+
+
+def test_connections_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(Plan.of(busy()))
+    simulation.environment.give_up()
+    monkeypatch.setattr("lockstep.workloads.memory.free_bytes", lambda: 1e4)
+    with pytest.raises(ScenarioError, match=r"the state of 72 connections takes 0\.0 GB of memory"):
+        Asynchronous(simulation)
