@@ -13,7 +13,6 @@ from typing import Any
 from lockstep.simulator.jit import compiled, inlined
 from lockstep.simulator.kernel import (
     AFTER,
-    BEFORE,
     CAPACITY,
     COUNT,
     EARLIER,
@@ -26,10 +25,11 @@ from lockstep.simulator.kernel import (
     REACHED,
     SIZE,
     SUSTAINED,
-    TAIL,
     Ints,
     alone,
+    append,
     fill,
+    remove,
     search,
 )
 
@@ -248,13 +248,7 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
         if link < 0:
             break
         there = lw[SIZE, link]
-        ew[PATH, entry], ew[BEFORE, entry], ew[AFTER, entry] = link, lw[TAIL, link], -1
-        if lw[TAIL, link] < 0:
-            lw[HEAD, link] = entry
-        else:
-            ew[AFTER, lw[TAIL, link]] = entry
-        lw[TAIL, link] = entry
-        lw[SIZE, link] += 1
+        append(entry, link, lw, ew)
         lr[ENTERED, link] += nbytes
         lw[USED, link] += 1
         share = lr[CAPACITY, link] / (there + 1)
@@ -308,30 +302,10 @@ def widen(link: int, net: Net) -> bool:
     return True
 
 
-@inlined
-def leave_links(flow: int, net: Net) -> None:
-    """Take a flow off its links."""
-    shift, _, lw, _, _, ew, _ = net
-    for entry in range(flow << shift, (flow + 1) << shift):
-        crossed = ew[PATH, entry]
-        if crossed < 0:
-            break
-        ew[PATH, entry] = -1
-        lw[SIZE, crossed] -= 1
-        if ew[BEFORE, entry] < 0:
-            lw[HEAD, crossed] = ew[AFTER, entry]
-        else:
-            ew[AFTER, ew[BEFORE, entry]] = ew[AFTER, entry]
-        if ew[AFTER, entry] < 0:
-            lw[TAIL, crossed] = ew[BEFORE, entry]
-        else:
-            ew[BEFORE, ew[AFTER, entry]] = ew[BEFORE, entry]
-
-
 @compiled
 def look(link: int, now: float, net: Net) -> int:
     """The first half of `Flows._look`: how many flows are finished."""
-    _, lr, lw, _, fw, _, (dues, held) = net
+    shift, lr, lw, _, fw, ew, (dues, held) = net
     lr[LOOK_AT, link] = inf
     lr[CLOCK, link] = lr[CLOCK, link] + lr[RATE, link] * (now - lr[SINCE, link])
     lr[SINCE, link] = now
@@ -343,7 +317,7 @@ def look(link: int, now: float, net: Net) -> int:
             flow = held[0, lw[BASE, link]]
             fw[FINISHED, ended], fw[OWNER, flow] = flow, -1
             ended += 1
-            leave_links(flow, net)
+            remove(flow, shift, lw, ew)
         drop(link, net)
     lw[COUNT, link] -= ended
     return ended

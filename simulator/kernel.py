@@ -27,38 +27,49 @@ HOLDER, OWNER, EARLIER, MOVED, KEY = range(5)
 PATH, BEFORE, AFTER = range(3)  # of `ew`
 
 
+@inlined
+def append(entry: int, link: int, lw: Rows, ew: Rows) -> None:
+    """Let an entry come to the end of a link's list."""
+    ew[PATH, entry], ew[BEFORE, entry], ew[AFTER, entry] = link, lw[TAIL, link], -1
+    if lw[TAIL, link] < 0:
+        lw[HEAD, link] = entry
+    else:
+        ew[AFTER, lw[TAIL, link]] = entry
+    lw[TAIL, link] = entry
+    lw[SIZE, link] += 1
+
+
+@inlined
+def remove(flow: int, shift: int, lw: Rows, ew: Rows) -> None:
+    """Let a flow leave its links' lists."""
+    for entry in range(flow << shift, (flow + 1) << shift):
+        link = ew[PATH, entry]
+        if link < 0:
+            break
+        ew[PATH, entry] = -1
+        lw[SIZE, link] -= 1
+        if ew[BEFORE, entry] < 0:
+            lw[HEAD, link] = ew[AFTER, entry]
+        else:
+            ew[AFTER, ew[BEFORE, entry]] = ew[AFTER, entry]
+        if ew[AFTER, entry] < 0:
+            lw[TAIL, link] = ew[BEFORE, entry]
+        else:
+            ew[BEFORE, ew[AFTER, entry]] = ew[BEFORE, entry]
+
+
 @compiled
 def join(come: Ints, lw: Rows, ew: Rows) -> None:
     """Let entries come to the ends of links' lists: an entry, its link, the next entry, …"""
     for at in range(0, len(come), 2):
-        entry, link = come[at], come[at + 1]
-        ew[PATH, entry], ew[BEFORE, entry], ew[AFTER, entry] = link, lw[TAIL, link], -1
-        if lw[TAIL, link] < 0:
-            lw[HEAD, link] = entry
-        else:
-            ew[AFTER, lw[TAIL, link]] = entry
-        lw[TAIL, link] = entry
-        lw[SIZE, link] += 1
+        append(come[at], come[at + 1], lw, ew)
 
 
 @compiled
 def leave(gone: Ints, shift: int, lw: Rows, ew: Rows) -> None:
     """Let flows leave their links' lists."""
     for flow in gone:
-        for entry in range(flow << shift, (flow + 1) << shift):
-            link = ew[PATH, entry]
-            if link < 0:
-                break
-            ew[PATH, entry] = -1
-            lw[SIZE, link] -= 1
-            if ew[BEFORE, entry] < 0:
-                lw[HEAD, link] = ew[AFTER, entry]
-            else:
-                ew[AFTER, ew[BEFORE, entry]] = ew[AFTER, entry]
-            if ew[AFTER, entry] < 0:
-                lw[TAIL, link] = ew[BEFORE, entry]
-            else:
-                ew[BEFORE, ew[AFTER, entry]] = ew[BEFORE, entry]
+        remove(flow, shift, lw, ew)
 
 
 @compiled

@@ -23,7 +23,6 @@ from lockstep.simulator.flows_kernel import (
     Net,
     Queue,
     add,
-    leave_links,
     plan,
     schedule,
     solve_later,
@@ -32,7 +31,7 @@ from lockstep.simulator.flows_kernel import (
     widen,
 )
 from lockstep.simulator.jit import compiled
-from lockstep.simulator.kernel import COUNT, OWNER, PATH, RATE, Ints
+from lockstep.simulator.kernel import COUNT, OWNER, PATH, RATE, Ints, remove
 
 WHOLE, PARTS, DOWN, REST = range(1, 5)  # a message is one flow, two, the second of these, or what was waiting
 SAME = 1e-9  # as in queues.py
@@ -60,7 +59,7 @@ def cancel(flow: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     for entry in range(flow << shift, (flow + 1) << shift):
         if ew[PATH, entry] >= 0:
             lr[ENTERED, ew[PATH, entry]] -= left
-    leave_links(flow, net)
+    remove(flow, shift, lw, ew)
     fw[OWNER, flow] = -1
     if owner < 0:  # its coming has not been dealt with yet
         solve_later(flow, now, queue, whole, net)
